@@ -32,7 +32,7 @@ from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
 from coe.inspector.line_costs import LineCosts
 from coe.prepare.prepare import Preparer
 from coe.prepare.sharing import Sharing
-from coe.runtime.aside import aside
+from coe.runtime.fresh_thread import on_fresh_thread
 from coe.scheduler.strategies import strategy
 from coe.sim.workload import placement
 from coe.store import kinds
@@ -116,7 +116,7 @@ def shared_bodies(  # noqa: PLR0913
     Example: python -m apps.shared_bodies --work build/bodies
     """
     layers = [name.strip() for name in frozen.split(",")]
-    made = aside(lambda: material(work, kind, experts, input_size, layers))
+    made = on_fresh_thread(lambda: material(work, kind, experts, input_size, layers))
     board = rules.load(made.board)
     whole_bytes = max(made.stores["whole"].manifest(expert.weights).bytes for expert in board.experts.values())
     images = pictures(placement(board, seed), boards, seed, named=False)

@@ -216,7 +216,7 @@ class VirtualLine:
                 case Load():
                     self.loads.append(command)
                 case Evict():
-                    body = " and body" if command.with_body else ""
+                    body = "" if command.body is None else " and body"
                     self._note(now, f"{command.pool} evict {command.expert}{body}")
                 case Run():
                     self._note(now, f"{command.executor} run {command.batch.expert} x{len(command.batch)}")

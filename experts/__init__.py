@@ -1,1 +1,5 @@
-"""The kinds of expert that ship with the framework; a user's kind may live anywhere."""
+"""The kinds of expert that ship with the framework. A user's kind may live anywhere.
+
+A kind is a class of `coe.store.kinds`. The framework finds it by an entry point of the group `coe.kinds`
+(pyproject.toml), or by its dotted path (docs/experts.md).
+"""

@@ -10,6 +10,7 @@ import torch
 from coe.core import Expert, Finding
 from coe.errors import StoreError
 from coe.store.kinds import Foreign, Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
+from coe.store.skeletons import bare_skeleton
 from experts.augment import Augment
 from experts.checkpoint import read_checkpoint
 from experts.findings import classified
@@ -85,7 +86,7 @@ def fitted(state: dict[str, torch.Tensor], kind: ModuleKind, expert: Expert) -> 
 
     Raises StoreError that names the first tensor that is missing, surplus, or of another shape or type.
     """
-    wanted = kind.skeleton(expert).state_dict()
+    wanted = bare_skeleton(kind, expert).state_dict()
     for name in state:
         if name not in wanted:
             raise StoreError(f"weights of '{expert.id}': {kind.name} has no tensor '{name}'; is it of another kind?")

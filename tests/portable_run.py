@@ -18,9 +18,11 @@ from typing import Any
 
 LIBRARIES = (
     "filelock psutil numpy cv2 PIL.Image yaml pydantic rich.progress typer typer.rich_utils networkx xxhash jinja2 "
-    "matplotlib safetensors.torch sortedcontainers torch torchvision.models onnxruntime torch.utils._python_dispatch "
+    "matplotlib safetensors.torch sortedcontainers torch onnxruntime torch.utils._python_dispatch "
     "torch.utils._pytree multiprocessing.queues concurrent.futures.process subprocess tempfile"
 )
+NETWORKS = "torchvision.models"
+"""Imported when a network is built, thus by commands alone; that takes seconds."""
 MODULES = "fcntl resource termios grp pwd"
 MISSING = {
     os: "O_NONBLOCK O_NOCTTY O_CLOEXEC O_DIRECTORY O_NOFOLLOW pread preadv readv pwrite posix_fadvise "
@@ -39,10 +41,10 @@ class _NoNameless(ctypes.CDLL):
         super().__init__(name, *arguments, **named)
 
 
-def take_away() -> None:
-    """Take from this process what Windows does not have, and /proc."""
+def take_away(libraries: str) -> None:
+    """Take from this process what Windows does not have, and /proc, once the libraries are imported."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    for name in LIBRARIES.split():
+    for name in libraries.split():
         importlib.import_module(name)
     assert not [name for name in sys.modules if name.split(".")[0] in ("coe", "experts")]
     for name in MODULES.split():
@@ -74,7 +76,7 @@ def _no_proc(write: Any) -> Any:
 
 
 if __name__ == "__main__":
-    take_away()
     module_name, _, function = sys.argv[1].partition(":")
+    take_away(f"{LIBRARIES} {NETWORKS}" if module_name.startswith("coe.") else LIBRARIES)
     sys.argv = ["coe", *sys.argv[2:]]
     getattr(importlib.import_module(module_name), function)()

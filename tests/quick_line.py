@@ -12,14 +12,14 @@ from coe import Inspector
 from coe.core import FULL, Expert, Finding
 from coe.inspector.asked_boards import Boards
 from coe.inspector.line_costs import LineCosts
-from coe.inspector.precision import Choice
+from coe.inspector.precision import VariantChoice
 from coe.scheduler.costs import Cost
 from coe.store.kinds import Prepared
 
 EXPERTS = ("body-a", "body-b", "body-c", "joint")
 COSTS = LineCosts(
     {("cpu", expert, FULL): Cost(1e-3, 1e-3, 1e-3, 1_000_000, 1_000) for expert in EXPERTS},
-    Choice(dict.fromkeys(EXPERTS, FULL), {}),
+    VariantChoice(dict.fromkeys(EXPERTS, FULL), {}),
 )
 LIGHT, DARK = (np.full((50, 50, 3), grey, np.uint8) for grey in (200, 20))
 """Pictures that component C passes and rejects."""
@@ -66,10 +66,10 @@ class QuickDevice:
     def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
         self._meet("read")
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         self._meet("load")
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         self._meet("evict")
 
     def fill(self, expert: Expert) -> None:

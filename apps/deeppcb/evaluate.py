@@ -14,7 +14,6 @@ import numpy as np
 import torch
 import typer
 from rich.table import Table
-from safetensors.torch import load_file
 
 from apps.deeppcb.data import LABELS, DataMissing, Pair, find, read, split_held_out
 from apps.deeppcb.measures import ImageBoxes, average_precision, best_score, mean_average_precision, score_at
@@ -62,7 +61,7 @@ def detect(pairs: list[Pair], store: Path | None) -> list[ImageBoxes]:
     expert = rules.load("deeppcb").experts[DETECTOR]
     kind = YoloV5("n", threshold=LEAST_SCORE)
     module = kind.skeleton(expert)
-    module.load_state_dict(load_file(Store(store).path(expert.weights)))
+    module.load_state_dict(Store(store).load(expert.weights))
     detected = []
     with torch.inference_mode():
         for pair in pairs:

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 import typer
 from rich.table import Table
-from safetensors.torch import load_file
 
 from apps.deeppcb.data import LABELS, DataMissing, Pair, find, read, split_held_out
 from apps.deeppcb.evaluate import IOU, LEAST_SCORE, PUBLISHED, image_boxes
@@ -40,7 +39,7 @@ def detect(pairs: list[Pair], store: Path | None, weights: str) -> tuple[list[Im
     expert = rules.load("deeppcb_golden").experts[EXPERT]
     kind = Golden(threshold=LEAST_SCORE)
     module = kind.skeleton(expert)
-    module.load_state_dict(load_file(Store(store).path(weights)))
+    module.load_state_dict(Store(store).load(weights))
     module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     detected, spent_s = [], 0.0
     with torch.inference_mode():

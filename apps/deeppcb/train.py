@@ -19,7 +19,7 @@ from apps.deeppcb import patch_train, tiles
 from coe.board import rules
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError
-from coe.store import kinds
+from coe.store import bodies, kinds
 from coe.store.kinds import Trained, TrainingPlan
 from coe.store.store import Store
 from experts.yolov5 import YoloV5
@@ -131,7 +131,9 @@ def main(  # noqa: PLR0913
             plan = replace(plan, epochs=classifier_epochs, batch=32, learning_rate=2e-3, init=None)
             trained = train_classifier(experts[ANY], pairs, plan)
             _keep(target, experts[ANY], trained, "apps.deeppcb.train, all board types")
-            plan = replace(plan, epochs=tune_epochs, learning_rate=3e-4, init=target.path(experts[ANY].weights))
+            plan = replace(
+                plan, epochs=tune_epochs, learning_rate=3e-4, init=bodies.whole_file(target, experts[ANY].weights, out)
+            )
             tune(experts, pairs, plan, target)
     except (deeppcb.DataMissing, CoeError) as error:
         typer.echo(str(error), err=True)

@@ -27,10 +27,10 @@ from apps.good_only import LABEL, NewType, Part, inspect, table
 from apps.good_only import board as learned
 from coe.board import rules
 from coe.calibrate import edit, verified
-from coe.calibrate.answers import Asked
-from coe.calibrate.edit import Entry
+from coe.calibrate.answers import BoardExperts
+from coe.calibrate.edit import RulesEntry
 from coe.calibrate.result import calibrate
-from coe.calibrate.thresholds import Goal, Wanted
+from coe.calibrate.thresholds import Goal, WantedRate
 from coe.cli.console import Console
 from coe.store import kinds
 from coe.store.kinds import TrainingPlan
@@ -95,12 +95,12 @@ def calibrated(path: Path, shown: Iterable[Part], escapes: float) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         save(file, part.pixels)
     board = rules.load(path)
-    asked, entries = Asked(board, Store(path.parent / "store")), {}
+    asked, entries = BoardExperts(board, Store(path.parent / "store")), {}
     pictures = verified.find(folder, board.experts)
     for id in board.experts:
         answers = asked.answers(id, [picture for picture in pictures if picture.expert == id])
-        outcome = calibrate(answers, Wanted(Goal.ESCAPES, escapes))
-        entries[id] = Entry(outcome.entries, outcome.comment("the day of the trial"))
+        outcome = calibrate(answers, WantedRate(Goal.ESCAPES, escapes))
+        entries[id] = RulesEntry(outcome.entries, outcome.comment("the day of the trial"))
     path.write_text(edit.edited(path, path.read_text(encoding="utf-8"), entries), encoding="utf-8")
 
 

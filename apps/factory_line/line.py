@@ -78,7 +78,7 @@ class Conveyor:
         return FinishedBoard(serial, tuple(self._results.pop(serial)))
 
 
-def unseen(item: images.Item, failure: Failure) -> Result:
+def unseen(item: images.FoundImage, failure: Failure) -> Result:
     """Return the result of a picture that never reaches the line: it counts for its board, and it is no pass."""
     return Result(Request(-1, item.component, item.name, item.serial, item.refdes), None, (), 0.0, failure)
 
@@ -107,7 +107,7 @@ async def run(board: str, source: Path, *, store: Path | None, memory: str, rate
 
     with Inspector(board, store=store, memory=memory, say=lambda sentence: err.print(sentence, soft_wrap=True)) as line:
 
-        async def frame(item: images.Item) -> None:
+        async def frame(item: images.FoundImage) -> None:
             if item.failure is not None:
                 return deliver(unseen(item, item.failure))
             about = {"serial": item.serial, "refdes": item.refdes, "name": item.name}

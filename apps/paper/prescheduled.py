@@ -46,7 +46,8 @@ from coe.scheduler.events import (
 from coe.scheduler.executor import Executor
 from coe.scheduler.failures import STOPPED, not_loaded, not_run
 from coe.scheduler.plan import Plan
-from coe.scheduler.pool import ModelPool, State
+from coe.scheduler.pool import ModelPool
+from coe.scheduler.state import State
 
 _NOT_RECORDED = "the recorded run did not ask expert '{}' about this image; the same images must come in the same order"
 _STUCK = "the recorded run goes on in another way than this run, so that expert '{}' is not asked about this image"
@@ -115,7 +116,7 @@ class Prescheduled:
         """The number of requests that have arrived and have no reply yet."""
         return len(self._cases)
 
-    def is_filling(self) -> bool:
+    def lacks_initial(self) -> bool:
         """Return whether the pools do not hold yet the experts that they began with."""
         return any(pool.is_moving_for(Why.INITIAL) for pool in self.pools.values())
 
@@ -153,8 +154,8 @@ class Prescheduled:
             case Evicted():
                 self.pools[event.pool].release(event.expert)
             case LoadFailed():
-                if self.pools[event.pool].abandon(event.expert):
-                    self._begin(Evict(event.pool, event.expert, with_body=True))
+                if (body := self.pools[event.pool].abandon(event.expert)) is not None:
+                    self._begin(Evict(event.pool, event.expert, body=body))
                 self._turns[event.pool].broken[event.expert] = not_loaded(event.expert, event.reason)
             case Stopped():
                 self._stop(now)
@@ -226,7 +227,7 @@ class Prescheduled:
         if state is State.LOADING or (state is State.READY and not turn.pool.evictable(command.expert)):
             return False
         if state is State.READY:
-            self._begin(replace(command, with_body=turn.pool.leave(command.expert)))
+            self._begin(replace(command, body=turn.pool.leave(command.expert)))
         return True
 
     def _load(self, turn: _Turn, command: Load) -> bool:
@@ -241,8 +242,8 @@ class Prescheduled:
             pool.cancel(expert)
             return False
         turn.broken.pop(expert, None)
-        with_body = pool.lacks_body(expert)
-        self._begin(replace(command, source=Tier.DISK if with_body else command.source, with_body=with_body))
+        body = pool.missing_body(expert)
+        self._begin(replace(command, source=command.source if body is None else Tier.DISK, body=body))
         return True
 
     def _run(self, turn: _Turn, command: Run, now: float) -> bool:

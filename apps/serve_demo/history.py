@@ -226,8 +226,8 @@ def _png(picture: np.ndarray[Any, Any]) -> bytes:
 
 def recipe_of(connection: Connection) -> recipes.Recipe:
     """Return the active recipe; without any, a recipe of the demo board's parts."""
-    for found in recipes.all_active(connection):
-        return found
+    for recipe in recipes.all_active(connection):
+        return recipe
     rules = Path("routing_rules/demo.yaml").read_text(encoding="utf-8")
     content = RecipeContent(rules=rules, parts={part.refdes: part.component for part in parts()})
     return recipes.add(connection, "demo", content.model_dump(mode="json"), by="demo", now_us=now_us())

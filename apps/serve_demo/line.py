@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import itertools
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from coe.board import images, rules
-from coe.board.images import Item
+from coe.board.images import FoundImage
 from coe.serve import config as configs
 from coe.serve.creation import CONFIG, KEYS, Wanted, create
 
@@ -30,10 +31,10 @@ STARTS_S = 120.0
 _RUN = "import sys; sys.argv[0] = 'coe-serve'; from coe.cli.start import serve; serve()"
 
 
-def boards_in(folder: Path) -> dict[str, list[Item]]:
+def boards_in(folder: Path) -> dict[str, list[FoundImage]]:
     """Return the pictures of each board in a folder."""
     found, _ = images.find(folder, rules.load(BOARD).components)
-    boards: dict[str, list[Item]] = defaultdict(list)
+    boards: dict[str, list[FoundImage]] = defaultdict(list)
     for item in found:
         boards[item.serial].append(item)
     return boards
@@ -50,7 +51,7 @@ def send(address: str, key: str, method: str, path: str, body: bytes, **headers:
         return refused.code
 
 
-def hand_in(address: str, key: str, name: str, serial: str, items: Sequence[Item]) -> int:
+def hand_in(address: str, key: str, name: str, serial: str, items: Sequence[FoundImage]) -> int:
     """Hand a board in, with its pictures; return the status."""
     views = {}
     for item in items:
@@ -75,7 +76,7 @@ def wait_until_ready(address: str, service: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def feed(address: str, keys: Mapping[str, str], boards: Mapping[str, Sequence[Item]], every_s: float) -> None:
+def feed(address: str, keys: Mapping[str, str], boards: Mapping[str, Sequence[FoundImage]], every_s: float) -> None:
     """Hand boards in, the same ones again under new serials, until Ctrl-C."""
     begun = int(time.time())
     for number, (serial, items) in enumerate(itertools.cycle(boards.items())):
@@ -100,6 +101,9 @@ def main() -> None:
     config = configs.load(options.folder / CONFIG)
     keys = json.loads((options.folder / KEYS).read_text(encoding="utf-8"))
     address = f"http://127.0.0.1:{config.listen.port}"
+    # A shell that starts this in the background lets it ignore Ctrl-C; the service must end with it in any case.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     service = subprocess.Popen([sys.executable, "-c", _RUN, "run", str(options.folder / CONFIG)])
     try:
         if not wait_until_ready(address, service):

@@ -42,7 +42,7 @@ _GROUP, _WIDEST = 0.76, 0.16
 """The share of a group's width for its bars, which leaves room for the paper's on either side, and for one bar."""
 _HATCH = "/////"
 _FAR = 2.0
-"""A limit more than so many times the highest bar is written as a note, so that the bars stay tall."""
+"""A limit more than this many times the highest bar is written as a note, so that the bars stay tall."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ import psutil
 from coe.bench.switch import gpu_device
 from coe.bench.synthetic import black, in_variant, prepare, synthetic_board
 from coe.board import rules
-from coe.runtime.aside import aside
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.driver import Driver
+from coe.runtime.fresh_thread import on_fresh_thread
 from coe.store import kinds
 from coe.store.blob_format import Variant
 from coe.system import open_descriptors
@@ -68,7 +68,7 @@ def turn_over(
         descriptors = reserved = 0
         for number in range(cycles):
             expert = line[number % len(line)]
-            device.load("pool", expert, keep=number % 2 == 0)
+            device.load("pool", expert, keep_copy=number % 2 == 0)
             device.run("one", "pool", expert, images)
             device.evict("pool", expert)
             resident.append(process.memory_info().rss)
@@ -82,4 +82,4 @@ def turn_over(
             memory = DeviceMemory(reserved, usage.reserved, usage.peak, device.memory_bytes or 0)
         return Cycles(kind, variant, cycles, experts, slope, descriptors, open_descriptors(), memory)
 
-    return aside(work_through)
+    return on_fresh_thread(work_through)

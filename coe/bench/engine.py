@@ -22,8 +22,8 @@ from coe.inspector.line import Line
 from coe.inspector.line_config import Inbox, LineConfig
 from coe.inspector.line_costs import LineCosts
 from coe.results.metrics import Metrics
-from coe.runtime.aside import aside
 from coe.runtime.engine import Trace
+from coe.runtime.fresh_thread import on_fresh_thread
 from coe.scheduler.plan import Plan
 from coe.scheduler.strategies import ANY_TIME, Times
 from coe.store import kinds
@@ -152,7 +152,7 @@ def _load_libraries(board: Path | str, allowed: Sequence[str]) -> None:
     for kind, expert in first.items():
         resolved = kinds.resolve(kind, allowed)
         if isinstance(resolved, ModuleKind):
-            aside(lambda module_kind=resolved, expert=expert: module_kind.skeleton(expert))  # type: ignore[misc]
+            on_fresh_thread(lambda module_kind=resolved, expert=expert: module_kind.skeleton(expert))  # type: ignore[misc]
 
 
 def _files(board: Path | str, store: Store) -> list[Path]:

@@ -36,9 +36,9 @@ def recorded(trace: Trace) -> Recorded:
             arrivals.append(Arrival(now - began_s, request))
         elif isinstance(event, Finished | RunFailed):
             batch = running[event.executor].popleft()
-            said = event.findings if isinstance(event, Finished) else ()
+            answered = event.findings if isinstance(event, Finished) else ()
             # Not strict: where a batch gave too few findings, its stages ran again.
-            for stage, finding in zip(batch.stages, said, strict=False):
+            for stage, finding in zip(batch.stages, answered, strict=False):
                 findings.setdefault(numbers[stage.request_id], {})[stage.expert] = finding
         for command in commands:
             if isinstance(command, Run):

@@ -19,7 +19,7 @@ from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector import precision
 from coe.inspector.line_costs import LineCosts
-from coe.inspector.precision import Choice, Costs
+from coe.inspector.precision import Costs, VariantChoice
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.strategies import Strategy
 from coe.sim.machine import Configuration, Machine
@@ -37,7 +37,7 @@ _BELOW = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class VariantShares:
     """Which variants prepared experts have: the mode, and the shares that nobody can choose.
 
     In the share `sound` of the experts the labels of lesser variants agree with those of fp32; the other experts run in
@@ -72,7 +72,7 @@ class PreparedRun:
     sentences: tuple[str, ...]
 
 
-def prepared_run(machine: Machine, workload: Workload, strategy: Strategy, prepared: Prepared) -> PreparedRun:
+def prepared_run(machine: Machine, workload: Workload, strategy: Strategy, prepared: VariantShares) -> PreparedRun:
     """Give a workload's experts variants on a box, and divide the memory.
 
     Raises ConfigError if the box has no costs of prepared variants, or if the workload has recorded findings, which are
@@ -125,7 +125,7 @@ def _choice(
     machine: Machine,
     strategy: Strategy,
     configuration: Configuration,
-) -> Choice:
+) -> VariantChoice:
     if mode == MIXED:
         pools = 1 if strategy.single else sum(configuration.executors.values())
         return precision.choose(MIXED, offers, board.graph, costs, machine.usable_bytes(configuration), pools=pools)
@@ -134,10 +134,10 @@ def _choice(
     variants = {id: precision.allowed(usable, offers[id], devices, config.LABEL_FLOOR)[-1] for id in board.experts}
     lesser = [id for id, variant in variants.items() if variant != FULL]
     words = f"{len(lesser)} of {len(variants)} experts may be loaded in a lesser variant"
-    return Choice(variants, dict.fromkeys(lesser, _BELOW), reason=f"precision {mode}: {words}")
+    return VariantChoice(variants, dict.fromkeys(lesser, _BELOW), reason=f"precision {mode}: {words}")
 
 
-def _choosing(table: CostTable, costs: Costs, choice: Choice, applied: Rules) -> CostTable:
+def _choosing(table: CostTable, costs: Costs, choice: VariantChoice, applied: Rules) -> CostTable:
     """Return the same costs, and a choice at each load between fp32 and the coarsest variant that is allowed."""
     devices = table.devices()
     return CostTable(

@@ -18,12 +18,12 @@ from coe.bench.synthetic import black, in_variant, prepare, synthetic_board
 from coe.bench.usual import constructed
 from coe.board import rules
 from coe.core import Expert
-from coe.runtime.aside import aside
 from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.cuda.device import CudaDevice
 from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.garbage import give_back
+from coe.runtime.fresh_thread import on_fresh_thread
 from coe.runtime.reading import Weights, weights
 from coe.runtime.slot import Slot
 from coe.store import kinds
@@ -106,7 +106,7 @@ def on_cpu(
         usual = _usual(store, experts[0])
         return [_switch(name, pair, usual, trained[0].bytes, repeats) for name, pair in pairs.items()]
 
-    return aside(measured)
+    return on_fresh_thread(measured)
 
 
 def on_gpu(
@@ -123,7 +123,7 @@ def on_gpu(
     prepare(board, store, variants, say)
     experts = list(rules.load(board).experts.values())
     return [
-        aside(lambda v=variant: _gpu_switch(driver, store, in_variant(experts, v), repeats))  # type: ignore[misc]
+        on_fresh_thread(lambda v=variant: _gpu_switch(driver, store, in_variant(experts, v), repeats))  # type: ignore[misc]
         for variant in variants
     ]
 

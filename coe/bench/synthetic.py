@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from coe.bench.forms import Form, handed_in
+from coe.bench.picture_forms import PictureForm, handed_in
 from coe.board import rules
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.inspector.inspector import Picture
 from coe.prepare.prepare import Preparer
-from coe.runtime.aside import aside
+from coe.runtime.fresh_thread import on_fresh_thread
 from coe.store import kinds
 from coe.store.blob_format import Variant
 from coe.store.kinds import ModuleKind, Prepared
@@ -61,7 +61,7 @@ def synthetic_board(
             store.link(weights, original, labels=labels)
             continue
         expert = Expert(f"e{index}", kind, labels, input_size, weights)
-        state = aside(lambda expert=expert, s=seed + index: kinds.random_weights(resolved, expert, s))  # type: ignore[misc]
+        state = on_fresh_thread(lambda expert=expert, s=seed + index: kinds.random_weights(resolved, expert, s))  # type: ignore[misc]
         store.put(weights, kind=kind, labels=labels, input_size=input_size, state=state, source=f"seed {seed}")
     return board_of_equals(folder / f"{name}.yaml", kind=kind, experts=experts, input_size=input_size), store
 
@@ -94,11 +94,11 @@ def prepare(
     for expert in rules.load(board).experts.values():
         if preparer.lacks(expert.weights):
             say(f"preparing {expert.weights} in {', '.join(variants)}")
-            for variant, reason in aside(lambda e=expert: preparer.prepare(e.weights)).failed.items():  # type: ignore[misc]
+            for variant, reason in on_fresh_thread(lambda e=expert: preparer.prepare(e.weights)).failed.items():  # type: ignore[misc]
                 raise ConfigError(f"{expert.weights} cannot be prepared in {variant}: {reason}")
 
 
-def synthetic_pictures(board: Path, requests: int, seed: int, form: Form = Form.ARRAY) -> list[Picture]:
+def synthetic_pictures(board: Path, requests: int, seed: int, form: PictureForm = PictureForm.ARRAY) -> list[Picture]:
     """Draw `requests` pictures of noise, with components by their counts.
 
     Arrays have 240 x 240 pixels. JPEGs have 640 x 480, and as many bytes as a photograph of that size.
@@ -106,7 +106,7 @@ def synthetic_pictures(board: Path, requests: int, seed: int, form: Form = Form.
     components = rules.load(board).components
     chance = random.Random(seed)
     names = chance.choices(list(components), [c.count for c in components.values()], k=requests)
-    height, width, detail = (240, 240, 1) if form is Form.ARRAY else (480, 640, 4)
+    height, width, detail = (240, 240, 1) if form is PictureForm.ARRAY else (480, 640, 4)
     noise = np.random.default_rng(seed).integers(0, 255, (height // detail, width // detail, 3), dtype=np.uint8)
     pixels = np.asarray(Image.fromarray(noise).resize((width, height)))
     return handed_in([Picture(pixels, name, name=f"{index}") for index, name in enumerate(names)], form)

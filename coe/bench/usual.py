@@ -19,10 +19,10 @@ import numpy as np
 from coe.core import Expert, Finding
 from coe.errors import CoeError, ConfigError, DeviceFull, StoreError
 from coe.inspector import line_devices
-from coe.runtime.aside import aside
 from coe.runtime.cpu import findings_of
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.driver import Driver
+from coe.runtime.fresh_thread import on_fresh_thread
 from coe.runtime.measured import HERE
 from coe.runtime.processor import bound_threads
 from coe.runtime.trial import Trial, quick_cost, warmed
@@ -113,19 +113,19 @@ class UsualDevice:
     def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
         """Do nothing: `load` does all."""
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         """Construct an expert and return when it is on its device; raises StoreError, DeviceFull, DeviceLost."""
-        # A plain program loads and runs on one thread; an OpenMP team of the lane would slow the executors (`aside`).
+        # A plain program loads and runs on one thread; an OpenMP team of the lane slows executors (`fresh_thread`).
         bound_threads(1)
         state = self._copies.get(expert.id) or self.store.load(expert.weights)
         self._resident[pool, expert.id] = self._placed(expert, state)
-        if keep and self._driver:
+        if keep_copy and self._driver:
             self._copies[expert.id] = state
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
-        """Drop the module; with `keep` its tensors are copied into host memory first, unless a copy is there."""
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
+        """Drop the module; with `keep_copy` its tensors are copied into host memory first, unless a copy is there."""
         module = self._resident.pop((pool, expert.id))
-        if keep and self._driver and expert.id not in self._copies:
+        if keep_copy and self._driver and expert.id not in self._copies:
             # A copy may fail: the next load then reads the disk, or reports that the device is lost.
             with contextlib.suppress(CoeError), torch_driver.errors():
                 self._copies[expert.id] = {name: tensor.cpu() for name, tensor in module.state_dict().items()}
@@ -162,7 +162,7 @@ class UsualDevice:
             with self.trial(expert) as trial:
                 return quick_cost(trial, self._kinds[expert.kind].max_batch)
 
-        return HERE.alone(lambda: aside(work))
+        return HERE.alone(lambda: on_fresh_thread(work))
 
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[Trial]:

@@ -1,8 +1,10 @@
 """Bringing a picture into the frame of its reference, and telling how well it fits.
 
-A shift is found by phase correlation (Kuglin and Hines, 1975), as a whole picture of it or none; what is left, a small
-turn or another scale, by maximising the correlation coefficient (ECC: Evangelidis and Psarakis, 2008). The number of
-steps is bounded, and so is the time.
+A shift is found by phase correlation (Kuglin and Hines, 1975). What is left, a small turn or another scale, is found by
+maximising the correlation coefficient (ECC: Evangelidis and Psarakis, 2008). The number of steps is bounded, and so is
+the time.
+
+The file is long because it states the reason for each limit.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ _Grey = NDArray[np.float32]
 LEVELS = ((128, 25), (256, 6))
 """Where a motion is searched, coarse then fine: the longer side of the pictures in pixels, the most steps of ECC."""
 ENOUGH = 0.97
-"""A fit from which no turn is searched if no quarter of the picture moves: a warp would only blur it."""
+"""With at least this fit, no turn is searched if no quarter of the picture moves: a warp would only blur it."""
 LEAST_SIDE = 16
-"""The shorter side in pixels to which a picture is made smaller at most: the picture of a strip keeps what it shows."""
+"""No picture is made so small that its shorter side has fewer pixels: the picture of a strip keeps its details."""
 _FEWEST = 4
-"""A picture with a shorter side in pixels has no quarters, and is not moved."""
+"""A picture whose shorter side has fewer pixels is not compared by quarters, and is not moved."""
 STILL = 1.0
 """The shift in pixels under which a quarter of a picture does not move."""
 BLUR = 5
@@ -39,12 +41,12 @@ LEAST_FIT, LEAST_SEEN = 0.75, 0.9
 """Under this fit, or with less of the reference in the picture, a picture cannot be compared. Of DeepPCB's training
 pairs the worst fits by 0.92; pictures of other boards mostly fit by less than 0.2."""
 HIDING = 0.05
-"""A motion must explain so many differing pixels for each pixel of the reference that it hides: a defect that it moves
-out of the picture is seldom a larger share of the strip that goes with it."""
+"""A motion must explain this many differing pixels for each pixel of the reference that it hides: a defect that it
+moves out of the picture is seldom a larger share of the strip that leaves with it."""
 SLIVER = 0.01
 """The share of the reference that a motion may hide for a better fit alone: a margin of a few pixels."""
 LEVELS_APART = 40
-"""Pixels differ if they are more than so many grey levels apart."""
+"""Pixels differ if they are more than this many grey levels apart."""
 _OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
 _BACK = cv2.WARP_INVERSE_MAP
 ASPECT = 0.02
@@ -164,7 +166,7 @@ class _Candidate:
         if self.is_comparable != other.is_comparable:
             return self.is_comparable
         both = cv2.bitwise_and(self.shown, other.shown)
-        mine, its = (cv2.countNonZero(cv2.bitwise_and(one.different, both)) for one in (self, other))
+        mine, its = (cv2.countNonZero(cv2.bitwise_and(picture.different, both)) for picture in (self, other))
         hidden = cv2.countNonZero(other.shown) - cv2.countNonZero(both)
         if its - mine > HIDING * hidden:
             return True
@@ -260,10 +262,10 @@ def _turned(sizes: _Sizes, start: Numbers) -> Numbers | None:
         everywhere = np.full(wanted.shape, 255, np.uint8)
         begin = _at_scale(motion, scale).astype(np.float32)
         try:
-            _, found = cv2.findTransformECC(wanted, small, begin, cv2.MOTION_AFFINE, criteria, everywhere, BLUR)
+            _, warp = cv2.findTransformECC(wanted, small, begin, cv2.MOTION_AFFINE, criteria, everywhere, BLUR)
         except cv2.error:  # it found no motion
             return None
-        motion = _at_scale(found.astype(np.float64), 1 / scale)
+        motion = _at_scale(warp.astype(np.float64), 1 / scale)
     stretches = np.linalg.svd(motion[:, :2])[1]
     plausible = np.abs(stretches - 1).max() <= STRETCH and stretches[0] <= (1 + SKEW) * stretches[1]
     return motion if plausible else None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coe.board.images import Item
+from coe.board.images import FoundImage
 from coe.board.router import GIVEN, Component
 from coe.errors import ConfigError
 
 
-def check(items: Iterable[Item], components: Iterable[Component]) -> None:
-    """Raise ConfigError if an image lacks the reference that it must bring, or has one that nothing compares with."""
+def check(items: Iterable[FoundImage], components: Iterable[Component]) -> None:
+    """Raise ConfigError if an image lacks the reference that it must bring, or has one that no expert uses."""
     given = {component.name: component.reference == GIVEN for component in components}
     for item in items:
         if item.failure is not None:

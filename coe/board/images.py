@@ -1,8 +1,8 @@
 """The images of a run, and the component that each of them shows. Law: no image is dropped, and nothing is guessed.
 
 There are three layouts: `<component>/<image>`, `<serial>/<refdes>__<component>.<ext>` and a table `images.csv`. An
-image that fits no layout, or whose names disagree, becomes an `Item` with an `error`, so that it gets a result like
-every other image. The same holds for everything that may be an image and cannot be read. `decode` gives the pixels.
+image that fits no layout, or whose names disagree, becomes a `FoundImage` with an `error`, so that it gets a result
+like every other image. So does everything that may be an image and cannot be read. `decode` gives the pixels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from coe.board.table_paths import leaves, reference_at
 from coe.core import Failure, FailureKind
 from coe.errors import ConfigError, did_you_mean
 
-__all__ = ["EXTENSIONS", "TABLE", "Item", "Skipped", "decode", "find", "natural"]
+__all__ = ["EXTENSIONS", "TABLE", "FoundImage", "Skipped", "decode", "find", "natural"]
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".tif", ".tiff"})
 OTHER_FORMATS = frozenset(
@@ -33,7 +33,7 @@ LAYOUTS = f"expected <component>/<image>, <serial>/<refdes>__<component>.<ext>, 
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class FoundImage:
     """One image that was found.
 
     `name` is its name in the results: its POSIX path relative to the given folder, unique within one `find`. In a name
@@ -65,7 +65,7 @@ class Skipped:
     reason: str
 
 
-def find(source: Path, components: Collection[str]) -> tuple[list[Item], list[Skipped]]:
+def find(source: Path, components: Collection[str]) -> tuple[list[FoundImage], list[Skipped]]:
     """Return the images in a folder, a table or a single file, in natural order (R2 before R10).
 
     If a folder holds a table `images.csv`, only the images in the table are inspected, each as the component that the
@@ -127,8 +127,8 @@ class _Components:
         return self._hints[word]
 
 
-def _walk(folder: Path, known: _Components) -> tuple[list[Item], list[Skipped]]:
-    items: list[Item] = []
+def _walk(folder: Path, known: _Components) -> tuple[list[FoundImage], list[Skipped]]:
+    items: list[FoundImage] = []
     skipped: list[Skipped] = []
     whole = _absolute(folder)
     for entry in walk(folder):
@@ -150,12 +150,12 @@ def _walk(folder: Path, known: _Components) -> tuple[list[Item], list[Skipped]]:
     return items, sorted(skipped, key=lambda other: natural(str(other.path)))
 
 
-def _unusable(entry: FolderEntry, inside: PurePosixPath, folder: Path, known: _Components) -> Item:
+def _unusable(entry: FolderEntry, inside: PurePosixPath, folder: Path, known: _Components) -> FoundImage:
     """Return the failed item of an entry that cannot be read, and may be an image or a folder of images."""
     return replace(_place(entry.path, inside, folder, known), failure=Failure(FailureKind.IMAGE, entry.reason))
 
 
-def _on_boards(items: Iterable[Item]) -> Iterator[Item]:
+def _on_boards(items: Iterable[FoundImage]) -> Iterator[FoundImage]:
     """Give images without serial and component to the board in whose folder they lie: it is not OK without them."""
     items = list(items)
     serials = {item.serial for item in items if item.serial}
@@ -165,29 +165,29 @@ def _on_boards(items: Iterable[Item]) -> Iterator[Item]:
         yield replace(item, serial=parent) if lies_there else item
 
 
-def _place(path: Path, inside: PurePosixPath, folder: Path, known: _Components) -> Item:
+def _place(path: Path, inside: PurePosixPath, folder: Path, known: _Components) -> FoundImage:
     """Return the item of an image by its name; `inside` is its path relative to `folder`, which is absolute."""
     name = printable(str(inside))
     if len(inside.parts) > 2:
-        return Item(path, "", name=name, failure=_unclear(f"lies too deep in the folder; {LAYOUTS}"))
+        return FoundImage(path, "", name=name, failure=_unclear(f"lies too deep in the folder; {LAYOUTS}"))
     parent = inside.parts[0] if len(inside.parts) == 2 else folder.name
     refdes, mark, component = inside.stem.partition("__")
     if parent in known:
         stated = _stated(component, known)
         failure = None if stated in (None, parent) else _two_names(parent, str(stated))
         # We do not guess which of two names is right: the image counts for neither component.
-        return Item(path, "" if failure else parent, name=name, failure=failure)
+        return FoundImage(path, "" if failure else parent, name=name, failure=failure)
     serial = printable(parent)
     component_of_folder, stated = known.spelt(parent), known.spelt(component)
     if component_of_folder is not None and stated not in (None, component_of_folder):
         # c0/R1__C5: a serial hardly has the name of a component.
-        return Item(path, "", name=name, failure=_two_names(parent, str(stated)))
+        return FoundImage(path, "", name=name, failure=_two_names(parent, str(stated)))
     if not mark:
         reason = f"its folder '{serial}' is not a component of the board{known.hint(parent) or '; ' + LAYOUTS}"
-        return Item(path, "", name=name, failure=_unclear(reason))
+        return FoundImage(path, "", name=name, failure=_unclear(reason))
     refdes, component = printable(refdes), printable(component)
     failure = None if component in known else _unclear(_unknown(component, known))
-    return Item(path, component, serial, refdes, name, failure)
+    return FoundImage(path, component, serial, refdes, name, failure)
 
 
 def _stated(after_mark: str, known: _Components) -> str | None:
@@ -216,7 +216,7 @@ def _unknown(component: str, known: _Components) -> str:
     return f"'{component}' is not a component of the board{known.hint(component)}"
 
 
-def _read_table(table: Path, known: _Components) -> list[Item]:
+def _read_table(table: Path, known: _Components) -> list[FoundImage]:
     _must_be_file(table)
     try:
         text = table.read_bytes().decode("utf-8-sig")  # `read_text` would change line ends within cells
@@ -225,7 +225,7 @@ def _read_table(table: Path, known: _Components) -> list[Item]:
     first = text.partition("\n")[0]
     delimiter = max(",;\t", key=first.count)  # spreadsheets in many countries write ';'
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    items: list[Item] = []
+    items: list[FoundImage] = []
     lines: dict[str, int] = {}
     try:
         header = [column.strip().lower() for column in next(rows, [])]
@@ -255,7 +255,7 @@ def _read_table(table: Path, known: _Components) -> list[Item]:
     return items
 
 
-def _row(table: Path, line: int, row: dict[str, str], known: _Components, surplus: list[str]) -> Item:
+def _row(table: Path, line: int, row: dict[str, str], known: _Components, surplus: list[str]) -> FoundImage:
     where = f"{table.name}:{line}"
     inside = os.path.normpath(row["path"].replace("\\", "/")) if row.get("path") else ""
     component, serial, refdes = (row.get(column, "") for column in ("component", "serial", "refdes"))
@@ -277,7 +277,7 @@ def _row(table: Path, line: int, row: dict[str, str], known: _Components, surplu
     reference, reference_error = reference_at(table.parent, row.get("reference", ""))
     error = error or reference_error
     failure = Failure(kind, f"{where}: {error}") if error else None
-    return Item(table.parent / inside, component, serial, refdes, inside or where, failure, reference)
+    return FoundImage(table.parent / inside, component, serial, refdes, inside or where, failure, reference)
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

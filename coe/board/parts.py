@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coe.board import text_table
-from coe.board.text_table import SEPARATORS, Line
+from coe.board.text_table import SEPARATORS, TextLine
 from coe.errors import ConfigError, did_you_mean
 
 REFDES = ("refdes", "designator", "ref", "reference")
-"""The names of the column of reference designators, in any case; the first that the header has counts."""
+"""Names of the column of reference designators, in upper or lower case; the first that the header has counts."""
 COMPONENT = ("component", "type", "part", "part number", "comment", "value", "val")
-"""The names of the column of components, likewise."""
+"""Names of the column of components, by the same rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class _Header:
     component: int
 
 
-def _header(path: Path, lines: Sequence[Line]) -> _Header:
+def _header(path: Path, lines: Sequence[TextLine]) -> _Header:
     """Return the header of a list: the first line that names both columns, a remark only if no other line does."""
     for line in sorted(lines, key=lambda line: line.is_remark):
         for separator in SEPARATORS:

@@ -63,7 +63,7 @@ Outcome = Verdict | tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Consequence:
     """The consequence of a finding: a certain verdict (None if there is none yet), and steps that must pass too.
 
     At least one of the two is there.
@@ -169,7 +169,7 @@ class Router:
             hint = did_you_mean(component, self.components)
             raise RulesError(f"the board has no component '{component}'{hint}") from None
 
-    def next(self, step: Step, finding: Finding) -> Decision:
+    def next(self, step: Step, finding: Finding) -> Consequence:
         """Return the consequence of a finding and all its boxes; raises RulesError for a label that no rule covers.
 
         The finding and each box have the outcomes of their labels. An outcome counts if the best score of one of its
@@ -187,14 +187,14 @@ class Router:
         outcomes = [outcome if is_sure else Verdict.REVIEW for outcome, is_sure in sure.items()]
         verdicts = [outcome for outcome in outcomes if isinstance(outcome, Verdict)]
         if Verdict.NG in verdicts:
-            return Decision(Verdict.NG)
+            return Consequence(Verdict.NG)
         if finding.doubt:
-            return Decision(Verdict.REVIEW)
+            return Consequence(Verdict.REVIEW)
         believed = set(outcomes)
         # Steps come in the order of the rules, whatever the scores are.
         ahead = [outcome for outcome in step.outcomes.values() if isinstance(outcome, tuple) and outcome in believed]
         steps = dict.fromkeys(step for outcome in ahead for step in outcome)
-        return Decision(worst(verdicts) if verdicts else None, tuple(steps))
+        return Consequence(worst(verdicts) if verdicts else None, tuple(steps))
 
 
 def _outcome(step: Step, label: str) -> Outcome:

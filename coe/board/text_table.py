@@ -21,7 +21,7 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (code
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TextLine:
     """A line of a file, without its end, and its number from 1."""
 
     number: int
@@ -33,9 +33,9 @@ class Line:
         return self.text.lstrip().startswith("#")
 
     @property
-    def without_mark(self) -> Line:
+    def without_mark(self) -> TextLine:
         """The line without the '#' of a remark."""
-        return Line(self.number, self.text.lstrip("# \t"))
+        return TextLine(self.number, self.text.lstrip("# \t"))
 
     def cells(self, separator: str | None) -> list[str]:
         """Return the cells, without spaces around them; a cell in quotes may hold separators. None means spaces."""
@@ -45,7 +45,7 @@ class Line:
         return [cell.strip() for cell in next(csv.reader([text], delimiter=separator, skipinitialspace=True), [])]
 
 
-def lines(path: Path, noun: str, fallback: str | None = None) -> list[Line]:
+def lines(path: Path, noun: str, fallback: str | None = None) -> list[TextLine]:
     """Return the lines of a text file that are not empty; raises ConfigError, which calls the file `noun`.
 
     See `parse` for `fallback`.
@@ -61,7 +61,7 @@ def content(path: Path, noun: str) -> bytes:
         raise ConfigError(f"{noun} {path} cannot be read: {error.strerror or error}") from None
 
 
-def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> list[Line]:
+def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> list[TextLine]:
     """Return the lines, of a file's bytes, that are not empty; raises ConfigError, which calls the file `noun`.
 
     A file that begins with a byte order mark is in UTF-8 or UTF-16, as the mark says; other files are in UTF-8, or in
@@ -74,7 +74,7 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> lis
         text = _by_fallback(path, noun, raw, fallback if encoding == "utf-8" else None)
     if "\0" in text:
         raise ConfigError(f"{noun} {path} is not a text; export it again as text or CSV")
-    lines = [Line(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = [TextLine(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     for line in lines:
         if len(line.text) > _LONGEST_LINE:
             what = noun.removeprefix("the ")

@@ -11,7 +11,7 @@ from coe.board.decoding import decode
 from coe.board.image_source import ImageSource
 from coe.board.router import GIVEN
 from coe.board.rules import Rules
-from coe.calibrate.verified import Verified
+from coe.calibrate.verified import VerifiedPicture
 from coe.core import FULL, Expert, Finding
 from coe.errors import ConfigError, ImageError
 from coe.inspector import references
@@ -42,7 +42,7 @@ class Answers:
     failed: Mapping[str, str]
 
 
-class Asked:
+class BoardExperts:
     """Asks experts of a board, one after another."""
 
     def __init__(self, board: Rules, store: Store, allow_kinds: Collection[str] = ()) -> None:
@@ -52,7 +52,7 @@ class Asked:
         references.check(board, self._kinds)
         self._references = References(store)
 
-    def answers(self, id: str, pictures: Sequence[Verified]) -> Answers:
+    def answers(self, id: str, pictures: Sequence[VerifiedPicture]) -> Answers:
         """Return what an expert says of its pictures; raises CoeError if it cannot run."""
         # Raw scores: what the rules say of an earlier calibration must not go into the next.
         expert = replace(self._board.experts[id], temperature=1.0, ignore_under={}, variant=FULL)
@@ -75,13 +75,13 @@ class Asked:
         device.evict("calibrate", expert)
         return Answers(expert, kind.task == "detect", tuple(answers), failed)
 
-    def _prepared(self, kind: Kind, expert: Expert, picture: Verified) -> Prepared:
+    def _prepared(self, kind: Kind, expert: Expert, picture: VerifiedPicture) -> Prepared:
         pixels: Image = np.asarray(decode(picture.path), np.uint8)
         if isinstance(kind, Comparing):
             return kind.compare(pixels, self._reference(expert, picture), expert)
         return kind.preprocess(pixels, expert)
 
-    def _reference(self, expert: Expert, picture: Verified) -> Reference:
+    def _reference(self, expert: Expert, picture: VerifiedPicture) -> Reference:
         if picture.reference is not None:
             return ReferenceSource(ImageSource.of(picture.reference, "RGB")).decode()
         served = [

@@ -12,7 +12,7 @@ from matplotlib.ticker import PercentFormatter
 from coe.board.scores import honest
 from coe.calibrate.honest import Said, binned, said
 from coe.calibrate.result import Calibrated
-from coe.calibrate.thresholds import Choice, Curve
+from coe.calibrate.thresholds import Curve, ThresholdChoice
 from coe.rates import Rate
 from coe.results.plots import FAINT, GREY, INK, LINES, MARKS, SMALL, head, note, nothing, save, sheet, tidy
 
@@ -45,7 +45,7 @@ def _rates(axes: Axes, calibrated: Calibrated) -> None:
     axes.legend(loc="upper right", fontsize=SMALL, frameon=False)
 
 
-def _curve(axes: Axes, number: int, curve: Curve, choice: Choice | None, confidence: float) -> bool:
+def _curve(axes: Axes, number: int, curve: Curve, choice: ThresholdChoice | None, confidence: float) -> bool:
     """Draw one label; return whether there is anything to draw."""
     pairs = [
         (point.false_calls.share, point.escapes.share)

@@ -24,7 +24,7 @@ KEYS = ("temperature", "min_scores", "ignore_under")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RulesEntry:
     """What an expert's entry shall say: its values by key, and the comment above it."""
 
     values: Mapping[str, Value]
@@ -40,7 +40,7 @@ class _Change:
     text: str
 
 
-def edited(path: Path, text: str, entries: Mapping[str, Entry]) -> str:
+def edited(path: Path, text: str, entries: Mapping[str, RulesEntry]) -> str:
     """Return the text of a board file with entries of experts, by name.
 
     Keys of an earlier calibration that are no longer among the values are left out. Raises ConfigError for an expert
@@ -67,7 +67,7 @@ def edited(path: Path, text: str, entries: Mapping[str, Entry]) -> str:
     return text[: len(text) - len(body)] + changed
 
 
-def _prove(path: Path, before: str, after: str, entries: Mapping[str, Entry]) -> None:
+def _prove(path: Path, before: str, after: str, entries: Mapping[str, RulesEntry]) -> None:
     """Raise ConfigError unless a changed text says what the text before said, but for the entries."""
     wanted = process_sheet.parse(path, before.encode()).data
     for name, entry in entries.items():

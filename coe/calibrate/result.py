@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from coe.board.scores import honest
 from coe.calibrate.answers import Answers
 from coe.calibrate.honest import Honesty, calibrated
-from coe.calibrate.thresholds import DIGITS, Choice, Curve, Goal, Use, Wanted, choose, curves
+from coe.calibrate.thresholds import DIGITS, Curve, Goal, ThresholdChoice, Use, WantedRate, choose, curves
 from coe.core import NOTHING
 from coe.rates import trials_needed
 
@@ -17,7 +17,7 @@ Value = float | Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class StatedScores:
     """What an expert's entry in the rules states before a calibration."""
 
     temperature: float = 1.0
@@ -25,7 +25,7 @@ class Stated:
     ignore_under: Mapping[str, float] = field(default_factory=dict)
 
 
-NOTHING_STATED = Stated()
+NOTHING_STATED = StatedScores()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class Calibrated:
     answers: Answers
     honesty: Honesty | None
     curves: tuple[Curve, ...]
-    choices: tuple[Choice, ...]
-    wanted: Wanted
+    choices: tuple[ThresholdChoice, ...]
+    wanted: WantedRate
 
     @property
     def temperature(self) -> float:
         """The temperature of its scores."""
         return self.honesty.temperature if self.honesty else 1.0
 
-    def entries(self, stated: Stated = NOTHING_STATED) -> dict[str, Value]:
+    def entries(self, stated: StatedScores = NOTHING_STATED) -> dict[str, Value]:
         """Return the keys of the expert's entry in the rules with their values.
 
         What the rules state for a label for which no threshold was chosen stays, on the scale of the new scores: else a
@@ -63,7 +63,9 @@ class Calibrated:
         values: dict[str, Value] = {"temperature": self.temperature, "min_scores": review, "ignore_under": ignore}
         return {key: value for key, value in values.items() if value not in (1.0, {})}
 
-    def _kept(self, stated: Stated, scores: Mapping[str, float], rounded: Callable[[float], float]) -> dict[str, float]:
+    def _kept(
+        self, stated: StatedScores, scores: Mapping[str, float], rounded: Callable[[float], float]
+    ) -> dict[str, float]:
         """Return scores of the rules on the scale of this temperature. A temperature of 1 / T undoes one of T."""
         if stated.temperature == self.temperature:
             return dict(scores)
@@ -80,7 +82,7 @@ class Calibrated:
         return "; ".join(parts)
 
 
-def calibrate(answers: Answers, wanted: Wanted) -> Calibrated:
+def calibrate(answers: Answers, wanted: WantedRate) -> Calibrated:
     """Return the temperature and the thresholds of an expert."""
     honesty = calibrated(answers.answers)
     all_curves = curves(answers, honesty.temperature if honesty else 1.0)
@@ -88,7 +90,7 @@ def calibrate(answers: Answers, wanted: Wanted) -> Calibrated:
     return Calibrated(answers, honesty, tuple(all_curves), tuple(choices), wanted)
 
 
-def sentence(choice: Choice, wanted: Wanted) -> str:
+def sentence(choice: ThresholdChoice, wanted: WantedRate) -> str:
     """Say what a threshold shows in the pictures: "ok: escapes 0 of 300, at most 0.99 %; false calls 3 of 400, ..."."""
     rates = (("escapes", choice.point.escapes), ("false calls", choice.point.false_calls))
     told = ", ".join(
@@ -101,7 +103,7 @@ def sentence(choice: Choice, wanted: Wanted) -> str:
     return f"{choice.curve.label}: {told}{proof}"
 
 
-def unreached(curve: Curve, wanted: Wanted) -> str:
+def unreached(curve: Curve, wanted: WantedRate) -> str:
     """Say why no threshold of a curve holds the wanted rate."""
     noun = "escapes" if wanted.goal is Goal.ESCAPES else "false calls"
     rates = [rate for point in curve.points if (rate := point.rate(wanted.goal)) is not None]

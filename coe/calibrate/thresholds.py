@@ -45,7 +45,7 @@ class Goal(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedRate:
     """The rate that is wanted, 0 to 1, and the confidence with which it must hold."""
 
     goal: Goal
@@ -54,7 +54,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ThresholdPoint:
     """A threshold, and what the pictures show at it; a rate is None without pictures that tell it."""
 
     threshold: float
@@ -72,15 +72,15 @@ class Curve:
 
     label: str
     use: Use
-    points: tuple[Point, ...]
+    points: tuple[ThresholdPoint, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ThresholdChoice:
     """The point that was chosen for a label; `proven` if the bound holds the wanted rate, else only the share does."""
 
     curve: Curve
-    point: Point
+    point: ThresholdPoint
     proven: bool
 
 
@@ -90,7 +90,7 @@ def curves(answers: Answers, temperature: float) -> list[Curve]:
     return [_curve(answers, label, temperature) for label in expert.labels if (label in expert.reject) == detects]
 
 
-def choose(curve: Curve, wanted: Wanted) -> Choice | None:
+def choose(curve: Curve, wanted: WantedRate) -> ThresholdChoice | None:
     """Return the threshold that holds the wanted rate with the least of the other rate; None if no threshold holds it.
 
     If the pictures are too few to prove the rate, the share in the pictures must hold it.
@@ -98,18 +98,18 @@ def choose(curve: Curve, wanted: Wanted) -> Choice | None:
     for proven in (True, False):
         holding = [point for point in curve.points if _holds(point, wanted, proven)]
         if holding:
-            return Choice(curve, min(holding, key=lambda point: _cost(point, wanted, curve.use)), proven)
+            return ThresholdChoice(curve, min(holding, key=lambda point: _cost(point, wanted, curve.use)), proven)
     return None
 
 
-def _holds(point: Point, wanted: Wanted, proven: bool) -> bool:
+def _holds(point: ThresholdPoint, wanted: WantedRate, proven: bool) -> bool:
     rate = point.rate(wanted.goal)
     if rate is None or rate.share > wanted.rate:
         return False
     return not proven or rate.upper(wanted.confidence) <= wanted.rate
 
 
-def _cost(point: Point, wanted: Wanted, use: Use) -> tuple[float, float]:
+def _cost(point: ThresholdPoint, wanted: WantedRate, use: Use) -> tuple[float, float]:
     other = point.false_calls if wanted.goal is Goal.ESCAPES else point.escapes
     # Of equal points the one that is more cautious: it lets fewer bad parts pass.
     return (other.share if other else 0.0, -point.threshold if use is Use.REVIEW_UNDER else point.threshold)
@@ -143,10 +143,10 @@ def _near(threshold: float, scores: Sequence[float]) -> bool:
     return any(abs(score - threshold) < _APART for score in scores[max(0, place - 1) : place + 1])
 
 
-def _point(threshold: float, bad: Sequence[float], good: Sequence[float], detects: bool) -> Point:
+def _point(threshold: float, bad: Sequence[float], good: Sequence[float], detects: bool) -> ThresholdPoint:
     bad_above, good_above = (len(scores) - bisect_left(scores, threshold) for scores in (bad, good))
     escapes, calls = (len(bad) - bad_above, good_above) if detects else (bad_above, len(good) - good_above)
-    return Point(threshold, Rate(escapes, len(bad)) if bad else None, Rate(calls, len(good)) if good else None)
+    return ThresholdPoint(threshold, Rate(escapes, len(bad)) if bad else None, Rate(calls, len(good)) if good else None)
 
 
 def _score(finding: Finding, label: str, answers: Answers, temperature: float) -> float:

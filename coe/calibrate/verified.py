@@ -24,7 +24,7 @@ LAYOUTS = f"expected <expert>/<label>/<picture>, or a table {TABLE} with the col
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedPicture:
     """A picture and the true label for its expert, which is `none` for a detector that shall see nothing."""
 
     path: Path
@@ -34,7 +34,7 @@ class Verified:
     reference: Path | None = None
 
 
-def find(source: Path, experts: Mapping[str, Expert]) -> list[Verified]:
+def find(source: Path, experts: Mapping[str, Expert]) -> list[VerifiedPicture]:
     """Return the verified pictures of a folder or a table, in natural order; raises ConfigError for what is unclear."""
     table = source / TABLE if source.is_dir() else source
     try:
@@ -51,7 +51,7 @@ def find(source: Path, experts: Mapping[str, Expert]) -> list[Verified]:
     return verified
 
 
-def _walked(root: Path, experts: Mapping[str, Expert]) -> Iterator[Verified]:
+def _walked(root: Path, experts: Mapping[str, Expert]) -> Iterator[VerifiedPicture]:
     for entry in folder.walk(root):
         inside = entry.path.relative_to(root)
         if entry.path.suffix.lower() not in EXTENSIONS and entry.kind is EntryKind.FILE:
@@ -60,10 +60,10 @@ def _walked(root: Path, experts: Mapping[str, Expert]) -> Iterator[Verified]:
             raise ConfigError(f"{entry.path} {entry.reason}; mend it or remove it")
         if len(inside.parts) != 3:
             raise ConfigError(f"{entry.path}: {LAYOUTS}")
-        yield _checked(Verified(entry.path, inside.as_posix(), *inside.parts[:2]), experts, str(entry.path))
+        yield _checked(VerifiedPicture(entry.path, inside.as_posix(), *inside.parts[:2]), experts, str(entry.path))
 
 
-def _rows(table: Path, experts: Mapping[str, Expert]) -> Iterator[Verified]:
+def _rows(table: Path, experts: Mapping[str, Expert]) -> Iterator[VerifiedPicture]:
     try:
         text = table.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -85,12 +85,12 @@ def _rows(table: Path, experts: Mapping[str, Expert]) -> Iterator[Verified]:
             reference, fault = reference_at(table.parent, (row.get("reference") or "").strip())
             if fault:
                 raise ConfigError(f"{where}: {fault}")
-            yield _checked(Verified(table.parent / inside, inside, expert, label, reference), experts, where)
+            yield _checked(VerifiedPicture(table.parent / inside, inside, expert, label, reference), experts, where)
     except csv.Error as error:
         raise ConfigError(f"{table}:{rows.line_num}: not a line of CSV: {error}") from error
 
 
-def _checked(picture: Verified, experts: Mapping[str, Expert], where: str) -> Verified:
+def _checked(picture: VerifiedPicture, experts: Mapping[str, Expert], where: str) -> VerifiedPicture:
     """Return the picture; raises ConfigError if the board does not know its expert or label."""
     if picture.expert not in experts:
         raise ConfigError(f"{where}: '{picture.expert}' is not an expert{did_you_mean(picture.expert, experts)}")

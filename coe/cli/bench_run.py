@@ -11,7 +11,7 @@ import typer
 
 from coe import config
 from coe.bench.configurations import in_turn
-from coe.bench.forms import Form
+from coe.bench.picture_forms import PictureForm
 from coe.board import rules
 from coe.cli import bench_out
 from coe.cli.bench_runs import Comparison
@@ -146,7 +146,7 @@ def run(  # noqa: PLR0913
         ),
     ] = 0,
     form: Annotated[
-        Form | None,
+        PictureForm | None,
         typer.Option(
             help="Hand pictures in as arrays, or as JPEGs in memory. Default: paths of --images, else arrays of noise."
         ),
@@ -183,7 +183,7 @@ def run(  # noqa: PLR0913
     Example: coe-bench run --strategy samba,coserve,line --experts 40 --kind resnet18
     """
     from coe.bench import engine, prediction, synthetic
-    from coe.bench.beside import busy_processes
+    from coe.bench.busy import busy_processes
     from coe.bench.host import RememberedOutputs
     from coe.inspector.cores import free_cores
     from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
@@ -202,7 +202,7 @@ def run(  # noqa: PLR0913
     else:
         wanted = variants(executors, precisions)
         path, shelf = synthetic_experts(work, kind, experts, input_size, seed, files, wanted, allow_kind or ())
-        pictures = synthetic.synthetic_pictures(path, requests, seed, form or Form.ARRAY)
+        pictures = synthetic.synthetic_pictures(path, requests, seed, form or PictureForm.ARRAY)
         task, order = f"{experts} x {kind}", "iid"
     budget, configured = configurations(names, profile_at, path, shelf, config.parse_bytes(memory) if memory else None)
     line_config = LineConfig(

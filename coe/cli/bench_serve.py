@@ -114,7 +114,7 @@ def serve(  # noqa: PLR0913
             drawing.draw(samples, plot)
     wide(err if json_to == STANDARD_OUTPUT else out).print(_table(measured))
     (err if json_to == STANDARD_OUTPUT else out).print(f"machine: {_machine()}", soft_wrap=True)
-    rows = [{**asdict(one), "is_met": one.is_met} for one in measured]
+    rows = [{**asdict(figure), "is_met": figure.is_met} for figure in measured]
     write_json(json.dumps({"machine": _machine(), "figures": rows}, indent=2) + "\n", json_to)
 
 
@@ -171,9 +171,13 @@ def _table(measured: list[Measured]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("part", "figure", "value", "goal", "", "of", "beside it"):
         table.add_column(heading, justify="right" if heading in ("value", "goal", "of") else "left")
-    for one in measured:
-        goal = "" if one.goal is None else f"{'at least' if one.goal.at_least else 'at most'} {one.goal.value:,.4g}"
-        verdict = {None: "", True: "met", False: "MISSED"}[one.is_met]
-        value = f"{one.value:,.4g} {one.unit}".rstrip()
-        table.add_row(one.part.value, one.name, value, goal, verdict, f"{one.samples:,}", one.note)
+    for figure in measured:
+        goal = (
+            ""
+            if figure.goal is None
+            else f"{'at least' if figure.goal.at_least else 'at most'} {figure.goal.value:,.4g}"
+        )
+        verdict = {None: "", True: "met", False: "MISSED"}[figure.is_met]
+        value = f"{figure.value:,.4g} {figure.unit}".rstrip()
+        table.add_row(figure.part.value, figure.name, value, goal, verdict, f"{figure.samples:,}", figure.note)
     return table

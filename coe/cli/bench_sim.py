@@ -41,7 +41,7 @@ from coe.sim.workload import task as task_named
 if TYPE_CHECKING:
     from coe.bench.rows import Row
     from coe.bench.simulated import Contender
-    from coe.bench.simulated_precision import Prepared
+    from coe.bench.simulated_precision import VariantShares
     from coe.scheduler.strategies import Times
     from coe.sim.machine import Machine
     from coe.sim.workload import Workload
@@ -227,7 +227,7 @@ def sim(  # noqa: PLR0913
 class _World:
     """What all runs have in common, and what was said about variants. None is the precision of experts as trained."""
 
-    precisions: Sequence[Prepared | None]
+    precisions: Sequence[VariantShares | None]
     seed: int
     sentences: list[str] = field(default_factory=list)
 
@@ -236,7 +236,7 @@ class _World:
         machine: Machine,
         workload: Workload,
         contender: Contender,
-        prepared: Prepared | None,
+        prepared: VariantShares | None,
         *,
         trace: Path | None,
         times: Times,
@@ -260,8 +260,8 @@ class _World:
         )
 
 
-def _precisions(text: str, sound: str, doubtful: float, warm: bool) -> list[Prepared | None]:
-    from coe.bench.simulated_precision import BLOBS, MODES, Prepared
+def _precisions(text: str, sound: str, doubtful: float, warm: bool) -> list[VariantShares | None]:
+    from coe.bench.simulated_precision import BLOBS, MODES, VariantShares
 
     names = list(dict.fromkeys(_choices("--precision", text, (FULL, *MODES))))
     shares = _shares("--sound", sound, "experts")
@@ -271,12 +271,12 @@ def _precisions(text: str, sound: str, doubtful: float, warm: bool) -> list[Prep
         )
     if sound != "1" and not set(names) - {FULL, BLOBS}:
         raise ConfigError("--sound is for lesser variants; add --precision on-miss, urgent or mixed, or leave it out")
-    precisions: list[Prepared | None] = []
+    precisions: list[VariantShares | None] = []
     for name in names:
         if name == FULL:
             precisions.append(None)
         else:
-            precisions += [Prepared(name, share, doubtful, warm) for share in (shares if name != BLOBS else [1.0])]
+            precisions += [VariantShares(name, share, doubtful, warm) for share in (shares if name != BLOBS else [1.0])]
     return precisions
 
 
@@ -376,7 +376,7 @@ def _check_boxes(
 
 
 def _trace_of(
-    path: Path, machine: Machine, workload: Workload, contender: Contender, prepared: Prepared | None
+    path: Path, machine: Machine, workload: Workload, contender: Contender, prepared: VariantShares | None
 ) -> Path:
     """Return the path of a run's trace where several runs write traces."""
     parts = (workload.task, workload.order, machine.name, contender.name, *([prepared.words] if prepared else []))

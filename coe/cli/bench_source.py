@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import typer
 
-    from coe.bench.forms import Form
+    from coe.bench.picture_forms import PictureForm
     from coe.inspector.inspector import Picture
     from coe.store.store import Store
 
@@ -67,16 +67,16 @@ def _refuse(context: typer.Context, options: dict[str, str], why: str) -> None:
 
 
 def given(
-    board: str, images_at: Path | None, store: Path | None, requests: int, seed: int, form: Form | None
+    board: str, images_at: Path | None, store: Path | None, requests: int, seed: int, form: PictureForm | None
 ) -> tuple[Path, Store, list[Picture]]:
     """Return a board's file and store, and `requests` pictures: those given, repeated as needed, or noise."""
-    from coe.bench.forms import Form, handed_in
+    from coe.bench.picture_forms import PictureForm, handed_in
     from coe.bench.synthetic import synthetic_pictures
     from coe.store.store import Store
 
     loaded = rules.load(board)
     if images_at is None:
-        return loaded.path, Store(store), synthetic_pictures(loaded.path, requests, seed, form or Form.ARRAY)
+        return loaded.path, Store(store), synthetic_pictures(loaded.path, requests, seed, form or PictureForm.ARRAY)
     pictures = handed_in(pictures_of(loaded, images_at), form)
     return loaded.path, Store(store), [pictures[index % len(pictures)] for index in range(requests)]
 

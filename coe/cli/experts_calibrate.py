@@ -21,10 +21,10 @@ from coe.rates import CONFIDENCE
 from coe.store.store import Store
 
 if TYPE_CHECKING:
-    from coe.calibrate.edit import Entry
-    from coe.calibrate.result import Calibrated, Stated
-    from coe.calibrate.thresholds import Wanted
-    from coe.calibrate.verified import Verified
+    from coe.calibrate.edit import RulesEntry
+    from coe.calibrate.result import Calibrated, StatedScores
+    from coe.calibrate.thresholds import WantedRate
+    from coe.calibrate.verified import VerifiedPicture
 
 
 def calibrate(  # noqa: PLR0913
@@ -60,19 +60,19 @@ def calibrate(  # noqa: PLR0913
     Example: coe-experts calibrate line7.yaml --images verified/ --escapes 0.01 --plots build/calibration
     """
     from coe.calibrate import draw, result, verified
-    from coe.calibrate.answers import Asked
-    from coe.calibrate.thresholds import Goal, Wanted
+    from coe.calibrate.answers import BoardExperts
+    from coe.calibrate.thresholds import Goal, WantedRate
 
     if (escapes is None) == (false_calls is None):
         raise ConfigError("give the rate that is wanted: --escapes, or --false-calls, and not both")
     goal, rate = (Goal.ESCAPES, escapes) if escapes is not None else (Goal.FALSE_CALLS, false_calls)
     assert rate is not None
-    wanted = Wanted(goal, rate, confidence)
+    wanted = WantedRate(goal, rate, confidence)
     loaded = rules.load(board)
-    pictures: dict[str, list[Verified]] = {}
+    pictures: dict[str, list[VerifiedPicture]] = {}
     for picture in verified.find(images_at, loaded.experts):
         pictures.setdefault(picture.expert, []).append(picture)
-    asked = Asked(loaded, Store(store), allow_kind or ())
+    asked = BoardExperts(loaded, Store(store), allow_kind or ())
     outcomes: list[Calibrated] = []
     trouble = False
     for id, of_expert in pictures.items():
@@ -94,7 +94,7 @@ def calibrate(  # noqa: PLR0913
     raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
 
 
-def _tell_unreached(outcome: Calibrated, wanted: Wanted) -> bool:
+def _tell_unreached(outcome: Calibrated, wanted: WantedRate) -> bool:
     """Complain about each label without a threshold; return whether there is one."""
     from coe.calibrate.result import unreached
 
@@ -126,7 +126,7 @@ def _table(outcomes: Sequence[Calibrated]) -> Table:
     return table
 
 
-def _tell_scores_of_steps(before: Rules, after: Rules, entries: Mapping[str, Entry]) -> None:
+def _tell_scores_of_steps(before: Rules, after: Rules, entries: Mapping[str, RulesEntry]) -> None:
     """Say which components state scores of their own: a finding must reach `min_score`, and `min_scores` go first."""
     for id, entry in entries.items():
         rescaled = before.experts[id].temperature != after.experts[id].temperature
@@ -150,30 +150,30 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _stated(board: Rules, id: str, said: Mapping[str, Any]) -> Stated:
+def _stated(board: Rules, id: str, entry: Mapping[str, Any]) -> StatedScores:
     """Return what a board file says of an expert, whose entry has these keys."""
-    from coe.calibrate.result import Stated
+    from coe.calibrate.result import StatedScores
 
     expert = board.experts[id]
-    min_scores = {label: float(score) for label, score in (said.get("min_scores") or {}).items()}
-    return Stated(expert.temperature, min_scores, expert.ignore_under)
+    min_scores = {label: float(score) for label, score in (entry.get("min_scores") or {}).items()}
+    return StatedScores(expert.temperature, min_scores, expert.ignore_under)
 
 
 def _put(board: Rules, outcomes: Sequence[Calibrated], *, write: bool) -> None:
     """Show the changes of the board file, or write them; a file that would not load afterwards is not written."""
     from coe.board import process_sheet
-    from coe.calibrate.edit import Entry, edited
+    from coe.calibrate.edit import RulesEntry, edited
 
     raw = process_sheet.content(board.path)
     text, today = raw.decode(), date.today().isoformat()
-    before, said = rules.of_bytes(board.path, raw), process_sheet.parse(board.path, raw).data["experts"]
+    before, entries = rules.of_bytes(board.path, raw), process_sheet.parse(board.path, raw).data["experts"]
     # An expert none of whose pictures could be judged stays as it is.
     by_expert = {outcome.answers.expert.id: outcome for outcome in outcomes if outcome.answers.answers}
     for id in by_expert:
-        if id not in said:
+        if id not in entries:
             raise ConfigError(f"{board.path.name}: expert '{id}' was taken out meanwhile; calibrate again")
     entries = {
-        id: Entry(outcome.entries(_stated(before, id, said[id])), outcome.comment(today))
+        id: RulesEntry(outcome.entries(_stated(before, id, entries[id])), outcome.comment(today))
         for id, outcome in by_expert.items()
     }
     changed = edited(board.path, text, entries)

@@ -17,7 +17,7 @@ from coe.cli.console import Progress, words
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.errors import ConfigError, StoreError, did_you_mean, sentence_of
 from coe.files import DiskFull
-from coe.prepare.prepare import Outcome, Preparer
+from coe.prepare.prepare import Preparation, Preparer
 from coe.store.blob_format import Variant
 from coe.store.store import Store
 
@@ -143,7 +143,7 @@ def work(preparer: Preparer, ids: Sequence[str], pictures: _SampleImages) -> Exi
     return Exit.NOT_GOOD if failed else Exit.OK
 
 
-def _tell(table: Table, id: str, outcome: Outcome) -> bool:
+def _tell(table: Table, id: str, outcome: Preparation) -> bool:
     """Add an expert's rows; return whether a variant failed."""
     if outcome.skipped:
         err.print(f"{id}: skipped, {outcome.skipped}", soft_wrap=True)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from coe.board import images, rules
 from coe.board.image_source import ImageSource
-from coe.board.images import Item
+from coe.board.images import FoundImage
 from coe.board.router import GIVEN
 from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import styled
@@ -49,7 +49,7 @@ def reference(
     if not wanted:
         raise ConfigError(f"no component of {loaded.path.name} has a reference in the store; write `reference: NAME`")
     items, _ = images.find(images_at, loaded.components)
-    by_id: dict[str, list[Item]] = {}
+    by_id: dict[str, list[FoundImage]] = {}
     trouble = False
     for item in items:
         if item.failure is not None:
@@ -120,14 +120,14 @@ def of_expert(shelf: Store, board: str, expert: str) -> Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class ReferenceCounts:
     """How many references are sound, and how many are damaged."""
 
     sound: int
     damaged: int
 
 
-def verify_references(shelf: Store) -> Verified:
+def verify_references(shelf: Store) -> ReferenceCounts:
     """Read each reference of the store, and print whether it is sound; a damaged reference does not stop the others."""
     references = References(shelf)
     ids, damaged = references.ids(), 0
@@ -138,10 +138,12 @@ def verify_references(shelf: Store) -> Verified:
         except StoreError as error:
             damaged += 1
             complain(f"{FOLDER}/{id}: {error}")
-    return Verified(len(ids) - damaged, damaged)
+    return ReferenceCounts(len(ids) - damaged, damaged)
 
 
-def _made(references: References, id: str, items: list[Item], source: str) -> tuple[ReferenceManifest, dict[str, str]]:
+def _made(
+    references: References, id: str, items: list[FoundImage], source: str
+) -> tuple[ReferenceManifest, dict[str, str]]:
     """Make a reference and put it into the store; return its manifest, and why pictures were left out, by name."""
     from coe.prepare import golden_reference
 
@@ -158,6 +160,6 @@ def _made(references: References, id: str, items: list[Item], source: str) -> tu
     return references.put(id, learned.encoded(source)), {**reasons, **learned.left_out}
 
 
-def _pixels(item: Item) -> int:
+def _pixels(item: FoundImage) -> int:
     """Return how many pixels a picture has by its header; 0 if that does not tell."""
     return ImageSource.of(item.path, "RGB").pixels()

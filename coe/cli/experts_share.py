@@ -106,15 +106,17 @@ def show_bytes(manifests: Sequence[Manifest]) -> None:
     for heading in ("bytes", "experts", "whole", "with bodies", "bodies"):
         table.add_column(heading, justify="left" if heading == "bytes" else "right")
     whole = sum(manifest.whole_bytes for manifest in manifests)
-    found = {manifest.body.digest for manifest in manifests if manifest.body is not None}
-    table.add_row("stored, as trained", *_cells(len(manifests), whole, stored(manifests), len(found)))
+    digests = {manifest.body.digest for manifest in manifests if manifest.body is not None}
+    table.add_row("stored, as trained", *_cells(len(manifests), whole, stored(manifests), len(digests)))
     for variant in get_args(Variant):
         prepared = [manifest for manifest in manifests if variant in manifest.variants]
         blobs = [manifest.variants[variant] for manifest in prepared]
         if blobs:
             whole = sum(blob.whole_bytes for blob in blobs)
-            found = {blob.body.digest for blob in blobs if blob.body is not None}
-            table.add_row(f"in memory, {variant}", *_cells(len(blobs), whole, resident(prepared, variant), len(found)))
+            digests = {blob.body.digest for blob in blobs if blob.body is not None}
+            table.add_row(
+                f"in memory, {variant}", *_cells(len(blobs), whole, resident(prepared, variant), len(digests))
+            )
     wide(out).print(table)
 
 

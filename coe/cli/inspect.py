@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from coe import config
 from coe.board import images, rules
-from coe.board.images import Item
+from coe.board.images import FoundImage
 from coe.board.parts import read as read_parts
 from coe.board.router import GIVEN
 from coe.board.rules import Rules
@@ -51,7 +51,7 @@ from coe.errors import ConfigError, StoreError
 from coe.inspector.line_config import AUTO, AskedSettings, LineConfig
 from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
 from coe.results.records import ResultsFile
-from coe.results.report import Pictures, write_report
+from coe.results.report import PixelSource, write_report
 from coe.results.run_file import RunIdentity
 from coe.results.summary import RunFigures, Summary
 from coe.scheduler.strategies import check_hurry
@@ -226,7 +226,7 @@ def inspect(  # noqa: PLR0913
         run_.go(line_config, variants)
         summary = results.finish(items, run_.figures)
         report = out_dir / REPORT
-        pictures = Pictures(source.pixels, _references(items, loaded_board, store, identity.references), source.view)
+        pictures = PixelSource(source.pixels, _references(items, loaded_board, store, identity.references), source.view)
         write_report(report, loaded_board.board, results.results, summary, pictures)
     if as_json:
         # Directly to the stream: a console would wrap and colour text that a program reads.
@@ -241,7 +241,7 @@ def inspect(  # noqa: PLR0913
 
 
 def _references(
-    items: Sequence[Item], board: Rules, store: Path | None, checksums: Mapping[str, str]
+    items: Sequence[FoundImage], board: Rules, store: Path | None, checksums: Mapping[str, str]
 ) -> Callable[[str], NDArray[np.uint8] | None]:
     """Return what gives an image's reference; `checksums` are those of the references that the run used, by id.
 

@@ -13,7 +13,7 @@ from coe.cli.common import out
 from coe.cli.console import styled
 from coe.core import FULL, Verdict
 from coe.results.report import percent
-from coe.results.summary import Summary, Tally
+from coe.results.summary import OutcomeCounts, Summary
 
 _COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
 _NAMED = 10
@@ -67,24 +67,24 @@ def _share(good: int, counted: int, of: str) -> str:
     return f"{percent(good / counted)} ({good} of {counted} {of})" if counted else f"not known (no {of} decided)"
 
 
-def _table(first: str, tallies: Mapping[str, Tally]) -> Table:
+def _table(first: str, counted: Mapping[str, OutcomeCounts]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(first)
     for heading in ("images", "OK", "NG", "REVIEW", "errors", "verdict"):
         table.add_column(heading, justify="right")
     # The worst first if the table cannot list all; the report lists all.
-    listed = list(tallies.items())
+    listed = list(counted.items())
     if len(listed) > _LISTED:
         listed = sorted(listed, key=lambda named: -named[1].verdict.severity)[:_LISTED]
-    for name, tally in listed:
-        table.add_row(name, *_cells(tally))
-    if len(tallies) > len(listed):
-        table.add_row(Text(f"... {len(tallies) - len(listed)} more, see the report", "dim"))
+    for name, counts in listed:
+        table.add_row(name, *_cells(counts))
+    if len(counted) > len(listed):
+        table.add_row(Text(f"... {len(counted) - len(listed)} more, see the report", "dim"))
     return table
 
 
-def _cells(tally: Tally) -> list[str | Text]:
-    verdict = tally.verdict
+def _cells(counts: OutcomeCounts) -> list[str | Text]:
+    verdict = counts.verdict
     colour = _COLOURS[verdict]
-    counts = [str(number) if number else "·" for number in (tally.ok, tally.ng, tally.review, tally.errors)]
-    return [str(tally.images), *counts, Text(verdict, colour)]
+    numbers = [str(number) if number else "·" for number in (counts.ok, counts.ng, counts.review, counts.errors)]
+    return [str(counts.images), *numbers, Text(verdict, colour)]

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from coe import config
-from coe.board.images import Item
+from coe.board.images import FoundImage
 from coe.cli.common import err
 from coe.cli.console import styled
 from coe.cli.notices import Notices
@@ -29,7 +29,7 @@ Variants = Callable[[Collection[str]], Collection[str]]
 """Returns the variants in which experts may run on devices of these names."""
 
 
-Feed = Callable[[Sequence[Item]], Iterator["Picture | Result"]]
+Feed = Callable[[Sequence[FoundImage]], Iterator["Picture | Result"]]
 """Yields for each item its picture, or its result if no expert can inspect it."""
 
 
@@ -40,7 +40,7 @@ class InspectionRun:
         self,
         figures: RunFigures,
         results: ResultsFile,
-        items: Sequence[Item],
+        items: Sequence[FoundImage],
         *,
         max_errors: int | None,
         feed: Feed,
@@ -78,7 +78,7 @@ class InspectionRun:
         if self._line is not None:
             self._inspect(self._line, todo)
 
-    def _inspect(self, line: Line, todo: Sequence[Item]) -> None:
+    def _inspect(self, line: Line, todo: Sequence[FoundImage]) -> None:
         before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             with line, RunProgress(len(todo), line.metrics, quiet=self._quiet) as self._progress:
@@ -106,7 +106,7 @@ class InspectionRun:
             interrupted=self.interrupted,
         )
 
-    def _stream(self, line: Line, todo: Sequence[Item]) -> Iterator[Result]:
+    def _stream(self, line: Line, todo: Sequence[FoundImage]) -> Iterator[Result]:
         def pictures() -> Iterator[Picture]:
             for fed in self._feed(todo):
                 if self.stopped:
@@ -152,5 +152,5 @@ class InspectionRun:
             err.print(styled((sentence, "dim")), soft_wrap=True)
 
 
-def _request(item: Item) -> Request:
+def _request(item: FoundImage) -> Request:
     return Request(-1, item.component, item.name, item.serial, item.refdes)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe.board import given_references, images
-from coe.board.images import Item, Skipped
+from coe.board.images import FoundImage, Skipped
 from coe.board.parts import PlacedPart
 from coe.board.rules import Rules
 from coe.core import Result
@@ -26,14 +26,14 @@ class Source(Protocol):
     """The images of a run, and where their pixels come from; `skipped` are files that are no pictures."""
 
     @property
-    def items(self) -> Sequence[Item]:
+    def items(self) -> Sequence[FoundImage]:
         """All images, in the order in which they are inspected."""
 
     @property
     def skipped(self) -> Sequence[Skipped]:
         """The files that were left alone."""
 
-    def feed(self, todo: Sequence[Item], within_s: float | None) -> Iterator[Picture | Result]:
+    def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Iterator[Picture | Result]:
         """Yield for each item its picture, or its result if no expert can inspect it."""
 
     def pixels(self, name: str) -> NDArray[np.uint8]:
@@ -46,11 +46,11 @@ class Source(Protocol):
 class EachFile:
     """Files of which each shows one component."""
 
-    def __init__(self, items: Sequence[Item], skipped: Sequence[Skipped]) -> None:
+    def __init__(self, items: Sequence[FoundImage], skipped: Sequence[Skipped]) -> None:
         self.items, self.skipped = items, skipped
         self._paths = {item.name: item.path for item in items}
 
-    def feed(self, todo: Sequence[Item], within_s: float | None) -> Iterator[Picture | Result]:
+    def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Iterator[Picture | Result]:
         """Yield the picture of each item."""
         from coe.inspector.inspector import Picture
 

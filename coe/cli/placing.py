@@ -87,8 +87,10 @@ def notes(layout: Layout) -> list[str]:
     """Return what a person should know of a layout: parts that are left out, and ways to lie wrong unnoticed."""
     from coe.placement import blind_to
 
-    said = [f"not inspected, as the recipe says: {', '.join(layout.not_inspected)}"] if layout.not_inspected else []
-    return said + [
+    sentences = (
+        [f"not inspected, as the recipe says: {', '.join(layout.not_inspected)}"] if layout.not_inspected else []
+    )
+    return sentences + [
         f"the fiducials lie alike if the board is {way}: a board that lies so is not noticed"
         for way in blind_to(layout)
     ]

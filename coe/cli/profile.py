@@ -1,4 +1,4 @@
-"""`coe-profile`: calibrates this machine once; from then on `coe-inspect` and `Inspector` use the profile."""
+"""`coe-profile`: measures this machine once; from then on `coe-inspect` and `Inspector` use the profile."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from coe.inspector.profile import BoardProfile, KindProfile, Profile
 from coe.store.store import Store
 
 if TYPE_CHECKING:
-    from coe.profiler.site import CalibrationSite
+    from coe.profiler.site import ProfiledSite
 
 _SHOWN = 10
 """How many experts the tables of usage show."""
 
-app = application("Calibrate this machine for a board; once is enough.")
+app = application("Measure this machine for a board; once is enough.")
 
 
 @app.command()
-def calibrate(  # noqa: PLR0913
+def profile_machine(  # noqa: PLR0913
     board: Annotated[
         str | None, typer.Option(help="Board: a name (A, demo, ...) or a YAML file of routing rules.")
     ] = None,
@@ -85,7 +85,7 @@ def calibrate(  # noqa: PLR0913
 ) -> None:
     """Measure what experts cost on this machine, choose executors and the split of memory, and confirm the choice.
 
-    coe-inspect finds the profile by itself. An interrupted calibration goes on where it stopped; a second board is
+    coe-inspect finds the profile by itself. An interrupted run goes on where it stopped; a second board is
     added to the profile. Nothing else should run on the machine meanwhile.
 
     Example: coe-profile --board demo --images build/demo/images --memory 150MB --quick
@@ -101,9 +101,9 @@ def calibrate(  # noqa: PLR0913
     if board is None:
         raise ConfigError("which board? give one with --board, or look at the existing profile with --show")
     loaded = rules.load(board)
-    from coe.profiler.site import CalibrationSite
+    from coe.profiler.site import ProfiledSite
 
-    site = CalibrationSite(
+    site = ProfiledSite(
         loaded,
         Store(store),
         pictures_of(loaded, images_at) if images_at else [],
@@ -112,13 +112,13 @@ def calibrate(  # noqa: PLR0913
         config.parse_bytes(host_memory) if host_memory else None,
         tuple(allow_kind or ()),
     )
-    done = _calibrate(site, place, quick=quick, faithful=faithful, on_machine=on_machine)
+    done = _profiled(site, place, quick=quick, faithful=faithful, on_machine=on_machine)
     _show(done, done.boards[loaded.board], place, plot)
 
 
-def _calibrate(site: CalibrationSite, place: Path, *, quick: bool, faithful: int | None, on_machine: bool) -> Profile:
-    """Calibrate a site (see `coe.profiler.calibrate.calibrate`) with a progress bar."""
-    from coe.profiler import calibrate as work
+def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | None, on_machine: bool) -> Profile:
+    """Profile a site (see `coe.profiler.profiling.profile_machine`) with a progress bar."""
+    from coe.profiler import profiling
     from coe.profiler.steps import ProgressSteps
 
     # Checked now rather than after ten minutes.
@@ -142,10 +142,10 @@ def _calibrate(site: CalibrationSite, place: Path, *, quick: bool, faithful: int
         def say(sentence: str) -> None:
             err.print(sentence, soft_wrap=True)
 
-        return work.calibrate(
+        return profiling.profile_machine(
             site,
             place=place,
-            effort=work.QUICK if quick else work.THOROUGH,
+            effort=profiling.QUICK if quick else profiling.THOROUGH,
             steps=ProgressSteps(say, step),
             faithful=faithful,
             on_machine=on_machine,

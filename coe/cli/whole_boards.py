@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe.board.folder import EntryKind, FolderEntry, walk, why_no_file
-from coe.board.images import EXTENSIONS, OTHER_FORMATS, Item, Skipped, natural, printable
+from coe.board.images import EXTENSIONS, OTHER_FORMATS, FoundImage, Skipped, natural, printable
 from coe.core import Failure, FailureKind, Result
 from coe.errors import ConfigError
 from coe.placement import BoardPicture, BoardView, Layout, Site, read_board, serial_of
@@ -34,7 +34,7 @@ class WholeBoards:
         self._names: dict[Path, str] = {}
         self._serials: set[str] = set()
         self._sites: dict[str, tuple[Path, Site]] = {}
-        self.items: list[Item] = []
+        self.items: list[FoundImage] = []
         self.skipped: list[Skipped] = []
         try:
             for entry, name in sorted(_entries(images_at), key=lambda named: natural(named[1])):
@@ -45,7 +45,7 @@ class WholeBoards:
             raise ConfigError(f"{images_at} holds no pictures of boards; give --images a folder of them")
         self._paths = {item.serial: item.path for item in self.items}
 
-    def feed(self, todo: Sequence[Item], within_s: float | None) -> Iterator[Picture | Result]:
+    def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Iterator[Picture | Result]:
         """Yield for each item its crop, or its result if it has none, board by board; one picture is in memory."""
         for path, items in groupby(todo, key=lambda item: item.path):
             board, names = self._board(path), {item.name for item in items}
@@ -93,7 +93,7 @@ class WholeBoards:
             image = f"{name}/{site.name}"
             self._sites[image] = entry.path, site
             of_unit = serial_of(serial, site.unit)
-            self.items.append(Item(entry.path, site.component, of_unit, site.refdes, image, failure))
+            self.items.append(FoundImage(entry.path, site.component, of_unit, site.refdes, image, failure))
 
 
 def _entries(images_at: Path) -> Iterator[tuple[FolderEntry, str]]:

@@ -28,7 +28,7 @@ from coe.scheduler.plan import Plan, with_workspaces
 
 
 @dataclass(frozen=True, slots=True)
-class Changeover:
+class LineChange:
     """What a line goes on with: the `assembly` of its new boards, and its rules.
 
     `now` holds while images of boards that leave are under way, `then` after it. `experts` are all that `now` needs.
@@ -55,7 +55,7 @@ def enrolled(
 
 def prepared(
     config: LineConfig, assembly: Assembly, boards: Sequence[LineBoard], ending: Sequence[LineBoard]
-) -> Changeover:
+) -> LineChange:
     """Prepare a line for other boards while boards that leave are `ending`; the devices take their experts.
 
     An architecture of which the line knows no cost is measured, beside what runs. Raises ConfigError, RulesError or
@@ -82,7 +82,7 @@ def prepared(
     assembly.file_bytes.update(file_bytes(lineup.board, register.manifests))
     assembly.body_bytes.update(body_bytes(lineup.board, register.manifests))
     after = replace(assembly, boards=tuple(boards), rules=rules, lineup=lineup, plan=_plan(assembly, rules, lineup))
-    return Changeover(
+    return LineChange(
         after,
         _event(assembly, lineup.board, lineup, [*boards, *ending]),
         _event(assembly, rules, lineup, boards),

@@ -33,7 +33,7 @@ from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.line_devices import decode_workers
 from coe.inspector.opening import assemble
-from coe.inspector.taken import TakenPicture
+from coe.inspector.taken_picture import TakenPicture
 from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
 from coe.runtime.engine import Engine, Trace
@@ -134,7 +134,7 @@ class Line:
         if self._demand is None:
             raise ConfigError("this line decides by `make_decider`, and keeps to the boards that it was opened with")
         asked = () if keep and not board else asked_boards(board, parts)
-        check_parts(self._config.strategy, {str(one.source): one.parts for one in asked})
+        check_parts(self._config.strategy, {str(wanted.source): wanted.parts for wanted in asked})
         config = self._config
         with self._changing:
             if self._admission.closed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coe.core import FULL, again_id
-from coe.inspector.precision import Choice, Costs
+from coe.inspector.precision import Costs, VariantChoice
 from coe.scheduler.costs import CostTable
 
 
@@ -14,7 +14,7 @@ class LineCosts(CostTable):
     choice without measuring.
     """
 
-    def __init__(self, by_variant: Costs, choice: Choice) -> None:
+    def __init__(self, by_variant: Costs, choice: VariantChoice) -> None:
         table = {
             (device, expert): cost
             for (device, expert, variant), cost in by_variant.items()

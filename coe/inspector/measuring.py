@@ -80,7 +80,7 @@ def measure(
             cost = _adapted(measured[sorts[expert]], sample, expert, sizes[sample], sizes[expert])
             cost = _from_disk(cost, sizes[expert], bytes_per_s)
             body = files[expert].body if device.holds_bodies else None
-            costs[device_id, expert.id, expert.variant] = _divided(cost, files[expert].bytes, body) if body else cost
+            costs[device_id, expert.id, expert.variant] = divided(cost, files[expert].bytes, body) if body else cost
     return {**costs, **earlier}
 
 
@@ -128,10 +128,10 @@ def _from_disk(cost: Cost, size: int, bytes_per_s: int | None) -> Cost:
     return replace(cost, load_s=max(cost.load_s, size / bytes_per_s + cost.copy_s)) if bytes_per_s else cost
 
 
-def _divided(cost: Cost, own_bytes: int, body: BodyFile) -> Cost:
+def divided(cost: Cost, own_bytes: int, body: BodyFile) -> Cost:
     """Return the cost of an expert whose body is loaded apart, by the cost of the whole: by their bytes."""
     own = own_bytes / max(1, own_bytes + body.bytes)
-    common = Body(body.file, whole_pages(body.bytes), (1 - own) * cost.load_s, (1 - own) * cost.copy_s)
+    common = Body(body.digest, whole_pages(body.bytes), (1 - own) * cost.load_s, (1 - own) * cost.copy_s)
     return replace(
         cost,
         weights_bytes=whole_pages(own_bytes),
@@ -142,7 +142,7 @@ def _divided(cost: Cost, own_bytes: int, body: BodyFile) -> Cost:
 
 
 def _whole(cost: Cost) -> Cost:
-    """Return the cost of an expert with its body: the inverse of `_divided`, but for whole pages."""
+    """Return the cost of an expert with its body: the inverse of `divided`, but for whole pages."""
     body = cost.body
     if body is None:
         return cost

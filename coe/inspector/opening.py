@@ -18,7 +18,7 @@ from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.measuring import body_bytes, file_bytes, measure
 from coe.inspector.memory import experts_bytes, fixed_bytes, planned
-from coe.inspector.precision import Choice
+from coe.inspector.precision import VariantChoice
 from coe.inspector.settings import Settings, settle
 from coe.inspector.weights_used import reference_digests
 from coe.runtime.device import Device
@@ -36,7 +36,7 @@ class Lineup:
 
     board: Rules
     costs: LineCosts
-    choice: Choice
+    choice: VariantChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,9 @@ def assemble(config: LineConfig) -> Assembly:
         with_images=config.inbox.limit_bytes is None,
         demotes=not config.strategy.cached,
     )
-    plan = replace(plan, executors=tuple(replace(one, depth=devices[one.device].depth) for one in plan.executors))
+    plan = replace(
+        plan, executors=tuple(replace(executor, depth=devices[executor.device].depth) for executor in plan.executors)
+    )
     return Assembly(
         boards,
         register,

@@ -3,6 +3,8 @@
 After HOBBIT (Tang et al., "A Mixed Precision Expert Offloading System for Fast MoE Inference"), which loads less
 precise weights if that changes little. HOBBIT decides by the gate's score for each token; we decide by the agreement
 that was measured for each expert, and run a finding again if it is nearly a tie.
+
+The file is long because the seconds and bytes of each variant stand beside the choice that compares them.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ Costs = Mapping[tuple[str, str, str], Cost]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class VariantChoice:
     """The variant of each expert, and the margins under which experts run again in fp32, for those that do.
 
     `expected_s` is the time of an image in the model of `choose`, with the experts in `resident` always in memory;
@@ -48,7 +50,7 @@ class Choice:
     expected_s: float = 0.0
     reason: str = ""
 
-    def after(self, before: Choice) -> Choice:
+    def after(self, before: VariantChoice) -> VariantChoice:
         """Return this choice for the experts that an earlier choice did not know; the others keep their variants.
 
         So an expert that stays on a line is not loaded again, and says the same.
@@ -97,7 +99,7 @@ def choose(
     *,
     pools: int = 1,
     fixed_bytes: Callable[[Collection[tuple[str, str]]], int] = lambda pairs: 0,
-) -> Choice:
+) -> VariantChoice:
     """Choose the variants of all experts of a board, of which `budget_bytes` may be in memory at a time.
 
     The budget is in `pools` equal parts. `fixed_bytes` returns how much of it executors hold for given (expert,
@@ -125,7 +127,7 @@ def choose(
         variants = {expert: allowed(mode, offers.get(expert, {}), devices, floor) for expert in experts}
         options = {expert: prices.options(expert, usable) for expert, usable in variants.items()}
         fixed = fixed_bytes([(expert, variant) for expert, usable in variants.items() for variant in usable])
-        largest = max(option.bytes for choices in options.values() for option in choices)
+        largest = max(prices.whole_bytes(expert, variant) for expert, usable in variants.items() for variant in usable)
         fillings = [_fill(options, budget_bytes - fixed, run / pools, 1 - run) for run in _WEIGHTS]
         return not fixed or fixed + pools * largest <= budget_bytes, min(fillings, key=expected_s)
 
@@ -135,7 +137,7 @@ def choose(
     fitting = [filling for fits, filling in tried.values() if fits] if mode == "mixed" else []
     taken = min(fitting or [tried[mode][1]], key=expected_s)
     variants = {expert: option.variant for expert, option in taken.items()}
-    return Choice(
+    return VariantChoice(
         variants,
         {expert: below for expert, variant in variants.items() if (below := _below(offers, expert, variant)) > 0},
         frozenset(expert for expert, option in taken.items() if option.bytes),
@@ -144,7 +146,7 @@ def choose(
     )
 
 
-def applied(board: Rules, choice: Choice) -> Rules:
+def applied(board: Rules, choice: VariantChoice) -> Rules:
     """Return a board whose experts run in their chosen variants.
 
     Each expert with a threshold gets a successor, `again_id` of its id: an expert with the same weights in fp32, as
@@ -203,6 +205,10 @@ class _Prices:
             absent.append(_Option(variant, 0, needed * run_s, needed * load_s))
             resident.append(_Option(variant, size, needed * run_s, needed * again_s))
         return absent + resident
+
+    def whole_bytes(self, expert: str, variant: str) -> int:
+        """Return the bytes of an expert that is alone in a pool, with its body."""
+        return max(self.costs[device, expert, variant].whole_bytes for device in self.devices)
 
     def _bytes(self, device: str, cost: Cost) -> int:
         """Return the bytes of a resident expert: its own, and an equal part of those of its body."""

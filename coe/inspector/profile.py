@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from coe import config
 from coe.errors import ConfigError
 from coe.files import write_atomically
-from coe.runtime.fit import LatencyLine
+from coe.runtime.cost_fit import LatencyLine
 from coe.schema import Bytes, Count, Record, Seconds, Share, Speed
 from coe.store.manifest import Agreement
 

@@ -10,7 +10,7 @@ The functions, in the order of their use:
 
 - `read_placements(path, dialect, units) -> tuple[Placement, ...]`: a file of one of `DIALECTS`, in mm, mil or inch;
   `parse_placements(path, raw, dialect, units)` of bytes.
-- `read_recipe(path) -> Recipe`; `parse_recipe(path, raw) -> Recipe` of bytes.
+- `read_recipe(path) -> BoardRecipe`; `parse_recipe(path, raw) -> BoardRecipe` of bytes.
 - `lay_out(recipe, placements, bottom=None) -> Layout`: all `sites` as the camera sees them; `Bottom.of(x, angle)` says
   how a file describes the bottom side. `layout.check(components, board)` holds it against a board's rules.
 - `locate(pixels, layout, skip=()) -> Location`: where the board lies; not `registered` with the reason `why`.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from coe.placement.location import Location, blind_to, locate
     from coe.placement.overlay_picture import overlay
     from coe.placement.placements import Placement, parse_placements, read_placements
-    from coe.placement.recipe import Recipe, parse_recipe, read_recipe
+    from coe.placement.recipe import BoardRecipe, parse_recipe, read_recipe
 
 _HOMES = {
     "board_view": ("BoardView",),
@@ -50,17 +50,17 @@ _HOMES = {
     "overlay_picture": ("overlay",),
     "dialects": ("DIALECTS", "Side", "Units"),
     "placements": ("Placement", "parse_placements", "read_placements"),
-    "recipe": ("Recipe", "parse_recipe", "read_recipe"),
+    "recipe": ("BoardRecipe", "parse_recipe", "read_recipe"),
 }
 __all__ = [
     "DIALECTS",
     "BoardPicture",
+    "BoardRecipe",
     "BoardView",
     "Bottom",
     "Layout",
     "Location",
     "Placement",
-    "Recipe",
     "Side",
     "Site",
     "Units",

@@ -118,7 +118,7 @@ def _peaks(fit: _Real, diameter: float) -> Sequence[_Peak]:
 
 def _refined(window: Grey, x: float, y: float, diameter: float, score: float) -> Disc | None:
     """Return a disc with its exact middle; None if what lies there is no disc of about that diameter."""
-    found = 0.0
+    measured = 0.0
     for _ in range(_STEPS):
         reach = int(np.ceil(_RING * diameter)) + 1
         left, top = max(0, round(x) - reach), max(0, round(y) - reach)
@@ -135,6 +135,6 @@ def _refined(window: Grey, x: float, y: float, diameter: float, score: float) ->
         weight = np.where(weight < 0.1, 0, weight)  # the grain of the ground has no say
         total = float(weight.sum())
         x, y = float((weight * columns).sum()) / total, float((weight * rows).sum()) / total
-        found = 2 * float(np.sqrt(total / np.pi))
+        measured = 2 * float(np.sqrt(total / np.pi))
     least, most = (share * diameter for share in _DIAMETER)
-    return Disc(x, y, found, score) if least <= found <= most else None
+    return Disc(x, y, measured, score) if least <= measured <= most else None

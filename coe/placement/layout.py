@@ -16,7 +16,7 @@ from coe.board.parts import PlacedPart
 from coe.errors import ConfigError, did_you_mean
 from coe.placement.dialects import Side
 from coe.placement.placements import Placement
-from coe.placement.recipe import ComponentForm, Corner, Recipe, UnitForm
+from coe.placement.recipe import BoardRecipe, ComponentForm, Corner, UnitForm
 
 
 class BottomX(StrEnum):
@@ -123,7 +123,7 @@ class Layout:
     outline. `digest` tells two layouts apart.
     """
 
-    recipe: Recipe
+    recipe: BoardRecipe
     sites: tuple[Site, ...]
     fiducials: Mapping[str, Point]
     low: Point
@@ -152,7 +152,7 @@ class Layout:
                 )
 
 
-def lay_out(recipe: Recipe, placements: Sequence[Placement], bottom: Bottom | None = None) -> Layout:
+def lay_out(recipe: BoardRecipe, placements: Sequence[Placement], bottom: Bottom | None = None) -> Layout:
     """Return what the camera sees of a board with these placements.
 
     `bottom` says how the placements describe the bottom side: it is needed if the recipe is of the bottom side, and
@@ -199,7 +199,7 @@ def lay_out(recipe: Recipe, placements: Sequence[Placement], bottom: Bottom | No
     )
 
 
-def component_of(recipe: Recipe, place: Placement) -> str:
+def component_of(recipe: BoardRecipe, place: Placement) -> str:
     """Return the component of a placement: by `placed_as`, else by its own column, or by its value.
 
     The first entry of `placed_as` that fits counts. Raises ConfigError if none is known.
@@ -243,14 +243,14 @@ class _Frame:
         return (self.bottom.angle_of(angle_deg) + turned) % 360.0
 
 
-def _site(recipe: Recipe, frame: _Frame, place: Placement, component: str, name: str, unit: UnitForm) -> Site:
+def _site(recipe: BoardRecipe, frame: _Frame, place: Placement, component: str, name: str, unit: UnitForm) -> Site:
     form = recipe.components[component]
     angle = (frame.angle(unit, place.rotation_deg) + form.turn) % 360.0
     at = frame.in_unit(unit, place.x_mm, place.y_mm)
     return Site(name, place.refdes, component, at, angle, _shape(recipe, component, form))
 
 
-def _shape(recipe: Recipe, component: str, form: ComponentForm) -> CropShape:
+def _shape(recipe: BoardRecipe, component: str, form: ComponentForm) -> CropShape:
     """Return the crop of a component; `size` is that of the package as it lies upright in the crop."""
     width, height = (side + 2 * form.margin for side in form.size)
     scale = form.crop / max(width, height) if form.crop is not None else 1000 / recipe.um_per_pixel
@@ -265,7 +265,7 @@ def _shape(recipe: Recipe, component: str, form: ComponentForm) -> CropShape:
     return CropShape(width, height, width_px, height_px, form.pin1)
 
 
-def _check_inside(recipe: Recipe, sites: Sequence[Site], low: Point, high: Point) -> None:
+def _check_inside(recipe: BoardRecipe, sites: Sequence[Site], low: Point, high: Point) -> None:
     for site in sites:
         if not (low.x_mm <= site.at.x_mm <= high.x_mm and low.y_mm <= site.at.y_mm <= high.y_mm):
             seen = " (as the camera sees it)" if recipe.side is Side.BOTTOM else ""

@@ -108,8 +108,8 @@ def _registered(grey: Pixels, layout: Layout, expected: Fit) -> Location:
     good = [choice for choice in choices if choice.residual_um <= recipe.tolerance_um]
     chosen = max(good, key=lambda choice: choice.score) if good else min(choices, key=lambda c: c.residual_um)
     why = _contradiction(layout, chosen, good)
-    found = dict(zip(names, chosen.discs, strict=True))
-    return Location(expected, found, None if why else chosen.fit, chosen.residual_um, why)
+    by_name = dict(zip(names, chosen.discs, strict=True))
+    return Location(expected, by_name, None if why else chosen.fit, chosen.residual_um, why)
 
 
 def _contradiction(layout: Layout, chosen: _Choice, good: list[_Choice]) -> str:

@@ -69,8 +69,8 @@ def _draw_site(drawing: _Drawing, site: Site, location: Location, width: int, he
     drawing.words(site.refdes, np.array([where.corners[:, 0].mean(), lowest]), colour, centred=True)
 
 
-def _draw_fiducials(drawing: _Drawing, found: Mapping[str, Disc]) -> None:
-    for name, disc in found.items():
+def _draw_fiducials(drawing: _Drawing, discs: Mapping[str, Disc]) -> None:
+    for name, disc in discs.items():
         middle, radius = np.array([disc.x_px, disc.y_px]), disc.diameter_px * 0.7
         turns = np.linspace(0, 2 * np.pi, 48, endpoint=False)
         drawing.polygon(middle + radius * np.column_stack([np.cos(turns), np.sin(turns)]), _FIDUCIAL)

@@ -14,7 +14,7 @@ from math import isfinite
 from pathlib import Path
 
 from coe.board import text_table
-from coe.board.text_table import SEPARATORS, Line
+from coe.board.text_table import SEPARATORS, TextLine
 from coe.errors import ConfigError, did_you_mean
 from coe.placement.dialects import DIALECTS, UNIT_WORDS, Dialect, Side, Units
 
@@ -88,14 +88,14 @@ class _Table:
     `units` are those that its `header` states, as in "Center-X(mm)".
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[TextLine, ...]
     columns: Mapping[str, int]
     width: int
     separator: str | None
-    header: Line
+    header: TextLine
     units: tuple[str, ...] = ()
 
-    def row(self, path: Path, line: Line, form: Dialect) -> dict[str, str]:
+    def row(self, path: Path, line: TextLine, form: Dialect) -> dict[str, str]:
         """Return the cells of a line by field; raises ConfigError if a field that is needed lacks or is empty."""
         given = line.cells(self.separator)
         if len(given) > self.width or (self.separator is None and len(given) < self.width):
@@ -122,13 +122,13 @@ def _asked(dialect: str, units: str) -> tuple[Dialect, Units]:
     return DIALECTS[dialect], Units(units)
 
 
-def _refuse_other(path: Path, line: Line, word: str, asked: Units) -> None:
+def _refuse_other(path: Path, line: TextLine, word: str, asked: Units) -> None:
     """Raise ConfigError if a word of the file is another unit than was asked for."""
     if UNIT_WORDS.get(word.casefold()) is not asked:
         raise ConfigError(f"{path}:{line.number}: the file states '{word}' as its unit, and {asked} was asked for")
 
 
-def _table(path: Path, dialect: str, form: Dialect, lines: Sequence[Line]) -> _Table:
+def _table(path: Path, dialect: str, form: Dialect, lines: Sequence[TextLine]) -> _Table:
     """Find the header of a file; raises ConfigError if no line fits the dialect."""
     if not lines:
         raise ConfigError(f"{path}: the placement file is empty; export it again")
@@ -159,7 +159,7 @@ def _table(path: Path, dialect: str, form: Dialect, lines: Sequence[Line]) -> _T
     )
 
 
-def _placement(path: Path, line: Line, form: Dialect, unit: Units, row: Mapping[str, str]) -> Placement:
+def _placement(path: Path, line: TextLine, form: Dialect, unit: Units, row: Mapping[str, str]) -> Placement:
     where = f"{path}:{line.number}: {row['refdes']}"
     x, y = (_millimetres(path, line, f"{where}: {axis}", row[axis], unit) for axis in ("x", "y"))
     rotation = _number(f"{where}: rotation", row["rotation"])
@@ -203,7 +203,7 @@ def _number(what: str, text: str) -> _Number:
     return _Number(number, match[2])
 
 
-def _millimetres(path: Path, line: Line, what: str, text: str, unit: Units) -> float:
+def _millimetres(path: Path, line: TextLine, what: str, text: str, unit: Units) -> float:
     number = _number(what, text)
     if number.unit:
         _refuse_other(path, line, number.unit, unit)

@@ -133,7 +133,7 @@ class RecipeForm(Record):
     bad_mark: BadMarkForm | None = None
 
 
-class Recipe(RecipeForm):
+class BoardRecipe(RecipeForm):
     """A board recipe that was checked. `digest` is the SHA-256 of its file, `path` where it was read."""
 
     path: Path
@@ -167,12 +167,12 @@ _INNER: Mapping[str, type[BaseModel]] = {
 }
 
 
-def read_recipe(path: Path) -> Recipe:
+def read_recipe(path: Path) -> BoardRecipe:
     """Read a recipe; raises RulesError with file and line if it cannot be used."""
     return parse_recipe(path, process_sheet.content(path, "board recipe"))
 
 
-def parse_recipe(path: Path, raw: bytes) -> Recipe:
+def parse_recipe(path: Path, raw: bytes) -> BoardRecipe:
     """Return the recipe that a file's bytes are; raises RulesError, as `read_recipe` does, which names `path`."""
     sheet = process_sheet.parse(path, raw, _NEEDS)
     if not isinstance(sheet.data, dict):
@@ -182,7 +182,7 @@ def parse_recipe(path: Path, raw: bytes) -> Recipe:
     _check_fiducials(sheet, form)
     _check_names(sheet, form)
     _check_panel(sheet, form)
-    return Recipe(**dict(form), path=path, digest=hashlib.sha256(raw).hexdigest())
+    return BoardRecipe(**dict(form), path=path, digest=hashlib.sha256(raw).hexdigest())
 
 
 def _check_outline(sheet: Sheet, form: RecipeForm) -> None:

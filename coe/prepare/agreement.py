@@ -1,4 +1,4 @@
-"""How far a variant of an expert agrees with torch in fp32, and below which margin not to believe its findings."""
+"""How far a variant of an expert agrees with torch in fp32, and the margin under which a finding is in doubt."""
 
 from __future__ import annotations
 

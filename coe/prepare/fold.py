@@ -21,6 +21,7 @@ from coe.core import Expert
 from coe.errors import StoreError
 from coe.runtime.folding import folded_skeleton
 from coe.store.kinds import ModuleKind
+from coe.store.skeletons import bare_skeleton
 
 Pairs = tuple[tuple[str, str], ...]
 TOLERANCE = 1e-4
@@ -76,7 +77,7 @@ def network(
     dtype: torch.dtype | None = None,
 ) -> torch.nn.Module:
     """Build a network with these weights, ready to infer, in their precision or in `dtype`; raises StoreError."""
-    module = folded_skeleton(kind.skeleton(expert), pairs).eval().requires_grad_(False)
+    module = folded_skeleton(bare_skeleton(kind, expert), pairs).eval().requires_grad_(False)
     if dtype is not None:
         # Channels-last, as the engine runs it; else a CPU without fp16 arithmetic takes nine times as long.
         module = module.to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -29,13 +29,13 @@ _MOST_PIXELS = 200_000_000
 _BAND_BYTES = 64 << 20
 """How many bytes of all pictures together are compared at a time."""
 _SPREADS = 3.0
-"""A spread is so many median deviations from the median, two standard deviations of a normal distribution."""
+"""The spread is this many median deviations: two standard deviations of a normal distribution."""
 _STRANGE_LEVELS = 40
-"""A pixel differs if it is so many grey levels away from the median."""
+"""A pixel differs if it is more than this many grey levels away from the median."""
 _STRANGE_FACTOR, _STRANGE_SHARE = 4.0, 0.001
-"""A picture is left out if it differs at so many times as many pixels as most pictures do, and at this share more."""
+"""A picture is left out if it differs at this many times the pixels of most pictures, and at this share more."""
 _FEW = 3
-"""From so many pictures on the others can tell which picture is bad."""
+"""From this many pictures on, the other pictures show which picture is bad."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def learn(pictures: Mapping[str, Pixels]) -> Learned:
 
 
 def most(pixels: int) -> int:
-    """Return of how many pictures of so many pixels a reference is made: fewer if they are large."""
+    """Return how many pictures of a size a reference is made of: fewer if they are large."""
     return max(_FEW, min(MOST, _MOST_PIXELS // max(1, pixels)))
 
 

@@ -27,7 +27,7 @@ _Weights = tuple[str, str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Preparation:
     """The outcome for one expert: its manifest, the variants made or shared, and why others failed or were skipped."""
 
     manifest: Manifest
@@ -60,7 +60,7 @@ class Preparer:
         self._note(manifest, () if self._force else have)
         return self._force or not set(have).issuperset(self._wanted)
 
-    def prepare(self, weights: str, images: Sequence[Path] = ()) -> Outcome:
+    def prepare(self, weights: str, images: Sequence[Path] = ()) -> Preparation:
         """Prepare an expert in the variants that it lacks; `images` are samples of what it will see.
 
         If one variant cannot be made, the others still are. Raises StoreError for weights that are damaged or cannot be
@@ -70,13 +70,15 @@ class Preparer:
         with self._store.changing(weights) as manifest:
             kind = kinds.resolve(manifest.kind, self._allowed)
             if not isinstance(kind, ModuleKind):
-                return Outcome(manifest, skipped=f"kind '{manifest.kind}' runs its file as it is")
+                return Preparation(manifest, skipped=f"kind '{manifest.kind}' runs its file as it is")
             whole = () if self._force else [v for v in self._wanted if variants.is_whole(self._store, manifest, v)]
             shared = self._share(manifest, [v for v in self._wanted if v not in whole])
             remaining = [v for v in self._wanted if v not in (*whole, *shared.shared)]
             return self._make(shared, kind, remaining, images) if remaining else shared
 
-    def _make(self, so_far: Outcome, kind: ModuleKind, lacking: Sequence[Variant], images: Sequence[Path]) -> Outcome:
+    def _make(
+        self, so_far: Preparation, kind: ModuleKind, lacking: Sequence[Variant], images: Sequence[Path]
+    ) -> Preparation:
         manifest = so_far.manifest
         subject = _Subject(self._store, manifest, kind, images)
         made: list[Variant] = []
@@ -99,7 +101,7 @@ class Preparer:
         self._note(manifest, made)
         return replace(so_far, manifest=manifest, made=tuple(made), failed=failed)
 
-    def _share(self, manifest: Manifest, lacking: Sequence[Variant]) -> Outcome:
+    def _share(self, manifest: Manifest, lacking: Sequence[Variant]) -> Preparation:
         """Take over blobs that were prepared from the same weights."""
         shared: list[Variant] = []
         for variant in lacking:
@@ -108,7 +110,7 @@ class Preparer:
             if original and variant in original.variants and _weights(original) == _weights(manifest):
                 manifest = variants.share(self._store, manifest, original, [variant])
                 shared.append(variant)
-        return Outcome(manifest, shared=tuple(shared))
+        return Preparation(manifest, shared=tuple(shared))
 
     def _note(self, manifest: Manifest, prepared: Collection[Variant]) -> None:
         for variant in prepared:

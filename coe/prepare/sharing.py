@@ -18,6 +18,7 @@ from coe.store import bodies, kinds
 from coe.store.blob_format import PAGE
 from coe.store.kinds import ModuleKind
 from coe.store.manifest import Manifest
+from coe.store.skeletons import bare_skeleton
 from coe.store.store import Store
 
 _FILE_BYTES = 2 * PAGE
@@ -136,7 +137,12 @@ class Sharing:
                 except StoreError as error:
                     failed[id] = str(error)
         bodies.sweep(self._store)
-        present = [self._store.manifest(id) for id in ids if id not in failed]
+        present = []
+        for id in seen.keys() - failed.keys():
+            try:
+                present.append(self._store.manifest(id))
+            except StoreError as error:  # it was removed meanwhile
+                failed[id] = str(error)
         whole_bytes = sum(manifest.whole_bytes for manifest in present)
         return SharingOutcome(tuple(shared), tuple(divided), failed, whole_bytes, stored(present))
 
@@ -183,7 +189,8 @@ class Sharing:
         if not isinstance(kind, ModuleKind) or manifest.original:
             return manifest, ()
         try:
-            manifest = self._store.check_weights(id)
+            if self._store.check_weights(id) != manifest:
+                raise _changed(id)
             state = self._store.tensors(manifest)
         except StoreError as error:
             # A writer that has just replaced the expert also removes its old files.
@@ -199,7 +206,7 @@ class Sharing:
         key = manifest.kind, len(manifest.labels)
         if key not in self._orders:
             expert = Expert(manifest.id, manifest.kind, manifest.labels, manifest.input_size, manifest.id)
-            self._orders[key] = tuple(kind.skeleton(expert).state_dict())
+            self._orders[key] = tuple(bare_skeleton(kind, expert).state_dict())
         return self._orders[key]
 
 

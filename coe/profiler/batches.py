@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 
-from coe.runtime.fit import plateau, spread
+from coe.runtime.cost_fit import plateau, spread
 from coe.runtime.trial import Trial
 
 _LOOK = 8
@@ -26,7 +26,7 @@ _BATCHES = 0.9
 
 
 @dataclass(slots=True)
-class Pace:
+class TimeLimit:
     """How much of the time limit has passed, and whether the measurement shall stop."""
 
     limit_s: float
@@ -49,14 +49,14 @@ class Pace:
         self.tick(min(0.99, self.passed()))
 
 
-def climb(trial: Trial, sizes: Sequence[int], pace: Pace) -> tuple[dict[int, int], dict[int, list[float]]]:
+def climb(trial: Trial, sizes: Sequence[int], limit: TimeLimit) -> tuple[dict[int, int], dict[int, list[float]]]:
     """Run each size once until larger ones bring nothing; return the bytes that batches hold and the times, by size."""
     held: dict[int, int] = {}
     repeats: dict[int, list[float]] = {}
     for n, following in zip(sizes, [*sizes[1:], None], strict=True):
-        pace.step()
+        limit.step()
         held[n] = trial.batch_bytes(n)
-        pace.step()
+        limit.step()
         repeats[n] = [trial.batch_s(n)]
         if n >= _LOOK and n >= 2 * plateau({size: times[0] for size, times in repeats.items()}):
             break
@@ -64,19 +64,19 @@ def climb(trial: Trial, sizes: Sequence[int], pace: Pace) -> tuple[dict[int, int
         if (
             following
             and len(held) >= _LEAST
-            and pace.passed() + 3 * repeats[n][0] * following / n / pace.limit_s > _CLIMB
+            and limit.passed() + 3 * repeats[n][0] * following / n / limit.limit_s > _CLIMB
         ):
             break
     return held, repeats
 
 
-def rounds(trial: Trial, repeats: dict[int, list[float]], pace: Pace) -> None:
+def rounds(trial: Trial, repeats: dict[int, list[float]], limit: TimeLimit) -> None:
     """Time all sizes again and again, until the times of each lie close together or the time is up."""
     done = 0
     while done < _ROUNDS or max(spread(each) for each in repeats.values()) > _SMALL_SPREAD:
         done += 1
         for n in sorted(repeats, reverse=bool(done % 2)):
-            if pace.passed() > _BATCHES:
+            if limit.passed() > _BATCHES:
                 return
-            pace.step()
+            limit.step()
             repeats[n].append(trial.batch_s(n))

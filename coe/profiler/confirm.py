@@ -11,7 +11,7 @@ from coe.bench.recorded import recorded
 from coe.config import format_bytes
 from coe.core import Finding
 from coe.inspector.profile import BoardProfile, Chosen, Profile
-from coe.profiler.site import CalibrationSite
+from coe.profiler.site import ProfiledSite
 from coe.profiler.usage import usage
 from coe.scheduler.plan import memory_scores
 
@@ -26,7 +26,7 @@ _MOST_RUNS = 6
 
 
 def confirm(
-    site: CalibrationSite,
+    site: ProfiledSite,
     profile: Profile,
     choices: Sequence[BoardProfile],
     *,
@@ -84,7 +84,7 @@ def confirm(
 
 
 def _entry(
-    site: CalibrationSite,
+    site: ProfiledSite,
     profile: Profile,
     choices: Sequence[BoardProfile],
     chosen: Chosen,
@@ -101,7 +101,7 @@ def _entry(
     )
 
 
-def _budget(site: CalibrationSite) -> str:
+def _budget(site: ProfiledSite) -> str:
     """Write how much of the host's memory a line may take."""
     copies = f" and {format_bytes(site.gpu.host_bytes)} for copies" if site.gpu and site.gpu.host_bytes else ""
     return format_bytes(site.memory_bytes) + copies

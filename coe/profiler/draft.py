@@ -1,4 +1,4 @@
-"""A profile under way: each figure is saved as soon as it is measured, so an interrupted calibration can go on."""
+"""A profile under way: each figure is saved as soon as it is measured, so an interrupted run can go on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coe.profiler.target import Target
 
 
 class Draft:
-    """The profile of this machine so far: from an interrupted calibration, from an earlier profile, or empty.
+    """The profile of this machine so far: from an interrupted run, from an earlier profile, or empty.
 
     The profile's own file is written only at the end; until then a partial file lies in the same folder.
     """
@@ -72,7 +72,7 @@ class Draft:
                 )
                 continue
             if path == self._partial:
-                say("going on with a calibration that was interrupted")
+                say("going on with a run that was interrupted")
             return stored
         return Profile(made=_now(), machine=now)
 

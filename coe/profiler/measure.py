@@ -19,11 +19,11 @@ from coe.inspector.profile import BatchTime, KindProfile
 from coe.prepare.agreement import compare, findings
 from coe.profiler import backends
 from coe.profiler.backends import CannotMeasure
-from coe.profiler.batches import Pace, climb, rounds
+from coe.profiler.batches import TimeLimit, climb, rounds
 from coe.profiler.samples import TimedSamples, timed_samples
 from coe.profiler.target import Target
 from coe.runtime.buffers import Buffers
-from coe.runtime.fit import batch_memory, fit, plateau, spread, typical
+from coe.runtime.cost_fit import batch_memory, fit, plateau, spread, typical
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot
 from coe.runtime.trial import Trial, whole_pages
@@ -38,7 +38,7 @@ _LOADS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class MeasuredExpert:
     """An expert with its weights, and where and how it runs.
 
     A GPU is used within `device_bytes`; None means a part of the memory that is free.
@@ -52,7 +52,7 @@ class Subject:
 
 
 def measure(
-    subject: Subject,
+    subject: MeasuredExpert,
     *,
     sizes: Sequence[int] = SIZES,
     images: Sequence[Path] = (),
@@ -70,7 +70,7 @@ def measure(
     Raises CannotMeasure for a target that this machine does not allow, StoreError for damaged weights, ConfigError for
     an unknown device. An interrupt, also an exception from `tick`, passes through between two batches.
     """
-    pace = Pace(limit_s, tick)
+    limit = TimeLimit(limit_s, tick)
 
     def work() -> KindProfile:
         with ExitStack() as stack:
@@ -79,36 +79,36 @@ def measure(
             stack.callback(_tidy)
             ready = replace(subject, store=store)
             trial = stack.enter_context(_trial(ready, folder))
-            return _measured(ready, trial, sizes, images, pace, say)
+            return _measured(ready, trial, sizes, images, limit, say)
 
-    # On a new thread, as in coe.runtime.aside: the OpenMP team of the measurement must not slow the engine down later.
+    # As in coe.runtime.fresh_thread: the OpenMP team of the measurement must not slow the engine down later.
     with ThreadPoolExecutor(1, thread_name_prefix="coe-measure") as worker:
         future = worker.submit(work)
         try:
             return future.result()
         except BaseException:
-            pace.stop.set()
+            limit.stop.set()
             raise
 
 
 def _measured(
-    subject: Subject,
+    subject: MeasuredExpert,
     trial: Trial,
     sizes: Sequence[int],
     images: Sequence[Path],
-    pace: Pace,
+    limit: TimeLimit,
     say: Callable[[str], None],
 ) -> KindProfile:
     kind, target = subject.kind, subject.target
-    pace.restart()
-    held, repeats = climb(trial, sorted({n for n in sizes if n <= kind.max_batch} or {1}), pace)
-    rounds(trial, repeats, pace)
+    limit.restart()
+    held, repeats = climb(trial, sorted({n for n in sizes if n <= kind.max_batch} or {1}), limit)
+    rounds(trial, repeats, limit)
     times = {n: typical(each) for n, each in repeats.items()}
     bound = batch_memory(held, trial.least_image_bytes())
     load_s, cold = _load_s(trial, kind, say)
     ready = timed_samples(kind, subject.expert, images, say)
     agreement = None if target.is_the_engines else _agreement(subject, trial, ready)
-    pace.tick(1.0)
+    limit.tick(1.0)
     return KindProfile(
         kind=kind.name,
         input_size=subject.expert.input_size,
@@ -164,7 +164,7 @@ def with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Ca
 
 
 @contextmanager
-def _trial(subject: Subject, folder: Path) -> Iterator[Trial]:
+def _trial(subject: MeasuredExpert, folder: Path) -> Iterator[Trial]:
     """Give a trial of an expert, as the engine runs it or in another way; an export goes into `folder`."""
     expert, kind, target = subject.expert, subject.kind, subject.target
     device = line_devices.make(
@@ -188,7 +188,7 @@ def _trial(subject: Subject, folder: Path) -> Iterator[Trial]:
         yield backends.bf16(kind, expert, file)
 
 
-def _agreement(subject: Subject, trial: Trial, ready: TimedSamples) -> Agreement:
+def _agreement(subject: MeasuredExpert, trial: Trial, ready: TimedSamples) -> Agreement:
     """Compare the verdicts of a trial with those of torch in fp32, of the same weights and images."""
     kind, expert = subject.kind, subject.expert
     assert isinstance(kind, ModuleKind), "other kinds run in one way"

@@ -13,7 +13,7 @@ from coe.board.decoding import decode
 from coe.core import Expert
 from coe.errors import ImageError
 from coe.prepare.samples import generated, spread
-from coe.runtime.fit import typical
+from coe.runtime.cost_fit import typical
 from coe.store.kinds import Kind, Prepared
 
 MOST = 16

@@ -20,7 +20,7 @@ WINDOW = 15
 MARGIN = 0.05
 """The paper's error margin: a throughput may be below the line by this share (section 5.3)."""
 FIRST = 2
-"""The line goes through so many throughputs. The paper says N; its search for task A stops at the third (28 to 39)."""
+"""The line fits this many throughputs. The paper says N; its search for task A stops at the third (28 to 39)."""
 GAIN = 0.01
 """A gain below this share is not worth another sample, or another executor."""
 

@@ -1,7 +1,8 @@
-"""A board on this machine, to be calibrated: looks at the memory of devices once, and runs lines."""
+"""A board on this machine, to be profiled: looks at the memory of devices once, and runs lines."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,9 +19,11 @@ from coe.errors import CoeError
 from coe.inspector import line_devices
 from coe.inspector.inspector import Picture
 from coe.inspector.line_config import AskedSettings, LineConfig
+from coe.inspector.measuring import stored
 from coe.inspector.profile import BoardProfile, Chosen, Profile
 from coe.store import kinds
 from coe.store.kinds import Kind
+from coe.store.manifest import BodyFile
 from coe.store.store import MANIFEST, Store
 
 
@@ -38,7 +41,7 @@ class KnownMemory:
 
 
 @dataclass(frozen=True)
-class CalibrationSite:
+class ProfiledSite:
     """A board, its experts, sample images (some are generated if there are none), and the memory that a line may take.
 
     `device_bytes` and `host_bytes` are for a GPU; None means a part of the free memory. `gpu` is the GPU's memory as
@@ -80,10 +83,21 @@ class CalibrationSite:
         sizes = {}
         for expert in self.board.experts.values():
             try:
-                sizes[expert.id] = self.store.manifest(expert.weights).whole_bytes
+                sizes[expert.id] = stored(self.store.manifest(expert.weights), expert.variant).whole_bytes
             except CoeError:
                 sizes[expert.id] = next(kind.weights_bytes for kind in profile.kinds if kind.kind == expert.kind)
         return sizes
+
+    @property
+    def bodies(self) -> dict[str, BodyFile]:
+        """The bodies of the experts that share some layers, by expert."""
+        bodies = {}
+        for expert in self.board.experts.values():
+            with contextlib.suppress(CoeError):
+                body = stored(self.store.manifest(expert.weights), expert.variant).body
+                if body is not None:
+                    bodies[expert.id] = body
+        return bodies
 
     def memories(self, executors: Mapping[str, int]) -> dict[str, KnownMemory]:
         """Return the memory of devices with so many executors; raises ConfigError where these do not fit."""
@@ -108,7 +122,7 @@ class CalibrationSite:
             gc.collect()
         return self.looked_at[device, executors]
 
-    def without_gpu(self) -> CalibrationSite:
+    def without_gpu(self) -> ProfiledSite:
         """Return the same site without its GPU."""
         return replace(self, gpu=None)
 

@@ -1,4 +1,4 @@
-"""The progress of a calibration, in steps."""
+"""The progress of profiling, in steps."""
 
 from __future__ import annotations
 

@@ -8,23 +8,23 @@ from tempfile import TemporaryDirectory
 
 from coe.errors import ConfigError, DeviceFull
 from coe.profiler.draft import Draft
-from coe.profiler.measure import Subject, measure, with_weights
-from coe.profiler.site import CalibrationSite
+from coe.profiler.measure import MeasuredExpert, measure, with_weights
+from coe.profiler.several_executors import together
+from coe.profiler.site import ProfiledSite
 from coe.profiler.steps import ProgressSteps
 from coe.profiler.target import Target
-from coe.profiler.together import together
-from coe.runtime.aside import aside
+from coe.runtime.fresh_thread import on_fresh_thread
 
 
 def measure_kind(
-    site: CalibrationSite, draft: Draft, steps: ProgressSteps, kind: str, target: Target, limit_s: float
+    site: ProfiledSite, draft: Draft, steps: ProgressSteps, kind: str, target: Target, limit_s: float
 ) -> None:
     """Take the next step: measure a kind; raises CannotMeasure, ConfigError."""
     steps.begin(target.step(kind))
     if draft.knows(kind, target):
         return
     measured = measure(
-        Subject(site.samples[kind], site.kinds[kind], site.store, target, site.device_bytes),
+        MeasuredExpert(site.samples[kind], site.kinds[kind], site.store, target, site.device_bytes),
         images=[Path(picture.image) for picture in site.pictures if isinstance(picture.image, str | Path)],
         limit_s=limit_s,
         say=steps.say,
@@ -33,7 +33,7 @@ def measure_kind(
     draft.add_kind(measured)
 
 
-def measure_together(site: CalibrationSite, draft: Draft, kind: str, target: Target, most: int) -> None:
+def measure_together(site: ProfiledSite, draft: Draft, kind: str, target: Target, most: int) -> None:
     """Measure the joint speed of 1, 2, ... executors, up to `most`, with a kind that was measured.
 
     Known speeds are not measured again. More executors than fitted before are tried: there may be more memory now.
@@ -44,13 +44,13 @@ def measure_together(site: CalibrationSite, draft: Draft, kind: str, target: Tar
     draft.add_scaling(target.device, target.threads, tuple(speeds))
 
 
-def _faster(site: CalibrationSite, draft: Draft, kind: str, target: Target, numbers: Iterable[int]) -> Iterator[float]:
+def _faster(site: ProfiledSite, draft: Draft, kind: str, target: Target, numbers: Iterable[int]) -> Iterator[float]:
     """Yield the joint speed for each number of executors, until a number does not fit."""
     measured = draft.profile.kind(kind, target.device, target.threads)
     images = {} if target.device == "cpu" or measured is None else {"images": measured.max_batch}
     expert, resolved = site.samples[kind], site.kinds[kind]
     with TemporaryDirectory(prefix="coe-profile-") as folder:
-        store = aside(lambda: with_weights(expert, resolved, site.store, Path(folder), lambda sentence: None))
+        store = on_fresh_thread(lambda: with_weights(expert, resolved, site.store, Path(folder), lambda sentence: None))
         for number in numbers:
             try:
                 yield together(expert, resolved, store, number, target, device_bytes=site.device_bytes, **images)

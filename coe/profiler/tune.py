@@ -8,19 +8,20 @@ from functools import cached_property
 from random import Random
 
 from coe import config
-from coe.bench.configurations import CASUAL
+from coe.bench.configurations import CASUAL, MeanExpert
 from coe.bench.simulated import CONTENDERS, PlannedBox, run_plan
 from coe.config import format_bytes
 from coe.errors import ConfigError
-from coe.inspector.measuring import profiled_cost
+from coe.inspector.measuring import divided, profiled_cost
 from coe.inspector.memory import planned
 from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, Profile
 from coe.inspector.settings import Settings
 from coe.profiler.search import search_executors, search_memory
-from coe.profiler.site import CalibrationSite
+from coe.profiler.site import ProfiledSite
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan, workspace_bytes
 from coe.sim.workload import Workload
+from coe.store.manifest import BodyFile
 
 Numbers = Mapping[str, int]
 """A number by device: executors, threads of each, or bytes of a pool for batches."""
@@ -38,7 +39,7 @@ class Search:
     `faithful` draws the number of experts from the last window, as the paper does.
     """
 
-    site: CalibrationSite
+    site: ProfiledSite
     profile: Profile
     cores: int
     threads: Sequence[int]
@@ -50,6 +51,19 @@ class Search:
     def file_bytes(self) -> dict[str, int]:
         """The bytes of each expert's weights."""
         return self.site.file_bytes(self.profile)
+
+    @cached_property
+    def bodies(self) -> dict[str, BodyFile]:
+        """The bodies of the experts that share some layers, by expert."""
+        return self.site.bodies
+
+    @cached_property
+    def mean_expert(self) -> MeanExpert:
+        """The expert of mean size, by its files."""
+        own = dict(self.file_bytes)
+        for expert, body in self.bodies.items():
+            own[expert] -= body.bytes
+        return MeanExpert.of(own.values(), {body.digest: body.bytes for body in self.bodies.values()})
 
     def choose(self, most: Numbers) -> list[BoardProfile]:
         """Try up to `most` executors of each device, in the order of `most`, each number with its best split of memory.
@@ -105,13 +119,13 @@ class Search:
             )
             return self.site.board_profile(setup.chosen({"cpu": useful}, setup.run({"cpu": useful}), casual, reason))
         number = setup.executors["cpu"]
-        mean_bytes = sum(setup.costs("cpu", expert).whole_bytes for expert in experts) / len(experts)
+        mean = setup.mean_expert
         search = search_memory(
-            lambda loaded: setup.loaded(loaded * mean_bytes),
-            max(1, min(len(experts), int(number * pool_bytes / mean_bytes))),
+            lambda loaded: setup.loaded(mean.bytes_of(loaded, number)),
+            max(1, min(len(experts), int(mean.number_in(number * pool_bytes, number)))),
             faithful=self.faithful,
         )
-        workspace = pool_bytes - int(search.chosen * mean_bytes / number)
+        workspace = pool_bytes - int(mean.bytes_of(search.chosen, number) / number)
         speed = max(point.images_per_s for point in search.points if search.chosen == point.upper)
         measured = self.on_machine is not None
         windows = tuple(point.model_copy(update={"measured": measured}) for point in search.points)
@@ -161,7 +175,9 @@ class Setup:
             for expert in self.search.site.board.experts.values():
                 kind = self.search.profile.kind(expert.kind, device, threads)
                 assert kind is not None, f"{expert.kind} was not measured on {device} with {threads} thread(s)"
-                cost = profiled_cost(kind, expert, self.search.file_bytes[expert.id])
+                size, body = self.search.file_bytes[expert.id], self.search.bodies.get(expert.id)
+                cost = profiled_cost(kind, expert, size)
+                cost = cost if body is None else divided(cost, size - body.bytes, body)
                 before_s = kind.decode_s + kind.preprocess_s
                 if device == "cpu":
                     per_image_s = cost.per_image_s + before_s / threads
@@ -169,6 +185,13 @@ class Setup:
                     per_image_s = max(cost.per_image_s, together * before_s / self.search.cores)
                 costs[device, expert.id] = replace(cost, per_image_s=per_image_s)
         return CostTable(costs)
+
+    @cached_property
+    def mean_expert(self) -> MeanExpert:
+        """The expert of mean size on the CPU, as a line counts it: in whole pages."""
+        costs = [self.costs("cpu", expert) for expert in self.search.site.board.experts]
+        bodies = {cost.body.id: cost.body.bytes for cost in costs if cost.body is not None}
+        return MeanExpert.of([cost.weights_bytes for cost in costs], bodies)
 
     @property
     def pool_bytes(self) -> int:
@@ -211,13 +234,13 @@ class Setup:
 
     def chosen(self, workspaces: dict[str, int], speed: float = 0.0, casual: float = 0.0, *reasons: str) -> Chosen:
         """Return this setup as a configuration, with its throughputs and the reasons for it."""
-        sizes = list(self.search.file_bytes.values())
-        room = sum(pool.capacity_bytes - pool.workspace_bytes for pool in self.plan(workspaces).pools)
+        pools = self.plan(workspaces).pools
+        room = sum(pool.capacity_bytes - pool.workspace_bytes for pool in pools)
         return Chosen(
             executors=dict(self.executors),
             threads=self.threads,
             workspace_bytes=workspaces,
-            loaded_experts=int(room * len(sizes) / sum(sizes)),
+            loaded_experts=int(self.search.mean_expert.number_in(room, len(pools))),
             images_per_s=speed,
             casual_images_per_s=casual,
             reasons=reasons,

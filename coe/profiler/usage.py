@@ -20,7 +20,7 @@ LEVEL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class UsageDifference:
     """An expert that images need more or less often than the rules say; `p_value` is that of the binomial test."""
 
     expert: str
@@ -73,7 +73,7 @@ def _needed(board: Rules, component: str, findings: Mapping[str, Finding]) -> se
     return needed
 
 
-def differences(rows: Sequence[UsageRow], images: int, level: float = LEVEL) -> tuple[Difference, ...]:
+def differences(rows: Sequence[UsageRow], images: int, level: float = LEVEL) -> tuple[UsageDifference, ...]:
     """Return the experts whose two usages differ by more than chance explains, the most certain first.
 
     The test is the exact two-sided binomial test: if the rules are right, the number of `images` that need an expert is
@@ -85,7 +85,7 @@ def differences(rows: Sequence[UsageRow], images: int, level: float = LEVEL) -> 
     for row in rows:
         if row.by_images is not None and images > 0:
             p_value = binomial_p(round(row.by_images * images), images, row.by_rules)
-            tested.append(Difference(row.expert, row.by_rules, row.by_images, p_value))
+            tested.append(UsageDifference(row.expert, row.by_rules, row.by_images, p_value))
     tested.sort(key=lambda difference: (difference.p_value, difference.expert))
     for rank, difference in enumerate(tested):
         if difference.p_value > level / (len(tested) - rank):

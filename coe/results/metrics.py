@@ -112,8 +112,10 @@ class Recorder:
         self._verdicts: dict[Verdict | None, int] = dict.fromkeys([*Verdict, None], 0)
         self._stages = self._batches = self._evictions = self._disk_loads = 0
         self._loads = dict.fromkeys(Why, 0)
-        # By pool and expert: whether its body comes with it.
-        self._switches_under_way: dict[tuple[str, str], bool] = {}
+        self._switches_under_way: set[tuple[str, str]] = set()
+        # By pool and expert: the body that comes with it, unless another load brings it before.
+        self._coming_bodies: dict[tuple[str, str], str] = {}
+        self._bodies: set[tuple[str, str]] = set()
         self._speculated: set[tuple[str, str]] = set()
         self._wasted = 0
         self._switch_s = self._run_s = self._control_s = self._escalated_s = 0.0
@@ -138,11 +140,8 @@ class Recorder:
             took_s = event.took_s if isinstance(event, Finished) else 0.0
             self._run_s += took_s
             self._escalated_s += took_s if expert in self._second_looks else 0.0
-        elif isinstance(event, Loaded) and (event.pool, event.expert) in self._switches_under_way:
-            pool = self._pools[event.pool]
-            with_body = self._switches_under_way.pop((event.pool, event.expert))
-            self._switch_s += event.took_s
-            self._switch_bytes += pool.size(event.expert) + with_body * pool.body_bytes(event.expert)
+        elif isinstance(event, Loaded):
+            self._loaded(event)
         elif isinstance(event, RulesChanged):
             self._second_looks = event.router.second_looks
         elif isinstance(event, LoadFailed) and (event.pool, event.expert) in self._speculated:
@@ -150,6 +149,17 @@ class Recorder:
             self._wasted += 1
         for command in commands:
             self._count(command)
+
+    def _loaded(self, event: Loaded) -> None:
+        pool, load = self._pools.get(event.pool), (event.pool, event.expert)
+        body = self._coming_bodies.pop(load, None)
+        brought = body is not None and (event.pool, body) not in self._bodies
+        if body is not None:
+            self._bodies.add((event.pool, body))
+        if pool is not None and load in self._switches_under_way:
+            self._switches_under_way.discard(load)
+            self._switch_s += event.took_s
+            self._switch_bytes += pool.size(event.expert) + (pool.body_bytes(event.expert) if brought else 0)
 
     def _count(self, command: Command) -> None:
         match command:
@@ -161,11 +171,15 @@ class Recorder:
                 self._loads[command.why] += 1
                 if command.why is not Why.INITIAL:
                     self._disk_loads += command.source is Tier.DISK
-                    self._switches_under_way[command.pool, command.expert] = command.with_body
+                    self._switches_under_way.add((command.pool, command.expert))
+                if command.body is not None:
+                    self._coming_bodies[command.pool, command.expert] = command.body
                 if command.why is Why.SPECULATIVE:
                     self._speculated.add((command.pool, command.expert))
             case Evict():
                 self._evictions += 1
+                if command.body is not None:
+                    self._bodies.discard((command.pool, command.body))
                 if (command.pool, command.expert) in self._speculated:
                     self._speculated.discard((command.pool, command.expert))
                     self._wasted += self._pools[command.pool].unused(command.expert)

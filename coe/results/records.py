@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from coe import config, system
-from coe.board.images import Item
+from coe.board.images import FoundImage
 from coe.core import Request, Result
 from coe.errors import ConfigError, shortened
 from coe.files import DiskFull, FolderLock, NoLocks, NotWritten, replacing, write_atomically, writing
@@ -69,7 +69,7 @@ class ResultsFile:
         """The names of the images that have a verdict or are skipped; those with an error are to be inspected again."""
         return frozenset(name for name, result in self._results.items() if result.error is None or is_skipped(result))
 
-    def left_of(self, items: Sequence[Item]) -> list[Item]:
+    def left_of(self, items: Sequence[FoundImage]) -> list[FoundImage]:
         """Return the items that are still to be inspected, in their order.
 
         If an item now has another component, serial or refdes than when it was inspected, as after a correction of the
@@ -111,7 +111,7 @@ class ResultsFile:
                 raise
         self._results[result.request.image] = result
 
-    def finish(self, items: Sequence[Item], part: RunFigures) -> Summary:
+    def finish(self, items: Sequence[FoundImage], part: RunFigures) -> Summary:
         """Put the results into the order of `items`, and write the table and the summary.
 
         `part` holds the figures since this object was made; the summary adds those of earlier parts of the run. Results
@@ -205,7 +205,7 @@ def read(path: Path) -> list[Result]:
     return _parse(path)[0]
 
 
-def _place(image: Request | Item) -> tuple[str, str, str]:
+def _place(image: Request | FoundImage) -> tuple[str, str, str]:
     return image.component, image.serial, image.refdes
 
 

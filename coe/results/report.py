@@ -28,7 +28,7 @@ from coe.board.images import natural
 from coe.core import FULL, Box, Finding, Result, Verdict, deciding
 from coe.files import write_atomically
 from coe.placement.board_view import LOCATION_STEP, BoardView
-from coe.results.summary import Summary, Tally, is_skipped
+from coe.results.summary import OutcomeCounts, Summary, is_skipped
 from coe.visible import visible
 
 TAGGED_BOXES = 3
@@ -63,7 +63,7 @@ class CropMark:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeBoard:
+class EmbeddedBoard:
     """The picture of a whole board as a data address, its size in pixels, and the crops, the worst last (on top)."""
 
     address: str
@@ -81,13 +81,13 @@ class BoardRow:
     """
 
     serial: str
-    tally: Tally
+    counts: OutcomeCounts
     cells: tuple[Cell, ...]
     columns: int
     rows: int
     named: tuple[tuple[str, str], ...]
     unnamed: int
-    picture: WholeBoard | None = None
+    picture: EmbeddedBoard | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Pictures:
+class PixelSource:
     """Where the pixels of an image, and of its reference, come from, by the image's name in the results.
 
     Both return (H, W, 3) uint8 RGB; `reference` returns None for an image without a reference. `board` returns a whole
@@ -157,7 +157,7 @@ def write_report(
     board: str,
     results: Sequence[Result],
     summary: Summary,
-    source: Pictures,
+    source: PixelSource,
     *,
     pictures: int = config.REPORT_PICTURES,
     side: int = config.REPORT_PICTURE_SIDE,
@@ -225,19 +225,19 @@ def outcome(result: Result) -> str:
     return result.verdict.value if result.verdict else "SKIPPED" if is_skipped(result) else "ERROR"
 
 
-def _boards(results: Iterable[Result], summary: Summary, source: Pictures) -> list[BoardRow]:
+def _boards(results: Iterable[Result], summary: Summary, source: PixelSource) -> list[BoardRow]:
     by_serial: dict[str, list[Result]] = {serial: [] for serial in summary.boards}
     for result in results:
         if (serial := summary.titled(result.request, result.request.serial)) in by_serial:
             by_serial[serial].append(result)
-    boards = [_board(serial, by_serial[serial], tally) for serial, tally in summary.boards.items()]
-    boards.sort(key=lambda board: -board.tally.verdict.severity)  # stable: natural order within a verdict
+    boards = [_board(serial, by_serial[serial], counts) for serial, counts in summary.boards.items()]
+    boards.sort(key=lambda board: -board.counts.verdict.severity)  # stable: natural order within a verdict
     for index, board in enumerate(boards[: config.REPORT_BOARDS]):
         boards[index] = replace(board, picture=_whole(board.serial, by_serial[board.serial], source))
     return boards
 
 
-def _whole(serial: str, results: list[Result], source: Pictures) -> WholeBoard | None:
+def _whole(serial: str, results: list[Result], source: PixelSource) -> EmbeddedBoard | None:
     """Return the picture of a whole board with the outcome of each of its crops; None if there is none."""
     try:
         view = source.board(serial)
@@ -251,18 +251,18 @@ def _whole(serial: str, results: list[Result], source: Pictures) -> WholeBoard |
         for result in sorted(results, key=lambda result: -_ORDER[outcome(result)])
         if (name := result.request.image) in view.crops
     ]
-    return WholeBoard(_data_address(view.pixels, config.REPORT_BOARD_SIDE), width, height, tuple(marks), view.note)
+    return EmbeddedBoard(_data_address(view.pixels, config.REPORT_BOARD_SIDE), width, height, tuple(marks), view.note)
 
 
-def _board(serial: str, results: list[Result], tally: Tally) -> BoardRow:
+def _board(serial: str, results: list[Result], counts: OutcomeCounts) -> BoardRow:
     results = sorted(results, key=lambda result: natural(_place(result)))
-    outcomes = [outcome(result) for result in results] + ["MISSING"] * tally.missing
+    outcomes = [outcome(result) for result in results] + ["MISSING"] * counts.missing
     cells = tuple(Cell(word, at % STRIP_COLUMNS, at // STRIP_COLUMNS) for at, word in enumerate(outcomes))
     faults = [result for result in results if outcome(result) not in ("OK", "SKIPPED")]
     faults.sort(key=lambda result: _ORDER[outcome(result)])
     named = tuple((outcome(result), _place(result)) for result in faults[:NAMED_PER_BOARD])
     columns, rows = min(len(cells), STRIP_COLUMNS), math.ceil(len(cells) / STRIP_COLUMNS)
-    return BoardRow(serial, tally, cells, columns, rows, named, max(0, len(faults) - NAMED_PER_BOARD))
+    return BoardRow(serial, counts, cells, columns, rows, named, max(0, len(faults) - NAMED_PER_BOARD))
 
 
 def _place(result: Result) -> str:
@@ -287,7 +287,7 @@ def _firsts(results: Iterable[Result]) -> Iterator[Result]:
             seen.add(reason)
 
 
-def _card(result: Result, source: Pictures, side: int) -> Card:
+def _card(result: Result, source: PixelSource, side: int) -> Card:
     pairs = [(finding, box) for finding in deciding(result.findings) for box in finding.boxes]
     pairs.sort(key=lambda pair: (pair[1].label != pair[0].label, -pair[1].score))  # deciding boxes come first
     boxes = tuple(box for _, box in pairs)
@@ -302,7 +302,7 @@ def _card(result: Result, source: Pictures, side: int) -> Card:
     return Card(result, picture, boxes, beside)
 
 
-def _beside(result: Result, pixels: NDArray[np.uint8], source: Pictures, side: int) -> Iterator[Beside]:
+def _beside(result: Result, pixels: NDArray[np.uint8], source: PixelSource, side: int) -> Iterator[Beside]:
     """Yield the reference of an image, and the difference of both if the image can be aligned."""
     from coe.board import alignment
 

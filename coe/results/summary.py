@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coe.board.images import Item, natural
+from coe.board.images import FoundImage, natural
 from coe.core import FULL, FailureKind, Request, Result, Verdict, second_looks
 from coe.scheduler.demand import Drift
 
@@ -70,7 +70,7 @@ class RunFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class OutcomeCounts:
     """The number of images for each outcome; `missing` images were not inspected yet.
 
     `skipped` images, of units of a panel that are marked as bad, count neither as good nor as bad, and never as OK.
@@ -127,9 +127,9 @@ class Summary:
     """
 
     run: RunFigures
-    total: Tally
-    boards: dict[str, Tally] = field(default_factory=dict)
-    components: dict[str, Tally] = field(default_factory=dict)
+    total: OutcomeCounts
+    boards: dict[str, OutcomeCounts] = field(default_factory=dict)
+    components: dict[str, OutcomeCounts] = field(default_factory=dict)
     looks: SecondLooks = SecondLooks()
     late: int = 0
     late_boards: tuple[str, ...] = ()
@@ -148,17 +148,17 @@ class Summary:
     @property
     def boards_decided(self) -> int:
         """The number of boards all of whose images have a result or an error; boards that are skipped do not count."""
-        return sum(not tally.missing and not tally.skipped for tally in self.boards.values())
+        return sum(not counts.missing and not counts.skipped for counts in self.boards.values())
 
     @property
     def skipped_boards(self) -> tuple[str, ...]:
         """The serials of the boards that were skipped, in natural order."""
-        return tuple(serial for serial, tally in self.boards.items() if tally.skipped)
+        return tuple(serial for serial, counts in self.boards.items() if counts.skipped)
 
     @property
     def boards_ok(self) -> int:
         """The number of boards all of whose images are OK."""
-        return sum(tally.verdict is Verdict.OK for tally in self.boards.values())
+        return sum(counts.verdict is Verdict.OK for counts in self.boards.values())
 
     @property
     def board_fpy(self) -> float | None:
@@ -199,18 +199,18 @@ class Summary:
             ],
             "pace": finite(run.pace, 3),
             "interrupted": run.interrupted,
-            "boards": {serial: tally.verdict.value for serial, tally in self.boards.items()},
-            "components": {component: _counts(tally) for component, tally in self.components.items()},
+            "boards": {serial: counts.verdict.value for serial, counts in self.boards.items()},
+            "components": {component: _counts(counts) for component, counts in self.components.items()},
         }
 
 
-def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[Item] = ()) -> Summary:
+def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[FoundImage] = ()) -> Summary:
     """Count a run. `missing` are images that have no result, as after an interruption."""
     boards: dict[str, Counter[str]] = {}
     components: dict[str, Counter[str]] = {}
     total: Counter[str] = Counter()
     results = list(results)
-    outcomes: list[tuple[Request | Item, str]] = [
+    outcomes: list[tuple[Request | FoundImage, str]] = [
         *((result.request, _outcome(result)) for result in results),
         *((item, "missing") for item in missing),
     ]
@@ -227,8 +227,8 @@ def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[Item
     late_serials = {_titled(request, request.serial, products) for request in late if request.serial}
     late_boards = tuple(sorted(late_serials, key=natural))
     bare = sum(not image.serial for image, _ in outcomes)
-    tallies = Tally(**total), _tallies(boards), _tallies(components)
-    return Summary(run, *tallies, seconds, len(late), late_boards, bare, products)
+    parts = OutcomeCounts(**total), _outcome_counts(boards), _outcome_counts(components)
+    return Summary(run, *parts, seconds, len(late), late_boards, bare, products)
 
 
 def several(requests: Iterable[Request]) -> tuple[str, ...]:
@@ -237,7 +237,7 @@ def several(requests: Iterable[Request]) -> tuple[str, ...]:
     return tuple(names) if len(names) > 1 else ()
 
 
-def _titled(image: Request | Item, name: str, products: tuple[str, ...]) -> str:
+def _titled(image: Request | FoundImage, name: str, products: tuple[str, ...]) -> str:
     board = image.board if isinstance(image, Request) else ""
     return f"{board}/{name}" if products and board else name
 
@@ -248,7 +248,7 @@ def is_skipped(result: Result) -> bool:
 
 
 def _outcome(result: Result) -> str:
-    """Return the field of `Tally` that counts a result."""
+    """Return the field of `OutcomeCounts` that counts a result."""
     if result.verdict is not None:
         return result.verdict.value.lower()
     return "skipped" if is_skipped(result) else "errors"
@@ -267,18 +267,18 @@ def _share(share: float | None) -> float | None:
     return min(max(rounded, 0.0001), 0.9999)
 
 
-def _tallies(counters: dict[str, Counter[str]]) -> dict[str, Tally]:
-    return {name: Tally(**counters[name]) for name in sorted(counters, key=natural)}
+def _outcome_counts(counters: dict[str, Counter[str]]) -> dict[str, OutcomeCounts]:
+    return {name: OutcomeCounts(**counters[name]) for name in sorted(counters, key=natural)}
 
 
-def _counts(tally: Tally) -> dict[str, int | float | None]:
+def _counts(counts: OutcomeCounts) -> dict[str, int | float | None]:
     return {
-        "images": tally.images,
-        "ok": tally.ok,
-        "ng": tally.ng,
-        "review": tally.review,
-        "errors": tally.errors,
-        "missing": tally.missing,
-        "skipped": tally.skipped,
-        "good_image_share": _share(tally.good_share),
+        "images": counts.images,
+        "ok": counts.ok,
+        "ng": counts.ng,
+        "review": counts.review,
+        "errors": counts.errors,
+        "missing": counts.missing,
+        "skipped": counts.skipped,
+        "good_image_share": _share(counts.good_share),
     }

@@ -30,7 +30,7 @@ class ReadTarget(Protocol):
 M = TypeVar("M", bound=ReadTarget)
 
 
-class Lender(Protocol[M]):
+class MemoryLender(Protocol[M]):
     """Lends memory to read into, and takes it back."""
 
     def take(self, size: int) -> M:

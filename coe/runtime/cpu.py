@@ -1,4 +1,7 @@
-"""The CPU as a device: blobs read into buffers and bound to slots, and sessions of kinds that open their own files."""
+"""The CPU as a device: blobs read into buffers and bound to slots, and sessions of kinds that open their own files.
+
+The file is long because one class answers the whole protocol `Device`, for weights of both forms.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ from coe.board import scores
 from coe.core import NOTHING, Expert, Finding
 from coe.errors import CoeError, KindFailed, StoreError
 from coe.runtime.arena import Arena
-from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
-from coe.runtime.measured import HERE, Measured, identity
+from coe.runtime.fresh_thread import on_fresh_thread
+from coe.runtime.measured import HERE, MeasuredOnce, identity
 from coe.runtime.pool_bodies import PoolBodies
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Needs, Weights, proved, weights
@@ -47,7 +50,7 @@ class CpuDevice:
     depth = 1
 
     def __init__(
-        self, store: Store, kinds: Mapping[str, Kind], threads: int, *, measured: Measured[Cost] = HERE
+        self, store: Store, kinds: Mapping[str, Kind], threads: int, *, measured: MeasuredOnce[Cost] = HERE
     ) -> None:
         self.store, self.kinds, self.threads = store, kinds, threads
         self._measured = measured
@@ -73,7 +76,7 @@ class CpuDevice:
                 with contextlib.suppress(KindFailed):
                     self._slots.spare(expert, needs.structure)
 
-        aside(build)
+        on_fresh_thread(build)
 
     def admit(self, experts: Iterable[Expert], executors: int) -> None:
         """Build the skeletons that further experts need."""
@@ -90,7 +93,7 @@ class CpuDevice:
     def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
         """Do nothing: `load` reads into the memory that runs."""
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         """Read an expert's weights, or open its session; raises StoreError. A CPU keeps no copies.
 
         An expert whose body nobody has brought into the pool has a copy of its own.
@@ -111,27 +114,17 @@ class CpuDevice:
                 raise
         self._resident[pool, expert.id] = blob
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         """Drop the blob, after unbinding it from all slots. A CPU keeps no copies."""
         resident = self._resident.pop((pool, expert.id), None)
-        if resident is None and body:
-            self._drop_body(pool, expert)
-        if not isinstance(resident, Blob):
-            return
-        self._slots.unbind(resident)
-        if resident.body is not None and (body or resident.owns_body):
-            self._slots.unbind(resident.body)
-        resident.release()
-        if resident.body is not None and body:
-            self._bodies.drop(pool, resident.body)
-
-    def _drop_body(self, pool: str, expert: Expert) -> None:
-        """Drop the body of an expert that could not be loaded, and that alone still held it."""
-        with contextlib.suppress(CoeError):
-            body = self._bodies.of(pool, weights(self.store, expert))
-            if body is not None:
-                self._slots.unbind(body)
-                self._bodies.drop(pool, body)
+        leaving = [resident] if isinstance(resident, Blob) else []
+        if leaving and leaving[0].body is not None and leaving[0].owns_body:
+            self._slots.unbind(leaving[0].body)
+        if body is not None and (common := self._bodies.pop(pool, body)) is not None:
+            leaving.append(common)
+        for blob in leaving:
+            self._slots.unbind(blob)
+            blob.release()
 
     def fill(self, expert: Expert) -> None:
         """Do nothing: a CPU keeps no copies."""
@@ -186,7 +179,7 @@ class CpuDevice:
 
         key = self._measured_as(expert)
         # The load reports a file that cannot be read; its cost is not remembered.
-        return self._measured.once(key, lambda: aside(work))
+        return self._measured.once(key, lambda: on_fresh_thread(work))
 
     def _guessed(self, expert: Expert) -> Cost:
         """Return an assumed cost for an expert that fails: its images get the error, the other experts go on.

@@ -34,7 +34,7 @@ class Decider(Protocol):
         """The number of requests that have arrived and have no reply yet."""
         ...
 
-    def is_filling(self) -> bool:
+    def lacks_initial(self) -> bool:
         """Return whether the pools do not hold their initial experts yet."""
         ...
 

@@ -57,14 +57,15 @@ class Device(Protocol):
         ...
 
     def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
-        """Read an expert from disk into host memory, for the `load` that follows; with `body`, that of its body too.
+        """Read an expert from disk into host memory, for the `load` that follows.
 
+        With `body`, its body is read too, unless it was read for another load that is still under way.
         Raises StoreError, DeviceFull, DeviceLost. Called by the disk reader alone, if the device has a lane.
         """
         ...
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
-        """Bring an expert into a pool; with `keep`, a device with its own memory leaves a copy in host memory.
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
+        """Bring an expert into a pool; with `keep_copy`, a device with its own memory leaves a copy in host memory.
 
         With `body`, the expert's body comes too, for all experts of the pool that have it, unless it is there by now;
         if the expert cannot be loaded, a body that came with it goes. Without `body` it is there.
@@ -73,11 +74,11 @@ class Device(Protocol):
         """
         ...
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
-        """Drop an expert and free its memory; with `keep`, a device with its own memory copies it to host memory first.
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
+        """Drop an expert and free its memory; with `keep_copy`, a device that has memory first copies it to the host.
 
-        With `body`, the expert's body is dropped, too: no other expert of the pool needs it. Then the expert itself may
-        not be there, because it could not be loaded, and was to take over the body from the expert before it.
+        `body` is the digest of the body that is dropped, too, because no other expert of the pool needs it. Then the
+        expert itself may not be there: it could not be loaded, and was to take over the body from the expert before it.
         Called as `load` is, never while a batch runs on the expert.
         """
         ...

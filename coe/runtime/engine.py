@@ -117,16 +117,19 @@ class Engine:
         }
         self._inputs = Inputs(controller.router, self.experts, kinds, decoding)
         self._failure = STOPPED
-        self._filled = self._stopped = False
+        self._has_initial = self._stopped = False
         self._settled = threading.Event()
         self._began = time.monotonic()
-        bodies: dict[str, Callable[[], None]] = {
+        functions: dict[str, Callable[[], None]] = {
             "coe-control": self._control,
             "coe-reply": self._answer,
-            **self._carriers.bodies(),
-            **{name: body for runner in self._runners.values() for name, body in runner.bodies().items()},
+            **self._carriers.thread_functions(),
         }
-        self._threads = [threading.Thread(target=body, name=name, daemon=True) for name, body in bodies.items()]
+        for runner in self._runners.values():
+            functions |= runner.thread_functions()
+        self._threads = [
+            threading.Thread(target=function, name=name, daemon=True) for name, function in functions.items()
+        ]
         self._threads += self._inputs.threads
         self.line_threads.threads = frozenset(self._threads)
         end_at_exit(self)
@@ -184,7 +187,7 @@ class Engine:
     def ready(self, timeout_s: float | None = None) -> bool:
         """Wait until the pools hold their initial experts; return False on a timeout, or if the line ended first."""
         self._settled.wait(timeout_s)
-        return self._filled
+        return self._has_initial
 
     def stop(self) -> None:
         """Finish running batches and answer all other images with an error. Waits for nothing, takes no lock."""
@@ -294,8 +297,8 @@ class Engine:
             self.trace.append((now, event, commands))
         for command in commands:
             self._carry_out(command)
-        if not self._filled and not self.controller.is_filling():
-            self._filled = True
+        if not self._has_initial and not self.controller.lacks_initial():
+            self._has_initial = True
             self._settled.set()
 
     def _carry_out(self, command: Command) -> None:

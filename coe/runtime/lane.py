@@ -81,8 +81,8 @@ class Carriers:
         self._turn = threading.Condition()
         self._closed = threading.Event()
 
-    def bodies(self) -> dict[str, Callable[[], None]]:
-        """Return the body of each thread, by the name of the thread."""
+    def thread_functions(self) -> dict[str, Callable[[], None]]:
+        """Return the function of each thread, by the name of the thread."""
         names = {place: "coe-disk" if place is READER else f"coe-lane-{place}" for place in self._lanes.places}
         return {name: partial(self._work, place) for place, name in names.items()}
 
@@ -134,7 +134,7 @@ class Carriers:
             for copy in command.drops:
                 self._devices[name].forget(copy)
             expert = self._experts[command.expert]
-            self._devices[name].evict(command.pool, expert, keep=command.keep, body=command.with_body)
+            self._devices[name].evict(command.pool, expert, keep_copy=command.keep_copy, body=command.body)
         self._tell(Evicted(command.pool, command.expert))
 
     def _carry(self, load: Load, place: str | None) -> None:
@@ -142,8 +142,9 @@ class Carriers:
         began, name = time.perf_counter(), self._pools[load.pool]
         since_s = self._began.setdefault((load.pool, load.expert), began)
         reads = place is READER and load.source is Tier.DISK
-        whole = load.with_body or not self._devices[name].holds_bodies
-        least_s = self._disk.least_s(load.expert, began, with_body=whole) if reads else 0.0
+        with self._turn:
+            with_body = self._lanes.reads_body(load) or not self._devices[name].holds_bodies
+        least_s = self._disk.least_s(load.expert, began, with_body=with_body) if reads else 0.0
         failed: LoadFailed | None = None
         try:
             self._bring(load, place)
@@ -191,9 +192,11 @@ class Carriers:
             for copy in load.drops:
                 device.forget(copy)
         if place is READER and device.has_lane:
-            device.read(load.pool, expert, body=load.with_body)
+            with self._turn:
+                needs_body = self._lanes.needs_body(load)
+            device.read(load.pool, expert, body=needs_body)
         else:
-            device.load(load.pool, expert, keep=load.keep, body=load.with_body)
+            device.load(load.pool, expert, keep_copy=load.keep_copy, body=load.body is not None)
 
     def _waits(self, device: str) -> bool:
         with self._turn:

@@ -19,7 +19,7 @@ _MOST = 4096
 T = TypeVar("T")
 
 
-class Measured(Generic[T]):
+class MeasuredOnce(Generic[T]):
     """Remembered results, by a key of all that they depend on."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Measured(Generic[T]):
         self._results: dict[Hashable, T] = {}
 
     def __repr__(self) -> str:
-        return f"<Measured {len(self._results)} results>"
+        return f"<MeasuredOnce {len(self._results)} results>"
 
     def alone(self, measure: Callable[[], T]) -> T:
         """Return what `measure` returns; no other measuring runs meanwhile."""
@@ -58,5 +58,5 @@ def identity(path: Path) -> Hashable | None:
     return path.absolute(), stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
-HERE: Measured[Cost] = Measured()
+HERE: MeasuredOnce[Cost] = MeasuredOnce()
 """The costs of this process, shared by all devices, because memory is measured by the process."""

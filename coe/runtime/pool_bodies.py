@@ -44,12 +44,6 @@ class PoolBodies:
             raise
         self._bodies[key] = body
 
-    def of(self, pool: str, file: Weights) -> Blob | None:
-        """Return the body of an expert's weights if the pool holds it."""
-        return self._bodies.get((pool, file.body.digest)) if file.body is not None else None
-
-    def drop(self, pool: str, body: Blob) -> None:
-        """Release a body of a pool, which slots have unbound."""
-        for key, present in list(self._bodies.items()):
-            if present is body and key[0] == pool:
-                self._bodies.pop(key).release()
+    def pop(self, pool: str, digest: str) -> Blob | None:
+        """Return a body, which leaves; None if it is not there."""
+        return self._bodies.pop((pool, digest), None)

@@ -18,7 +18,7 @@ from coe import regular
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.runtime.blob import PLAIN, Blob, Content, Structure, converted, structure_of
-from coe.runtime.buffers import Buffers, Lender, M
+from coe.runtime.buffers import Buffers, M, MemoryLender
 from coe.store import blob_format, safetensors_header
 from coe.store.blob_format import ALIGNMENT, CHUNK, PAGE, Header
 from coe.store.manifest import BodyFile, Manifest, PreparedVariant
@@ -84,7 +84,7 @@ class Weights:
                 own_body.release()
             raise
 
-    def content(self, buffers: Lender[M]) -> tuple[M, Content]:
+    def content(self, buffers: MemoryLender[M]) -> tuple[M, Content]:
         """Read and prove the file as `read` does; return the buffer, and what lies in it."""
         with _opened(self) as file:
             if self.prepared:
@@ -203,7 +203,7 @@ def _header(head: bytes, weights: Weights) -> Header:
     return header
 
 
-def _read_blob(file: int, weights: Weights, buffers: Lender[M]) -> tuple[M, Content]:
+def _read_blob(file: int, weights: Weights, buffers: MemoryLender[M]) -> tuple[M, Content]:
     head = _head(file, weights)
     header = _header(head, weights)
     _check_size(file, weights, len(head) + header.data_bytes, _AGAIN)
@@ -225,7 +225,7 @@ def _content(header: Header) -> Content:
 
 
 @contextmanager
-def _lent(buffers: Lender[M], size: int) -> Iterator[M]:
+def _lent(buffers: MemoryLender[M], size: int) -> Iterator[M]:
     """Lend a buffer to fill; it goes back at once if filling it fails."""
     buffer = buffers.take(size)
     try:
@@ -240,7 +240,7 @@ def _lent(buffers: Lender[M], size: int) -> Iterator[M]:
 _IMPORT = "import the expert again"
 
 
-def _read_safetensors(file: int, weights: Weights, buffers: Lender[M]) -> tuple[M, Content]:
+def _read_safetensors(file: int, weights: Weights, buffers: MemoryLender[M]) -> tuple[M, Content]:
     name, size = weights.name, weights.bytes
     _check_size(file, weights, size, _IMPORT)
     start = safetensors_header.data_start(regular.read_at(file, safetensors_header.LENGTH_BYTES, 0), size, name)

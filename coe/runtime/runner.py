@@ -58,10 +58,10 @@ class Runner:
         """End the threads after the batches that are queued already."""
         self._queue.put(None)
 
-    def bodies(self) -> dict[str, Callable[[], None]]:
-        """Return the body of each thread, by the name of the thread."""
-        bodies = {f"coe-executor-{self._name}": self.work}
-        return bodies if self._depth == 1 else bodies | {f"coe-answers-{self._name}": self._answer}
+    def thread_functions(self) -> dict[str, Callable[[], None]]:
+        """Return the function of each thread, by the name of the thread."""
+        functions: dict[str, Callable[[], None]] = {f"coe-executor-{self._name}": self.work}
+        return functions if self._depth == 1 else functions | {f"coe-answers-{self._name}": self._answer}
 
     def work(self) -> None:
         """Put batches on the device until `close`. A device that cannot be entered is lost; other devices go on."""

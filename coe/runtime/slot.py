@@ -15,6 +15,7 @@ from coe.runtime.blob import PLAIN, Blob, Spec, Structure
 from coe.runtime.folding import folded_skeleton
 from coe.store.dotted import reason
 from coe.store.kinds import Kind, ModuleKind
+from coe.store.skeletons import bare_skeleton
 from coe.system import give_memory_back
 
 
@@ -26,11 +27,15 @@ class Slot:
     is in place already: then the expert's own tensors alone are bound.
     """
 
-    def __init__(self, kind: ModuleKind, expert: Expert, structure: Structure = PLAIN) -> None:
-        """Build the skeleton; raises StoreError if the kind lacks a layer that the structure folds."""
+    def __init__(self, kind: ModuleKind, expert: Expert, structure: Structure = PLAIN, *, drawn: bool = False) -> None:
+        """Build the skeleton, with random weights if they are to be `drawn`: it can run without a blob then.
+
+        Raises StoreError if the kind lacks a layer that the structure folds.
+        """
         self.kind = kind
         self.structure = structure
-        self.module = folded_skeleton(kind.skeleton(expert), structure.folded).eval().requires_grad_(False)
+        skeleton = kind.skeleton(expert) if drawn else bare_skeleton(kind, expert)
+        self.module = folded_skeleton(skeleton, structure.folded).eval().requires_grad_(False)
         if structure.dtype != torch.float32:
             self.module.to(structure.dtype)
         self.arena = Arena()
@@ -43,7 +48,7 @@ class Slot:
         self._lock = threading.Lock()
 
     def run(self, blob: Blob | None, images: torch.Tensor) -> Any:
-        """Run a batch, (n, 3, S, S) uint8 RGB; with None as the blob, on the weights that the skeleton has."""
+        """Run a batch, (n, 3, S, S) uint8 RGB; with None as the blob, on the weights that were drawn."""
         if blob is not None:
             self.bind(blob)
         # Outside the lock: while a batch runs, the lane must be able to evict other experts. The expert that runs is
@@ -121,7 +126,9 @@ class SlotShelf:
 
     def build(self, expert: Expert, structure: Structure) -> Slot:
         """Return a slot with a new skeleton's random weights, to measure; it becomes the network's spare slot."""
-        slot = self._new(expert, structure)
+        return self._spare(expert, structure, self._new(expert, structure, drawn=True))
+
+    def _spare(self, expert: Expert, structure: Structure, slot: Slot) -> Slot:
         with self._lock:
             return self._spares.setdefault(_key(expert, structure), slot)
 
@@ -130,7 +137,7 @@ class SlotShelf:
         with self._lock:
             slot = self._spares.get(_key(expert, structure))
         if slot is None:
-            slot = self.build(expert, structure)
+            slot = self._spare(expert, structure, self._new(expert, structure))
             slot.unbind()
             give_memory_back()
         return slot
@@ -162,11 +169,11 @@ class SlotShelf:
         for slot in slots:
             slot.unbind(blob)
 
-    def _new(self, expert: Expert, structure: Structure) -> Slot:
+    def _new(self, expert: Expert, structure: Structure, *, drawn: bool = False) -> Slot:
         kind = self._kinds[expert.kind]
         assert isinstance(kind, ModuleKind), f"{kind} has no skeleton"
         try:
-            return Slot(kind, expert, structure)
+            return Slot(kind, expert, structure, drawn=drawn)
         except (KeyboardInterrupt, CoeError):
             raise
         except BaseException as error:  # code of a user's: it may exit too

@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 
 from coe.runtime.activations import peak_bytes, peak_growth_bytes, plausible_bytes
-from coe.runtime.fit import batch_memory, fit, plateau, typical
+from coe.runtime.cost_fit import batch_memory, fit, plateau, typical
 from coe.scheduler.costs import Cost
 from coe.store.kinds import Image, Session
 from coe.system import forget_file, give_memory_back, heap_taken

@@ -52,8 +52,8 @@ from coe.scheduler.history import History
 from coe.scheduler.line_foresight import LineForesight
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Arrange, Assign, Prefetch, Select, Split, World
-from coe.scheduler.pool import State
 from coe.scheduler.residency import Residency
+from coe.scheduler.state import State
 from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 
 
@@ -129,8 +129,8 @@ class Controller:
         )
 
     def start(self, now: float) -> list[Command]:
-        """Begin to fill the pools; it goes on while nothing else is loaded, until nothing fits."""
-        self._residency.fill(now)
+        """Begin to load the initial experts; that goes on while nothing else is loaded, until nothing fits."""
+        self._residency.load_initial(now)
         return self._flush()
 
     def handle(self, event: Event, now: float) -> list[Command]:
@@ -172,7 +172,7 @@ class Controller:
             case LoadFailed():
                 self._load_failed(event, now)
             case Filled() | FillFailed():
-                self._residency.fill_ended(event.expert, kept=isinstance(event, Filled))
+                self._residency.fill_ended(event.expert, is_there=isinstance(event, Filled))
             case Lost():
                 self._lose(event, now)
             case RulesChanged():
@@ -185,9 +185,9 @@ class Controller:
         """The number of requests that have arrived and have no reply yet."""
         return len(self._cases)
 
-    def is_filling(self) -> bool:
+    def lacks_initial(self) -> bool:
         """Return whether the pools do not hold their initial experts yet."""
-        return self._residency.is_filling()
+        return self._residency.lacks_initial()
 
     def check(self, *, idle: bool = False) -> None:
         """Prove all books; with `idle`, also that nothing is left to do. Raises AssertionError."""
@@ -399,7 +399,7 @@ class Controller:
             return
         if self._looks_ahead:
             self._look_ahead(now)
-        self._residency.fill(now)
+        self._residency.load_initial(now)
         self._residency.fill_host(now)
         self._residency.upgrade(now)
 

@@ -44,35 +44,35 @@ class Why(StrEnum):
 class Load:
     """Bring an expert in a variant into a pool from the tier `source`. Its bytes are already reserved.
 
-    With `keep` a copy stays in host memory. The copies of `drops` leave host memory first.
+    With `keep_copy` a copy stays in host memory. The copies of `drops` leave host memory first.
 
-    With `with_body` the expert's body is not known to be in the pool: it comes too, unless another load has brought it
-    by then. Such a load comes from the disk.
+    If `body` names the expert's body, that is not known to be in the pool: it comes too, unless another load has
+    brought it by then. Such a load comes from the disk.
     """
 
     pool: str
     expert: str
     why: Why
     source: Tier = Tier.DISK
-    keep: bool = False
+    keep_copy: bool = False
     drops: tuple[str, ...] = ()
     variant: str = FULL
-    with_body: bool = False
+    body: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Evict:
     """Drop an expert from a pool. Its bytes count until `Evicted`.
 
-    With `keep` it goes down into host memory. The copies of `drops` leave host memory first. With `with_body` its body
-    leaves too, because no other expert of the pool holds it.
+    With `keep_copy` it goes down into host memory. The copies of `drops` leave host memory first. The body of the
+    id `body` leaves too, because no other expert of the pool holds it; then the expert itself may never have come.
     """
 
     pool: str
     expert: str
-    keep: bool = False
+    keep_copy: bool = False
     drops: tuple[str, ...] = ()
-    with_body: bool = False
+    body: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class Passage:
     """The source of an expert's weights, whether a copy stays in host memory, and whose copies are dropped for it."""
 
     source: Tier
-    keep: bool = False
+    keep_copy: bool = False
     drops: tuple[str, ...] = ()
 
 
@@ -73,7 +73,7 @@ class HostCache:
         Until `end_fill` no other expert takes its place. Likelier experts come first, so in a cache that demotes this
         copy leaves before them.
         """
-        if not self.fill(expert, size, variant):
+        if not self.hold(expert, size, variant):
             return False
         if self.spec.demotes:
             self._bytes.move_to_end(expert, last=False)
@@ -84,7 +84,7 @@ class HostCache:
         """Note that the copy that was being read is there, or was given up with `forget`."""
         self._coming = None
 
-    def fill(self, expert: str, size: int, variant: str = FULL) -> bool:
+    def hold(self, expert: str, size: int, variant: str = FULL) -> bool:
         """Keep a copy if it fits without dropping another; return whether it was added."""
         if expert in self._bytes or self._used_bytes + size > self.spec.capacity_bytes:
             return False
@@ -103,7 +103,7 @@ class HostCache:
             return Passage(Tier.HOST)
         if not self.spec.demotes:
             return self._kept(Tier.DISK, expert, size, variant)
-        if kept := self.fill(expert, size, variant):
+        if kept := self.hold(expert, size, variant):
             self._bytes.move_to_end(expert, last=False)
         return Passage(Tier.DISK, kept)
 
@@ -114,7 +114,7 @@ class HostCache:
             del self._going_up[expert]
 
     def leave(self, expert: str, size: int, wanted: str | None = None, variant: str = FULL) -> Passage:
-        """Return how an expert leaves a device: with `keep` it is copied from there into host memory.
+        """Return how an expert leaves a device: with `keep_copy` it is copied from there into host memory.
 
         The copy of the expert that is `wanted` in its place stays.
         """
@@ -156,7 +156,7 @@ class HostCache:
         if size > self.spec.capacity_bytes - sum(self._bytes[copy] for copy in stay if copy is not None):
             return Passage(source)
         drops: list[str] = []
-        while not self.fill(expert, size, variant):
+        while not self.hold(expert, size, variant):
             drops.append(next(copy for copy in self._bytes if copy not in stay))
             self.forget(drops[-1])
         return Passage(source, True, tuple(drops))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 
 from coe.scheduler.costs import Tier
@@ -21,6 +21,18 @@ STAGED = 2
 """How many experts of a device lie in host memory on their way from disk: one is read while another is copied."""
 
 _Row = list[tuple[int, int, Load | Fill]]
+
+
+@dataclass(slots=True)
+class _ComingBody:
+    """A body that loads under way are to bring: how many these are, how many of them were read, and whether it is here.
+
+    While such a load is under way the body cannot leave again, because the load's expert holds it.
+    """
+
+    loads: int = 0
+    read: int = 0
+    is_here: bool = False
 
 
 class Lanes:
@@ -42,6 +54,7 @@ class Lanes:
         self._staged: Counter[str] = Counter()
         # By expert that is read or waits to be read: loads for which that read makes the copy in host memory.
         self._awaits_read: dict[str, list[Load]] = {}
+        self._bodies: dict[tuple[str, str], _ComingBody] = {}
         self._turn = count()
 
     def __repr__(self) -> str:
@@ -50,6 +63,8 @@ class Lanes:
 
     def put(self, command: Load | Fill) -> None:
         """Add a load or a fill."""
+        if isinstance(command, Load) and command.body is not None:
+            self._bodies.setdefault((command.pool, command.body), _ComingBody()).loads += 1
         if isinstance(command, Load) and command.source is Tier.HOST and command.expert in self._awaits_read:
             self._awaits_read[command.expert].append(command)
             return
@@ -85,6 +100,7 @@ class Lanes:
         """
         command = self._busy.pop(place)
         if isinstance(command, Load):
+            self._note_body(command, place, failed=failed)
             if not self.passes_lane(command):
                 return True
             device = self._devices[command.pool]
@@ -98,6 +114,28 @@ class Lanes:
         for load in self._awaits_read.pop(command.expert, []):
             self.put(replace(load, source=Tier.DISK) if failed else load)
         return failed or isinstance(command, Fill)
+
+    def needs_body(self, load: Load) -> bool:
+        """Return whether a load under way is to bring its body, because no other load has brought it meanwhile."""
+        return load.body is not None and not self._bodies[load.pool, load.body].is_here
+
+    def reads_body(self, load: Load) -> bool:
+        """Return whether a load that is read is to read its body, because it waits for no other load that was read."""
+        return load.body is not None and self.needs_body(load) and not self._bodies[load.pool, load.body].read
+
+    def _note_body(self, load: Load, place: str | None, *, failed: bool) -> None:
+        """Note what a load did for its body, if it was to bring that, when it leaves a place."""
+        if load.body is None:
+            return
+        body = self._bodies[load.pool, load.body]
+        if not failed and place is READER and self.passes_lane(load):
+            body.read += 1
+            return
+        body.is_here = body.is_here or not failed
+        body.loads -= 1
+        body.read -= place is not READER
+        if not body.loads:
+            del self._bodies[load.pool, load.body]
 
     def passes_lane(self, load: Load) -> bool:
         """Return whether the last place of a load is a copy lane."""

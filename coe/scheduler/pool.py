@@ -4,8 +4,8 @@ An expert is planned (it waits for room), then loading, ready, and leaving. Its 
 load until it is gone, so a slow copy cannot overcommit. The pool never chooses: it counts, refuses, and keeps the facts
 (recency, arrival, use) by which eviction policies rank.
 
-A body is held by the experts that have it, from their planning until they begin to leave. It counts once, in the state
-of the holder that is furthest. The last holder takes it along: its bytes become that expert's until it is gone.
+Bodies that experts share have a book of their own (`coe.scheduler.held_bodies`). The last holder of a body takes it
+along: its bytes become that expert's until it is gone.
 
 The file is long because whatever changes the books stands beside the check that proves them.
 """
@@ -14,25 +14,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from coe.config import format_bytes
 from coe.core import FULL
 from coe.scheduler.costs import Body, Cost, Tier
 from coe.scheduler.events import Why
+from coe.scheduler.held_bodies import HeldBodies
 from coe.scheduler.plan import PoolSpec
-
-
-class State(StrEnum):
-    """The state of an expert in a pool."""
-
-    PLANNED = "planned"
-    LOADING = "loading"
-    READY = "ready"
-    LEAVING = "leaving"
-
+from coe.scheduler.state import State
 
 _ON_THEIR_WAY = (State.PLANNED, State.LOADING)
 
@@ -61,20 +52,9 @@ class _Entry:
     why: Why
     source: Tier
     variant: str
-    body: _HeldBody | None = None
     state: State = State.PLANNED
     pins: int = 0
     used: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _HeldBody:
-    """A body, the experts that hold it, and its state: planned, loading, or ready once an expert has brought it."""
-
-    id: str
-    bytes: int
-    holders: dict[str, None] = field(default_factory=dict)
-    state: State = State.PLANNED
 
 
 class ModelPool:
@@ -92,8 +72,7 @@ class ModelPool:
         # Experts that no rule names any more are only counted: watchers do not know them.
         self._unnamed: dict[str, None] = {}
         self._watchers: tuple[PoolWatcher, ...] = ()
-        self._sharers: Mapping[str, Collection[str]] = {}
-        self._bodies: dict[str, _HeldBody] = {}
+        self._bodies = HeldBodies(self._tell_changed)
         self._bytes = dict.fromkeys(State, 0)
         self._count = dict.fromkeys(State, 0)
         self._coming = dict.fromkeys(Tier, 0)
@@ -110,7 +89,8 @@ class ModelPool:
 
         `sharers` are the experts of each body, by its id: the watchers are told of them when it comes or goes.
         """
-        self._watchers, self._sharers = watchers, sharers or {}
+        self._watchers = watchers
+        self._bodies.tell_of(sharers or {})
 
     # Anybody may read these
 
@@ -133,8 +113,7 @@ class ModelPool:
 
     def body_bytes(self, expert: str) -> int:
         """Return the bytes of the body that an expert holds here; 0 if it holds none."""
-        body = self._entries[expert].body
-        return body.bytes if body is not None else 0
+        return self._bodies.bytes_of(expert)
 
     def needs(self, cost: Cost) -> int:
         """Return the bytes that an expert of this cost takes in addition to what is here: its body counts if absent."""
@@ -147,21 +126,15 @@ class ModelPool:
 
         Its body counts if the expert is the last to hold it; the body `kept` stays in any case.
         """
-        entry = self._entries[expert]
-        if entry.body is None or (kept is not None and entry.body.id == kept.id):
-            return entry.bytes
-        others = len(entry.body.holders) - 1 - sum(other in entry.body.holders for other in after)
-        return entry.bytes if others else entry.bytes + entry.body.bytes
+        return self._entries[expert].bytes + self._bodies.freed(expert, after, kept)
 
     def holds(self, body: Body, besides: str) -> bool:
         """Return whether an expert other than `besides` holds a body here."""
-        held = self._bodies.get(body.id)
-        return held is not None and (len(held.holders) > 1 or besides not in held.holders)
+        return self._bodies.is_held(body.id, besides)
 
-    def lacks_body(self, expert: str) -> bool:
-        """Return whether an expert here has a body that no load has brought yet."""
-        body = self._entries[expert].body
-        return body is not None and body.state is not State.READY
+    def missing_body(self, expert: str) -> str | None:
+        """Return the id of the body of an expert here that no load has brought yet; None if there is none."""
+        return self._bodies.missing(expert)
 
     def variant(self, expert: str) -> str:
         """Return the variant in which an expert is here, or on its way."""
@@ -218,7 +191,9 @@ class ModelPool:
     @property
     def weights_bytes(self) -> int:
         """Bytes of experts and bodies that take memory now."""
-        return self._bytes[State.LOADING] + self._bytes[State.READY] + self._bytes[State.LEAVING]
+        bodies = self._bodies.bytes
+        experts = self._bytes[State.LOADING] + self._bytes[State.READY] + self._bytes[State.LEAVING]
+        return experts + bodies[State.LOADING] + bodies[State.READY]
 
     @property
     def reserved_bytes(self) -> int:
@@ -227,7 +202,9 @@ class ModelPool:
 
     @property
     def _kept_bytes(self) -> int:
-        return self._bytes[State.PLANNED] + self._bytes[State.LOADING] + self._bytes[State.READY]
+        bodies = self._bodies.bytes
+        experts = self._bytes[State.PLANNED] + self._bytes[State.LOADING] + self._bytes[State.READY]
+        return experts + bodies[State.PLANNED] + bodies[State.LOADING] + bodies[State.READY]
 
     def missing_bytes(self, more: int) -> int:
         """Return how many bytes must still leave before `more` can be planned; 0 if there is room."""
@@ -241,11 +218,12 @@ class ModelPool:
     @property
     def evictable_bytes(self) -> int:
         """Bytes of experts and bodies that may leave now, at most: a body stays while an expert holds it."""
-        return self._bytes[State.READY] - self._pinned_bytes
+        return self._bytes[State.READY] + self._bodies.bytes[State.READY] - self._pinned_bytes
 
     def batch_room_bytes(self) -> int:
         """Return the bytes that a batch may take now, next to all resident and planned experts and running batches."""
-        planned = max(0, self._bytes[State.PLANNED] - self._bytes[State.LEAVING])
+        planned = self._bytes[State.PLANNED] + self._bodies.bytes[State.PLANNED]
+        planned = max(0, planned - self._bytes[State.LEAVING])
         return self.spec.capacity_bytes - self.weights_bytes - planned - self._activation_bytes
 
     # Only the residency calls these
@@ -267,7 +245,7 @@ class ModelPool:
             raise ValueError(f"{self.id}: '{expert}' is here already ({self._entries[expert].state})")
         if self.missing_bytes(size + (body.bytes if body is not None and body.id not in self._bodies else 0)):
             raise ValueError(f"{self.id}: '{expert}' was planned without room")
-        entry = self._entries[expert] = _Entry(size, why, source, variant)
+        self._entries[expert] = _Entry(size, why, source, variant)
         self._coming[source] += 1
         self._recency[expert] = None
         self._planned[expert] = None
@@ -275,7 +253,7 @@ class ModelPool:
         self._bytes[State.PLANNED] += size
         self._count[State.PLANNED] += 1
         if body is not None:
-            self._hold(expert, entry, body)
+            self._bodies.hold(expert, body)
         for watcher in self._watchers:
             watcher.entered(expert)
 
@@ -307,13 +285,11 @@ class ModelPool:
         """Begin the load of a planned expert if its bytes are free now; return whether they are."""
         entry = self._expect(expert, State.PLANNED)
         taken = self.weights_bytes + max(self.spec.workspace_bytes, self._activation_bytes)
-        body = entry.body if entry.body is not None and entry.body.state is State.PLANNED else None
-        if taken + entry.bytes + (0 if body is None else body.bytes) > self.spec.capacity_bytes:
+        if taken + entry.bytes + self._bodies.planned_bytes(expert) > self.spec.capacity_bytes:
             return False
         del self._planned[expert]
         self._move(entry, State.LOADING)
-        if body is not None:
-            self._move_body(body, State.LOADING)
+        self._bodies.begin(expert)
         self._note_peak()
         return True
 
@@ -330,7 +306,7 @@ class ModelPool:
         entry.source = tier
         self._coming[tier] += 1
 
-    def cancel(self, expert: str) -> bool:
+    def cancel(self, expert: str) -> str | None:
         """Give up an expert that was planned and has not begun to load; the answer is that of `abandon`."""
         entry = self._expect(expert, State.PLANNED)
         del self._planned[expert]
@@ -340,34 +316,33 @@ class ModelPool:
         """Note that a load has ended well: if it has a body, that is in place now."""
         entry = self._expect(expert, State.LOADING)
         self._move(entry, State.READY)
-        if entry.body is not None and entry.body.state is State.LOADING:
-            self._move_body(entry.body, State.READY)
+        self._bodies.arrive(expert)
 
-    def abandon(self, expert: str) -> bool:
+    def abandon(self, expert: str) -> str | None:
         """Note that a load has failed: its bytes are free.
 
-        Return whether its body is in place and nobody else holds it: then the expert must be evicted, although it never
-        came. It is leaving, and takes the body along.
+        Return the id of its body if that is in place and nobody else holds it: then the expert must be evicted,
+        although it never came. It is leaving, and takes the body along.
         """
         return self._give_up(expert, self._expect(expert, State.LOADING))
 
-    def leave(self, expert: str, kept: Body | None = None) -> bool:
+    def leave(self, expert: str, kept: Body | None = None) -> str | None:
         """Begin an eviction. Raises ValueError for an expert that is pinned or not ready.
 
-        Return whether its body leaves with it, because nobody else holds it. The body `kept` stays: the expert for
-        which this expert leaves is about to be planned, and will hold it.
+        Return the id of its body if that leaves with it, because nobody else holds it. The body `kept` stays: the
+        expert for which this expert leaves is about to be planned, and will hold it.
         """
         entry = self._expect(expert, State.READY)
         if entry.pins:
             raise ValueError(f"{self.id}: '{expert}' is pinned by {entry.pins} batch(es) and cannot leave")
         self._move(entry, State.LEAVING)
         self._tell_left(expert)
-        body = self._let_go(expert, entry, kept)
+        body = self._bodies.let_go(expert, kept)
         if body is None:
-            return False
+            return None
         entry.bytes += body.bytes
         self._bytes[State.LEAVING] += body.bytes
-        return True
+        return body.id
 
     def release(self, expert: str) -> None:
         """Note that an evicted expert is gone."""
@@ -401,8 +376,7 @@ class ModelPool:
         """Prove the books; with `idle`, also that nothing runs or moves. Raises AssertionError."""
         for state in State:
             sizes = [entry.bytes for entry in self._entries.values() if entry.state is state]
-            bodies = sum(body.bytes for body in self._bodies.values() if body.state is state)
-            book = (len(sizes), sum(sizes) + bodies)
+            book = len(sizes), sum(sizes)
             assert book == (self._count[state], self._bytes[state]), f"{self!r}: the book of {state} is wrong"
         on_their_way = [entry for entry in self._entries.values() if entry.state in _ON_THEIR_WAY]
         coming = {tier: sum(entry.source is tier for entry in on_their_way) for tier in Tier}
@@ -416,77 +390,22 @@ class ModelPool:
         assert all(entry.state is State.READY for entry in self._entries.values() if entry.pins), f"{self!r}: pins"
         pinned_bytes = sum(entry.bytes for entry in self._entries.values() if entry.pins)
         assert self._pinned_bytes == pinned_bytes, f"{self!r} miscounts pinned bytes"
-        self._check_bodies()
+        self._bodies.check({expert: entry.state for expert, entry in self._entries.items()})
         if idle:
             assert not self._activation_bytes, f"{self!r}: {self._activation_bytes} bytes of activations at idle"
             assert all(entry.state is State.READY for entry in self._entries.values()), f"{self!r} moves at idle"
 
-    def _check_bodies(self) -> None:
-        held: dict[str, list[str]] = {}
-        for expert, entry in self._entries.items():
-            if entry.body is not None:
-                assert self._bodies.get(entry.body.id) is entry.body, f"{self!r}: '{expert}' holds a body that is gone"
-                held.setdefault(entry.body.id, []).append(expert)
-        for body in self._bodies.values():
-            assert list(body.holders) == held.get(body.id), f"{self!r}: the holders of body '{body.id}' are wrong"
-            states = {self._entries[expert].state for expert in body.holders}
-            assert State.LEAVING not in states, f"{self!r}: an expert that leaves holds body '{body.id}'"
-            if body.state is not State.READY:
-                furthest = State.LOADING if State.LOADING in states else State.PLANNED
-                assert State.READY not in states, f"{self!r}: body '{body.id}' of a ready expert is {body.state}"
-                assert body.state is furthest, f"{self!r}: body '{body.id}' is {body.state}, not {furthest}"
-
-    # Bodies
-
-    def _hold(self, expert: str, entry: _Entry, body: Body) -> None:
-        held = self._bodies.get(body.id)
-        if held is None:
-            held = self._bodies[body.id] = _HeldBody(body.id, body.bytes)
-            self._bytes[State.PLANNED] += body.bytes
-            self._tell_changed(self._sharers.get(body.id, ()))
-        entry.body = held
-        held.holders[expert] = None
-        if len(held.holders) == 2:
-            self._tell_changed(held.holders)
-
-    def _let_go(self, expert: str, entry: _Entry, kept: Body | None = None) -> _HeldBody | None:
-        """Let an expert hold its body no more; return the body if it is in place and must leave with the expert."""
-        held, entry.body = entry.body, None
-        if held is None:
-            return None
-        del held.holders[expert]
-        if held.holders:
-            if len(held.holders) == 1:
-                self._tell_changed(held.holders)
-            if held.state is State.LOADING and not any(self._is_loading(other) for other in held.holders):
-                self._move_body(held, State.PLANNED)
-            return None
-        if kept is not None and kept.id == held.id:
-            return None
-        del self._bodies[held.id]
-        self._bytes[held.state] -= held.bytes
-        self._tell_changed(self._sharers.get(held.id, ()))
-        return held if held.state is State.READY else None
-
-    def _is_loading(self, expert: str) -> bool:
-        return self._entries[expert].state is State.LOADING
-
-    def _move_body(self, body: _HeldBody, state: State) -> None:
-        self._bytes[body.state] -= body.bytes
-        body.state = state
-        self._bytes[state] += body.bytes
-
-    def _give_up(self, expert: str, entry: _Entry) -> bool:
+    def _give_up(self, expert: str, entry: _Entry) -> str | None:
         self._tell_left(expert)
-        body = self._let_go(expert, entry)
+        body = self._bodies.let_go(expert)
         self._drop(expert, entry)
         if body is None:
-            return False
-        self._entries[expert] = _Entry(body.bytes, entry.why, entry.source, entry.variant, state=State.LEAVING)
+            return None
+        self._entries[expert] = _Entry(body.bytes, entry.why, entry.source, entry.variant, State.LEAVING)
         self._recency[expert] = None
         self._bytes[State.LEAVING] += body.bytes
         self._count[State.LEAVING] += 1
-        return True
+        return body.id
 
     def _expect(self, expert: str, state: State) -> _Entry:
         entry = self._entries.get(expert)

@@ -44,7 +44,7 @@ class Residency:
         self._lost: set[str] = set()
         self._overfull = False
         self._unread: deque[str] = deque()
-        self._unfilled: deque[str] = deque()
+        self._initial: deque[str] = deque()
 
     def watch(self, world: World) -> None:
         """Take the world: before anything is loaded, and again with other rules.
@@ -61,7 +61,7 @@ class Residency:
         self._precision.watch(world)
         # Foreseen experts first.
         foreseen = world.foresight.in_order() if world.foresight is not None else []
-        self._unfilled = deque(dict.fromkeys([*foreseen, *world.graph.by_probability]))
+        self._initial = deque(dict.fromkeys([*foreseen, *world.graph.by_probability]))
         self._turn = list(self.pools.values())
         self._least_bytes = {
             pool.device: min(world.costs(pool.device, expert).weights_bytes for expert in world.graph.experts)
@@ -99,9 +99,9 @@ class Residency:
     def _dismiss(self, pool: ModelPool) -> None:
         """Let the experts leave that no rule names any more and that do not run; no stage can wait for them."""
         for expert in pool.unnamed() if pool.id not in self._lost else ():
-            with_body = pool.leave(expert)
+            body = pool.leave(expert)
             self._upgrades.left(pool.id, expert)
-            self._emit(Evict(pool.id, expert, with_body=with_body))
+            self._emit(Evict(pool.id, expert, body=body))
 
     def shrink(self, now: float) -> None:
         """Let experts leave until each pool leaves its workspace to activations, if other rules need more of it.
@@ -119,18 +119,18 @@ class Residency:
                     self._evict(pool, victim)
             self._overfull = self._overfull or pool.missing_bytes(0) > 0
 
-    def fill(self, now: float) -> None:
+    def load_initial(self, now: float) -> None:
         """Begin the load of the next expert that fits into a pool without another leaving, if nothing is read.
 
         Foreseen experts come first, in the order of their places, then experts by falling usage probability, in the
         pools in turn (paper section 4.1). One load at a time, so that an expert that is wanted waits for no more than
         the load under way. Each expert is considered once.
         """
-        if not self._unfilled or self.is_reading():
+        if not self._initial or self.is_reading():
             return
         pools = [pool for pool in self._turn if pool.id not in self._lost]
-        while self._unfilled:
-            expert = self._unfilled[0]
+        while self._initial:
+            expert = self._initial[0]
             # An expert that came on demand, and is leaving by now, counts as considered.
             if all(pool.state(expert) is None for pool in pools):
                 for pool in pools:
@@ -141,21 +141,21 @@ class Residency:
                         continue
                     if pool.has_planned() or pool.missing_bytes(needed):
                         return  # running batches hold its bytes for now
-                    self._unfilled.popleft()
+                    self._initial.popleft()
                     pool.plan(expert, cost.weights_bytes, Why.INITIAL, variant=variant, body=cost.body)
                     self.issue()
                     self._turn.remove(pool)
                     self._turn.append(pool)
                     return
-            self._unfilled.popleft()
+            self._initial.popleft()
 
-    def is_filling(self) -> bool:
+    def lacks_initial(self) -> bool:
         """Return whether an initial load is under way, or will be once nothing else is loaded."""
         for pool in self.pools.values():
             if pool.is_moving_for(Why.INITIAL):
                 return True
             # Other loads may take turns without end: a full pool is filled, whatever has not been considered yet.
-            if self._unfilled and pool.id not in self._lost and pool.has_room(self._least_bytes[pool.device]):
+            if self._initial and pool.id not in self._lost and pool.has_room(self._least_bytes[pool.device]):
                 return True
         return False
 
@@ -202,11 +202,11 @@ class Residency:
                 self._emit(Fill(served[0].device, expert, variant))
                 return
 
-    def fill_ended(self, expert: str, *, kept: bool) -> None:
-        """Note that the fill under way has ended; `kept` tells whether the copy is there."""
+    def fill_ended(self, expert: str, *, is_there: bool) -> None:
+        """Note that the fill under way has ended; `is_there` tells whether the copy is in host memory."""
         if self.cache is not None:
             self.cache.end_fill()
-            if not kept:
+            if not is_there:
                 self.cache.forget(expert)
 
     def issue(self) -> None:
@@ -224,11 +224,12 @@ class Residency:
         passage = Passage(Tier.DISK)
         if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
             passage = cache.fetch(expert, pool.size(expert), variant)
-        if with_body := pool.lacks_body(expert):
+        body = pool.missing_body(expert)
+        if body is not None:
             # Host memory has no bodies, so both are read.
             passage = replace(passage, source=Tier.DISK)
         pool.lies_in(expert, passage.source)
-        self._emit(Load(pool.id, expert, why, passage.source, passage.keep, passage.drops, variant, with_body))
+        self._emit(Load(pool.id, expert, why, passage.source, passage.keep_copy, passage.drops, variant, body))
 
     def idle_pools(self) -> set[str]:
         """Return the pools that can load from a tier from which nothing comes into them."""
@@ -274,12 +275,11 @@ class Residency:
         """Note that a load failed; the copy in host memory that it used is dropped, because it may be damaged."""
         book = self.pools[pool]
         self._landed(book, expert)
-        if book.abandon(expert):
-            self._drop_body(book, expert)
+        self._drop_body(book, expert, book.abandon(expert))
         if (cache := self._cache_of(book)) is not None:
             cache.forget(expert)
 
-    def make_room(self, pool: ModelPool, expert: str, why: Why, keep: Collection[str], now: float) -> bool:
+    def make_room(self, pool: ModelPool, expert: str, why: Why, staying: Collection[str], now: float) -> bool:
         """Evict until an expert fits, and plan its load; evict nothing and return False if it cannot fit.
 
         An expert that was loaded and has not run yet stays while stages wait for it, unless the pool would stand still.
@@ -288,7 +288,7 @@ class Residency:
         cost = self._cost(pool, expert, variant)
         missing = pool.missing_bytes(pool.needs(cost))
         victims: list[str] = []
-        spared: list[str] = []
+        waiting: list[str] = []
         if missing > pool.evictable_bytes:
             return False
         if missing:
@@ -296,21 +296,21 @@ class Residency:
             for victim in eviction.rank(pool, self._world, now):
                 fresh = pool.unused(victim) and self._is_wanted(pool, victim)
                 # A few experts may have just come and wait for their turn; other experts leave instead of them.
-                early = fresh and len(spared) < self._early[pool.id]
-                if eviction.spares(victim, expert, why) and not early:
+                early = fresh and len(waiting) < self._early[pool.id]
+                if eviction.stays(victim, expert, why) and not early:
                     break
-                if victim in keep or not pool.evictable(victim) or self._outweighs_a_guess(pool, victim, why):
+                if victim in staying or not pool.evictable(victim) or self._outweighs_a_guess(pool, victim, why):
                     continue
                 if fresh:
-                    spared.append(victim)
+                    waiting.append(victim)
                     continue
                 missing -= pool.frees(victim, victims, cost.body)
                 victims.append(victim)
                 if missing <= 0:
                     break
         if missing > 0 and why is Why.DEMAND and not pool.is_pinned() and not pool.is_moving():
-            while spared and missing > 0:
-                victim = spared.pop(0)
+            while waiting and missing > 0:
+                victim = waiting.pop(0)
                 missing -= pool.frees(victim, victims, cost.body)
                 victims.append(victim)
         if missing > 0:
@@ -349,27 +349,26 @@ class Residency:
         """Return whether a load is a guess, and its victim is waited for or is no older guess."""
         return why is Why.SPECULATIVE and ((pool.id, victim) in self._guessed or self._is_wanted(pool, victim))
 
-    def _evict(self, pool: ModelPool, victim: str, wanted: str | None = None, kept: Body | None = None) -> None:
-        """Let an expert leave for the expert `wanted`, if it leaves for one, whose body is `kept`."""
+    def _evict(self, pool: ModelPool, victim: str, wanted: str | None = None, staying_body: Body | None = None) -> None:
+        """Let an expert leave for the expert `wanted`, if it leaves for one, whose body, `staying_body`, stays."""
         cache = self._cache_of(pool)
         passage = Passage(Tier.DISK)
         if cache is not None and self._upgrades.coming(pool.id) != victim:
             passage = cache.leave(victim, pool.size(victim), wanted, pool.variant(victim))
-        with_body = pool.leave(victim, kept)
+        body = pool.leave(victim, staying_body)
         self._upgrades.left(pool.id, victim)
-        self._emit(Evict(pool.id, victim, passage.keep, passage.drops, with_body))
+        self._emit(Evict(pool.id, victim, passage.keep_copy, passage.drops, body))
 
     def _cancel(self, pool: ModelPool, expert: str) -> None:
         """Give up a planned expert; a body that is in place, and that it alone still holds, leaves."""
-        if pool.cancel(expert):
-            self._drop_body(pool, expert)
+        self._drop_body(pool, expert, pool.cancel(expert))
 
-    def _drop_body(self, pool: ModelPool, expert: str) -> None:
-        """Let the body of an expert leave that did not come, or, if the device is lost, note that it is gone."""
-        if pool.id in self._lost:
+    def _drop_body(self, pool: ModelPool, expert: str, body: str | None) -> None:
+        """Let a body leave, if there is one, whose expert did not come; if the device is lost, note that it is gone."""
+        if body is not None and pool.id in self._lost:
             pool.release(expert)
-        else:
-            self._emit(Evict(pool.id, expert, with_body=True))
+        elif body is not None:
+            self._emit(Evict(pool.id, expert, body=body))
 
     def begin(self, executor: Executor, batch: Batch, held_bytes: int, until_s: float) -> None:
         """Begin a batch on an executor, and pin its expert. Raises ValueError if `held_bytes` are not free."""
@@ -393,7 +392,7 @@ class Residency:
     def stop(self) -> None:
         """Cancel all loads that wait for room, or for an expert to leave first."""
         self._upgrades.stop()
-        self._unfilled.clear()
+        self._initial.clear()
         for pool in self.pools.values():
             for expert in pool.planned():
                 self._cancel(pool, expert)

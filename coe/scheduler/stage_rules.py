@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from coe.board.graph import ExpertGraph
-from coe.board.router import Component, Decision, Router, Step
+from coe.board.router import Component, Consequence, Router, Step
 from coe.core import Finding, Verdict
 from coe.scheduler.homes import Homes
 
@@ -24,9 +24,9 @@ class StageRouter(Router):
             for expert in experts
         }
 
-    def next(self, step: Step, finding: Finding) -> Decision:
+    def next(self, step: Step, finding: Finding) -> Consequence:
         """Return that nothing follows here; the verdict counts nowhere."""
-        return Decision(Verdict.OK)
+        return Consequence(Verdict.OK)
 
     def followers(self) -> dict[str, dict[str, float]]:
         """Return the followers that this box may run too."""

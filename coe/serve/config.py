@@ -16,14 +16,14 @@ from coe.board import process_sheet
 from coe.board.rules_form import Name
 from coe.errors import ConfigError
 from coe.inspector.line_config import AUTO, AskedSettings
-from coe.serve.form import Form, beside, of_sheet
+from coe.serve.form import Form, of_sheet, paths_from
 from coe.serve.sink_config import Sinks
 
-DATABASE, PICTURES, BELL = "serve.db", "pictures", "line.bell"
-"""What lies in the folder of a service: the embedded database, the pictures, and the bell that wakes the line."""
+DATABASE, PICTURES, LINE_BELL, GATE_BELL = "serve.db", "pictures", "line.bell", "gate.bell"
+"""What lies in the folder of a service: the embedded database, the pictures, and the bells that wake its processes."""
 
 MOST_PIXELS = 89_000_000
-"""The line decodes a picture of so many pixels in every format, so the gate accepts no larger picture."""
+"""The line decodes a picture of this many pixels in every format, so the gate accepts no larger picture."""
 
 
 def _bytes(value: Any) -> int:
@@ -145,9 +145,14 @@ class ServeConfig(Form):
         return self.data / PICTURES
 
     @property
-    def bell(self) -> Path:
+    def line_bell(self) -> Path:
         """The bell that wakes the line (`coe.serve.wake`)."""
-        return self.data / BELL
+        return self.data / LINE_BELL
+
+    @property
+    def gate_bell(self) -> Path:
+        """The bell that tells the gate that the line has written something."""
+        return self.data / GATE_BELL
 
     @property
     def database_url(self) -> str:
@@ -174,4 +179,4 @@ def load(path: Path) -> ServeConfig:
         read.line.asked()
     except ConfigError as error:
         raise sheet.error(("line",), str(error)) from None
-    return beside(read, home)
+    return paths_from(read, home)

@@ -76,7 +76,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExportScope:
     """What is exported: answers from `start_us` on and before `end_us`; of a recipe; so many good parts by label."""
 
     start_us: int
@@ -86,7 +86,7 @@ class Asked:
 
 
 def export(
-    database: Database, pictures: Pictures, folder: Path, asked: Asked, now_us: int, *, limit_pixels: int
+    database: Database, pictures: Pictures, folder: Path, asked: ExportScope, now_us: int, *, limit_pixels: int
 ) -> Export:
     """Write an export into a new folder below `folder`; raises DatabaseTrouble, and OSError.
 
@@ -120,7 +120,7 @@ def export(
             "until": iso(asked.end_us),
             "recipe": asked.recipe,
             "left_out": dict(left_out),
-            "pictures": [_row(one) for one in kept],
+            "pictures": [_row(example) for example in kept],
         }
         (staging / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         staging.rename(folder / name)
@@ -132,7 +132,7 @@ def export(
 
 
 def _answered(
-    connection: Connection, asked: Asked, good_labels: Mapping[str, str]
+    connection: Connection, asked: ExportScope, good_labels: Mapping[str, str]
 ) -> tuple[list[Example], Counter[str]]:
     """Return the answered calls as examples, and why others are left out."""
     query = (
@@ -191,7 +191,7 @@ def _copy(source: Path, example: Example, folder: Path) -> Example:
     return named
 
 
-def _good(connection: Connection, asked: Asked) -> list[Example]:
+def _good(connection: Connection, asked: ExportScope) -> list[Example]:
     """Return pictures of parts that the line called OK, the newest boards first, by the last expert that saw each."""
     query = select(board.c.id, board.c.findings, board.c.key).where(
         board.c.decided_us >= asked.start_us, board.c.decided_us < asked.end_us, board.c.findings.is_not(None)
@@ -203,7 +203,7 @@ def _good(connection: Connection, asked: Asked) -> list[Example]:
         # A part that a person was shown blindly is exported with the person's word.
         asked_about = set(connection.scalars(select(call.c.refdes).where(call.c.board_id == row.id)))
         of_board = select(view).where(view.c.board_key == row.key, view.c.removed_us.is_(None))
-        views = {one.id: one for one in connection.execute(of_board)}
+        views = {row_of_view.id: row_of_view for row_of_view in connection.execute(of_board)}
         for number, part in enumerate(unpack(row.findings)):
             if part.view_id not in views or part.refdes in asked_about or not part.findings:
                 continue
@@ -212,11 +212,11 @@ def _good(connection: Connection, asked: Asked) -> list[Example]:
             expert, label = part.findings[-1]["expert"], part.findings[-1]["label"]
             if not (_PLAIN.fullmatch(expert) and _PLAIN.fullmatch(label)):
                 continue
-            found = views[part.view_id]
-            which = f"{found.id}" if part.place is None else f"{found.id}-{number}"
+            picture = views[part.view_id]
+            which = f"{picture.id}" if part.place is None else f"{picture.id}-{number}"
             examples.append(
                 Example(f"{expert}/{label}/good-{which}", expert, label, None, row.id, part.refdes, part.component,
-                        found.sha256, source=found.file, place=part.place)
+                        picture.sha256, source=picture.file, place=part.place)
             )  # fmt: skip
     return examples
 
@@ -242,27 +242,27 @@ def _cut(cutter: Cutter, source: Path, example: Example, folder: Path, limit_pix
 def _good_labels(good: Sequence[Example]) -> dict[str, str]:
     """Return the most frequent label of each expert's good parts."""
     labels: dict[str, Counter[str]] = {}
-    for one in good:
-        labels.setdefault(one.expert, Counter())[one.label] += 1
+    for example in good:
+        labels.setdefault(example.expert, Counter())[example.label] += 1
     return {expert: counter.most_common(1)[0][0] for expert, counter in labels.items()}
 
 
 def _limited(good: Sequence[Example], most: int) -> list[Example]:
-    """Return so many examples of each expert and label."""
+    """Return at most a number of examples of each expert and label."""
     taken: Counter[tuple[str, str]] = Counter()
     limited = []
-    for one in good:
-        taken[one.expert, one.label] += 1
-        if taken[one.expert, one.label] <= most:
-            limited.append(one)
+    for example in good:
+        taken[example.expert, example.label] += 1
+        if taken[example.expert, example.label] <= most:
+            limited.append(example)
     return limited
 
 
 def _counts(examples: Sequence[Example]) -> dict[str, dict[str, int]]:
     counts: dict[str, dict[str, int]] = {}
-    for one in examples:
-        labels = counts.setdefault(one.expert, {})
-        labels[one.label] = labels.get(one.label, 0) + 1
+    for example in examples:
+        labels = counts.setdefault(example.expert, {})
+        labels[example.label] = labels.get(example.label, 0) + 1
     return counts
 
 

@@ -45,21 +45,21 @@ def of_json(data: Any, form: type[_F]) -> _F:
         raise ConfigError(_sentence(form, _first(error))) from None
 
 
-def beside(form: _F, folder: Path) -> _F:
+def paths_from(form: _F, folder: Path) -> _F:
     """Return a form whose relative paths, also those of the forms in it, count from a folder."""
-    return form.model_copy(update={name: _beside(getattr(form, name), folder) for name in type(form).model_fields})
+    return form.model_copy(update={name: _path_from(getattr(form, name), folder) for name in type(form).model_fields})
 
 
-def _beside(value: Any, folder: Path) -> Any:
+def _path_from(value: Any, folder: Path) -> Any:
     match value:
         case Path():
             return folder / value
         case Form():
-            return beside(value, folder)
+            return paths_from(value, folder)
         case dict():
-            return {key: _beside(part, folder) for key, part in value.items()}
+            return {key: _path_from(part, folder) for key, part in value.items()}
         case tuple():
-            return tuple(_beside(part, folder) for part in value)
+            return tuple(_path_from(part, folder) for part in value)
     return value
 
 

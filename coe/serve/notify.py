@@ -10,7 +10,7 @@ from enum import StrEnum
 VARIABLE = "NOTIFY_SOCKET"
 
 
-class Notice(StrEnum):
+class SystemdNotice(StrEnum):
     """What can be said."""
 
     READY = "READY=1"
@@ -19,7 +19,7 @@ class Notice(StrEnum):
     STOPPING = "STOPPING=1"
 
 
-def notify(notice: Notice) -> bool:
+def notify(notice: SystemdNotice) -> bool:
     """Tell systemd; False if it did not ask, or does not listen."""
     address = os.environ.get(VARIABLE, "")
     if not address:

@@ -42,7 +42,7 @@ class Pictures:
             left.unlink()
 
     def receive(self) -> Receiving:
-        """Begin to receive a picture; raises OSError."""
+        """Return a picture to be received; nothing of it is on the disk yet."""
         return Receiving(self._incoming / secrets.token_hex(16), self.folder)
 
     def path(self, file: str) -> Path:
@@ -83,10 +83,13 @@ class Receiving:
         self._path, self._folder = path, folder
         self._digest = hashlib.sha256()
         self.size_bytes = 0
-        self._file: BinaryIO = path.open("xb")
+        self._file: BinaryIO | None = None
+        self.is_kept = False
 
     def write(self, part: bytes) -> None:
         """Append bytes; raises OSError."""
+        if self._file is None:
+            self._file = self._path.open("xb")
         self._file.write(part)
         self._digest.update(part)
         self.size_bytes += len(part)
@@ -98,11 +101,13 @@ class Receiving:
 
     def opened(self) -> BinaryIO:
         """Return the bytes so far as a file to read; raises OSError."""
+        assert self._file is not None, "nothing was written"
         self._file.flush()
         return self._path.open("rb")
 
     def keep(self) -> Kept:
         """Write the picture and its name to the disk; raises OSError."""
+        assert self._file is not None, "nothing was written"
         name = self._path.name
         folder = self._folder / name[:2]
         self._file.flush()
@@ -110,10 +115,13 @@ class Receiving:
         self._file.close()
         self._path.rename(folder / name)
         system.save_names(folder)
+        self.is_kept = True
         return Kept(f"{name[:2]}/{name}", self.sha256, self.size_bytes)
 
     def drop(self) -> None:
         """Forget the picture, unless it was kept."""
+        if self._file is None or self.is_kept:
+            return
         with suppress(OSError):
             self._file.close()
         self._path.unlink(missing_ok=True)

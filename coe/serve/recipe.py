@@ -1,4 +1,4 @@
-"""What a version of a recipe says: the rules of a board, and what the service needs beside them."""
+"""The content of a version of a recipe: the rules of a board, and further data that the service needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RecipeContent(Form):
     without end. `terminations` are the solder joints of a component of each type; components that are not named have
     none. `parts` are the component types by reference designator; with it, a component without a picture is REVIEW, and
     without it the service cannot know that a picture is missing. `whole` says how pictures of whole boards are cut; it
-    names all components, so there are no `parts` beside it.
+    names all components, so `parts` must not be given with it.
     """
 
     rules: Annotated[str, Field(max_length=config.MAX_RULES_BYTES)]
@@ -67,4 +67,4 @@ class RecipeContent(Form):
         if by_refdes := self.components:
             return sum(1 + self.terminations.get(component, 0) for component in by_refdes.values())
         components = self.board(name).components.values()
-        return round(sum(one.count * (1 + self.terminations.get(one.name, 0)) for one in components))
+        return round(sum(component.count * (1 + self.terminations.get(component.name, 0)) for component in components))

@@ -21,7 +21,7 @@ from coe.serve.pictures import Pictures
 TOGETHER = 500
 """How many pictures go in one transaction."""
 STRAY_US = DAY_US
-"""A file without a row is left alone for so long: younger files may be about to get their rows."""
+"""A file without a row is left alone for this time: younger files may be about to get their rows."""
 
 
 def sweep(

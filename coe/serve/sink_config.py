@@ -1,6 +1,6 @@
-"""The settings of those who are told what happens: MQTT, AMQP, webhooks, OPC UA. Law: a form never holds a secret.
+"""The settings of sinks, the machines that are told what happens. Law: a form never holds a secret.
 
-It says where a secret lies; the bridge reads it when it starts.
+A form says where a secret lies; the bridge reads the secret when it starts. `coe.serve.bridge` makes the connections.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ from coe.serve.database.faults import NewFault
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.opening import Database, open_database
 from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.doors import expect_keys
+from coe.serve.exposure import expect_keys
 from coe.serve.moments import SECOND_US, now_us
-from coe.serve.notify import Notice, notify
+from coe.serve.notify import SystemdNotice, notify
 from coe.serve.words import FaultKind, Intake, Process, Subject
 
 PROCESSES = (Process.GATE, Process.LINE)
@@ -35,7 +35,7 @@ PROCESSES = (Process.GATE, Process.LINE)
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.5, 60.0
 """A process that dies is started again after a pause that doubles with each death, within these bounds."""
 HEALTHY_S = 60.0
-"""A process that has lived for so long begins again with the least pause."""
+"""A process that has lived for this time begins again with the least pause."""
 ALIVE_US = 10 * SECOND_US
 """The line answers if its last sign of life is not older."""
 LOOK_S = 0.1
@@ -115,7 +115,7 @@ class Supervisor:
                     self._step(database, claim)
                     time.sleep(LOOK_S)
             finally:
-                notify(Notice.STOPPING)
+                notify(SystemdNotice.STOPPING)
                 self._end_all(database)
         finally:
             claim.release()
@@ -131,7 +131,7 @@ class Supervisor:
             self._notified_s = now_s
             self._keep_claim(claim, now_s)
             if _answers(database):
-                notify(Notice.ALIVE if self._was_ready else Notice.READY)
+                notify(SystemdNotice.ALIVE if self._was_ready else SystemdNotice.READY)
                 self._was_ready = True
 
     def _keep_claim(self, claim: Claim, now_s: float) -> None:

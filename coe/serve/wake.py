@@ -1,55 +1,81 @@
-"""A bell between processes: the gate rings, and the line looks into the database. Law: it carries no data.
+"""A bell between processes: whoever wrote rings, and who waits looks into the database. Law: it carries no data.
 
-The database is the truth; a ring that is lost costs at most the time until the line looks again by itself. The bell is
-a named pipe, which needs no socket and has no length limit for its path.
+The database is the truth; a ring that is lost costs at most the time until the other process looks again by itself. A
+bell is a socket for datagrams on this machine, which every system has. Its port stands in a file, so that there is
+nothing to configure. Any program of the machine may ring: it makes somebody look, and nothing else.
 """
 
 from __future__ import annotations
 
-import os
+import asyncio
 import select
+import socket
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from coe.files import NotWritten, write_atomically
+
 _INSIDE, _OUTSIDE = b"i", b"o"
+_HOST = "127.0.0.1"
 
 
 class Bell:
-    """The end of a bell that waits; one process at a time."""
+    """The end of a bell that waits; its port is written to `path`. One process at a time."""
 
     def __init__(self, path: Path) -> None:
-        with suppress(FileExistsError):
-            os.mkfifo(path, 0o600)
-        # Open for writing too: without a writer the pipe would count as ended, and waiting would not wait.
-        self._number = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._socket = _bound(path)
+        self._address = self._socket.getsockname()
 
     def ring(self) -> None:
         """Ring from any thread of this process."""
-        with suppress(BlockingIOError):  # it is full of rings already
-            os.write(self._number, _INSIDE)
+        with suppress(OSError):  # it is full of rings already
+            self._socket.sendto(_INSIDE, self._address)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for a ring, at most for a time; return whether another process rang."""
-        readable, _, _ = select.select([self._number], [], [], max(0.0, timeout_s))
+        select.select([self._socket], [], [], max(0.0, timeout_s))
+        is_outside = False
         with suppress(BlockingIOError):
-            return bool(readable) and _OUTSIDE in os.read(self._number, 1 << 16)
-        return False
+            while True:
+                is_outside |= self._socket.recv(1) == _OUTSIDE
+        return is_outside
 
     def close(self) -> None:
         """Close it."""
-        os.close(self._number)
+        self._socket.close()
+
+
+async def heard(path: Path, rung: Callable[[], None]) -> asyncio.DatagramTransport:
+    """Call `rung` on this event loop whenever another process rings at `path`, until what is returned is closed."""
+
+    class _Rings(asyncio.DatagramProtocol):
+        def datagram_received(self, data: bytes, addr: object) -> None:
+            rung()
+
+    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(_Rings, sock=_bound(path))
+    return transport
 
 
 def ring(path: Path) -> bool:
-    """Ring the bell at a path; False if nobody waits there."""
+    """Ring the bell at a path; False if nobody ever waited there."""
     try:
-        number = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        address = (_HOST, int(path.read_bytes()))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ringing:
+            ringing.sendto(_OUTSIDE, address)
+    except (OSError, ValueError, OverflowError):
         return False
-    try:
-        os.write(number, _OUTSIDE)
-    except OSError:
-        return False
-    finally:
-        os.close(number)
     return True
+
+
+def _bound(path: Path) -> socket.socket:
+    waiting = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        waiting.bind((_HOST, 0))
+        waiting.setblocking(False)
+        with suppress(NotWritten):  # on a full disk the rings of others are lost, and the service goes on
+            write_atomically(path, [str(waiting.getsockname()[1])])
+    except BaseException:
+        waiting.close()
+        raise
+    return waiting

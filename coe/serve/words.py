@@ -76,7 +76,7 @@ class Outcome(StrEnum):
     """There is a defect, and the board may pass with it."""
 
 
-class Part(StrEnum):
+class Dimension(StrEnum):
     """What counts of calls and of findings are told apart by; the words are the names of columns."""
 
     HOUR = "hour_us"

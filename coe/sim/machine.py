@@ -15,7 +15,7 @@ from coe.scheduler.costs import Body, Cost, CostTable
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, TooSmall, workspace_bytes
 from coe.scheduler.strategies import Strategy
 from coe.sim import preset
-from coe.sim.preset import BlobCostPreset, Figure, Preset
+from coe.sim.preset import BlobCostPreset, Preset, SourcedFigure
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Machine:
             body=weights.body,
         )
 
-    def _weights(self, kind: str, variant: str, size: int, lane: Figure[int] | None) -> _Weights:
+    def _weights(self, kind: str, variant: str, size: int, lane: SourcedFigure[int] | None) -> _Weights:
         """Divide an expert's bytes into its own part and its body, and work out the times of both."""
         common = int(size * self._body_share)
         bandwidth = math.inf if lane is None else lane.value

@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent / "presets"
 T = TypeVar("T")
 
 
-class Figure(BaseModel, Generic[T]):
+class SourcedFigure(BaseModel, Generic[T]):
     """A value and where it comes from."""
 
     model_config = ConfigDict(frozen=True)
@@ -64,8 +64,8 @@ class _PresetPart(BaseModel):
 class MemoryPreset(_PresetPart):
     """A memory: its size, and the bytes of it that are not for experts."""
 
-    size: Figure[Bytes]
-    reserved: Figure[Bytes]
+    size: SourcedFigure[Bytes]
+    reserved: SourcedFigure[Bytes]
 
 
 class KindPreset(_PresetPart):
@@ -74,25 +74,25 @@ class KindPreset(_PresetPart):
     `weights` is the size of its file as trained, `blobs` that of its prepared variants, which need no opening.
     """
 
-    input: Figure[Number]
-    weights: Figure[Bytes]
-    open_ms: Figure[Milliseconds]
-    blobs: dict[str, Figure[Bytes]] = {}
+    input: SourcedFigure[Number]
+    weights: SourcedFigure[Bytes]
+    open_ms: SourcedFigure[Milliseconds]
+    blobs: dict[str, SourcedFigure[Bytes]] = {}
 
 
 class CostPreset(_PresetPart):
     """The costs of a kind on a device, at the kind's input size: the paper's K and B, and the bytes of one image."""
 
-    per_image_ms: Figure[Milliseconds]
-    base_ms: Figure[Milliseconds]
-    activation: Figure[Bytes]
-    max_batch: Figure[Number]
+    per_image_ms: SourcedFigure[Milliseconds]
+    base_ms: SourcedFigure[Milliseconds]
+    activation: SourcedFigure[Bytes]
+    max_batch: SourcedFigure[Number]
 
 
 class BlobCostPreset(CostPreset):
     """The costs of a prepared variant; a batch also holds its weights as they run, `active`."""
 
-    active: Figure[Bytes]
+    active: SourcedFigure[Bytes]
 
 
 class DevicePreset(_PresetPart):
@@ -102,9 +102,9 @@ class DevicePreset(_PresetPart):
     """
 
     memory: str
-    lane: Figure[Bandwidth] | None = Field(default=None, alias="copy")
-    blob_lane: Figure[Bandwidth] | None = Field(default=None, alias="blob_copy")
-    scaling: Figure[Annotated[list[Speed], Field(min_length=1)]]
+    lane: SourcedFigure[Bandwidth] | None = Field(default=None, alias="copy")
+    blob_lane: SourcedFigure[Bandwidth] | None = Field(default=None, alias="blob_copy")
+    scaling: SourcedFigure[Annotated[list[Speed], Field(min_length=1)]]
     kinds: dict[str, CostPreset]
     blobs: dict[str, dict[str, BlobCostPreset]] = {}
 
@@ -115,9 +115,9 @@ class ConfigurationPreset(_PresetPart):
     With `copies` host memory without executors keeps copies for the devices, as it does in a line.
     """
 
-    executors: Figure[Annotated[dict[str, Annotated[int, Field(ge=1, le=64)]], Field(min_length=1)]]
-    expert_share: Figure[dict[str, Share]] | None = None
-    copies: Figure[bool] | None = None
+    executors: SourcedFigure[Annotated[dict[str, Annotated[int, Field(ge=1, le=64)]], Field(min_length=1)]]
+    expert_share: SourcedFigure[dict[str, Share]] | None = None
+    copies: SourcedFigure[bool] | None = None
 
     def shares(self) -> dict[str, float]:
         """Return the share of memory for experts by device; the plan decides for a device without a share."""
@@ -128,7 +128,7 @@ class Preset(_PresetPart):
     """A box. Strategies with a single executor use its first device."""
 
     about: str
-    disk: Figure[Bandwidth]
+    disk: SourcedFigure[Bandwidth]
     memories: dict[str, MemoryPreset]
     kinds: dict[str, KindPreset]
     devices: Annotated[dict[str, DevicePreset], Field(min_length=1)]

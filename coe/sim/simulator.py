@@ -3,6 +3,8 @@
 One disk serves all devices; each device has a lane on which weights are copied from host memory, and a processor that
 its executors share. Events wait on a heap until their time comes. The controller answers an event with commands, and
 each command starts work that ends in another event.
+
+The file is long because it shows, for each command, what the disk, the lanes and the processors then do.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass, field
 from coe.core import Request
 from coe.results.metrics import Watcher
 from coe.scheduler.controller import Controller
-from coe.scheduler.costs import Body, CostTable, Tier
+from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.events import (
     Arrived,
     Command,
@@ -70,7 +72,8 @@ class Speeds:
 class Simulator:
     """A box in virtual time; `now` is in seconds. Loads and batches take exactly what the cost table states.
 
-    A load that is to bring a body takes as much longer as the body takes, unless another load has brought it by then.
+    A load that is to bring a body takes as much longer as the body takes, unless another load has read it, or brought
+    it, by then.
 
     With `preloaded` the initial experts of the pools are resident at time 0 (the paper's initialization phase). The
     clock of the `agenda` measures the time of decisions. Several boxes share an agenda.
@@ -108,8 +111,6 @@ class Simulator:
         self._runs: dict[str, deque[Run]] = {id: deque() for id in controller.executors}
         self._run_began: dict[str, float] = {}
         self._began: dict[tuple[str, str], float] = {}
-        self._in_place: set[tuple[str, str]] = set()
-        """The bodies that pools hold, as (pool, id of the body)."""
 
     def __repr__(self) -> str:
         return f"<Simulator at {self.now:.3f} s, {self.controller!r}>"
@@ -149,7 +150,6 @@ class Simulator:
             if isinstance(command, Fill):
                 self._step(Filled(command.device, command.expert))
             else:
-                self._bring_body(command)
                 self._step(Loaded(command.pool, command.expert))
         self._warming = self._is_preloading = False
 
@@ -179,30 +179,11 @@ class Simulator:
             case Load() | Fill():
                 self._bring(command)
             case Evict():
-                self._evict(command)
+                self.at(self.now + self._evict_s, Evicted(command.pool, command.expert))
             case Run():
                 self._run(command)
             case Reply():
                 self._requests.pop(command.result.request.id, None)
-
-    # Bodies
-
-    def _missing_body(self, load: Load) -> Body | None:
-        """Return the body that a load must bring, because no other load has brought it yet; None if there is none."""
-        body = self._costs.of(self._device(load.pool), load.expert, load.variant).body if load.with_body else None
-        return body if body is not None and (load.pool, body.id) not in self._in_place else None
-
-    def _bring_body(self, load: Load) -> None:
-        body = self._missing_body(load)
-        if body is not None:
-            self._in_place.add((load.pool, body.id))
-
-    def _evict(self, evict: Evict) -> None:
-        variant = self.controller.pools[evict.pool].variant(evict.expert)
-        body = self._costs.of(self._device(evict.pool), evict.expert, variant).body
-        if evict.with_body and body is not None:
-            self._in_place.discard((evict.pool, body.id))
-        self.at(self.now + self._evict_s, Evicted(evict.pool, evict.expert))
 
     # Loads and fills
 
@@ -241,9 +222,8 @@ class Simulator:
         cost = self._costs.of(device, load.expert, load.variant)
         took_s = cost.load_s - cost.copy_s if reads else cost.copy_s
         what = f"{load.pool} load {load.expert}"
-        body = self._missing_body(load)
-        if body is not None:
-            took_s += body.load_s - body.copy_s if reads else body.copy_s
+        if cost.body is not None and (self._lanes.reads_body(load) if reads else self._lanes.needs_body(load)):
+            took_s += cost.body.load_s - cost.body.copy_s if reads else cost.body.copy_s
             what += " and body"
         self._began.setdefault((load.pool, load.expert), self.now)
         if self._span is not None:
@@ -251,13 +231,14 @@ class Simulator:
         self._when(self.now + took_s, lambda: self._end_leg(load, place))
 
     def _end_leg(self, load: Load, place: str | None) -> None:
-        if not self._lanes.end(place):
+        if place is READER and self._lanes.passes_lane(load):
+            self._lanes.end(place)
             self._step(Fetched(load.pool, load.expert))
             return
         began = self._began.pop((load.pool, load.expert))
         reason = self._faults.of_load(load)
+        self._lanes.end(place, failed=reason is not None)
         if reason is None:
-            self._bring_body(load)
             self._step(Loaded(load.pool, load.expert, self.now - began))
         else:
             self._step(LoadFailed(load.pool, load.expert, reason))

@@ -7,24 +7,16 @@ a manifest names it, so that no other process sweeps it away meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from coe.errors import StoreError
-from coe.files import TEMPORARY, alone
+from coe.files import TEMPORARY
 from coe.store import blob_file, blob_layout, weights_file
 from coe.store.blob_layout import BlobBytes
 from coe.store.manifest import BodyFile, Manifest, PreparedVariant
 from coe.store.store import Store
-
-
-@contextmanager
-def writing(store: Store) -> Iterator[Path]:
-    """Give the folder of bodies, locked, until a manifest names what was written there; raises OSError."""
-    store.bodies.mkdir(parents=True, exist_ok=True)
-    with alone(store.bodies):
-        yield store.bodies
 
 
 def divide(store: Store, manifest: Manifest, names: Collection[str]) -> Manifest:
@@ -40,7 +32,7 @@ def divide(store: Store, manifest: Manifest, names: Collection[str]) -> Manifest
     own = {name: tensor for name, tensor in state.items() if name not in names}
     whole = {variant: whole_blob(store, manifest, prepared) for variant, prepared in manifest.variants.items()}
     folder = store.folder(manifest.id)
-    with writing(store) as bodies:
+    with store.naming_bodies() as bodies:
         body = weights_file.write_body(
             bodies, manifest.kind, {name: tensor for name, tensor in state.items() if name in names}
         )
@@ -106,7 +98,7 @@ def whole_file(store: Store, weights: str, folder: Path) -> Path:
 def put_blob(store: Store, manifest: Manifest, blob: BlobBytes, prepared: PreparedVariant) -> PreparedVariant:
     """Write a whole blob of a divided expert as the blob of its body and its own; return where they are.
 
-    Call it only within `writing`, until the manifest names them. `prepared` tells how far to trust the blob.
+    Call it only within `Store.naming_bodies`, until the manifest names them. `prepared` tells how far to trust it.
     """
     folder = store.folder(manifest.id)
     return _put_blob(store.bodies, folder, blob, weights_file.names(folder / manifest.file), prepared)
@@ -128,13 +120,16 @@ def whole_blob(store: Store, manifest: Manifest, prepared: PreparedVariant) -> B
 def sweep(store: Store) -> None:
     """Remove bodies that no expert names, and half-written files; nothing if a manifest cannot be read.
 
-    Raises StoreError.
+    Raises StoreError if the folder of bodies cannot be written.
     """
     if not store.bodies.is_dir():
         return
     try:
-        with writing(store) as folder:
-            named = {body.file for id in store.ids() for body in store.manifest(id).bodies}
+        with store.naming_bodies() as folder:
+            try:
+                named = {body.file for id in store.ids() for body in store.manifest(id).bodies}
+            except StoreError:
+                return  # any of the bodies may be that expert's
             for path in [*folder.glob(f"*{weights_file.SUFFIX}"), *folder.glob(f".*{TEMPORARY}")]:
                 if path.name not in named:
                     with suppress(OSError):
@@ -146,15 +141,14 @@ def sweep(store: Store) -> None:
 def _put_blob(
     bodies: Path, folder: Path, whole: BlobBytes, own: Collection[str], prepared: PreparedVariant
 ) -> PreparedVariant:
+    """Write a whole blob as those of its body and its rest; as it is if no layer of it is in the body as a whole."""
     names = blob_layout.body_names([entry.name for entry in whole.header.tensors], own, whole.header.folded)
-    body = blob_layout.body_of(whole, names)
-    written = blob_file.write_once(bodies, body.header, body.chunks())
-    rest = blob_layout.rest_of(whole, names, written.digest)
+    body, rest = None, whole
+    if names:
+        common = blob_layout.body_of(whole, names)
+        written = blob_file.write_once(bodies, common.header, common.chunks())
+        body = BodyFile(file=written.file, bytes=written.bytes, digest=written.digest)
+        rest = blob_layout.rest_of(whole, names, written.digest)
     blob = blob_file.write(folder, rest.header, rest.chunks())
-    update = {
-        "file": blob.file,
-        "bytes": blob.bytes,
-        "digest": blob.digest,
-        "body": BodyFile(file=written.file, bytes=written.bytes, digest=written.digest),
-    }
+    update = {"file": blob.file, "bytes": blob.bytes, "digest": blob.digest, "body": body}
     return prepared.model_copy(update=update)

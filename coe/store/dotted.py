@@ -1,4 +1,4 @@
-"""Importing what a word or a dotted path (`package.module:attribute`) names.
+"""Importing the object that a word or a dotted path (`package.module:attribute`) names.
 
 Law: code runs only if it is an installed entry point, or lies in a package that the user allows by name.
 """

@@ -48,7 +48,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A good part, `image` (H, W, 3) uint8 RGB, and the grey levels by which they differ, `spread` (H, W) uint8."""
+    """A good part, `image` (H, W, 3) uint8 RGB, and by how many grey levels good parts vary, `spread` (H, W) uint8."""
 
     image: Image
     spread: Image
@@ -67,8 +67,9 @@ class TrainingPlan:
     included. A few images of a new expert then train its last layers alone, in a fraction of the time. Kinds that
     cannot freeze raise ConfigError.
 
-    `reference` and `false_calls` are for kinds that learn from good parts alone: what these are aligned with, and the
-    share of good parts that may be called, None for the kind's own. `data` is then a folder of images of good parts.
+    `reference` and `false_calls` are for kinds that learn from good parts alone: the reference with which these are
+    aligned, and the share of good parts that may be called (None: the kind decides). `data` is then a folder of images
+    of good parts.
     """
 
     data: Path
@@ -147,7 +148,7 @@ class Kind(ABC):
 
 
 class Comparing(ABC):
-    """What a kind adds whose experts compare an image with a reference, beside `ModuleKind` or `FileKind`.
+    """A second base class, after `ModuleKind` or `FileKind`, of a kind whose experts compare an image with a reference.
 
     Its `preprocess` prepares an image without a reference, for measurements and proofs alone: a line calls `compare`.
     """

@@ -1,4 +1,4 @@
-"""What the steps of a pickle amount to when its tuples are written out. Law: a pickle's steps are read, never taken.
+"""The size of a pickle's values when its tuples are written out. Law: a pickle's steps are read, never executed.
 
 A tuple can hold another tuple twice, which holds a third tuple twice, and so on. Forty such steps make a key of a
 dictionary whose hash takes for ever, in a call that no Ctrl-C ends. A smaller key does the same if it is used often.

@@ -87,6 +87,8 @@ class Store:
                 f"{weights!r} is not an expert id: letters, digits and . _ + - with at most one '/', up to {_ID_PART} "
                 "before and after it"
             )
+        if weights.partition("/")[0].lower() == BODIES:
+            raise StoreError(f"{weights!r} is not an expert id: '{BODIES}' is the folder of what experts share")
         for part in weights.split("/"):
             if part.endswith(".") or _DEVICES.fullmatch(part):
                 raise StoreError(
@@ -199,10 +201,33 @@ class Store:
                     weights_file.link(source / shared.file, folder / file)
                     for prepared in shared.variants.values():
                         weights_file.link(source / prepared.file, folder / prepared.file)
-                self.rewrite(manifest)
+                with self.sharing_bodies(shared):
+                    self.rewrite(manifest)
             return manifest
 
         return self.steady(original, linked)
+
+    @contextmanager
+    def naming_bodies(self) -> Iterator[Path]:
+        """Give the folder of bodies, locked, until a manifest names what lies there; raises OSError.
+
+        No other process sweeps a body away meanwhile.
+        """
+        self.bodies.mkdir(parents=True, exist_ok=True)
+        with alone(self.bodies):
+            yield self.bodies
+
+    @contextmanager
+    def sharing_bodies(self, original: Manifest) -> Iterator[None]:
+        """Keep the bodies of an expert until another expert's manifest names them; raises StoreError, OSError."""
+        if not original.bodies:
+            yield
+            return
+        with self.naming_bodies() as folder:
+            for body in original.bodies:
+                with _reading(original.id, folder / body.file):
+                    (folder / body.file).stat()
+            yield
 
     @contextmanager
     def changing(self, weights: str) -> Iterator[Manifest]:

@@ -35,7 +35,7 @@ def put(
     if manifest.body is not None:
         trust = PreparedVariant(file="", bytes=0, digest="", agreement=agreement, escalate_below=escalate_below)
         whole = BlobBytes(header, memoryview(b"".join(data)))
-        with bodies.writing(store):
+        with store.naming_bodies():
             return _name(store, manifest, {header.variant: bodies.put_blob(store, manifest, whole, trust)})
     blob = blob_file.write(store.folder(manifest.id), header, data)
     prepared = PreparedVariant(
@@ -45,13 +45,17 @@ def put(
 
 
 def share(store: Store, manifest: Manifest, original: Manifest, variants: Iterable[Variant]) -> Manifest:
-    """Take over blobs prepared from the same weights, by hard links; return the new manifest; raises OSError."""
+    """Take over blobs prepared from the same weights, by hard links; return the new manifest.
+
+    Raises OSError, StoreError if a body of the original is missing.
+    """
     store.sweep(manifest)
     folder, taken = store.folder(manifest.id), {variant: original.variants[variant] for variant in variants}
     for prepared in taken.values():
         if not (folder / prepared.file).exists():
             os.link(store.folder(original.id) / prepared.file, folder / prepared.file)
-    return _name(store, manifest, taken)
+    with store.sharing_bodies(original):
+        return _name(store, manifest, taken)
 
 
 def is_whole(store: Store, manifest: Manifest, variant: Variant) -> bool:

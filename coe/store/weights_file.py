@@ -1,11 +1,10 @@
-"""Files of weights as they were trained: written whole or not at all, and checked from end to end."""
+"""Files of trained weights: written whole or not at all, and checked from end to end."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 SUFFIX = ".safetensors"
+_CHUNK_BYTES = 1 << 20
 _BODY_KIND = "coe.body"
 """The metadata key under which a body states its kind."""
 
@@ -81,8 +81,11 @@ def write(path: Path, state: Mapping[str, torch.Tensor], made_for: Identity) -> 
     import safetensors.torch
 
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
-    metadata = safetensors_header.metadata(made_for)
-    return _place(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, metadata=metadata))
+    # Not `save_file`, whose errors do not say that the disk is full, and whose files their user alone may read.
+    content = safetensors.torch.save(tensors, metadata=safetensors_header.metadata(made_for))
+    with replacing(path) as file:
+        file.write(content)
+    return path
 
 
 def write_body(folder: Path, kind: str, state: Mapping[str, torch.Tensor]) -> BodyFile:
@@ -105,21 +108,8 @@ def write_body(folder: Path, kind: str, state: Mapping[str, torch.Tensor]) -> Bo
 
 def copy(path: Path, source: Path) -> Path:
     """Copy a file unchanged to `path`; return `path`; raises OSError."""
-    return _place(path, lambda temporary: shutil.copyfile(source, temporary))
-
-
-def _place(path: Path, write: Callable[[Path], object]) -> Path:
-    """Let `write` write a temporary file beside `path`, flush it to the disk, and rename it to `path`."""
-    temporary = path.with_name(f".{path.name}{TEMPORARY}")
-    temporary.unlink(missing_ok=True)
-    temporary.touch(exist_ok=False)
-    mode = stat.S_IMODE(temporary.stat().st_mode)
-    write(temporary)
-    # A library may make the file readable by its user alone; a line that runs as another user reads its experts, too.
-    temporary.chmod(mode)
-    with temporary.open("rb+") as file:
-        os.fsync(file.fileno())
-    system.replace(temporary, path)
+    with source.open("rb") as reader, replacing(path) as file:
+        shutil.copyfileobj(reader, file, _CHUNK_BYTES)
     return path
 
 

@@ -67,7 +67,7 @@ def test_the_usual_way_says_what_the_cpu_says(board):
         cpu.load("pool", expert)
         # Once from the disk and once from host memory.
         for _ in range(2):
-            device.load("pool", expert, keep=True)
+            device.load("pool", expert, keep_copy=True)
             for many in (1, 5):
                 expected = cpu.run("cpu", "pool", expert, images(expert, many))
                 said = device.run("one", "pool", expert, images(expert, many))
@@ -91,8 +91,8 @@ def test_ten_thousand_switches_leave_the_memory_flat(board):
         at = int(chance.integers(len(experts)))
         if (at in resident) or len(resident) > 5:
             gone = resident.pop(resident.index(at) if at in resident else 0)
-            device.evict(f"pool{gone}", experts[gone], keep=bool(chance.integers(2)))
-        device.load(f"pool{at}", experts[at], keep=bool(chance.integers(2)))
+            device.evict(f"pool{gone}", experts[gone], keep_copy=bool(chance.integers(2)))
+        device.load(f"pool{at}", experts[at], keep_copy=bool(chance.integers(2)))
         resident.append(at)
         device.run("one", f"pool{at}", experts[at], shots[experts[at].id])
         if number == 1000:

@@ -12,7 +12,7 @@ import torch
 
 from coe.core import FULL, Finding
 from coe.inspector.line_costs import LineCosts
-from coe.inspector.precision import Choice
+from coe.inspector.precision import VariantChoice
 from coe.prepare.fold import Folded
 from coe.prepare.layout import chunks, lay_out
 from coe.scheduler.costs import Cost
@@ -37,7 +37,7 @@ components:
 """
 COSTS = LineCosts(
     {("cpu", name, FULL): Cost(0.001, 0.001, 0.001, 4 << 20, 4096) for name in "abc"},
-    Choice(dict.fromkeys("abc", FULL), {}),
+    VariantChoice(dict.fromkeys("abc", FULL), {}),
 )
 """As if each took 4 MiB: of the memory that tests give, one at a time fits, so that experts are loaded all the time."""
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tiny_line import Call
 
-from coe.board.images import Item, find
+from coe.board.images import FoundImage, find
 from coe.cli import inspect as inspect_cli
 from coe.errors import ConfigError
 
@@ -32,7 +32,7 @@ def make(folder: Path, *names: str) -> Path:
     return folder
 
 
-def only(folder: Path) -> Item:
+def only(folder: Path) -> FoundImage:
     (item,) = find(folder, COMPONENTS)[0]
     return item
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from tiny_line import Call
 
-from coe.board.images import Item
+from coe.board.images import FoundImage
 from coe.cli import bench, common, console, experts, inspect_out
 from coe.cli import inspect as inspect_cli
 from coe.cli import profile as profile_cli
@@ -24,9 +24,9 @@ from coe.cli.progress import RunProgress
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.results.metrics import Metrics
 from coe.results.records import ResultsFile
-from coe.results.report import Pictures, write_report
+from coe.results.report import PixelSource, write_report
 from coe.results.run_file import RunIdentity
-from coe.results.summary import RunFigures, Summary, Tally
+from coe.results.summary import OutcomeCounts, RunFigures, Summary
 from coe.visible import is_visible, visible
 
 CLI = Path(console.__file__).parent
@@ -139,7 +139,7 @@ def test_a_bar_says_a_name_as_it_is(name: str, shown: str) -> None:
 
 @names
 def test_the_end_of_a_run_names_boards_and_components(name: str, shown: str, screen: Screen) -> None:
-    tally = Tally(ok=1, ng=1)
+    tally = OutcomeCounts(ok=1, ng=1)
     summary = Summary(RunFigures("b"), tally, {name: tally}, {f"C{name}": tally})
     inspect_out.show(summary, Path(f"out{name}") / "report.html")
     told = text_of(screen)
@@ -156,11 +156,11 @@ def test_a_report_and_its_files_hold_a_name_whole(name: str, shown: str, tmp_pat
     with ResultsFile(tmp_path, RunIdentity("b")) as results:
         results.write(result)
         results.write(lost)
-        items = [Item(Path(), name, name, name, image) for image in (name, f"2{name}")]
+        items = [FoundImage(Path(), name, name, name, image) for image in (name, f"2{name}")]
         summary = results.finish(items, RunFigures("b"))
     rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text("utf-8").split("\n")[:-1]]
     assert [row["image"].encode("utf-8", "backslashreplace").decode() for row in rows] == [held, f"2{held}"]
-    write_report(tmp_path / "report.html", name, [result, lost], summary, Pictures(lambda image: None))  # type: ignore[arg-type,return-value]
+    write_report(tmp_path / "report.html", name, [result, lost], summary, PixelSource(lambda image: None))  # type: ignore[arg-type,return-value]
     page = (tmp_path / "report.html").read_text("utf-8")
     assert not re.search(r"<(script|img)[^>]*>[^<]*SN1", page)
 
@@ -170,9 +170,9 @@ def test_a_report_and_its_files_hold_a_name_whole(name: str, shown: str, tmp_pat
 )
 def test_a_report_runs_nothing_that_a_name_says(name: str, tmp_path: Path) -> None:
     result = Result(Request(0, name, name, name, name), Verdict.NG, (Finding(name, "fp32", name, 0.5),), 0.1)
-    tally = Tally(ng=1)
+    tally = OutcomeCounts(ng=1)
     summary = Summary(RunFigures(name, strategy=name, started=name), tally, {name: tally}, {name: tally})
-    write_report(tmp_path / "report.html", name, [result], summary, Pictures(lambda image: None))  # type: ignore[arg-type,return-value]
+    write_report(tmp_path / "report.html", name, [result], summary, PixelSource(lambda image: None))  # type: ignore[arg-type,return-value]
     page = (tmp_path / "report.html").read_text("utf-8")
     assert name not in page.replace("</style>", "", 1) if name == "</style>" else name not in page or "{{" in name
     assert "49" not in page if name == "{{ 7*7 }}" else True

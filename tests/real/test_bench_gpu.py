@@ -9,7 +9,7 @@ import pytest
 from built_once import linked_copy
 
 from coe.board import rules
-from coe.profiler.measure import Subject, measure
+from coe.profiler.measure import MeasuredExpert, measure
 from coe.profiler.target import Target
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.device import CudaDevice
@@ -75,7 +75,7 @@ def test_a_kind_is_measured_on_a_gpu_for_the_profile(driver, tmp_path, tiny):
     board, store = tiny
     expert = rules.load(board).experts["body-a"]
     found = measure(
-        Subject(expert, kinds.resolve("narrow"), Store(store), Target("cuda", 1)), sizes=(1, 2, 4), limit_s=2.0
+        MeasuredExpert(expert, kinds.resolve("narrow"), Store(store), Target("cuda", 1)), sizes=(1, 2, 4), limit_s=2.0
     )
     assert (found.device, found.kind, found.precision) == ("cuda", "narrow", "fp32")
     assert found.copy_s > 0

@@ -12,13 +12,13 @@ from tables import with_slow_rows
 
 from coe import Inspector, Picture
 from coe.bench import host
-from coe.bench.forms import Form, handed_in
+from coe.bench.picture_forms import PictureForm, handed_in
 from coe.board.decoding import decode
 from coe.errors import ConfigError
 from coe.runtime.cpu import CpuDevice
 from coe.store.store import Store
 
-SMALL = ("--experts", "4", "--kind", "resnet18", "--input", "32", "--requests", "24")
+SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 
 
 def results(tiny, pictures, **options):
@@ -54,11 +54,11 @@ def test_kinds_that_open_their_own_files_are_refused():
 
 def test_pictures_are_handed_in_as_arrays_or_as_jpegs_each_made_once(tmp_path):
     pixels = np.full((20, 30, 3), (10, 100, 200), np.uint8)
-    (jpeg,) = handed_in([Picture(pixels, "A", order="RGB")], Form.JPEG)
+    (jpeg,) = handed_in([Picture(pixels, "A", order="RGB")], PictureForm.JPEG)
     assert np.abs(decode(jpeg.image).astype(int) - pixels).max() <= 3
     path = tmp_path / "a.jpg"
     path.write_bytes(jpeg.image)
-    first, second, other = handed_in([Picture(path, "A", "S1"), Picture(path, "B"), jpeg], Form.ARRAY)
+    first, second, other = handed_in([Picture(path, "A", "S1"), Picture(path, "B"), jpeg], PictureForm.ARRAY)
     assert first.image is second.image
     assert (first.component, first.serial, second.component) == ("A", "S1", "B")
     assert (decode(first.image) == decode(path)).all()

@@ -84,7 +84,8 @@ def test_times_that_mean_nothing_are_refused(call, options, sentence) -> None:
 
 
 def test_mixed_runs_stand_next_to_those_in_fp32_and_what_was_chosen_is_said(call) -> None:
-    said = call("sim", "--strategy", "line", "--precision", "fp32,mixed", "--doubtful", "0", "--json", "-")
+    precisions = ("--precision", "fp32,mixed", "--doubtful", "0", "--images", "600")
+    said = call("sim", "--strategy", "line", *precisions, "--json", "-")
     plain, mixed = rows_of(said)
     assert (plain["strategy"], mixed["strategy"]) == ("line", "line mixed")
     assert mixed["images_per_s"] > plain["images_per_s"]
@@ -158,7 +159,8 @@ def test_a_row_for_every_task_order_tail_box_and_strategy(call, small: Path) -> 
 def test_a_task_that_was_saved_is_the_same_task(call, tmp_path: Path) -> None:
     where = tmp_path / "day.jsonl"
     options = ("--strategy", "samba,coserve", "--json", "-")
-    saved = rows_of(call("sim", "--order", "boards", "--tail", "steep", "--save-task", where, *options))
+    drawn = ("--order", "boards", "--tail", "steep", "--images", "600")
+    saved = rows_of(call("sim", *drawn, "--save-task", where, *options))
     again = rows_of(call("sim", "--task", where, *options))
     measured = {"scheduling_us_per_request": 0}
     assert [row | measured for row in saved] == [row | measured for row in again]
@@ -167,10 +169,8 @@ def test_a_task_that_was_saved_is_the_same_task(call, tmp_path: Path) -> None:
 
 
 def test_another_seed_is_another_run(call) -> None:
-    one, other = (
-        rows_of(call("sim", "--strategy", "coserve", "--device", "uma-m2", "--seed", seed, "--json", "-"))[0]
-        for seed in (0, 1)
-    )
+    options = ("--strategy", "coserve", "--device", "uma-m2", "--images", "300", "--json", "-")
+    one, other = (rows_of(call("sim", *options, "--seed", seed))[0] for seed in (0, 1))
     assert one["makespan_s"] != other["makespan_s"]
 
 
@@ -298,7 +298,8 @@ def test_a_box_that_will_not_do_is_said(call, small: Path, tmp_path: Path, old: 
 
 
 def test_rows_are_drawn_where_they_are_asked_for(call, tmp_path):
-    status, _, err = call("sim", "--task", "A1", "--strategy", "samba,line", "--plot", tmp_path / "out")
+    options = ("--task", "A1", "--images", "200", "--strategy", "samba,line")
+    status, _, err = call("sim", *options, "--plot", tmp_path / "out")
     assert status == 0
     names = ["throughput.png", "switches.png"]
     assert [line for line in err.splitlines() if "drew" in line] == [

@@ -37,7 +37,7 @@ components:
   D: {count: 1, inspect: joint}
 """
 """A board that shares `joint` with board tiny, and has another `body-a` for a component of the same name."""
-DECIDES = ("router", "pools", "executors", "under_way", "is_filling", "start", "handle", "check")
+DECIDES = ("router", "pools", "executors", "under_way", "lacks_initial", "start", "handle", "check")
 Prepared = tuple[rules.Rules, Store]
 MEMORY = {"memory": "46MB", "executors": "cpu=2"}
 

@@ -62,7 +62,7 @@ def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pi
     commands = [command for _, _, some in line.trace for command in some]
     loads = [one for one in commands if isinstance(one, Load)]
     assert capacity < 3 * 13e6
-    assert any(one.keep for one in commands if isinstance(one, Evict | Load))
+    assert any(one.keep_copy for one in commands if isinstance(one, Evict | Load))
     assert any(one.source == "host" for one in loads)
     reads = sum(one.source == "disk" for one in loads)
     # An idle disk has filled host memory before the first image came.

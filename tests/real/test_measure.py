@@ -23,9 +23,9 @@ from coe.inspector import line_devices
 from coe.inspector.profile import KindProfile
 from coe.prepare.prepare import Preparer
 from coe.profiler.backends import CannotMeasure
-from coe.profiler.measure import Subject, measure
+from coe.profiler.measure import MeasuredExpert, measure
 from coe.profiler.target import Target
-from coe.runtime.aside import aside
+from coe.runtime.fresh_thread import on_fresh_thread
 from coe.runtime.processor import has_bf16
 from coe.store import kinds
 from coe.store.kinds import ModuleKind, Prepared
@@ -54,7 +54,7 @@ CPU, BF16, EXPORTED = Target("cpu", 1), Target("cpu", 1, "torch", "bf16"), Targe
 
 def measured(expert: Expert, store: Store, target: Target = CPU, **options: object) -> KindProfile:
     options = {"sizes": FITTED, "limit_s": 1.0, **options}
-    return measure(Subject(expert, kinds.resolve(expert.kind), store, target), **options)
+    return measure(MeasuredExpert(expert, kinds.resolve(expert.kind), store, target), **options)
 
 
 @BOTH
@@ -91,13 +91,14 @@ from pathlib import Path
 from coe.inspector import line_devices
 from coe.store import kinds
 from coe.core import Expert
-from coe.profiler.measure import Subject, measure
+from coe.profiler.measure import MeasuredExpert, measure
 from coe.profiler.target import Target
 from coe.store.store import Store
 
 kind, size, weights, root = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
 expert = Expert("e", kind, ("a", "b")[: 2 if kind == "narrow" else 1], size, weights)
-found = measure(Subject(expert, kinds.resolve(kind), Store(root), Target("cpu", 1)), sizes=(1, 2, 4, 8), limit_s=1.0)
+target = Target("cpu", 1)
+found = measure(MeasuredExpert(expert, kinds.resolve(kind), Store(root), target), sizes=(1, 2, 4, 8), limit_s=1.0)
 with line_devices.make({"cpu": 1}, Store(root), {kind: kinds.resolve(kind)}, {"cpu": 1})["cpu"].trial(expert) as trial:
     print(trial.batch_bytes(6), found.activation_bytes * 6 + found.workspace_bytes)
 """
@@ -136,7 +137,7 @@ def test_bf16_agrees(expert: Expert, store: Store):
 @pytest.mark.slow
 def test_an_expert_that_is_prepared_is_compared_with_its_blob(store: Store, tmp_path: Path):
     own = Store(shutil.copytree(store.root, tmp_path / "store"))
-    aside(lambda: Preparer(own, ("fp32",)).prepare(DETECTOR.weights))
+    on_fresh_thread(lambda: Preparer(own, ("fp32",)).prepare(DETECTOR.weights))
     found = measured(DETECTOR, own, EXPORTED, limit_s=0.5)
     assert found.agreement is not None
     assert found.agreement.labels_equal == 1.0
@@ -177,7 +178,7 @@ class Slipping(ModuleKind):
 def test_an_export_that_computes_something_else_is_not_measured(tmp_path: Path):
     expert = Expert("slip", "slipping", ("ok", "bad"), 8, "line/slip")
     with pytest.raises(CannotMeasure, match="computes something else"):
-        measure(Subject(expert, Slipping(), Store(tmp_path), EXPORTED), limit_s=0.5)
+        measure(MeasuredExpert(expert, Slipping(), Store(tmp_path), EXPORTED), limit_s=0.5)
 
 
 def test_without_weights_it_is_measured_all_the_same_and_the_store_stays_as_it_is(tmp_path: Path):
@@ -192,10 +193,10 @@ def test_what_cannot_be_measured_says_why(store: Store, tmp_path: Path):
     with pytest.raises(CannotMeasure, match="not measured on 'cpu'"):
         measured(CLASSIFIER, store, Target("cpu", 1, "onnxruntime", "bf16"))
     with pytest.raises(ConfigError, match="no device 'gpu'"):
-        measure(Subject(CLASSIFIER, kinds.resolve("narrow"), store, Target("gpu", 1)))
+        measure(MeasuredExpert(CLASSIFIER, kinds.resolve("narrow"), store, Target("gpu", 1)))
     onnx = Expert("o", "onnx", ("ok", "bad"), 64, "line/none")
     with pytest.raises(CannotMeasure, match="random weights cannot be made"):
-        measure(Subject(onnx, kinds.resolve("onnx"), Store(tmp_path), CPU))
+        measure(MeasuredExpert(onnx, kinds.resolve("onnx"), Store(tmp_path), CPU))
 
 
 def test_damaged_weights_are_said(tmp_path: Path):

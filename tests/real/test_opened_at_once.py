@@ -13,7 +13,7 @@ import pytest
 from coe import Inspector, Picture
 from coe.core import Verdict
 from coe.runtime import cpu, trial
-from coe.runtime.measured import Measured
+from coe.runtime.measured import MeasuredOnce
 
 LINES = 3
 MEMORY = "43MB"
@@ -21,9 +21,9 @@ MEMORY = "43MB"
 
 
 @pytest.fixture
-def measured(measures_itself: None, monkeypatch: pytest.MonkeyPatch) -> Measured:
+def measured(measures_itself: None, monkeypatch: pytest.MonkeyPatch) -> MeasuredOnce:
     """What nobody has measured yet."""
-    fresh = Measured()
+    fresh = MeasuredOnce()
     monkeypatch.setattr(cpu.CpuDevice.__init__, "__kwdefaults__", {"measured": fresh})
     return fresh
 
@@ -43,7 +43,7 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_lines_of_one_board_that_open_at_once_measure_once(
-    tiny: tuple[Path, Path], pictures: list[Picture], measured: Measured, batches: list[int]
+    tiny: tuple[Path, Path], pictures: list[Picture], measured: MeasuredOnce, batches: list[int]
 ) -> None:
     board, store = tiny
 
@@ -56,11 +56,13 @@ def test_lines_of_one_board_that_open_at_once_measure_once(
     assert all(len(each) == 3 and None not in each for each in verdicts)
     # Two networks, each with one image and with several.
     assert len(batches) == 4
-    assert repr(measured) == "<Measured 2 results>"
+    assert repr(measured) == "<MeasuredOnce 2 results>"
 
 
 @pytest.mark.slow
-def test_a_line_opens_while_another_runs(tiny: tuple[Path, Path], pictures: list[Picture], measured: Measured) -> None:
+def test_a_line_opens_while_another_runs(
+    tiny: tuple[Path, Path], pictures: list[Picture], measured: MeasuredOnce
+) -> None:
     board, store = tiny
     ended = threading.Event()
 

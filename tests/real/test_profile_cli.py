@@ -14,16 +14,16 @@ from coe import Inspector, config
 from coe.bench.synthetic import synthetic_board, synthetic_pictures
 from coe.cli import profile as command
 from coe.inspector import profile
-from coe.profiler import calibrate, confirm, survey
+from coe.profiler import confirm, profiling, survey
 from coe.runtime.cuda import torch_driver
 from coe.system import usable_cores
 
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch) -> None:
-    monkeypatch.setattr(calibrate, "QUICK", calibrate.Effort(kind_s=0.3, other_ways=False, confirm_images=8))
-    monkeypatch.setattr(calibrate, "SAMPLE_REQUESTS", 60)
-    monkeypatch.setattr(calibrate, "_CONFIRM_S", 0.0)
+    monkeypatch.setattr(profiling, "QUICK", profiling.Effort(kind_s=0.3, other_ways=False, confirm_images=8))
+    monkeypatch.setattr(profiling, "SAMPLE_REQUESTS", 60)
+    monkeypatch.setattr(profiling, "_CONFIRM_S", 0.0)
     monkeypatch.setattr(confirm, "_LONG_ENOUGH_S", 1e-9)
 
 
@@ -41,7 +41,7 @@ def bench(synthetic_work, tmp_path_factory) -> tuple[Path, Path]:
     return path, store.root
 
 
-def test_a_machine_is_calibrated_and_lines_use_it_by_themselves(bench, run, call, tmp_path, monkeypatch) -> None:
+def test_a_machine_is_profiled_and_lines_use_it_by_themselves(bench, run, call, tmp_path, monkeypatch) -> None:
     board, store = bench
     place = tmp_path / "data" / "profile.json"
     monkeypatch.setenv(config.PROFILE_VARIABLE, str(place))
@@ -130,7 +130,7 @@ def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, t
     (entry,) = known.boards.values()
     assert (entry.memory_bytes, entry.device_bytes, entry.host_bytes) == (150_000_000, 400_000_000, 100_000_000)
     assert {(kind.device, kind.precision) for kind in known.kinds} == {("cpu", "fp32"), ("cuda", "fp32")}
-    most = min(calibrate.MOST_ON_GPU, usable_cores())
+    most = min(profiling.MOST_ON_GPU, usable_cores())
     assert [len(speeds) for speeds in known.scaling["cuda"].values()] == [most]
     assert entry.executors[0].executors == {"cuda": 1}
     assert "381.5 MiB of the GPU, 95.4 MiB for copies" in " ".join(said.out.split())
@@ -186,7 +186,7 @@ def test_memory_of_a_gpu_that_there_is_not_is_refused(bench, run, tmp_path, monk
     assert "torch finds no GPU to use, so --device-memory and --host-memory have no effect" in said.words
 
 
-def test_an_interrupted_calibration_goes_on_where_it_was(bench, run, tmp_path, monkeypatch) -> None:
+def test_an_interrupted_run_goes_on_where_it_was(bench, run, tmp_path, monkeypatch) -> None:
     board, store = bench
     place = tmp_path / "profile.json"
     arguments = ("--board", board, "--store", store, "--memory", "150MB", "--quick", "--out", place)
@@ -195,7 +195,7 @@ def test_an_interrupted_calibration_goes_on_where_it_was(bench, run, tmp_path, m
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(calibrate, "confirm", interrupted)
+        patch.setattr(profiling, "confirm", interrupted)
         assert run(*arguments).status == 130
     assert not place.exists()
     measured: list[str] = []
@@ -204,7 +204,7 @@ def test_an_interrupted_calibration_goes_on_where_it_was(bench, run, tmp_path, m
     said = run(*arguments)
     assert said.status == 0
     assert measured == []
-    assert "going on with a calibration that was interrupted" in said.words
+    assert "going on with a run that was interrupted" in said.words
     assert place.exists()
 
 

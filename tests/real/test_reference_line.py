@@ -15,7 +15,7 @@ from tiny_line import Call
 
 from coe import Inspector, Picture, Verdict
 from coe.board import rules
-from coe.board.images import Item
+from coe.board.images import FoundImage
 from coe.cli import experts, inspect
 from coe.core import FailureKind
 from coe.errors import ConfigError, RulesError, StoreError
@@ -194,7 +194,7 @@ def test_a_run_is_bound_to_its_references(line_files: tuple[Path, Store], tmp_pa
 
 def test_the_report_shows_no_reference_that_came_after_the_run_began(line_files: tuple[Path, Store]) -> None:
     board, store = rules.load(line_files[0]), line_files[1]
-    item, checksum = Item(Path("a.png"), "U1", name="a.png"), References(store).manifest("pairs/U1").checksum
+    item, checksum = FoundImage(Path("a.png"), "U1", name="a.png"), References(store).manifest("pairs/U1").checksum
     reference = inspect._references([item], board, store.root, {"pairs/U1": checksum})
     shown = reference("a.png")
     assert shown is not None

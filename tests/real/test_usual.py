@@ -93,7 +93,7 @@ def test_verdicts_of_a_line_with_a_gpu_are_ours_too(driver, tiny, inspect_all, p
 
 def test_a_copy_in_host_memory_saves_the_disk(board, monkeypatch):
     device, expert = on_gpu(board), board[0].experts["body-a"]
-    device.load("pool", expert, keep=True)
+    device.load("pool", expert, keep_copy=True)
     expected = judge(device, expert)
     device.evict("pool", expert)
     reads = []
@@ -102,7 +102,7 @@ def test_a_copy_in_host_memory_saves_the_disk(board, monkeypatch):
     assert judge(device, expert) == expected
     # What left a copy when it went down comes up from that.
     device.forget(expert.id)
-    device.evict("pool", expert, keep=True)
+    device.evict("pool", expert, keep_copy=True)
     device.load("pool", expert)
     assert judge(device, expert) == expected
     assert reads == []

@@ -81,7 +81,9 @@ def test_a_box_that_goes_or_comes_costs_no_image(
 
 def test_the_same_run_is_the_same(small: Scene, three: ClusterRun) -> None:
     again = cluster_run(small, 3, PlacedBy.HOMES)
-    assert (again.answered_s, again.boxes) == (three.answered_s, three.boxes)
+    assert again.answered_s == three.answered_s
+    for box, metrics in again.boxes.items():
+        assert replace(metrics, control_s=0) == replace(three.boxes[box], control_s=0)
 
 
 def test_more_boxes_are_faster_and_none_beats_the_bound(small: Scene, alone: ClusterRun, three: ClusterRun) -> None:

@@ -148,14 +148,14 @@ def looked(looks: Looks, experts: int, requests: int, name: str) -> tuple[float,
     "name", with_slow_rows(["line", "coserve", "coserve-em", "coserve-none", "samba-parallel"], fast=2)
 )
 def test_ten_times_the_experts_are_no_more_to_look_at(looks: Looks, name: str) -> None:
-    few, many = looked(looks, 200, 1000, name), looked(looks, 2000, 1000, name)
+    few, many = looked(looks, 150, 600, name), looked(looks, 1500, 600, name)
     assert many[0] <= 2 * few[0]
     assert many[1] <= 2 * few[1]
 
 
 @pytest.mark.parametrize("name", with_slow_rows(["line", "coserve", "coserve-none", "samba-parallel"], fast=2))
 def test_ten_times_the_waiting_stages_are_no_more_to_look_at(looks: Looks, name: str) -> None:
-    few, many = looked(looks, 200, 500, name), looked(looks, 200, 5000, name)
+    few, many = looked(looks, 200, 400, name), looked(looks, 200, 4000, name)
     assert many[0] <= 2 * few[0]
     assert many[1] <= 2 * few[1]
 

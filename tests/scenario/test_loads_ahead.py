@@ -152,7 +152,7 @@ class Filling(VirtualLine):
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         super().observe(event, commands, now, control_s)
-        if self.filled is None and not self.controller.is_filling():
+        if self.filled is None and not self.controller.lacks_initial():
             self.filled = now, any(pool.is_moving() for pool in self.controller.pools.values())
 
 
@@ -349,7 +349,7 @@ class Cold(VirtualLine):
         if waiting and not pool.missing_bytes(COST.weights_bytes):
             assert pool.is_moving(), f"the disk is idle, there is room, and {waiting} wait"
         # Each load takes room, so the pools are full after as many loads as they hold.
-        if self.controller.is_filling():
+        if self.controller.lacks_initial():
             assert self.begun <= min(4, (pool.spec.capacity_bytes - 4) // COST.weights_bytes)
 
 
@@ -371,7 +371,7 @@ def test_while_pools_fill_a_wanted_expert_waits_only_for_the_load_under_way_and_
         line.arrive(at_s, component)
     line.run()
     assert line.begun >= min(4, experts)
-    assert not line.controller.is_filling()
+    assert not line.controller.lacks_initial()
     assert [result.error for result in line.results.values()] == [None] * len(burst)
 
 
@@ -388,7 +388,7 @@ def test_filling_ends_on_two_devices_too(drawn: list[tuple[float, str, str, str]
     for at_s, component, serial, refdes in drawn:
         line.arrive(at_s, component, serial=serial, refdes=refdes)
     line.run()
-    assert not line.controller.is_filling()
+    assert not line.controller.lacks_initial()
     resident = {device: sum(expert in pool for expert in "abcd") for device, pool in line.controller.pools.items()}
     assert sum(resident.values()) >= min(4, gpu + cpu)
     assert [result.error for result in line.results.values()] == [None] * len(drawn)

@@ -193,7 +193,7 @@ def test_with_room_for_all_nothing_is_read_twice():
     disk = [load.expert for load in line.loads if load.source is Tier.DISK]
     assert disk + fills_of(line) == ["a", "b", "c"]
     assert (40.1, "cuda0 run a x1") in line.log
-    kept = [one.expert for _, _, some in line.history for one in some if isinstance(one, Evict) and one.keep]
+    kept = [one.expert for _, _, some in line.history for one in some if isinstance(one, Evict) and one.keep_copy]
     # The copies that were filled are not made again.
     assert kept == ["a"]
 
@@ -207,7 +207,7 @@ def test_copies_are_for_the_device_behind_them_alone(strategy, copies):
     line.run()
     assert len(line.results) == 12
     assert {result.error for result in line.results.values()} == {None}
-    assert all(load.source is Tier.DISK and not load.keep for load in line.loads if load.pool.startswith("cpu"))
+    assert all(load.source is Tier.DISK and not load.keep_copy for load in line.loads if load.pool.startswith("cpu"))
     line.controller.cache.check()
 
 

@@ -19,7 +19,7 @@ from stations import quick_opener
 from coe.serve import points
 from coe.serve.bridge import process
 from coe.serve.bridge.courier import Post
-from coe.serve.bridge.event_words import EventWords
+from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, Standing
 from coe.serve.config import ServeConfig
 from coe.serve.database import boards, outbox
@@ -150,7 +150,7 @@ def tell_file(config: ServeConfig, path: Path, nth: int) -> None:
     kill_at(Point.SINK_TOLD if nth else None, nth)
     database, stop = open_database(config.database_url), threading.Event()
     told = threading.Thread(
-        target=process.tell, args=([Post("plant", FileSink(path), EventWords("a"))], database, stop)
+        target=process.tell, args=([Post("plant", FileSink(path), EventFormat("a"))], database, stop)
     )
     told.start()
     while nth or waiting(database):

@@ -28,7 +28,7 @@ from serve_rows import NOON, decided, ng
 from serving import config_of
 
 from coe.serve.bridge import courier, process
-from coe.serve.bridge.amqp import AmqpPlace, AmqpSink
+from coe.serve.bridge.amqp import AmqpConnection, AmqpPlace
 from coe.serve.bridge.building import posts_of
 from coe.serve.bridge.sinks import Message, SinkFailed
 from coe.serve.database import faults, outbox
@@ -111,7 +111,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_message_has_the_properties_of_the_standards_sdk() -> None:
     with listening() as peer:
-        sink = AmqpSink(place(peer.port))
+        sink = AmqpConnection(place(peer.port))
         sink.connect()
         sink.send(HELLO)
         sink.look()
@@ -134,7 +134,7 @@ def test_a_message_has_the_properties_of_the_standards_sdk() -> None:
 def test_a_message_that_is_rejected_was_not_told() -> None:
     with listening() as peer:
         peer.rejects = True
-        sink = AmqpSink(place(peer.port))
+        sink = AmqpConnection(place(peer.port))
         sink.connect()
         with pytest.raises(SinkFailed, match=f"127.0.0.1:{peer.port} cannot be told"):
             sink.send(HELLO)
@@ -143,7 +143,7 @@ def test_a_message_that_is_rejected_was_not_told() -> None:
 
 def test_a_connection_that_is_lost_is_found_out() -> None:
     with listening() as peer:
-        sink = AmqpSink(place(peer.port))
+        sink = AmqpConnection(place(peer.port))
         sink.connect()
         peer.stop()
         with pytest.raises(SinkFailed, match="was lost"):
@@ -155,7 +155,7 @@ def test_a_connection_that_is_lost_is_found_out() -> None:
 
 def test_a_broker_that_is_not_there_is_named() -> None:
     port = free_port()
-    sink = AmqpSink(place(port, user="ann", password="hunter2"))
+    sink = AmqpConnection(place(port, user="ann", password="hunter2"))
     with pytest.raises(SinkFailed, match=f"127.0.0.1:{port} cannot be reached") as caught:
         sink.connect()
     sink.close()

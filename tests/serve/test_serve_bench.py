@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from coe.bench.service.figures import Goal, Measured, Part, times_ms
 from coe.bench.service.pace import Pace
 from coe.bench.service.parts import Heard
 from coe.bench.service.processes import Stamps
-from coe.bench.service.running import Picture, Running
+from coe.bench.service.running import Client, Picture, Running
 from coe.bench.service.soak import Sample
 from coe.board import rules
 from coe.serve import points
@@ -116,6 +118,26 @@ def test_each_part_measures_a_running_service(measured: Running, served: Served,
     # Each client hears of the acceptance, the start and the decision of each board, and of the verification.
     assert by_name["an event at 3 clients, p50"].samples >= 3 * 2 * 3
     assert by_name["an event at 3 clients, p99"].note.startswith("0 of")
+
+
+def test_a_connection_that_the_server_closed_is_opened_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer_once(number: int) -> None:
+            connection, _ = server.accept()
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % number)
+            connection.close()
+
+        client = Client(server.getsockname()[1], "key")
+        for number in (1, 2, 3):
+            answering = threading.Thread(target=answer_once, args=(number,))
+            answering.start()
+            assert client.send("GET", "/").body == b"%d" % number
+            answering.join()
+        client.close()
+    with pytest.raises(ConnectionRefusedError):
+        client.send("GET", "/")
 
 
 def test_an_event_that_came_before_all_clients_were_there_was_missed_by_nobody() -> None:

@@ -13,7 +13,7 @@ from serve_rows import NOON, decided, ng
 
 from coe.serve.bridge import courier, process
 from coe.serve.bridge.courier import Post
-from coe.serve.bridge.event_words import EventWords
+from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, SinkFailed, Standing
 from coe.serve.database import events, faults, outbox, states
 from coe.serve.database.events import NewEvent
@@ -68,7 +68,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def told(database: Database, **sinks: Remembered) -> Iterator[None]:
     """Run the bridge with these sinks until the block ends."""
     stop = threading.Event()
-    posts = [Post(name, sink, EventWords("aoi-1")) for name, sink in sinks.items()]
+    posts = [Post(name, sink, EventFormat("aoi-1")) for name, sink in sinks.items()]
     bridge = threading.Thread(target=process.tell, args=(posts, database, stop))
     bridge.start()
     try:
@@ -79,7 +79,7 @@ def told(database: Database, **sinks: Remembered) -> Iterator[None]:
         bridge.join()
 
 
-def read(database: Database) -> list[outbox.Queue]:
+def read(database: Database) -> list[outbox.SinkQueue]:
     with database.reading() as connection:
         return outbox.queues(connection)
 
@@ -176,7 +176,7 @@ def test_pauses_grow_to_a_minute_and_begin_anew_after_a_success(
     sink = Remembered()
     sink.is_down = True
     stop = Watched()
-    courier.Courier(Post("plant", sink, EventWords("a")), sqlite_database, stop).run()
+    courier.Courier(Post("plant", sink, EventFormat("a")), sqlite_database, stop).run()
     assert stop.pauses == [1, 2, 4, 8, 16, 32, 60, 60, courier.LOOK_S, 1, 2]
     assert sink.numbers == [1]
 

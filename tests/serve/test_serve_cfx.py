@@ -12,7 +12,7 @@ from test_serve_whole import WHOLE
 from tiny_line import TINY
 
 from coe.core import Verdict
-from coe.serve.bridge.cfx import CfxWords, time_span
+from coe.serve.bridge.cfx import CfxFormat, time_span
 from coe.serve.bridge.courier import happening_of
 from coe.serve.bridge.sinks import Standing
 from coe.serve.database import boards, calls, decisions, events, faults, recipes, states
@@ -24,7 +24,7 @@ from coe.serve.database.opening import Database
 from coe.serve.database.verifications import NewVerification, record_verification
 from coe.serve.words import EventKind, FaultKind, Intake, LineState, Outcome, Process, Side, Subject
 
-WORDS = CfxWords("acme.aoi.7", 60.0)
+WORDS = CfxFormat("acme.aoi.7", 60.0)
 
 
 def messages(database: Database) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from coe.serve.database.opening import Database
 from coe.serve.database.schema import board, board_count, call, call_count, verification
 from coe.serve.database.verifications import NewVerification
 from coe.serve.moments import HOUR_US, hour_of
-from coe.serve.words import BoardState, CallKind, Outcome, Part, Side
+from coe.serve.words import BoardState, CallKind, Dimension, Outcome, Side
 
 MINUTE_US = HOUR_US // 60
 ALWAYS = Window(0, 2 * NOON)
@@ -176,7 +176,7 @@ def test_counts_are_what_a_look_at_every_row_gives(
             by_hour = Counter[Any]()
             for key, number in expected_calls.items():
                 by_hour[key[0], key[5], key[6]] += number
-            told = history.call_counts(connection, one, by=[Part.HOUR])
+            told = history.call_counts(connection, one, by=[Dimension.HOUR])
             assert {(one.hour_us, one.kind, one.outcome): one.calls for one in told} == by_hour
         connection.rollback()
 

@@ -40,7 +40,7 @@ from coe.serve.database.migration import expect_newest, migrate, newest, revisio
 from coe.serve.database.opening import Database, open_database
 from coe.serve.database.tallies import Tally
 from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.database.verifications import Changed, NewVerification
+from coe.serve.database.verifications import CallChanged, NewVerification
 from coe.serve.database.views import NewView
 from coe.serve.words import (
     ActivationState,
@@ -174,7 +174,7 @@ def test_verifications_supersede_and_are_never_overwritten(database: Database) -
         board = decided(connection, "k1", ng("R1"), ng("R2"))
         first, second = calls.open_calls(connection)
         verifications.record_verification(connection, first, NewVerification(Outcome.FALSE_CALL, NOON + 2, "op"))
-        with pytest.raises(Changed):
+        with pytest.raises(CallChanged):
             verifications.record_verification(connection, first, NewVerification(Outcome.CONFIRMED, NOON + 3, "two"))
         verifications.record_verification(connection, second, NewVerification(Outcome.CONFIRMED, NOON + 4, "op"))
         found = boards.get(connection, board.id)
@@ -333,6 +333,8 @@ def test_states_change_only_to_other_states(database: Database) -> None:
         for beat_us in (NOON, NOON + 1):
             states.beat(connection, Process.LINE, pid=7, now_us=beat_us, facts={"board": None})
         assert states.heartbeats(connection)[Process.LINE].beat_us == NOON + 1
+        states.beat(connection, Process.LINE, pid=7, now_us=NOON + 2)
+        assert states.heartbeats(connection)[Process.LINE].facts == {"board": None}  # what it does not say stays
 
 
 def test_keys_are_known_by_their_hash_until_they_end(database: Database) -> None:

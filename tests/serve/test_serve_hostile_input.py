@@ -7,9 +7,8 @@ import threading
 import time
 from typing import Any
 
-import httpx
 import pytest
-from serving import Served
+from serving import Served, client_of
 from test_serve_hostile import problem, raw
 from test_serve_sessions import WITH_HEADER, signed_in
 
@@ -110,7 +109,7 @@ def test_nobody_waits_for_a_large_body_of_another_client(served: Served) -> None
     ended = threading.Event()
 
     def ask() -> None:
-        with httpx.Client(base_url=served.address, timeout=20) as client:
+        with client_of(served.address) as client:
             while not ended.is_set():
                 client.get("/v2/health/live")
                 answers.append(time.monotonic())

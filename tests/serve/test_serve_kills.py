@@ -16,7 +16,7 @@ from random import Random
 import httpx
 import pytest
 from killed import KILLED, decide_late, run_line, serve_gate, start, status_of
-from serving import activated, config_of, put
+from serving import activated, client_of, config_of, put
 from stations import DARK, LIGHT, accept
 from tiny_line import TINY
 
@@ -126,7 +126,7 @@ class Feeder(threading.Thread):
 
     def __init__(self, address: str, api_key: str, board: str, pictures: Mapping[str, bytes], body: object) -> None:
         super().__init__(daemon=True)
-        self._client = httpx.Client(base_url=address, headers={"Authorization": f"Bearer {api_key}"}, timeout=20)
+        self._client = client_of(address, api_key)
         self._board, self._pictures, self._body = board, pictures, body
 
     def run(self) -> None:

@@ -17,7 +17,7 @@ from serving import config_of
 
 from coe.serve.bridge import courier, process
 from coe.serve.bridge.building import posts_of
-from coe.serve.bridge.mqtt import MqttPlace, MqttSink
+from coe.serve.bridge.mqtt import MqttConnection, MqttPlace
 from coe.serve.bridge.sinks import Message, SinkFailed
 from coe.serve.database import events, faults, outbox
 from coe.serve.database.events import NewEvent
@@ -100,8 +100,8 @@ def test_messages_of_ipc_cfx_have_their_topics_too(
 
 
 def test_a_station_that_is_cut_off_is_not_online_by_the_brokers_word(broker: Mosquitto) -> None:
-    sink = MqttSink(MqttPlace("127.0.0.1", broker.port, "c1", "coe/a"))
-    other = MqttSink(MqttPlace("127.0.0.1", broker.port, "c1", "coe/b"))
+    sink = MqttConnection(MqttPlace("127.0.0.1", broker.port, "c1", "coe/a"))
+    other = MqttConnection(MqttPlace("127.0.0.1", broker.port, "c1", "coe/b"))
     with hearing(broker.port, "coe/a/state") as hearer:
         sink.connect()
         other.connect()  # a second client of the same name: the broker cuts the first one off
@@ -181,7 +181,7 @@ def test_a_wrong_password_is_said_and_never_shown(tmp_path: Path) -> None:
     (tmp_path / "users").write_text("ann:$7$101$aaaa$bbbb\n")
     broker = Mosquitto(tmp_path, "allow_anonymous false", f"password_file {tmp_path}/users")
     broker.start()
-    sink = MqttSink(MqttPlace("127.0.0.1", broker.port, "c1", "coe/a", "ann", "hunter2"))
+    sink = MqttConnection(MqttPlace("127.0.0.1", broker.port, "c1", "coe/a", "ann", "hunter2"))
     with pytest.raises(SinkFailed, match=r"refuses the connection: Not authorized") as caught:
         sink.connect()
     sink.close()
@@ -192,7 +192,7 @@ def test_a_wrong_password_is_said_and_never_shown(tmp_path: Path) -> None:
 
 def test_a_broker_that_is_not_there_is_named() -> None:
     port = free_port()
-    sink = MqttSink(MqttPlace("127.0.0.1", port, "c1", "coe/a"))
+    sink = MqttConnection(MqttPlace("127.0.0.1", port, "c1", "coe/a"))
     with pytest.raises(SinkFailed, match=f"127.0.0.1:{port} cannot be reached"):
         sink.connect()
     sink.close()

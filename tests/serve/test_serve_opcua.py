@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from serve_rows import NOON, decided, ng
 
 from coe.serve.bridge.courier import happening_of
-from coe.serve.bridge.event_words import EventWords
-from coe.serve.bridge.opcua import COMPANION, NAMESPACE, OpcUaPlace, OpcUaSink
+from coe.serve.bridge.event_format import EventFormat
+from coe.serve.bridge.opcua import COMPANION, NAMESPACE, OpcUaConnection, OpcUaPlace
 from coe.serve.bridge.sinks import Message, Standing
 from coe.serve.database import events
 from coe.serve.database.opening import Database
@@ -29,8 +29,8 @@ WAITING = Standing(LineState.WAITING, Intake.OPEN, (), NOON)
 
 
 @pytest.fixture(scope="module")
-def sink() -> Iterator[OpcUaSink]:
-    sink = OpcUaSink(OpcUaPlace("127.0.0.1", 0, "aoi-1"))
+def sink() -> Iterator[OpcUaConnection]:
+    sink = OpcUaConnection(OpcUaPlace("127.0.0.1", 0, "aoi-1"))
     sink.connect()
     yield sink
     sink.close()
@@ -40,7 +40,7 @@ def decided_board(database: Database, key: str = "k1") -> Message:
     with database.writing() as connection:
         board = decided(connection, key, ng())
         event = events.after(connection, 0, board_id=board.id)[-1]
-        return EventWords("aoi-1").messages(happening_of(connection, event))[0]
+        return EventFormat("aoi-1").messages(happening_of(connection, event))[0]
 
 
 async def node(client: Client, *path: str) -> Node:
@@ -56,7 +56,7 @@ class Hears:
         self.events.put_nowait(event)
 
 
-async def hears_one(client: Client, sink: OpcUaSink, message: Message) -> Any:
+async def hears_one(client: Client, sink: OpcUaConnection, message: Message) -> Any:
     index = await client.get_namespace_index(NAMESPACE)
     kind = await client.nodes.base_event_type.get_child([*await companion(client), f"{index}:BoardResultReadyType"])
     hears = Hears()
@@ -72,7 +72,7 @@ async def companion(client: Client) -> list[str]:
     return [f"{await client.get_namespace_index(COMPANION)}:ResultReadyEventType"]
 
 
-def test_state_result_counters_and_the_event(sqlite_database: Database, sink: OpcUaSink) -> None:
+def test_state_result_counters_and_the_event(sqlite_database: Database, sink: OpcUaConnection) -> None:
     message = decided_board(sqlite_database)
 
     async def look() -> None:
@@ -90,7 +90,7 @@ def test_state_result_counters_and_the_event(sqlite_database: Database, sink: Op
     asyncio.run(look())
 
 
-def test_a_client_changes_nothing_whatever_it_calls_itself(sink: OpcUaSink) -> None:
+def test_a_client_changes_nothing_whatever_it_calls_itself(sink: OpcUaConnection) -> None:
     async def try_it() -> None:
         client = Client(sink.url)
         client.set_user("admin")
@@ -119,7 +119,7 @@ _NODESET = f"""<UANodeSet xmlns="http://opcfoundation.org/UA/2011/03/UANodeSet.x
 def test_with_the_companions_nodeset_the_event_is_of_its_type(sqlite_database: Database, tmp_path: Path) -> None:
     nodeset = tmp_path / "vision.xml"
     nodeset.write_text(_NODESET)
-    sink = OpcUaSink(OpcUaPlace("127.0.0.1", 0, "aoi-1", nodeset))
+    sink = OpcUaConnection(OpcUaPlace("127.0.0.1", 0, "aoi-1", nodeset))
     sink.connect()
 
     async def look() -> None:
@@ -158,7 +158,7 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
 
 def test_with_certificates_only_those_who_are_listed_read_and_only_encrypted(tmp_path: Path) -> None:
     own, friend, stranger = (certificate(tmp_path, name) for name in ("own", "friend", "stranger"))
-    sink = OpcUaSink(OpcUaPlace("127.0.0.1", 0, "aoi-1", None, *own, (friend[0],)))
+    sink = OpcUaConnection(OpcUaPlace("127.0.0.1", 0, "aoi-1", None, *own, (friend[0],)))
     sink.connect()
     sink.show(WAITING)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 from serve_rows import decided, ng
-from serving import Served
+from serving import Served, client_of
 
 from coe.serve.database import keys
 from coe.serve.gate.ended_sessions import EndedSessions
@@ -24,7 +24,7 @@ def signed_in(served: Served, role: Role = Role.OPERATOR, name: str = "") -> htt
     key = keys.generate()
     with served.database.writing() as connection:
         keys.add(connection, name or f"person {role}", role, key, now_us=now_us())
-    client = httpx.Client(base_url=served.address, timeout=20)
+    client = client_of(served.address)
     answer = client.post("/api/v1/session", json={"key": f" {key}\n"}, headers=WITH_HEADER)
     assert answer.json() == {"name": name or f"person {role}", "role": role.value}
     cookie = answer.headers["set-cookie"].lower()
@@ -67,7 +67,7 @@ def test_a_session_that_was_ended_stays_ended_and_the_others_of_its_key_go_on(se
 
     cookies = []
     for _ in range(2):
-        with httpx.Client(base_url=served.address, timeout=20) as person:
+        with client_of(served.address) as person:
             person.post("/api/v1/session", json={"key": key}, headers=WITH_HEADER)
             cookies.append(person.cookies[COOKIE])
     token = served.nobody.get("/verify", headers={"Cookie": f"{COOKIE}={cookies[0]}"}).text

@@ -19,7 +19,7 @@ from coe.serve.database.tallies import Tally
 from coe.serve.database.verifications import NewVerification
 from coe.serve.moments import DAY_US, HOUR_US
 from coe.serve.statistics import control_charts, yields
-from coe.serve.statistics.control_charts import Sample
+from coe.serve.statistics.control_charts import Subgroup
 from coe.serve.statistics.figures import Unit, figure
 from coe.serve.statistics.pareto import By, pareto
 from coe.serve.statistics.trend import trend
@@ -138,7 +138,7 @@ def test_a_trend_has_gaps_where_no_board_came() -> None:
 
 def test_laneys_chart_by_hand() -> None:
     # Nine hours of 100 opportunities: mean 0.1, deviation sqrt(0.1 / 100) = 0.0316; z is -3.162 and 3.953 in turn.
-    samples = [Sample(hour, 0 if hour % 2 == 0 else 22.5, 100) for hour in range(9)]
+    samples = [Subgroup(hour, 0 if hour % 2 == 0 else 22.5, 100) for hour in range(9)]
     chart = control_charts.u_chart("calls", samples)
     assert chart.mean == pytest.approx(0.1)
     assert chart.sigma_z == pytest.approx(0.225 / math.sqrt(0.001) / 1.128)
@@ -149,7 +149,7 @@ def test_laneys_chart_by_hand() -> None:
 
 def test_an_hour_of_many_calls_signals() -> None:
     amounts = [10, 12, 9, 11, 10, 8, 12, 10, 11, 9, 10, 12, 60, 11]
-    chart = control_charts.u_chart("calls", [Sample(hour, amount, 1000) for hour, amount in enumerate(amounts)])
+    chart = control_charts.u_chart("calls", [Subgroup(hour, amount, 1000) for hour, amount in enumerate(amounts)])
     assert [point.at_us for point in chart.points if point.signals] == [12]
 
 
@@ -165,7 +165,7 @@ def test_a_mean_score_that_drifts_signals() -> None:
 
 
 def test_few_hours_give_no_limits() -> None:
-    chart = control_charts.u_chart("calls", [Sample(0, 1, 10)] * 7)
+    chart = control_charts.u_chart("calls", [Subgroup(0, 1, 10)] * 7)
     assert (chart.points, chart.missing) == ((), "7 hours with boards; limits need 8")
 
 
@@ -199,7 +199,7 @@ def test_a_rate_lies_between_its_bounds(some: int, more: int, factor: int) -> No
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1000)), max_size=40))
 def test_a_chart_has_a_point_for_each_hour_with_boards_and_its_mean_is_inside(rows: list[tuple[int, int]]) -> None:
-    samples = [Sample(hour, min(amount, size), size) for hour, (amount, size) in enumerate(rows)]
+    samples = [Subgroup(hour, min(amount, size), size) for hour, (amount, size) in enumerate(rows)]
     chart = control_charts.u_chart("calls", samples)
     used = [one for one in samples if one.size]
     assert [point.at_us for point in chart.points] == ([one.at_us for one in used] if len(used) >= 8 else [])

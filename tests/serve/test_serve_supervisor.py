@@ -30,7 +30,7 @@ from coe.serve.database.opening import Database, open_database
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView
 from coe.serve.moments import DAY_US, HOUR_US, now_us
-from coe.serve.notify import Notice
+from coe.serve.notify import SystemdNotice
 from coe.serve.pictures import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.supervisor import Supervisor
@@ -196,10 +196,10 @@ def test_systemd_is_told_only_when_line_and_database_have_answered(
             return len(told) >= 3
 
         supervised(service, {Process.GATE: SLEEPS, Process.LINE: SLEEPS}, until)
-        assert systemd.recv(100) in (Notice.ALIVE.encode(), Notice.STOPPING.encode())
-    assert told[:3] == [Notice.READY.encode(), Notice.ALIVE.encode(), Notice.ALIVE.encode()]
+        assert systemd.recv(100) in (SystemdNotice.ALIVE.encode(), SystemdNotice.STOPPING.encode())
+    assert told[:3] == [SystemdNotice.READY.encode(), SystemdNotice.ALIVE.encode(), SystemdNotice.ALIVE.encode()]
     monkeypatch.delenv(notify.VARIABLE)
-    assert not notify.notify(Notice.ALIVE)
+    assert not notify.notify(SystemdNotice.ALIVE)
 
 
 def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny: tuple[Path, Path], call: Call) -> None:

@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-import httpx
 import pytest
 from brokers import Mosquitto, answers, free_port, hearing, wait_until
 from cryptography import x509
@@ -22,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from quick_line import QuickDevice
 from serve_rows import NOON, decided, decision, ng
-from serving import Served, activated, embedded, hand_in, png, put
+from serving import Served, activated, client_of, embedded, hand_in, png, put
 from sqlalchemy import event
 from stations import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
 from test_serve_bridge import Remembered, append, told, waiting
@@ -32,8 +31,8 @@ from tiny_line import TINY
 from coe.core import Verdict
 from coe.serve.bridge import courier
 from coe.serve.bridge.courier import Courier, Post
-from coe.serve.bridge.event_words import EventWords
-from coe.serve.bridge.mqtt import MqttPlace, MqttSink
+from coe.serve.bridge.event_format import EventFormat
+from coe.serve.bridge.mqtt import MqttConnection, MqttPlace
 from coe.serve.bridge.sinks import SinkFailed
 from coe.serve.bridge.tls import context_of
 from coe.serve.config import Retention, ServeConfig
@@ -322,8 +321,8 @@ def test_keys_and_sessions_follow_the_clock_and_none_lasts_longer_because_it_was
     def status(**headers: str) -> int:
         return served.nobody.get("/api/v1/calls", headers=headers).status_code
 
-    with httpx.Client(base_url=served.address, headers={CSRF_HEADER: "x"}) as person:
-        person.post("/api/v1/session", json={"key": held["short"]})
+    with client_of(served.address) as person:
+        person.post("/api/v1/session", json={"key": held["short"]}, headers={CSRF_HEADER: "x"})
         cookie = f"{COOKIE}={person.cookies[COOKIE]}"
     by_key = []
     by_session = []
@@ -387,7 +386,7 @@ def test_a_broker_that_is_away_for_an_hour_gets_everything_in_order_and_is_asked
             waited.append(outbox.queues(connection)[0].waiting)
 
     hour = Hour(happen, sink)
-    Courier(Post("plant", sink, EventWords("a")), sqlite_database, hour).run()
+    Courier(Post("plant", sink, EventFormat("a")), sqlite_database, hour).run()
     # An event at each pause, and that of the fault.
     assert waited == list(range(2, hour.happened + 2))
     failing = [pause for pause in hour.pauses if pause > courier.LOOK_S]
@@ -488,7 +487,7 @@ def test_a_broker_of_another_authority_or_name_and_a_station_without_certificate
     stranger = Authority(tmp_path, "stranger")
 
     def refusal(host: str, tls: Tls) -> str:
-        sink = MqttSink(MqttPlace(host, broker.port, "c1", "coe/a", tls=context_of(tls, "sinks.mqtt.plant")))
+        sink = MqttConnection(MqttPlace(host, broker.port, "c1", "coe/a", tls=context_of(tls, "sinks.mqtt.plant")))
         with pytest.raises(SinkFailed) as caught:
             sink.connect()
         sink.close()

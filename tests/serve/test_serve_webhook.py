@@ -18,7 +18,7 @@ from serving import config_of
 from coe.serve.bridge import courier, process
 from coe.serve.bridge.building import posts_of
 from coe.serve.bridge.sinks import Message, SinkFailed
-from coe.serve.bridge.webhook import WebhookPlace, WebhookSink, signature
+from coe.serve.bridge.webhook import WebhookConnection, WebhookPlace, signature
 from coe.serve.database import faults, outbox
 from coe.serve.database.opening import Database
 
@@ -76,8 +76,8 @@ def answering(*statuses: int, **headers: str) -> Iterator[Answering]:
         server.server_close()
 
 
-def sink_to(port: int, timeout_s: float = 5.0) -> WebhookSink:
-    return WebhookSink(WebhookPlace("127.0.0.1", port, "/hook?a=1", timeout_s, "key"), lambda: NOON)
+def sink_to(port: int, timeout_s: float = 5.0) -> WebhookConnection:
+    return WebhookConnection(WebhookPlace("127.0.0.1", port, "/hook?a=1", timeout_s, "key"), lambda: NOON)
 
 
 HELLO = Message("u1", "board.decided", NOON, {"said": "grüß"})

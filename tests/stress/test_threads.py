@@ -29,10 +29,10 @@ class Faulty(CpuDevice):
 
     chance = random.Random(0)
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         if self.chance.random() < 0.02:
             raise self.chance.choice([StoreError("the disk says no"), DeviceFull("no room"), ValueError("a bug")])
-        super().load(pool, expert, keep=keep)
+        super().load(pool, expert, keep_copy=keep_copy)
 
     def run(self, executor: str, pool: str, expert: Expert, images: list) -> list[Finding]:
         if self.chance.random() < 0.02:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from coe.profiler.batches import Pace, climb, rounds
-from coe.runtime.fit import fit, typical
+from coe.profiler.batches import TimeLimit, climb, rounds
+from coe.runtime.cost_fit import fit, typical
 
 
 class Disturbed:
@@ -30,9 +30,9 @@ class Disturbed:
 @pytest.mark.parametrize(("base_s", "each_s"), [(0.010, 0.004), (0.001, 0.020), (0.050, 0.050)])
 def test_sizes_that_were_not_timed_are_foretold(base_s: float, each_s: float, seed: int) -> None:
     trial = Disturbed(base_s, each_s, seed)
-    pace = Pace(60.0, lambda done: None)
-    held, repeats = climb(trial, (1, 2, 4, 8), pace)  # type: ignore[arg-type]
-    rounds(trial, repeats, pace)  # type: ignore[arg-type]
+    limit = TimeLimit(60.0, lambda done: None)
+    held, repeats = climb(trial, (1, 2, 4, 8), limit)  # type: ignore[arg-type]
+    rounds(trial, repeats, limit)  # type: ignore[arg-type]
     assert held == {1: 1000, 2: 2000, 4: 4000, 8: 8000}
     found = fit({n: typical(each) for n, each in repeats.items()})
     for n in (3, 5, 6, 7):
@@ -41,5 +41,5 @@ def test_sizes_that_were_not_timed_are_foretold(base_s: float, each_s: float, se
 
 def test_rounds_go_up_and_down_in_turn() -> None:
     trial = Disturbed(0.010, 0.004, 1)
-    rounds(trial, {1: [0.014], 2: [0.018], 4: [0.026]}, Pace(60.0, lambda done: None))  # type: ignore[arg-type]
+    rounds(trial, {1: [0.014], 2: [0.018], 4: [0.026]}, TimeLimit(60.0, lambda done: None))  # type: ignore[arg-type]
     assert trial.asked[:12] == [4, 2, 1, 1, 2, 4, 4, 2, 1, 1, 2, 4]

@@ -12,10 +12,10 @@ from coe.errors import DeviceFull
 from coe.runtime.blob import Content, Structure
 from coe.runtime.cuda.blob_memory import BlobMemory
 from coe.runtime.cuda.host import Copy, HostMemory
-from coe.runtime.cuda.recipe import recipe_like
+from coe.runtime.cuda.unpacking import unpacking_like
 from coe.store.blob_format import PAGE
 
-RECIPE = recipe_like({}, Structure())
+UNPACKING = unpacking_like({}, Structure())
 
 
 def blob(value, pages=1):
@@ -31,10 +31,10 @@ def driver():
 def test_a_place_that_was_given_away_is_read_before_it_is_filled_again(driver):
     lane, stream, seen = driver.stream("lane"), driver.stream("one"), []
     memory = BlobMemory(driver, lane, 2 * PAGE)
-    first = memory.put("a", blob(1, 2), RECIPE)
+    first = memory.put("a", blob(1, 2), UNPACKING)
     memory.read(first, "one", stream, lambda found: seen.append(found.clone()))
     memory.drop(first)
-    memory.put("b", blob(2, 2), RECIPE)
+    memory.put("b", blob(2, 2), UNPACKING)
     stream.work_until(None)
     assert torch.equal(seen[0], blob(1, 2))
     assert driver.log == ["lane: copy a", "one: activate a", "lane: copy b"]
@@ -43,16 +43,16 @@ def test_a_place_that_was_given_away_is_read_before_it_is_filled_again(driver):
 def test_what_is_moved_is_read_before_and_where_it_lies_after(driver):
     lane, stream, seen = driver.stream("lane"), driver.stream("one"), []
     memory = BlobMemory(driver, lane, 4 * PAGE)
-    first, second = memory.put("a", blob(1), RECIPE), memory.put("b", blob(2, 2), RECIPE)
+    first, second = memory.put("a", blob(1), UNPACKING), memory.put("b", blob(2, 2), UNPACKING)
     memory.read(second, "one", stream, lambda found: seen.append(found.clone()))
     memory.drop(first)
-    memory.put("c", blob(3, 2), RECIPE)
+    memory.put("c", blob(3, 2), UNPACKING)
     memory.read(second, "one", stream, lambda found: seen.append(found.clone()))
     stream.work_until(None)
     assert all(torch.equal(found, blob(2, 2)) for found in seen)
     assert driver.log == ["lane: copy a", "lane: copy b", "one: activate b", "lane: move b", *driver.log[4:]]
     with pytest.raises(DeviceFull, match="more than is free in <BlobMemory 2 blobs"):
-        memory.put("d", blob(4), RECIPE)
+        memory.put("d", blob(4), UNPACKING)
     memory.check()
 
 
@@ -64,7 +64,7 @@ def test_pinned_memory_is_moved_only_when_nothing_is_on_its_way_from_it():
     for name, value, pages in (("a", 1, 1), ("b", 2, 2)):
         copy = copies[name] = Copy(host.take(pages * PAGE), Content(()))
         copy.buffer.tensor()[:] = value
-        copy.buffer.busy = memory.put(name, copy.buffer.tensor(), RECIPE).written
+        copy.buffer.busy = memory.put(name, copy.buffer.tensor(), UNPACKING).written
         host.keep(name, copy)
     assert driver.log == []
     host.forget("a")

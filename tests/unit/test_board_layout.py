@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.errors import ConfigError, RulesError
-from coe.placement import Bottom, Layout, Placement, Recipe, Side, lay_out, parse_recipe
+from coe.placement import BoardRecipe, Bottom, Layout, Placement, Side, lay_out, parse_recipe
 from coe.placement.layout import BottomAngle, BottomX
 
 PLAIN: dict[str, Any] = {
@@ -29,7 +29,7 @@ U1 = Placement("U1", 30, 10, 0, Side.TOP, "SOIC-8", "24C64", line=3)
 MAPPED = {"placed_as": [{"package": "SOIC-8", "component": "SOIC"}]}
 
 
-def recipe(**changes: Any) -> Recipe:
+def recipe(**changes: Any) -> BoardRecipe:
     content = {key: value for key, value in {**PLAIN, **changes}.items() if value is not None}
     return parse_recipe(Path("r.yaml"), yaml.safe_dump(content).encode())
 

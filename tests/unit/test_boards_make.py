@@ -1,4 +1,6 @@
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -8,6 +10,14 @@ from apps.boards.make import board_file, main
 
 SEEDS = {"A": 1, "B": 2}
 RULES = Path(__file__).parents[2] / "routing_rules"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@cache
+def board_of(letter: str) -> dict[str, Any]:
+    """Return the content of a board's file; do not change it."""
+    board: dict[str, Any] = yaml.load(board_file(letter, SEEDS[letter]), Loader=LOADER)
+    return board
 
 
 @pytest.fixture(params=sorted(SEEDS))
@@ -26,13 +36,13 @@ def test_another_seed_gives_another_board(letter: str) -> None:
 
 
 def test_board_sizes_are_those_of_the_paper() -> None:
-    boards = {letter: yaml.safe_load(board_file(letter, seed)) for letter, seed in SEEDS.items()}
+    boards = {letter: board_of(letter) for letter in SEEDS}
     assert {letter: len(board["components"]) for letter, board in boards.items()} == {"A": 352, "B": 342}
     assert len(boards["A"]["experts"]) == 372
 
 
 def test_each_type_has_a_classifier_of_its_own_and_a_third_go_on_to_shared_detectors(letter: str) -> None:
-    board = yaml.safe_load(board_file(letter, SEEDS[letter]))
+    board = board_of(letter)
     experts, components = board["experts"], board["components"]
     classifiers = [part["inspect"] for part in components.values()]
     assert len(set(classifiers)) == len(classifiers)
@@ -47,7 +57,7 @@ def test_each_type_has_a_classifier_of_its_own_and_a_third_go_on_to_shared_detec
 
 
 def test_counts_have_a_long_tail(letter: str) -> None:
-    components = yaml.safe_load(board_file(letter, SEEDS[letter]))["components"]
+    components = board_of(letter)["components"]
     counts = [part["count"] for part in components.values()]
     assert counts == sorted(counts, reverse=True)
     assert sum(counts[:35]) > sum(counts) / 2

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from coe.core import Expert, Finding
 from coe.errors import DeviceFull, StoreError
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.device import CudaDevice
+from coe.runtime.reading import Weights
 from coe.store import bodies
 from coe.store.kinds import ModuleKind, Prepared
 from coe.store.store import Store
@@ -73,9 +76,15 @@ def device_of(store: Store, driver: FakeDriver, room: float = 4.2) -> CudaDevice
     return device
 
 
-def bring(device: CudaDevice, name: str, *, body: bool, keep: bool = False) -> None:
+def bring(device: CudaDevice, name: str, *, body: bool, keep_copy: bool = False) -> None:
     device.read("pool", EXPERTS[name], body=body)
-    device.load("pool", EXPERTS[name], body=body, keep=keep)
+    device.load("pool", EXPERTS[name], body=body, keep_copy=keep_copy)
+
+
+def body_of(store: Store, name: str) -> str:
+    body = store.manifest(f"t/{name}").body
+    assert body is not None
+    return body.digest
 
 
 def says(device: CudaDevice, name: str, shade: int) -> float:
@@ -122,12 +131,12 @@ def test_a_body_leaves_with_its_last_expert_and_comes_again(store: Store) -> Non
         assert [says(device, name, 2) for name in "ab"] == [expected(name, 2) for name in "ab"]
         device.evict("pool", EXPERTS["a"])
         assert says(device, "b", 4) == expected("b", 4)
-        device.evict("pool", EXPERTS["b"], body=True)
+        device.evict("pool", EXPERTS["b"], body=body_of(store, "b"))
         bring(device, "c", body=True)
         bring(device, "d", body=False)
         assert [says(device, name, 5) for name in "dc"] == [expected(name, 5) for name in "dc"]
         device.evict("pool", EXPERTS["c"])
-        device.evict("pool", EXPERTS["d"], body=True)
+        device.evict("pool", EXPERTS["d"], body=body_of(store, "d"))
     assert driver.log.count("lane: copy body of a") == 5
     device._blobs.check()
     assert device._blobs._extents.used == 0
@@ -149,9 +158,9 @@ def test_a_copy_in_host_memory_comes_up_without_the_disk_while_its_body_is_there
 ) -> None:
     device = device_of(store, FakeDriver(image_bytes=100))
     bring(device, "a", body=True)
-    bring(device, "b", body=False, keep=True)
+    bring(device, "b", body=False, keep_copy=True)
     device.evict("pool", EXPERTS["b"])
-    device.evict("pool", EXPERTS["a"], keep=True, body=True)
+    device.evict("pool", EXPERTS["a"], keep_copy=True, body=body_of(store, "a"))
     bring(device, "b", body=True)
     monkeypatch.setattr("coe.runtime.reading.Weights.content", lambda self, host: 1 / 0)
     device.load("pool", EXPERTS["a"])
@@ -175,10 +184,109 @@ def test_a_body_leaves_in_the_name_of_an_expert_that_never_came(store: Store) ->
     bring(device, "a", body=True)
     assert says(device, "a", 2) == expected("a", 2)
     device.evict("pool", EXPERTS["a"])
-    device.evict("pool", EXPERTS["b"], body=True)
+    device.evict("pool", EXPERTS["b"], body=body_of(store, "b"))
     assert device._blobs._extents.used == 0
     bring(device, "b", body=True)
     assert says(device, "b", 2) == expected("b", 2)
+
+
+def is_changed(store: Store, name: str) -> None:
+    """Let the manifest of an expert name another body, as if it was trained again while a line runs."""
+    with store.changing(f"t/{name}") as manifest:
+        store.rewrite(manifest.model_copy(update={"body": store.manifest("t/c").body}))
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_a_body_leaves_though_the_manifest_of_the_expert_that_never_came_has_changed(
+    store: Store, tmp_path: Path, on_gpu: bool
+) -> None:
+    own = Store(shutil.copytree(store.root, tmp_path / "store"))
+    device = device_of(own, FakeDriver(image_bytes=100)) if on_gpu else CpuDevice(own, {"product": Product()}, 1)
+    if isinstance(device, CpuDevice):
+        device.prepare(EXPERTS.values())
+    device.read("pool", EXPERTS["a"], body=True)
+    device.load("pool", EXPERTS["a"], body=True)
+    device.evict("pool", EXPERTS["a"])
+    is_changed(own, "b")
+    device.evict("pool", EXPERTS["b"], body=body_of(own, "a"))
+    if isinstance(device, CudaDevice):
+        assert device._blobs._extents.used == 0
+    else:
+        assert not list(device._bodies)
+
+
+# Loads that are under way at a time
+
+
+def copies(device: CudaDevice) -> list[object]:
+    return list(device._host._copies)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list that grows by each file that is read: the expert whose own part it is, or "body"."""
+    names: list[str] = []
+    content = Weights.content
+
+    def noted(self: Weights, host: Any) -> Any:
+        names.append("body" if self.file is not None else self.expert.id)
+        return content(self, host)
+
+    monkeypatch.setattr(Weights, "content", noted)
+    return names
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_body_is_read_once_for_two_loads_under_way(store: Store, reads: list[str], fails: bool) -> None:
+    """b is read before a is copied; it copies the body if a fails."""
+    driver = FakeDriver(image_bytes=100)
+    device = device_of(store, driver)
+    driver.troubles["copy a"] = [DeviceFull("no memory")] * fails
+    for name in "ab":
+        device.read("pool", EXPERTS[name], body=True)
+    with pytest.raises(DeviceFull) if fails else nullcontext():
+        device.load("pool", EXPERTS["a"], body=True)
+    device.load("pool", EXPERTS["b"], body=True)
+    assert reads == ["body", "a", "b"]
+    assert says(device, "b", 2) == expected("b", 2)
+    assert copies(device) == []
+
+
+def test_a_body_is_read_again_if_the_load_for_which_it_was_read_has_failed(store: Store, reads: list[str]) -> None:
+    driver = FakeDriver(image_bytes=100)
+    device = device_of(store, driver)
+    driver.troubles["copy a"] = [DeviceFull("no memory")]
+    with pytest.raises(DeviceFull):
+        bring(device, "a", body=True)
+    bring(device, "b", body=True)
+    assert reads == ["body", "a", "body", "b"]
+
+
+def test_a_body_that_is_still_to_leave_is_read_for_the_expert_that_comes_after(store: Store, reads: list[str]) -> None:
+    """The lane has not evicted a and its body yet when the reader reads b; so the lane need not read the disk."""
+    device = device_of(store, FakeDriver(image_bytes=100))
+    bring(device, "a", body=True)
+    device.read("pool", EXPERTS["b"], body=True)
+    device.evict("pool", EXPERTS["a"], body=body_of(store, "a"))
+    assert reads == ["body", "a", "body", "b"]
+    device.load("pool", EXPERTS["b"], body=True)
+    assert reads == ["body", "a", "body", "b"]
+    assert says(device, "b", 2) == expected("b", 2)
+
+
+def test_a_load_that_fails_leaves_no_body_in_pinned_memory(store: Store, tmp_path: Path) -> None:
+    own = Store(shutil.copytree(store.root, tmp_path / "store"))
+    device = device_of(own, FakeDriver(image_bytes=100))
+    own.path("t/a").unlink()
+    with pytest.raises(StoreError):
+        device.read("pool", EXPERTS["a"], body=True)
+    assert copies(device) == []
+    device.read("pool", EXPERTS["b"], body=True)
+    own.path("t/b").unlink()
+    device._host.forget(("pool", "b"))  # as if its memory had been needed for others
+    with pytest.raises(StoreError):
+        device.load("pool", EXPERTS["b"], body=True)
+    assert copies(device) == []
 
 
 def test_on_a_cpu_a_body_leaves_in_the_name_of_an_expert_that_never_came(store: Store) -> None:
@@ -187,9 +295,9 @@ def test_on_a_cpu_a_body_leaves_in_the_name_of_an_expert_that_never_came(store: 
     device.load("pool", EXPERTS["a"], body=True)
     assert len(list(device._bodies)) == 1
     device.evict("pool", EXPERTS["a"])
-    device.evict("pool", EXPERTS["b"], body=True)
+    device.evict("pool", EXPERTS["b"], body=body_of(store, "b"))
     assert not list(device._bodies)
-    device.evict("pool", EXPERTS["b"], body=True)  # what is not there passes
+    device.evict("pool", EXPERTS["b"], body=body_of(store, "b"))  # what is not there passes
 
 
 def test_a_body_that_is_missing_fails_its_experts_alone(store: Store, tmp_path: Path) -> None:

@@ -12,10 +12,13 @@ from fake_gpu import FakeDriver
 
 from coe import Inspector, Picture
 from coe.core import FailureKind, Finding, Result
+from coe.prepare.sharing import Sharing
 from coe.runtime.blob import Blob
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Evict, Load
+from coe.store import bodies
 from coe.store.store import Store
+from coe.store.variants import put
 
 
 @pytest.fixture(scope="module")
@@ -93,14 +96,52 @@ def test_a_pool_brings_a_body_with_the_first_of_its_experts_and_drops_it_with_th
     held: set[str] = set()
     for command in moves:
         if isinstance(command, Load):
-            assert command.with_body or held
+            assert command.body or held
             held.add(command.expert)
         else:
             held.discard(command.expert)
-            assert command.with_body == (not held)
+            assert (command.body is not None) == (not held)
 
 
 def _digest(store: Path) -> str:
     body = Store(store).manifest("trunk/a").variants["fp32"].body
     assert body is not None
     return body.digest
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_an_expert_that_is_trained_again_joins_the_body_that_is_resident(
+    shared_trunk: Path, pictures: list[Picture], tmp_path: Path, driver: FakeDriver, on_gpu: bool
+) -> None:
+    """b is trained again, shares again, and comes with the next change of boards; no body stays that nobody needs."""
+    store, board = Store(shutil.copytree(shared_trunk, tmp_path / "store")), tmp_path / "trunk.yaml"
+    board.write_text(BOARD, encoding="utf-8")
+    options: dict[str, object] = {"store": store.root, "profile": None, "memory": "32MB", "executors": "cpu=1"}
+    if on_gpu:
+        options |= {"executors": "cuda=1", "memory": "200MB", "device_memory": "100MB", "host_memory": "20MB"}
+    few = [picture for picture in pictures if picture.component in "ABD"]
+    with Inspector(board, **options) as line:  # type: ignore[arg-type]
+        before = labels(line, few)
+        manifest, state = store.manifest("trunk/b"), store.load("trunk/b")
+        prepared = manifest.variants["fp32"]
+        blob = bodies.whole_blob(store, manifest, prepared)
+        state["fc.bias"] = state["fc.bias"] + 1  # of both labels, so it says the same
+        store.put("trunk/b", kind="narrow", labels=manifest.labels, input_size=32, state=state)
+        with store.changing("trunk/b") as trained:
+            assert prepared.agreement is not None
+            put(store, trained, blob.header, blob.chunks(), agreement=prepared.agreement, escalate_below=0.0)
+        assert Sharing(store).share_new("trunk/b", "trunk/a") is not None
+        line.set_boards(board)
+        assert "b" not in line.rules.experts  # it has another name, as it has other weights
+        assert labels(line, few) == labels(line, few) == before
+        line.drain()
+        (pool,) = line._engine.controller.pools.values()
+        pool.check()
+        sharers = [expert for expert in pool.by_arrival() if expert != "d"]
+        (device,) = line._assembly.devices.values()
+        assert list(device._bodies._bodies) == ([(pool.id, _digest(store.root))] if sharers else [])  # type: ignore
+
+
+def labels(line: Inspector, pictures: list[Picture]) -> dict[str, list[str]]:
+    results = {result.request.image: result for result in line.stream(pictures)}
+    return {name: [finding.label for finding in findings] for name, findings in found(results).items()}

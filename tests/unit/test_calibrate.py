@@ -15,10 +15,10 @@ from coe.board.scores import adjusted, honest
 from coe.calibrate import edit, verified
 from coe.calibrate.answers import Answer, Answers
 from coe.calibrate.draw import draw
-from coe.calibrate.edit import Entry
+from coe.calibrate.edit import RulesEntry
 from coe.calibrate.honest import Said, calibrated, error, temperature
-from coe.calibrate.result import Stated, calibrate, unreached
-from coe.calibrate.thresholds import Goal, Use, Wanted, choose, curves
+from coe.calibrate.result import StatedScores, calibrate, unreached
+from coe.calibrate.thresholds import Goal, Use, WantedRate, choose, curves
 from coe.cli.experts_calibrate import _put
 from coe.core import Box, Expert, Finding, Verdict
 from coe.errors import ConfigError
@@ -80,13 +80,13 @@ def test_a_classifiers_threshold_sends_bad_parts_that_it_calls_good_to_review() 
     (curve,) = curves(answers, 1.0)
     assert (curve.label, curve.use) == ("ok", Use.REVIEW_UNDER)
 
-    lenient = choose(curve, Wanted(Goal.ESCAPES, 0.10))
+    lenient = choose(curve, WantedRate(Goal.ESCAPES, 0.10))
     assert lenient is not None
     assert lenient.proven
     assert (lenient.point.escapes.events, lenient.point.false_calls.events) == (1, 0)  # type: ignore[union-attr]
     assert 0.70 < lenient.point.threshold < 0.90
 
-    strict = choose(curve, Wanted(Goal.ESCAPES, 0.05))
+    strict = choose(curve, WantedRate(Goal.ESCAPES, 0.05))
     assert strict is not None
     assert strict.proven
     assert strict.point.escapes.events == 0  # type: ignore[union-attr]
@@ -96,10 +96,10 @@ def test_a_classifiers_threshold_sends_bad_parts_that_it_calls_good_to_review() 
 def test_a_rate_that_too_few_pictures_prove_is_held_by_their_share_and_said_so() -> None:
     answers = classified(*[("ok", "ok", 0.9)] * 20, *[("bad", "bad", 0.9)] * 10)
     (curve,) = curves(answers, 1.0)
-    choice = choose(curve, Wanted(Goal.ESCAPES, 0.01))
+    choice = choose(curve, WantedRate(Goal.ESCAPES, 0.01))
     assert choice is not None
     assert not choice.proven
-    outcome = calibrate(answers, Wanted(Goal.ESCAPES, 0.01))
+    outcome = calibrate(answers, WantedRate(Goal.ESCAPES, 0.01))
     assert "escapes 0 of 10 (at most 25.89%)" in outcome.comment("2026-11-22")
     assert "not proven: that needs 299 parts without an event" in outcome.comment("2026-11-22")
 
@@ -107,8 +107,8 @@ def test_a_rate_that_too_few_pictures_prove_is_held_by_their_share_and_said_so()
 def test_a_detectors_threshold_holds_on_the_line_what_the_pictures_show() -> None:
     scores = [("none", 0.1)] * 40 + [("none", 0.6)] * 2 + [("hole", 0.8)] * 40 + [("hole", 0.3)]
     answers = detected(*scores)
-    few_calls = calibrate(answers, Wanted(Goal.FALSE_CALLS, 0.1))
-    few_escapes = calibrate(answers, Wanted(Goal.ESCAPES, 0.0))
+    few_calls = calibrate(answers, WantedRate(Goal.FALSE_CALLS, 0.1))
+    few_escapes = calibrate(answers, WantedRate(Goal.ESCAPES, 0.0))
     assert _passed(answers, few_calls.entries()) == (1, 42)  # the hole at 0.3 escapes, all good parts pass
     assert _passed(answers, few_escapes.entries()) == (0, 40)
 
@@ -137,7 +137,7 @@ def _passed(answers: Answers, entries: Mapping[str, object]) -> tuple[int, int]:
 def test_a_line_lets_pass_what_the_chosen_point_says(pairs: list[tuple[str, float]], rate: float) -> None:
     answers = detected(*pairs)
     for goal in Goal:
-        outcome = calibrate(answers, Wanted(goal, rate))
+        outcome = calibrate(answers, WantedRate(goal, rate))
         for choice in outcome.choices:
             bad, good = _passed(answers, outcome.entries())
             if choice.point.escapes:
@@ -148,8 +148,8 @@ def test_a_line_lets_pass_what_the_chosen_point_says(pairs: list[tuple[str, floa
 
 def test_what_the_rules_state_for_a_label_without_a_threshold_stays_on_the_scale_of_the_new_scores() -> None:
     """Otherwise a picture that went to REVIEW would pass once a label's pictures are too few."""
-    stated = Stated(2.0, {"ok": 0.8, "none": 0.3}, {"hole": 0.6})
-    few = calibrate(classified(("ok", "ok", 0.9)), Wanted(Goal.ESCAPES, 0.1))
+    stated = StatedScores(2.0, {"ok": 0.8, "none": 0.3}, {"hole": 0.6})
+    few = calibrate(classified(("ok", "ok", 0.9)), WantedRate(Goal.ESCAPES, 0.1))
     assert (few.choices, few.temperature) == ((), 1.0)
     entries = few.entries(stated)
     assert entries == {
@@ -161,12 +161,12 @@ def test_what_the_rules_state_for_a_label_without_a_threshold_stays_on_the_scale
     }
     assert honest(0.3, 0.5) <= entries["min_scores"]["none"]  # type: ignore[index]
     assert entries["ignore_under"]["hole"] <= honest(0.6, 0.5)  # type: ignore[index]
-    same = Stated(1.0, {"ok": 0.93}, {})
+    same = StatedScores(1.0, {"ok": 0.93}, {})
     assert few.entries(same) == {"min_scores": {"ok": 0.93}}
 
-    found = calibrate(detected(*[("none", 0.6)] * 3, *[("hole", 0.8)] * 3), Wanted(Goal.FALSE_CALLS, 0.1))
+    found = calibrate(detected(*[("none", 0.6)] * 3, *[("hole", 0.8)] * 3), WantedRate(Goal.FALSE_CALLS, 0.1))
     threshold = found.choices[0].point.threshold
-    assert found.entries(Stated(1.0, {"none": 0.9}, {"hole": 0.2})) == {
+    assert found.entries(StatedScores(1.0, {"none": 0.9}, {"hole": 0.2})) == {
         "min_scores": {"none": round(1 - threshold, 7)},
         "ignore_under": {"hole": threshold},
     }
@@ -174,7 +174,7 @@ def test_what_the_rules_state_for_a_label_without_a_threshold_stays_on_the_scale
 
 def test_a_label_without_a_threshold_says_why() -> None:
     only_good = classified(("ok", "ok", 0.9))
-    wanted = Wanted(Goal.ESCAPES, 0.1)
+    wanted = WantedRate(Goal.ESCAPES, 0.1)
     assert unreached(curves(only_good, 1.0)[0], wanted) == (
         "ok: no picture shows a bad part, so escapes cannot be counted"
     )
@@ -209,9 +209,9 @@ components:
 
 def test_entries_are_written_where_they_belong_and_all_else_stays() -> None:
     entries = {
-        "body": Entry({"temperature": 1.5, "min_scores": {"ok": 0.93}}, "first"),
-        "seen": Entry({"ignore_under": {"hole": 0.6}, "min_scores": {"none": 0.4}}, "second"),
-        "other": Entry({"min_scores": {"no": 0.5}}, "third"),
+        "body": RulesEntry({"temperature": 1.5, "min_scores": {"ok": 0.93}}, "first"),
+        "seen": RulesEntry({"ignore_under": {"hole": 0.6}, "min_scores": {"none": 0.4}}, "second"),
+        "other": RulesEntry({"min_scores": {"no": 0.5}}, "third"),
     }
     text = edit.edited(Path("hall7.yaml"), FILE, entries)
     assert text == FILE.replace("  body: {", "  # calibrated: first\n  body: {").replace(
@@ -225,7 +225,7 @@ def test_entries_are_written_where_they_belong_and_all_else_stays() -> None:
     assert board.experts["body"].temperature == 1.5
     assert board.components["U3"].root.min_scores == {"no": 0.5}
 
-    again = {name: Entry({"temperature": 2.0}, f"{entry.comment} again") for name, entry in entries.items()}
+    again = {name: RulesEntry({"temperature": 2.0}, f"{entry.comment} again") for name, entry in entries.items()}
     assert edit.edited(Path("hall7.yaml"), text, again) == edit.edited(Path("hall7.yaml"), FILE, again)
 
 
@@ -235,7 +235,7 @@ board: b
 experts: {a: {kind: k, labels: [ok], input: 8, then: {ok: OK}}, b: {kind: k, labels: [x], input: 8, reject: [x]}}
 components: {U1: {inspect: a}, U2: {inspect: b}}
 """
-    entries = {"a": Entry({"temperature": 2.0}, "first"), "b": Entry({"temperature": 3.0}, "second")}
+    entries = {"a": RulesEntry({"temperature": 2.0}, "first"), "b": RulesEntry({"temperature": 3.0}, "second")}
     once = edit.edited(Path("b.yaml"), text, entries)
     assert [expert.temperature for expert in rules_from(once).experts.values()] == [2.0, 3.0]
     assert edit.edited(Path("b.yaml"), once, entries) == once
@@ -243,10 +243,10 @@ components: {U1: {inspect: a}, U2: {inspect: b}}
     block = FILE.replace(
         "    reject: [hole]\n", "    min_scores:\n      none: 0.9  # once\n    # why\n    reject: [hole]\n"
     )
-    changed = edit.edited(Path("hall7.yaml"), block, {"seen": Entry({"min_scores": {"none": 0.4}}, "c")})
+    changed = edit.edited(Path("hall7.yaml"), block, {"seen": RulesEntry({"min_scores": {"none": 0.4}}, "c")})
     assert rules_from(changed).components["U2"].root.min_scores == {"none": 0.4}
     assert "    # why\n    reject: [hole]\n" in changed
-    without = edit.edited(Path("hall7.yaml"), block, {"seen": Entry({}, "c")})
+    without = edit.edited(Path("hall7.yaml"), block, {"seen": RulesEntry({}, "c")})
     assert without == FILE.replace("    reject: [hole]\n", "    # why\n    reject: [hole]\n").replace(
         "  seen:\n", "  # calibrated: c\n  seen:\n"
     )
@@ -257,7 +257,8 @@ components: {U1: {inspect: a}, U2: {inspect: b}}
 def test_what_is_written_is_read_again(temperatures: dict[str, float], windows: bool) -> None:
     text = FILE.replace("\n", "\r\n") if windows else FILE
     entries = {
-        name: Entry({"temperature": value, "min_scores": {"none": 1e-7}}, "c") for name, value in temperatures.items()
+        name: RulesEntry({"temperature": value, "min_scores": {"none": 1e-7}}, "c")
+        for name, value in temperatures.items()
     }
     changed = edit.edited(Path("hall7.yaml"), text, entries)
     experts = rules_from(changed).experts
@@ -294,7 +295,7 @@ STYLES = {
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("values", [{}, {"temperature": 1.5, "min_scores": {"ok": 0.93}}])
 def test_entries_are_written_in_any_style(style: str, values: Mapping[str, edit.Value]) -> None:
-    changed = edit.edited(Path("b.yaml"), STYLES[style], {"a": Entry(values, "c")})
+    changed = edit.edited(Path("b.yaml"), STYLES[style], {"a": RulesEntry(values, "c")})
     board = rules.of_bytes(Path("b.yaml"), changed.encode())
     assert board.experts["a"].temperature == values.get("temperature", 1.0)
     root = board.components["U1"].root
@@ -326,12 +327,12 @@ def test_entries_are_written_in_any_style(style: str, values: Mapping[str, edit.
 def test_a_style_that_would_change_other_entries_is_refused(values: Mapping[str, edit.Value], text: str) -> None:
     rules.of_bytes(Path("b.yaml"), text.encode())
     with pytest.raises(ConfigError, match=r"b\.yaml: the entries of 'a' cannot be changed without a change of others"):
-        edit.edited(Path("b.yaml"), text, {"a": Entry(values, "c")})
+        edit.edited(Path("b.yaml"), text, {"a": RulesEntry(values, "c")})
 
 
 def test_an_expert_that_the_file_lacks_is_said() -> None:
     with pytest.raises(ConfigError, match=r"hall7\.yaml: no expert 'bdy' to calibrate"):
-        edit.edited(Path("hall7.yaml"), FILE, {"bdy": Entry({}, "")})
+        edit.edited(Path("hall7.yaml"), FILE, {"bdy": RulesEntry({}, "")})
 
 
 def test_pictures_lie_in_folders_of_experts_and_labels(tmp_path: Path) -> None:
@@ -377,7 +378,7 @@ def test_a_picture_is_drawn_of_each_expert(tmp_path: Path) -> None:
     answers = classified(
         *[("ok", "ok", 0.5 + place / 50) for place in range(25)], *[("bad", "bad", 0.9)] * 10, ("bad", "ok", 0.6)
     )
-    outcome = calibrate(answers, Wanted(Goal.ESCAPES, 0.5))
+    outcome = calibrate(answers, WantedRate(Goal.ESCAPES, 0.5))
     for number, each in enumerate((outcome, calibrate(classified(), outcome.wanted))):
         assert draw(each, tmp_path / f"{number}.png").stat().st_size > 10_000
 
@@ -393,10 +394,10 @@ def test_what_is_written_keeps_scores_of_other_labels_and_names_steps_with_their
     link = tmp_path / "link.yaml"
     link.symlink_to("hall7.yaml")
     before = link.read_bytes()
-    _put(rules.load(link), [calibrate(classified(), Wanted(Goal.ESCAPES, 0.1))], write=True)
+    _put(rules.load(link), [calibrate(classified(), WantedRate(Goal.ESCAPES, 0.1))], write=True)
     assert link.read_bytes() == before
     answers = classified(*[("ok", "ok", 0.9)] * 3, *[("bad", "bad", 0.9)] * 3)
-    _put(rules.load(link), [calibrate(answers, Wanted(Goal.ESCAPES, 0.1))], write=True)
+    _put(rules.load(link), [calibrate(answers, WantedRate(Goal.ESCAPES, 0.1))], write=True)
     assert link.is_symlink()
     written = rules.load(link)
     root, expert = written.components["U1"].root, written.experts["body"]

@@ -44,11 +44,11 @@ class Held:
     def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
         self._do(f"read {expert.id}{' and its body' * body}")
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         self._do(f"load {expert.id}{' and its body' * body}")
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
-        self._do(f"evict {expert.id}{' and its body' * body}")
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
+        self._do(f"evict {expert.id}{' and its body' * (body is not None)}")
 
     def fill(self, expert: Expert) -> None:
         self._do(f"fill {expert.id}")
@@ -71,9 +71,9 @@ def carriers(disk: Disk | None = None) -> Iterator[SimpleNamespace]:
         tell=events.put,
         crash=events.put,
     )
-    bodies = carrier.bodies()
-    assert sorted(bodies) == ["coe-disk", "coe-lane-gpu"]
-    threads = [threading.Thread(target=body) for body in bodies.values()]
+    functions = carrier.thread_functions()
+    assert sorted(functions) == ["coe-disk", "coe-lane-gpu"]
+    threads = [threading.Thread(target=function) for function in functions.values()]
     for thread in threads:
         thread.start()
     try:
@@ -151,7 +151,7 @@ def test_without_a_lane_the_reader_does_all() -> None:
 
 def test_copies_leave_host_memory_before_a_file_is_read_into_it() -> None:
     with carriers() as line:
-        line.put(from_disk("a", keep=True, drops=("b",)))
+        line.put(from_disk("a", keep_copy=True, drops=("b",)))
         assert [event(line.next()), event(line.next())] == [(Fetched, "a"), (Loaded, "a")]
         assert line.gpu.done[:2] == ["forget b", "read a"]
 
@@ -214,17 +214,54 @@ def test_a_device_that_is_lost_during_a_fill_is_reported() -> None:
 
 def test_a_body_travels_with_the_expert_that_needs_it() -> None:
     with carriers() as line:
-        line.put(from_disk("a", with_body=True))
+        line.put(from_disk("a", body="P"))
         assert [event(line.next()), event(line.next())] == [(Fetched, "a"), (Loaded, "a")]
-        line.put(Evict("g", "a", with_body=True))
+        line.put(Evict("g", "a", body="P"))
         assert event(line.next()) == (Evicted, "a")
-        line.put(from_disk("b", "c", with_body=True))
+        line.put(from_disk("b", "c", body="P"))
         assert event(line.next()) == (Loaded, "b")
         assert [what for what in line.gpu.done if what != "trim"] == [
             "read a and its body",
             "load a and its body",
             "evict a and its body",
         ]
+        assert line.cpu.done[0] == "load b and its body"
+
+
+def test_a_body_that_was_read_for_one_load_takes_the_disk_no_time_for_the_next() -> None:
+    """a waits for its copy while b is read; after both have come, c needs the body no more."""
+    asked: list[tuple[str, bool]] = []
+
+    class Asked(Disk):
+        def least_s(self, expert: str, now: float, *, with_body: bool = False) -> float:
+            asked.append((expert, with_body))
+            return 0.0
+
+    with carriers(Asked({}, None)) as line:
+        gate = line.gpu.gate("load a and its body")
+        for expert in "ab":
+            line.put(from_disk(expert, body="P"))
+        assert [event(line.next()), event(line.next())] == [(Fetched, "a"), (Fetched, "b")]
+        reading = line.gpu.gate("read c")
+        line.put(from_disk("c", body="P"))
+        gate.set()
+        assert [event(line.next()), event(line.next())] == [(Loaded, "a"), (Loaded, "b")]
+        reading.set()
+        assert [event(line.next()), event(line.next())] == [(Fetched, "c"), (Loaded, "c")]
+        assert asked == [("a", True), ("b", False), ("c", False)]
+        assert [what for what in line.gpu.done if what.startswith("read")] == [
+            "read a and its body",
+            "read b and its body",  # the device reads it once, and keeps it for b in case a fails
+            "read c",
+        ]
+
+
+def test_a_body_whose_read_failed_is_read_for_the_next_load() -> None:
+    with carriers() as line:
+        line.cpu.errors["load a and its body"] = StoreError("no such body")
+        for expert in "ab":
+            line.put(from_disk(expert, "c", body="P"))
+        assert [event(line.next()), event(line.next())] == [(LoadFailed, "a"), (Loaded, "b")]
         assert line.cpu.done[0] == "load b and its body"
 
 

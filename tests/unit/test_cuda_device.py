@@ -176,7 +176,7 @@ def test_a_batch_is_filled_up_to_the_next_graph_and_run_in_parts_beyond_the_larg
 def test_a_copy_in_host_memory_spares_the_disk(store, monkeypatch):
     driver = gpu()
     device = device_of(store, driver, copies=2.2)
-    device.load("pool", expert("a"), keep=True)
+    device.load("pool", expert("a"), keep_copy=True)
     device.load("pool", expert("b"))
     for name in "ab":
         device.evict("pool", expert(name))
@@ -224,7 +224,7 @@ def test_what_the_disk_reader_has_read_is_copied_without_the_disk(store, monkeyp
     for pool in ("pool", "other"):
         device.load(pool, expert("b"))
     device.read("pool", expert("c"))
-    device.load("pool", expert("c"), keep=True)
+    device.load("pool", expert("c"), keep_copy=True)
     assert len(reads) == 3
     assert [says(device, name, 5) for name in "bc"] == [[10], [15]]
     device.evict("pool", expert("c"))
@@ -233,13 +233,13 @@ def test_what_the_disk_reader_has_read_is_copied_without_the_disk(store, monkeyp
     assert len(reads) == 3
 
 
-def test_a_copy_in_host_memory_keeps_its_recipe(store, monkeypatch):
+def test_a_copy_in_host_memory_keeps_its_unpacking(store, monkeypatch):
     device = device_of(store, gpu(), copies=3.2)
-    device.load("pool", expert("a"), keep=True)
+    device.load("pool", expert("a"), keep_copy=True)
     device.evict("pool", expert("a"))
     device.load("pool", expert("b"))
-    device.evict("pool", expert("b"), keep=True)
-    monkeypatch.setattr("coe.runtime.cuda.networks.Networks.recipe", lambda *_: 1 / 0)
+    device.evict("pool", expert("b"), keep_copy=True)
+    monkeypatch.setattr("coe.runtime.cuda.networks.Networks.unpacking", lambda *_: 1 / 0)
     for name, value in (("a", 1), ("b", 2)):
         device.load("pool", expert(name))
         assert says(device, name, 7) == [7 * value]
@@ -251,12 +251,12 @@ def test_who_leaves_the_device_goes_down_and_comes_up_again(store, monkeypatch, 
     device = device_of(store, driver, room=2.2, copies=3.2)
     for name in "abcd":
         device.load("pool", expert(name))
-        device.evict("pool", expert(name), keep=name != "d")
+        device.evict("pool", expert(name), keep_copy=name != "d")
     monkeypatch.setattr("coe.runtime.reading.Weights.content", lambda self, host: 1 / 0)
     for name, value in (("c", 3), ("a", 1), ("b", 2)):
         device.load("pool", expert(name))
         assert says(device, name, 7) == [7 * value]
-        device.evict("pool", expert(name), keep=True)
+        device.evict("pool", expert(name), keep_copy=True)
     finish(device)
     assert driver.log.count("lane: copy a down") == 1
 
@@ -269,7 +269,7 @@ def test_blobs_are_moved_together_where_gaps_are_too_small(store, tmp_path):
     # Half of the gap that `a` leaves is taken by something small, so that none is large enough.
     device.evict("pool", expert("a"))
     small = device._blobs.put(
-        "small", torch.zeros(PAGE, dtype=torch.uint8), device._loaded["pool", "b"].resident.recipe
+        "small", torch.zeros(PAGE, dtype=torch.uint8), device._loaded["pool", "b"].resident.unpacking
     )
     device.load("pool", expert("d"))
     assert [says(device, name, 5) for name in "bcd"] == [[10], [15], [20]]
@@ -364,7 +364,7 @@ def test_a_lost_device_says_so_from_then_on_and_lets_go(store):
             says(device, "a", 1)
     with pytest.raises(DeviceLost):
         device.load("pool", expert("c"))
-    device.evict("pool", expert("a"), keep=True)
+    device.evict("pool", expert("a"), keep_copy=True)
     device.evict("pool", expert("b"))
     device.trim()
 

@@ -13,7 +13,8 @@ from coe.scheduler.events import Why
 from coe.scheduler.plan import PoolSpec
 from coe.scheduler.policies.base import World
 from coe.scheduler.policies.eviction.dependency import Dependency
-from coe.scheduler.pool import ModelPool, State
+from coe.scheduler.pool import ModelPool
+from coe.scheduler.state import State
 
 NAMES = [f"e{index}" for index in range(8)]
 

@@ -21,7 +21,7 @@ def test_a_copy_stays_until_room_is_needed() -> None:
     assert [fetched(cache, expert, 4).source for expert in "abab"] == [Tier.DISK, Tier.DISK, Tier.HOST, Tier.HOST]
     assert fetched(cache, "a", 4) == Passage(Tier.HOST)
     # b was read longer ago than a.
-    assert fetched(cache, "c", 4) == Passage(Tier.DISK, keep=True, drops=("b",))
+    assert fetched(cache, "c", 4) == Passage(Tier.DISK, keep_copy=True, drops=("b",))
     assert [expert in cache for expert in "abc"] == [True, False, True]
     assert repr(cache) == "<HostCache 2 copies, 8 B of 10 B>"
     cache.check()
@@ -37,7 +37,7 @@ def test_what_is_larger_than_the_cache_passes_by_and_drives_nothing_out() -> Non
 
 def test_filling_drives_nothing_out() -> None:
     cache = HostCache(CacheSpec(10))
-    assert [cache.fill("a", 6), cache.fill("b", 6), cache.fill("c", 4), cache.fill("a", 6)] == [
+    assert [cache.hold("a", 6), cache.hold("b", 6), cache.hold("c", 4), cache.hold("a", 6)] == [
         True,
         False,
         True,
@@ -53,14 +53,14 @@ def test_a_cache_that_demotes_holds_what_the_devices_do_not() -> None:
     cache = HostCache(CacheSpec(10, frozenset({"cuda"}), demotes=True))
     assert [cache.serves(device) for device in ("cuda", "cpu")] == [True, False]
     # On its way up a copy stays as long as nobody needs the room.
-    assert fetched(cache, "a", 4) == Passage(Tier.DISK, keep=True)
-    assert fetched(cache, "b", 4) == Passage(Tier.DISK, keep=True)
+    assert fetched(cache, "a", 4) == Passage(Tier.DISK, keep_copy=True)
+    assert fetched(cache, "b", 4) == Passage(Tier.DISK, keep_copy=True)
     assert fetched(cache, "c", 4) == Passage(Tier.DISK)
     # Who leaves is kept; a copy of who is still up goes for it, and one that is there is not made again.
     assert cache.leave("a", 4) == Passage(Tier.HOST)
-    assert cache.leave("c", 4) == Passage(Tier.HOST, keep=True, drops=("b",))
+    assert cache.leave("c", 4) == Passage(Tier.HOST, keep_copy=True, drops=("b",))
     assert fetched(cache, "c", 4) == Passage(Tier.HOST)
-    assert cache.leave("d", 4) == Passage(Tier.HOST, keep=True, drops=("c",))
+    assert cache.leave("d", 4) == Passage(Tier.HOST, keep_copy=True, drops=("c",))
     assert [expert in cache for expert in "abcd"] == [True, False, False, True]
     cache.check(idle=True)
 
@@ -71,15 +71,15 @@ def test_a_copy_that_a_load_counts_on_is_not_dropped_before_that_has_ended(sourc
     if source is Tier.HOST:
         cache.leave("a", 4)
     assert cache.fetch("a", 4).source is source
-    assert cache.leave("b", 4) == Passage(Tier.HOST, keep=True)
+    assert cache.leave("b", 4) == Passage(Tier.HOST, keep_copy=True)
     # Else the lane would find no copy of a, and read the disk while other copies wait for the lane.
-    assert cache.leave("c", 4) == Passage(Tier.HOST, keep=True, drops=("b",))
+    assert cache.leave("c", 4) == Passage(Tier.HOST, keep_copy=True, drops=("b",))
     assert cache.leave("d", 5) == Passage(Tier.HOST)
     cache.check()
     with pytest.raises(AssertionError, match="loads of a"):
         cache.check(idle=True)
     cache.landed("a")
-    assert cache.leave("d", 4) == Passage(Tier.HOST, keep=True, drops=("a",))
+    assert cache.leave("d", 4) == Passage(Tier.HOST, keep_copy=True, drops=("a",))
     cache.check(idle=True)
 
 
@@ -106,10 +106,10 @@ def test_among_filled_copies_the_least_likely_leaves_first_and_before_those_that
 def test_the_copy_that_is_being_read_is_never_dropped() -> None:
     cache = HostCache(CacheSpec(10, frozenset({"cuda"}), demotes=True))
     assert cache.begin_fill("coming", 6)
-    assert cache.leave("a", 4) == Passage(Tier.HOST, keep=True)
+    assert cache.leave("a", 4) == Passage(Tier.HOST, keep_copy=True)
     # Neither a larger expert nor an equal one takes the place of the copy that is not there yet.
     assert cache.leave("b", 5) == Passage(Tier.HOST)
-    assert cache.leave("b", 4) == Passage(Tier.HOST, keep=True, drops=("a",))
+    assert cache.leave("b", 4) == Passage(Tier.HOST, keep_copy=True, drops=("a",))
     cache.end_fill()
-    assert cache.leave("c", 6) == Passage(Tier.HOST, keep=True, drops=("coming",))
+    assert cache.leave("c", 6) == Passage(Tier.HOST, keep_copy=True, drops=("coming",))
     cache.check()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.board.images import Item, find, natural
+from coe.board.images import FoundImage, find, natural
 from coe.errors import ConfigError
 
 COMPONENTS = {"R0402", "C0603", "U-QFP32"}
@@ -23,7 +23,7 @@ def make(folder: Path, *names: str) -> Path:
     return folder
 
 
-def told(items: list[Item]) -> list[tuple[str, str, str, str]]:
+def told(items: list[FoundImage]) -> list[tuple[str, str, str, str]]:
     return [(item.name, item.component, item.serial, item.refdes) for item in items if item.error is None]
 
 

@@ -232,14 +232,14 @@ def pairs(tmp_path: Path) -> Path:
     return tmp_path / "data.yaml"
 
 
-def plan(data: Path, epochs: int = 12) -> TrainingPlan:
+def plan(data: Path, epochs: int = 6) -> TrainingPlan:
     return TrainingPlan(data, data.parent, epochs, batch=8, learning_rate=3e-3, threads=1)
 
 
 def test_golden_learns_from_pairs(pairs: Path) -> None:
     seen: list[int] = []
     trained = golden.train(GOLDEN, plan(pairs), lambda done, of, measures: seen.append(done))
-    assert seen == list(range(1, 13))
+    assert seen == list(range(1, 7))
     assert trained.metrics["accuracy"] > 0.9
     assert trained.metrics["iou"] > 0.3
     again = golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)

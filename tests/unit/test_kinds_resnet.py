@@ -65,9 +65,9 @@ def test_a_batch_gives_a_finding_an_image_and_none_depends_on_its_neighbours():
 def test_training_learns_and_reports_what_was_held_out(tmp_path):
     seen = []
     trained = KIND.train(
-        CHIP, plan(folder(tmp_path / "d", {"bright": 12, "dark": 12}), epochs=8), lambda *words: seen.append(words)
+        CHIP, plan(folder(tmp_path / "d", {"bright": 12, "dark": 12}), epochs=4), lambda *words: seen.append(words)
     )
-    assert [done for done, _, _ in seen] == list(range(1, 9))
+    assert [done for done, _, _ in seen] == list(range(1, 5))
     assert trained.metrics["held_out"] == 4
     assert trained.metrics["accuracy"] == 1.0
     assert set(trained.state) == set(KIND.skeleton(CHIP).state_dict())

@@ -26,6 +26,7 @@ TORCH = {
     "runtime",
     "prepare",
     "store.kinds",
+    "store.skeletons",
     "store.store",
     "store.torch_file",
     "store.weights_file",
@@ -65,7 +66,19 @@ def _tree(path: Path) -> ast.Module:
 
 @cache
 def _nodes(path: Path) -> list[ast.AST]:
-    return [node for node in ast.walk(_tree(path)) if isinstance(node, (ast.Import, ast.ImportFrom, ast.Call))]
+    return [
+        node
+        for node in ast.walk(_tree(path))
+        if isinstance(node, (ast.Import, ast.ImportFrom)) or (isinstance(node, ast.Call) and _imports(node.func))
+    ]
+
+
+def _imports(function: ast.expr) -> bool:
+    """Tell whether a call of this name is an import: `__import__` or `importlib.import_module`."""
+    match function:
+        case ast.Name("__import__") | ast.Attribute(ast.Name("importlib"), "import_module"):
+            return True
+    return False
 
 
 def imports(path: Path, *, lazy: bool = True) -> Iterator[tuple[int, str]]:
@@ -79,7 +92,7 @@ def imports(path: Path, *, lazy: bool = True) -> Iterator[tuple[int, str]]:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
                 yield node.lineno, full if full.removeprefix("coe.") in MODULES else str(node.module)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("__import__", "importlib.import_module"):
+        elif isinstance(node, ast.Call) and _imports(node.func):
             yield from ((node.lineno, str(one.value)) for one in node.args[:1] if isinstance(one, ast.Constant))
 
 
@@ -150,10 +163,10 @@ def test_clocks_and_threads_stay_at_the_rim() -> None:
 
 def test_nothing_calls_out() -> None:
     assert not forbidden(NETWORK, {"serve", "bench.service"}), "no connection is opened, at import or at run time"
-    # The gate has HTTP's words and answers; a datagram on this machine tells systemd that the service is alive; the
+    # The gate has HTTP's words and answers; datagrams on this machine tell systemd and the other processes; the
     # bridge tells those whom the config names. A benchmark asks the service that it has started on this machine.
     assert not forbidden({"http"}, {"serve.gate", "serve.bridge", "bench.service"})
-    assert not forbidden({"socket"}, {"serve.notify", "bench.service"})
+    assert not forbidden({"socket"}, {"serve.notify", "serve.wake", "bench.service"})
     assert not forbidden({"ssl"}, {"serve.bridge"})
     assert not forbidden(NETWORK - {"http", "socket", "ssl"}, set())
 

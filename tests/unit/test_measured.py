@@ -9,7 +9,7 @@ import pytest
 
 from coe.errors import StoreError
 from coe.runtime import measured
-from coe.runtime.measured import Measured
+from coe.runtime.measured import MeasuredOnce
 from coe.scheduler.costs import Cost
 
 COST = Cost(per_image_s=0.1, base_s=0.2, load_s=0.3, weights_bytes=10, activation_bytes=5)
@@ -33,15 +33,15 @@ class Counting:
 
 
 def test_ten_that_ask_at_once_measure_once() -> None:
-    known, measure = Measured(), Counting()
+    known, measure = MeasuredOnce(), Counting()
     with ThreadPoolExecutor(10) as pool:
         found = list(pool.map(lambda _: known.once("resnet18", measure), range(10)))
     assert found == [COST] * 10
-    assert (measure.times, repr(known)) == (1, "<Measured 1 results>")
+    assert (measure.times, repr(known)) == (1, "<MeasuredOnce 1 results>")
 
 
 def test_two_never_measure_at_once() -> None:
-    known, measure = Measured(), Counting()
+    known, measure = MeasuredOnce(), Counting()
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda key: known.once(key, measure), range(3)))
         list(pool.map(lambda _: known.alone(measure), range(3)))
@@ -49,7 +49,7 @@ def test_two_never_measure_at_once() -> None:
 
 
 def test_an_error_is_not_remembered_and_lets_the_next_in() -> None:
-    known = Measured()
+    known = MeasuredOnce()
 
     def fail() -> Cost:
         raise StoreError("damaged")
@@ -63,7 +63,7 @@ def test_an_error_is_not_remembered_and_lets_the_next_in() -> None:
 
 def test_the_oldest_goes_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "_MOST", 2)
-    known, measure = Measured(), Counting()
+    known, measure = MeasuredOnce(), Counting()
     for key in ("a", "b", "c", "b", "a"):
         known.once(key, measure)
     assert measure.times == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from coe.core import Failure, FailureKind, Request
 from coe.results.metrics import Recorder
 from coe.scheduler.costs import Body
-from coe.scheduler.events import Arrived, Evicted, Load, Loaded, Rejected, Why
+from coe.scheduler.events import Arrived, Evict, Evicted, Load, Loaded, Rejected, Why
 from coe.scheduler.plan import PoolSpec
 from coe.scheduler.pool import ModelPool
 
@@ -44,10 +44,27 @@ def test_what_is_loaded_for_images_to_come_does_not_make_a_run_longer() -> None:
 def test_a_body_counts_where_it_came_with_its_expert() -> None:
     pool, body = ModelPool(PoolSpec("cpu0", "cpu", 1000, 0)), Body("x", 100, 1.0)
     recorder = Recorder({"cpu0": pool})
-    for expert, with_body in (("a", True), ("b", False)):
+    for expert, coming in (("a", "x"), ("b", None)):
         pool.plan(expert, 10, Why.DEMAND, body=body)
         assert pool.reserve(expert)
-        recorder.observe(None, [Load("cpu0", expert, Why.DEMAND, with_body=with_body)], 0.0)
+        recorder.observe(None, [Load("cpu0", expert, Why.DEMAND, body=coming)], 0.0)
         pool.commit(expert)
         recorder.observe(Loaded("cpu0", expert), [], 1.0)
     assert (recorder.metrics().switches, recorder.metrics().switch_bytes) == (2, 10 + 100 + 10)
+
+
+def test_a_body_that_two_loads_under_way_were_to_bring_counts_once_each_time_it_comes() -> None:
+    pool, body = ModelPool(PoolSpec("cpu0", "cpu", 1000, 0)), Body("x", 100, 1.0)
+    recorder = Recorder({"cpu0": pool})
+    for _ in range(2):
+        for expert in "ab":
+            pool.plan(expert, 10, Why.DEMAND, body=body)
+            assert pool.reserve(expert)
+            recorder.observe(None, [Load("cpu0", expert, Why.DEMAND, body=pool.missing_body(expert))], 0.0)
+        for expert in "ab":
+            pool.commit(expert)
+            recorder.observe(Loaded("cpu0", expert), [], 1.0)
+        for expert in "ab":
+            recorder.observe(None, [Evict("cpu0", expert, body=pool.leave(expert))], 2.0)
+            pool.release(expert)
+    assert recorder.metrics().switch_bytes == 2 * (10 + 100 + 10)

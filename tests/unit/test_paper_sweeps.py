@@ -12,7 +12,7 @@ from coe.bench.simulated import CONTENDERS, simulated_run
 from coe.errors import ConfigError
 from coe.profiler.search import windows
 from coe.sim.machine import Configuration, Machine
-from coe.sim.preset import Figure
+from coe.sim.preset import SourcedFigure
 from coe.sim.workload import task
 
 WORK = task("A1", requests=40)
@@ -31,7 +31,7 @@ class Ticks:
 def with_memory(machine: Machine, memory: str, size: int) -> Machine:
     """Give a machine another memory."""
     spec = machine.preset.memories[memory]
-    figure = Figure[int].model_validate([spec.reserved.value + size, "made up"])
+    figure = SourcedFigure[int].model_validate([spec.reserved.value + size, "made up"])
     memories = machine.preset.memories | {memory: spec.model_copy(update={"size": figure})}
     machine.preset = machine.preset.model_copy(update={"memories": memories})
     return machine

@@ -7,7 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from coe.scheduler.costs import Body, Cost, Tier
 from coe.scheduler.events import Why
 from coe.scheduler.plan import PoolSpec
-from coe.scheduler.pool import ModelPool, State
+from coe.scheduler.pool import ModelPool
+from coe.scheduler.state import State
 
 CAPACITY, WORKSPACE = 100, 15
 
@@ -154,7 +155,7 @@ def test_a_body_counts_once_from_its_first_expert_to_its_last() -> None:
         seen.append(pool.reserved_bytes)
     for expert in "abc":
         seen.append(pool.frees(expert))
-        assert pool.leave(expert) is (expert == "c")
+        assert pool.leave(expert) == ("P" if expert == "c" else None)
         pool.check()
         pool.release(expert)
         seen.append(pool.reserved_bytes)
@@ -180,9 +181,9 @@ def test_a_body_is_lacking_until_a_load_has_brought_it() -> None:
         pool.plan(expert, 10, Why.DEMAND, body=P)
     assert pool.reserve("a")
     assert pool.reserve("b")
-    assert (pool.lacks_body("a"), pool.lacks_body("b"), pool.reserved_bytes) == (True, True, 70)
+    assert (pool.missing_body("a"), pool.missing_body("b"), pool.reserved_bytes) == ("P", "P", 70)
     pool.commit("b")
-    assert (pool.lacks_body("a"), pool.lacks_body("b")) == (False, False)
+    assert (pool.missing_body("a"), pool.missing_body("b")) == (None, None)
 
 
 def test_a_body_that_no_load_brought_goes_with_the_last_load_that_fails() -> None:
@@ -205,7 +206,7 @@ def test_a_body_in_place_whose_last_expert_fails_to_come_must_be_evicted() -> No
     assert pool.reserve("b")
     assert not pool.leave("a")
     pool.release("a")
-    assert pool.abandon("b")
+    assert pool.abandon("b") == "P"
     assert (pool.state("b"), pool.size("b"), pool.reserved_bytes, "b" in pool) == (State.LEAVING, 50, 50, False)
     assert pool.needs(Cost(0.0, 0.0, 1.0, 10, 0, body=P)) == 60
     pool.check()
@@ -217,9 +218,9 @@ def test_a_body_in_place_whose_last_expert_fails_to_come_must_be_evicted() -> No
 def test_a_body_that_leaves_is_another_than_the_one_that_comes() -> None:
     pool = pool_of(capacity=120)
     load(pool, "a", 10)
-    assert pool.leave("a")
+    assert pool.leave("a") == "P"
     pool.plan("b", 10, Why.DEMAND, body=P)
-    assert (pool.reserve("b"), pool.lacks_body("b")) == (False, True)  # 60 of 105 bytes are still to leave
+    assert (pool.reserve("b"), pool.missing_body("b")) == (False, "P")  # 60 of 105 bytes are still to leave
     pool.release("a")
     assert pool.reserve("b")
     pool.check()
@@ -230,7 +231,7 @@ def test_the_expert_that_leaves_for_another_leaves_it_the_body() -> None:
     load(pool, "a", 30)
     assert not pool.leave("a", kept=P)
     pool.plan("b", 30, Why.DEMAND, body=P)
-    assert (pool.lacks_body("b"), pool.reserve("b")) == (False, False)
+    assert (pool.missing_body("b"), pool.reserve("b")) == (None, False)
     pool.release("a")
     assert (pool.reserve("b"), pool.reserved_bytes) == (True, 80)
     pool.check()
@@ -326,7 +327,7 @@ class PoolMachine(RuleBasedStateMachine):
         for expert in self.pool.planned():
             if not self.pool.reserve(expert):
                 break
-            self.brings[expert] = self.pool.lacks_body(expert)
+            self.brings[expert] = self.pool.missing_body(expert) is not None
 
     @precondition(lambda self: self.in_state(State.LOADING))
     @rule(data=st.data(), good=st.booleans())
@@ -347,14 +348,15 @@ class PoolMachine(RuleBasedStateMachine):
         expert = data.draw(st.sampled_from(self.in_state(State.PLANNED)))
         self.give_up(expert, self.pool.cancel(expert))
 
-    def give_up(self, expert: str, must_be_evicted: bool) -> None:
-        assert must_be_evicted is (self.pool.state(expert) is State.LEAVING)
-        if must_be_evicted:
-            self.evict_body(expert)
+    def give_up(self, expert: str, leaving: str | None) -> None:
+        assert (leaving is not None) is (self.pool.state(expert) is State.LEAVING)
+        if leaving is not None:
+            self.evict_body(expert, leaving)
 
-    def evict_body(self, expert: str) -> None:
+    def evict_body(self, expert: str, leaving: str) -> None:
         body = self.bodies[expert]
         assert body is not None
+        assert body.id == leaving
         assert not self.pool.holds(body, "")
         self.in_place.remove(body.id)
 
@@ -368,11 +370,11 @@ class PoolMachine(RuleBasedStateMachine):
                     self.pool.leave(expert)
             else:
                 freed = self.pool.frees(expert) - self.pool.size(expert)
-                with_body = self.pool.leave(expert)
+                leaving = self.pool.leave(expert)
                 body = self.bodies[expert]
-                assert freed == (body.bytes if with_body and body is not None else 0)
-                if with_body:
-                    self.evict_body(expert)
+                assert freed == (body.bytes if leaving is not None and body is not None else 0)
+                if leaving is not None:
+                    self.evict_body(expert, leaving)
 
     @precondition(lambda self: self.in_state(State.LEAVING))
     @rule(data=st.data())

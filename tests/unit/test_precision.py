@@ -13,7 +13,7 @@ from coe import config
 from coe.board.graph import ExpertGraph
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.inspector.precision import Choice, allowed, applied, check_precision, choose
+from coe.inspector.precision import VariantChoice, allowed, applied, check_precision, choose
 from coe.scheduler.costs import Body, Cost
 from coe.store.manifest import Agreement, PreparedVariant
 from coe.testing import rules_from
@@ -84,6 +84,28 @@ def test_memory_that_a_precision_takes_for_itself_is_not_there_for_experts():
     assert variants(16, pools=1) == {"q8"}
     assert variants(15, pools=1) == {"fp32"}
     assert variants(23, pools=2) == {"fp32"}
+
+
+def test_memory_that_a_precision_takes_for_itself_leaves_room_for_an_expert_with_all_of_its_body():
+    """Four experts share a body; one alone takes 8 bytes with it in fp32."""
+    fine = replace(BIG, load_s=40.0, weights_bytes=4, body=Body("P", 4, 1.0))
+    coarse = replace(SMALL, weights_bytes=1, body=Body("Q", 1, 1.0))
+    costs = table(**{id: {"fp32": fine, "q8": coarse} for id in "abcd"})
+    offers = {id: {"q8": offer()} for id in "abcd"}
+
+    def variants(budget):
+        found = choose(
+            "mixed",
+            offers,
+            graph(**dict.fromkeys("abcd", 1.0)),
+            costs,
+            budget,
+            fixed_bytes=lambda pairs: 8 if any(variant == "q8" for _, variant in pairs) else 0,
+        )
+        return set(found.variants.values())
+
+    assert variants(16) == {"q8"}
+    assert variants(15) == {"fp32"}
 
 
 def test_executors_run_while_the_disk_reads_so_the_busier_of_the_two_counts():
@@ -164,7 +186,7 @@ components:
 
 def test_an_expert_that_looks_again_is_a_successor_with_the_same_successors():
     rules = rules_from(BOARD)
-    board = applied(rules, Choice({"a": "bf16", "c": "q8"}, {"a": 0.25}))
+    board = applied(rules, VariantChoice({"a": "bf16", "c": "q8"}, {"a": 0.25}))
     assert {id: expert.variant for id, expert in board.experts.items()} == {"a": "bf16", "c": "q8", "a@fp32": "fp32"}
     assert board.experts["a@fp32"].weights == board.experts["a"].weights
     assert set(board.graph.digraph.edges) == {("a", "c"), ("a", "a@fp32"), ("a@fp32", "c")}
@@ -175,13 +197,13 @@ def test_an_expert_that_looks_again_is_a_successor_with_the_same_successors():
 
 def test_who_begins_an_inspection_still_does_and_a_second_look_waits_for_the_first():
     rules = rules_from(BOARD + "  C: {count: 1, inspect: c}\n")
-    board = applied(rules, Choice({"a": "bf16", "c": "q8"}, {"c": 0.25}))
+    board = applied(rules, VariantChoice({"a": "bf16", "c": "q8"}, {"c": 0.25}))
     assert {id: board.graph.waits_for_others(id) for id in board.experts} == {"a": False, "c": False, "c@fp32": True}
 
 
 def test_a_board_in_full_precision_is_as_it_was():
     rules = rules_from(BOARD)
-    board = applied(rules, Choice({"a": "fp32", "c": "fp32"}, {}))
+    board = applied(rules, VariantChoice({"a": "fp32", "c": "fp32"}, {}))
     assert board.experts == rules.experts
     assert list(board.graph.digraph.edges) == list(rules.graph.digraph.edges)
     assert board.graph.by_probability == rules.graph.by_probability
@@ -218,8 +240,8 @@ def test_budget_and_floor_are_kept_and_mixed_is_never_worse(drawn, budget, mode)
 
 
 def test_experts_that_stay_on_a_line_keep_their_variants() -> None:
-    before = Choice({"a": "q8", "gone": "bf16"}, {"a": 0.5})
-    after = Choice({"a": "fp32", "b": "q8"}, {"b": 0.25}).after(before)
+    before = VariantChoice({"a": "q8", "gone": "bf16"}, {"a": 0.5})
+    after = VariantChoice({"a": "fp32", "b": "q8"}, {"b": 0.25}).after(before)
     assert after.variants == {"a": "q8", "gone": "bf16", "b": "q8"}
     assert after.escalate_below == {"a": 0.5, "b": 0.25}
 

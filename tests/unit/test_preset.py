@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from coe.errors import ConfigError
 from coe.sim import preset
-from coe.sim.preset import FOLDER, Figure, Preset
+from coe.sim.preset import FOLDER, Preset, SourcedFigure
 
 GOOD = """\
 about: "a box"
@@ -50,9 +50,9 @@ def box(tmp_path: Path) -> Write:
     return write
 
 
-def figures(part: object) -> list[Figure]:
+def figures(part: object) -> list[SourcedFigure]:
     """Every figure in a part of a preset, however deep."""
-    if isinstance(part, Figure):
+    if isinstance(part, SourcedFigure):
         return [part]
     if isinstance(part, BaseModel):
         part = {name: getattr(part, name) for name in type(part).model_fields}
@@ -172,7 +172,7 @@ def test_what_is_wrong_is_said_with_file_and_place(box: Write, old: str, new: st
         ("a box", "a device preset begins with keys: "),
         ("about: [1, 2\ndisk: 5", "cannot be read as a device preset: line 2: "),
         ("about: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
-        ("[" * 5000, "cannot be read as a device preset: "),
+        ("[" * 1500, "cannot be read as a device preset: "),
         ("about: x\x00", "cannot be read as a device preset: "),
         (GOOD[: GOOD.index("devices:")] + "devices: {}\nconfigurations: {}", "devices: "),
     ],

@@ -20,11 +20,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from coe.board.images import Item
+from coe.board.images import FoundImage
 from coe.core import Box, Failure, FailureKind, Finding, Heat, Request, Result, Verdict
 from coe.errors import ImageError
 from coe.files import DiskFull
-from coe.results.report import Pictures, write_report
+from coe.results.report import PixelSource, write_report
 from coe.results.result_lines import from_line, to_line
 from coe.results.summary import RunFigures, summarise
 from coe.visible import is_visible, visible
@@ -94,12 +94,12 @@ def render(
     folder: Path,
     results: Sequence[Result],
     load: Callable[[str], np.ndarray] = grey,
-    missing: Sequence[Item] = (),
+    missing: Sequence[FoundImage] = (),
     board: str = "demo",
     **options: int,
 ) -> tuple[str, Page]:
     path = folder / "report.html"
-    write_report(path, board, results, summarise(results, RUN, missing), Pictures(load), **options)
+    write_report(path, board, results, summarise(results, RUN, missing), PixelSource(load), **options)
     text = path.read_text(encoding="utf-8")
     return text, Page(text)
 
@@ -209,7 +209,7 @@ def test_every_text_is_escaped(tmp_path: Path) -> None:
     results.append(result(EVIL, None, error=EVIL, serial=EVIL, component=EVIL))
     run = RunFigures(EVIL, EVIL, started=EVIL)
     path = tmp_path / "report.html"
-    write_report(path, EVIL, results, summarise(results, run), Pictures(grey))
+    write_report(path, EVIL, results, summarise(results, run), PixelSource(grey))
     text = path.read_text(encoding="utf-8")
     assert "<script>alert" not in text
     assert text.count("<script>") == 1
@@ -284,7 +284,7 @@ def test_no_serials(tmp_path: Path) -> None:
 
 
 def test_an_incomplete_run_says_so(tmp_path: Path) -> None:
-    missing = [Item(Path("x"), "R0402", "SN1", "R9", "x")] * 2
+    missing = [FoundImage(Path("x"), "R0402", "SN1", "R9", "x")] * 2
     page = render(tmp_path, [result("a")], missing=missing)[1]
     assert "This run is not complete. 2 images have not been inspected" in page.text
     assert "0 of 1 board passed" in page.text
@@ -348,7 +348,7 @@ def test_an_image_stands_beside_its_reference_and_their_difference(tmp_path: Pat
         return {"pair": good, "other part": other}.get(name)
 
     path = tmp_path / "report.html"
-    write_report(path, "b", results, summarise(results, RUN), Pictures(lambda name: faulty, reference))
+    write_report(path, "b", results, summarise(results, RUN), PixelSource(lambda name: faulty, reference))
     page = Page(path.read_text(encoding="utf-8"))
     alts = [str(attributes["alt"]).strip() for tag, attributes in page.tags if tag == "img"]
     assert alts == ["NG: U1", "Reference of U1", "Difference of U1", "NG: U1", "Reference of U1", "NG: U1", "NG: U1"]
@@ -365,7 +365,7 @@ def test_a_doubt_stands_with_its_finding(tmp_path: Path) -> None:
     doubtful = Finding("d", "fp32", "none", 1.0, doubt="it does not fit its <reference>")
     results = [Result(Request(0, "U1", "a"), REVIEW, (doubtful,), 0.1)]
     path = tmp_path / "report.html"
-    write_report(path, "b", results, summarise(results, RUN), Pictures(lambda name: np.zeros((9, 9, 3), np.uint8)))
+    write_report(path, "b", results, summarise(results, RUN), PixelSource(lambda name: np.zeros((9, 9, 3), np.uint8)))
     assert "it does not fit its &lt;reference&gt;" in path.read_text(encoding="utf-8")
 
 
@@ -377,7 +377,7 @@ def test_a_heat_map_lies_over_its_image_and_is_kept_in_the_line(tmp_path: Path) 
     assert from_line(to_line(results[0]).encode(), 0).findings[0].heat == heat
     path = tmp_path / "report.html"
     grey = np.full((80, 80, 3), 100, np.uint8)
-    write_report(path, "b", results, summarise(results, RUN), Pictures(lambda name: grey))
+    write_report(path, "b", results, summarise(results, RUN), PixelSource(lambda name: grey))
     page = Page(path.read_text(encoding="utf-8"))
     addresses = {str(attributes["alt"]).strip(): attributes["src"] for tag, attributes in page.tags if tag == "img"}
     assert list(addresses) == ["NG: U1", "Heat map of U1"]

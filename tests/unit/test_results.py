@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coe import files
-from coe.board.images import Item
+from coe.board.images import FoundImage
 from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import ConfigError
 from coe.files import LOCK, DiskFull, NotWritten, write_atomically
@@ -51,8 +51,8 @@ def failed(name: str) -> Result:
     return result(name, None, "is empty")
 
 
-def item(name: str, serial: str = "SN1") -> Item:
-    return Item(Path(name), "R0402", serial, "R1", name)
+def item(name: str, serial: str = "SN1") -> FoundImage:
+    return FoundImage(Path(name), "R0402", serial, "R1", name)
 
 
 IDENTITY = RunIdentity("demo", "f1", "s", "line", "fp32", 0.999, {"body": "1", "joint": "2"})

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coe.board.images import Item
+from coe.board.images import FoundImage
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
-from coe.results.summary import RunFigures, Tally, summarise
+from coe.results.summary import OutcomeCounts, RunFigures, summarise
 from coe.scheduler.demand import Drift
 
 OK, NG, REVIEW = Verdict.OK, Verdict.NG, Verdict.REVIEW
@@ -21,7 +21,7 @@ def result(serial: str, component: str, verdict: Verdict | None) -> Result:
 
 
 def board(*verdicts: Verdict | None, missing: int = 0) -> Verdict:
-    items = [Item(Path("x"), "R", "SN1")] * missing
+    items = [FoundImage(Path("x"), "R", "SN1")] * missing
     return (
         summarise([result("SN1", "R", verdict) for verdict in verdicts], RunFigures("demo"), items)
         .boards["SN1"]
@@ -52,9 +52,12 @@ def test_boards_and_components_in_natural_order() -> None:
         [result("SN10", "B", OK), result("SN2", "A", NG), result("", "A", REVIEW), result("SN2", "B", None)],
         RunFigures("demo"),
     )
-    assert list(summary.boards.items()) == [("SN2", Tally(ng=1, errors=1)), ("SN10", Tally(ok=1))]
-    assert list(summary.components.items()) == [("A", Tally(ng=1, review=1)), ("B", Tally(ok=1, errors=1))]
-    assert summary.total == Tally(ok=1, ng=1, review=1, errors=1)
+    assert list(summary.boards.items()) == [("SN2", OutcomeCounts(ng=1, errors=1)), ("SN10", OutcomeCounts(ok=1))]
+    assert list(summary.components.items()) == [
+        ("A", OutcomeCounts(ng=1, review=1)),
+        ("B", OutcomeCounts(ok=1, errors=1)),
+    ]
+    assert summary.total == OutcomeCounts(ok=1, ng=1, review=1, errors=1)
     assert summary.total.images == 4
     assert summary.total.good_share == 0.25
     assert summary.verdict is NG
@@ -68,7 +71,7 @@ def test_first_pass_yield_is_of_boards_and_good_images_are_no_yield() -> None:
         result("SN4", "A", OK),
         result("", "A", OK),
     ]
-    waiting = [Item(Path("x"), "A", "SN4"), Item(Path("y"), "A")]
+    waiting = [FoundImage(Path("x"), "A", "SN4"), FoundImage(Path("y"), "A")]
     summary = summarise(results, RunFigures("demo"), waiting)
     assert (summary.boards_ok, summary.boards_decided, summary.board_fpy) == (1, 3, 1 / 3)  # SN4 is not decided yet
     assert summary.total.good_share == 12 / 14
@@ -81,7 +84,7 @@ def test_first_pass_yield_is_of_boards_and_good_images_are_no_yield() -> None:
 
 @pytest.mark.parametrize("serial", ["", "SN1"])
 def test_without_a_board_that_is_decided_there_is_no_yield(serial: str) -> None:
-    summary = summarise([result(serial, "A", OK)], RunFigures("demo"), [Item(Path("x"), "A", serial)])
+    summary = summarise([result(serial, "A", OK)], RunFigures("demo"), [FoundImage(Path("x"), "A", serial)])
     assert (summary.boards_decided, summary.board_fpy, summary.to_json()["board_fpy"]) == (0, None, None)
 
 
@@ -133,8 +136,8 @@ def test_serials_and_components_of_several_products_stand_behind_their_names() -
         for board, each in (("a", result("SN1", "R", OK)), ("b", result("SN1", "R", NG)))
     ]
     summary = summarise(both, RunFigures("a + b"))
-    assert summary.boards == {"a/SN1": Tally(ok=1), "b/SN1": Tally(ng=1)}
-    assert summary.components == {"a/R": Tally(ok=1), "b/R": Tally(ng=1)}
+    assert summary.boards == {"a/SN1": OutcomeCounts(ok=1), "b/SN1": OutcomeCounts(ng=1)}
+    assert summary.components == {"a/R": OutcomeCounts(ok=1), "b/R": OutcomeCounts(ng=1)}
     assert (summary.products, summary.late_boards, summary.boards_ok) == (("a", "b"), ("a/SN1", "b/SN1"), 1)
     assert summary.to_json()["products"] == ["a", "b"]
     alone = summarise(both[:1], RunFigures("a"))

@@ -84,9 +84,9 @@ def test_a_deep_executor_begins_a_batch_before_it_waits_for_the_one_ahead_and_an
     device.bad.update(bad)
     experts = {name: Expert(name, "k", ("ok", "bad"), 8, f"board/{name}") for name in "abc"}
     runner = Runner(executor, device, experts, prepared=lambda run: [], tell=heard.put)  # type: ignore[arg-type]
-    bodies = runner.bodies()
-    assert sorted(bodies) == ["coe-answers-gpu0", "coe-executor-gpu0"]
-    threads = [threading.Thread(target=body) for body in bodies.values()]
+    functions = runner.thread_functions()
+    assert sorted(functions) == ["coe-answers-gpu0", "coe-executor-gpu0"]
+    threads = [threading.Thread(target=function) for function in functions.values()]
     for thread in threads:
         thread.start()
     for name in "abc":
@@ -148,7 +148,7 @@ def test_the_time_of_a_batch_is_the_devices_alone(monkeypatch: pytest.MonkeyPatc
     for name in ("a", "bad", "a"):
         runner.put(Run("gpu0", Batch(name, (Stage(0, name),))))
     runner.close()
-    launch, answer = runner.bodies().values()
+    launch, answer = runner.thread_functions().values()
     launch()  # all three are on the device before the first has ended
     answer()
     told = [heard.get_nowait() for _ in range(3)]

@@ -13,7 +13,7 @@ from coe.inspector import fingerprint, profile
 from coe.inspector.line_config import AUTO, AskedSettings
 from coe.inspector.profile import BoardProfile, Chosen, KindProfile, Profile
 from coe.inspector.settings import Settings, settle
-from coe.runtime.fit import LatencyLine
+from coe.runtime.cost_fit import LatencyLine
 from coe.testing import rules_from
 
 GIB = 1 << 30

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from coe.bench.simulated import CONTENDERS, Row, run_plan
-from coe.bench.simulated_precision import Prepared, PreparedRun, prepared_run
+from coe.bench.simulated_precision import PreparedRun, VariantShares, prepared_run
 from coe.board.rules import Rules
 from coe.core import FULL, Request, again_id
 from coe.errors import ConfigError
 from coe.inspector import precision
-from coe.inspector.precision import Choice
+from coe.inspector.precision import VariantChoice
 from coe.scheduler.plan import CacheSpec
 from coe.sim.machine import Machine
 from coe.sim.oracle import SampledOracle
@@ -31,7 +31,7 @@ components:
   A: {count: 2, inspect: body}
 """
 )
-MIXED = precision.applied(BOARD, Choice({"body": "q8", "joint": FULL}, {"body": 0.5}))
+MIXED = precision.applied(BOARD, VariantChoice({"body": "q8", "joint": FULL}, {"body": 0.5}))
 
 
 @cache
@@ -45,7 +45,7 @@ def images() -> Workload:
 
 
 def prepared(strategy: str = "line", mode: str = "mixed", **options: Any) -> PreparedRun:
-    return prepared_run(box(), images(), CONTENDERS[strategy].strategy, Prepared(mode, **options))
+    return prepared_run(box(), images(), CONTENDERS[strategy].strategy, VariantShares(mode, **options))
 
 
 def run(strategy: str, mode: str = "mixed", **options: Any) -> Row:
@@ -81,7 +81,7 @@ def test_an_image_of_half_the_side_takes_a_quarter_in_every_variant() -> None:
 
 def test_a_box_without_figures_of_prepared_variants_says_so() -> None:
     with pytest.raises(ConfigError, match=r"'uma-m2' has no figures of prepared variants .*another --device"):
-        prepared_run(Machine("uma-m2"), images(), CONTENDERS["line"].strategy, Prepared("mixed"))
+        prepared_run(Machine("uma-m2"), images(), CONTENDERS["line"].strategy, VariantShares("mixed"))
 
 
 def test_a_kind_without_figures_of_prepared_variants_is_named() -> None:
@@ -153,7 +153,7 @@ def test_with_full_host_memory_only_second_looks_read_the_disk() -> None:
 def test_recorded_findings_are_refused_because_they_are_those_of_one_precision() -> None:
     recorded = Workload("day", "given", images().board, images().arrivals, {0: {}})
     with pytest.raises(ConfigError, match="day has the findings of one precision"):
-        prepared_run(box(), recorded, CONTENDERS["line"].strategy, Prepared("mixed"))
+        prepared_run(box(), recorded, CONTENDERS["line"].strategy, VariantShares("mixed"))
 
 
 # A variant chosen at each load
@@ -175,7 +175,7 @@ def test_only_sound_experts_have_a_choice_and_more_shares_keep_them(share: float
 
 
 def test_a_row_is_named_by_its_mode_and_by_a_share_that_matters() -> None:
-    words = [Prepared("on-miss").words, Prepared("on-miss", 0.3).words, Prepared("blobs", 0.3).words]
+    words = [VariantShares("on-miss").words, VariantShares("on-miss", 0.3).words, VariantShares("blobs", 0.3).words]
     assert words == ["on-miss", "on-miss sound 0.3", "blobs"]
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from common_trunk import BOARD
 
+from coe.bench.configurations import casual
 from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector import fingerprint
 from coe.inspector.profile import BoardProfile, KindProfile, Profile
-from coe.profiler.site import CalibrationSite, KnownMemory
+from coe.profiler.site import KnownMemory, ProfiledSite
 from coe.profiler.tune import Search, Setup
-from coe.runtime.fit import LatencyLine
+from coe.runtime.cost_fit import LatencyLine
+from coe.runtime.trial import whole_pages
 from coe.sim.workload import synthetic
 from coe.store.store import Store
 from coe.testing import rules_from
@@ -73,7 +77,7 @@ def search(
         kinds=tuple(kind_of(device, threads, **kind) for device, threads in measured),
         scaling={"cuda": {1: gpu}, "cpu": {cores: (1.0,), 1: scaling}},
     )
-    site = CalibrationSite(board, Store("nowhere"), [], memory_bytes, looked_at=memories or looked_at())
+    site = ProfiledSite(board, Store("nowhere"), [], memory_bytes, looked_at=memories or looked_at())
     return Search(site, known, cores, [cores, 1], synthetic(board, task="sample", requests=200, every_s=0.0))
 
 
@@ -157,3 +161,35 @@ def test_a_gpu_waits_for_images_that_are_decoded_slower_than_it_runs_them(board:
     assert per_image_s({"cuda": 1}, 0.02) == 0.005
     # Two are 1.5 times as fast, and have as many images.
     assert per_image_s({"cuda": 2}, 0.02) == pytest.approx(0.0075)
+
+
+def test_experts_that_share_a_body_are_counted_as_a_line_counts_them(shared_trunk: Path, prepared_trunk: Path) -> None:
+    """Three of four experts share a third of their bytes; nothing else differs."""
+    trunk = rules_from(BOARD)
+    kind = kind_of("cpu", 1).model_copy(update={"kind": "narrow", "input_size": 32, "weights_bytes": 13_900_000})
+    known = Profile(made="", machine=fingerprint.here(), kinds=(kind,), scaling={"cpu": {1: (1.0,)}})
+
+    def setup_of(store: Path) -> Setup:
+        site = ProfiledSite(trunk, Store(store), [], 100 * MB, looked_at=looked_at())
+        work = synthetic(trunk, task="sample", requests=20, every_s=0.0)
+        return Setup(Search(site, known, 1, [1], work), {"cpu": 1})
+
+    shared, whole = setup_of(shared_trunk), setup_of(prepared_trunk)
+    manifest = Store(shared_trunk).manifest("trunk/a").variants["fp32"]
+    cost = shared.costs("cpu", "a")
+    assert manifest.body is not None
+    assert cost.body is not None
+    assert (cost.body.id, cost.body.bytes, cost.weights_bytes) == (
+        manifest.body.digest,
+        whole_pages(manifest.body.bytes),
+        whole_pages(manifest.bytes),
+    )
+    assert cost.load_s + cost.body.load_s == pytest.approx(whole.costs("cpu", "a").load_s, rel=0.01)
+    assert (shared.costs("cpu", "b").body.id, shared.costs("cpu", "d").body) == (cost.body.id, None)
+    mean = shared.mean_expert
+    assert mean.bytes_of(4) < 0.9 * whole.mean_expert.bytes_of(4)
+    assert mean.number_in(mean.bytes_of(7, pools=2), pools=2) == pytest.approx(7)
+    assert shared.chosen({}).loaded_experts > whole.chosen({}).loaded_experts
+    assert casual(trunk, Store(shared_trunk), 60 * MB).loaded_experts >= (
+        casual(trunk, Store(prepared_trunk), 60 * MB).loaded_experts
+    )

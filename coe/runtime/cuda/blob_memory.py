@@ -16,7 +16,7 @@ from coe.config import format_bytes
 from coe.errors import DeviceFull
 from coe.runtime.cuda.driver import Driver, Stream, StreamMark
 from coe.runtime.cuda.extents import Extent, Extents
-from coe.runtime.cuda.recipe import Recipe
+from coe.runtime.cuda.unpacking import Unpacking
 
 SCRATCH_BYTES = 8 << 20
 """Bytes that a blob is moved through if its old and its new place overlap."""
@@ -32,7 +32,7 @@ class Resident:
     name: str
     extent: Extent
     size: int
-    recipe: Recipe
+    unpacking: Unpacking
     body: Resident | None = None
     written: StreamMark | None = None
     read: dict[str, StreamMark] = field(default_factory=dict)
@@ -58,13 +58,13 @@ class BlobMemory:
         used, capacity = format_bytes(self._extents.used), format_bytes(self._extents.capacity)
         return f"<BlobMemory {len(self._residents)} blobs, {used} of {capacity}>"
 
-    def put(self, name: str, blob: torch.Tensor, recipe: Recipe, body: Resident | None = None) -> Resident:
+    def put(self, name: str, blob: torch.Tensor, unpacking: Unpacking, body: Resident | None = None) -> Resident:
         """Let the lane copy a blob, (n,) uint8 on the host, and return at once; raises DeviceFull, DeviceLost."""
         with self._lock:
             extent = self._extents.take(len(blob), self._move)
             if extent is None:
                 raise DeviceFull(f"{format_bytes(len(blob))} are more than is free in {self!r}")
-            resident = self._residents[extent] = Resident(name, extent, len(blob), recipe, body)
+            resident = self._residents[extent] = Resident(name, extent, len(blob), unpacking, body)
             target = self._memory[extent.start : extent.start + len(blob)]
             try:
                 self._lane.do(f"copy {name}", lambda: target.copy_(blob, non_blocking=True))

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from coe import config
 from coe.config import format_bytes
 from coe.core import Expert, Finding
-from coe.errors import BoardsClash, CoeError, ConfigError, DeviceFull, DeviceLost, StoreError
-from coe.runtime.aside import aside
+from coe.errors import BoardsClash, ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.runtime.blob import Content
 from coe.runtime.cpu import findings_of
 from coe.runtime.cuda.blob_memory import SCRATCH_BYTES, BlobMemory, Resident
@@ -27,9 +26,10 @@ from coe.runtime.cuda.garbage import give_back
 from coe.runtime.cuda.host import Copy, HostMemory, passing_bytes
 from coe.runtime.cuda.networks import Networks
 from coe.runtime.cuda.probe import GpuTrial, gpu_trial
-from coe.runtime.cuda.recipe import Recipe
 from coe.runtime.cuda.sizing import PIECES_BYTES, Sizes, Sizing, largest_first
+from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.cuda.worker import DEPTH, Template, Worker
+from coe.runtime.fresh_thread import on_fresh_thread
 from coe.runtime.measured import HERE, identity
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Weights, weights
@@ -95,7 +95,7 @@ class CudaDevice:
         self._workers: dict[str, Worker] = {}
         self._capturing = threading.Lock()
         self._lost: str | None = None
-        self._captured: frozenset[tuple[Recipe, int]] = frozenset()
+        self._captured: frozenset[tuple[Unpacking, int]] = frozenset()
         self._largest_file = 0
         driver.limit(memory_bytes)
 
@@ -116,7 +116,7 @@ class CudaDevice:
         file = identity(weights(self.store, expert).path)
         network = *self._sizing.measured_as(expert), len(expert.labels), expert.variant
         # The load reports a file that cannot be read; its cost is not remembered.
-        return HERE.once(None if file is None else (*network, file), lambda: aside(work))
+        return HERE.once(None if file is None else (*network, file), lambda: on_fresh_thread(work))
 
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[GpuTrial]:
@@ -164,7 +164,7 @@ class CudaDevice:
                 staged = STAGED * (padded(sizes.file, PAGE) + 2 * PAGE) + PAGE * len(experts)
                 self._host = HostMemory(self.driver, self.host_bytes + staged)
                 self._largest_file = sizes.file
-                self._spare = aside(lambda: self._capture(experts, executors, sizes))
+                self._spare = on_fresh_thread(lambda: self._capture(experts, executors, sizes))
                 give_back(self.driver)
                 taken = self.driver.usage().reserved - before + SCRATCH_BYTES + PIECES_BYTES
                 self._blobs = BlobMemory(self.driver, self._lane, self._check_left(taken, sizes))
@@ -178,7 +178,7 @@ class CudaDevice:
         """Raise BoardsClash for experts without captured graphs, or whose files are larger than those that can pass."""
         with self._watched():
             for expert in experts:
-                network = self._networks.recipe_of(expert), expert.input_size
+                network = self._networks.unpacking_of(expert), expert.input_size
                 size = passing_bytes(weights(self.store, expert))
                 if network not in self._captured or padded(size, PAGE) > padded(self._largest_file, PAGE) + PAGE:
                     raise BoardsClash(
@@ -202,18 +202,18 @@ class CudaDevice:
         """Return workers that have captured all graphs that they will run; raises DeviceFull."""
         names = [f"executor {number + 1}" for number in range(executors)]
         workers = [Worker(name, self.driver, sizes.weights, sizes.images, self._capturing) for name in names]
-        distinct: dict[tuple[Recipe, int], Expert] = {}
+        distinct: dict[tuple[Unpacking, int], Expert] = {}
         for expert in experts:
             # The load of an expert reports that it cannot be read; the others go on.
             with contextlib.suppress(StoreError):
-                distinct.setdefault((self._networks.recipe_of(expert), expert.input_size), expert)
+                distinct.setdefault((self._networks.unpacking_of(expert), expert.input_size), expert)
         self._captured = frozenset(distinct)
         # The largest first: all later graphs then reuse the memory that its graphs work in.
         order = sorted(distinct.items(), key=lambda item: -self._sizing.held(item[1]).bytes)
-        for number, ((recipe, size), expert) in enumerate(order, start=1):
+        for number, ((unpacking, size), expert) in enumerate(order, start=1):
             self._say(f"capturing {expert.kind} for {len(expert.labels)} labels at {size} px, {number} of {len(order)}")
             for worker in workers:
-                worker.prepare(self._networks.template(expert), recipe, size, self._sizing.held(expert).most)
+                worker.prepare(self._networks.template(expert), unpacking, size, self._sizing.held(expert).most)
         return workers
 
     def enter(self, executor: str) -> None:
@@ -230,9 +230,13 @@ class CudaDevice:
         assert self._host is not None, "read before prepare"
         with self._watched():
             file = weights(self.store, expert)
-            if body and file.body is not None:
-                self._bodies.read(pool, file.body, self._host)
-            self._host.keep((pool, expert.id), self._read(file))
+            try:
+                if body and file.body is not None:
+                    self._bodies.read(pool, expert.id, file.body, self._host)
+                self._host.keep((pool, expert.id), self._read(file))
+            except BaseException:
+                self._bodies.let_go(pool, expert.id, self._host)
+                raise
 
     def fill(self, expert: Expert) -> None:
         """Read an expert into pinned memory, where its copy stays; raises StoreError, DeviceFull, DeviceLost."""
@@ -244,8 +248,8 @@ class CudaDevice:
         assert self._host is not None, "read before prepare"
         return Copy(*file.content(self._host), body=file.body.digest if file.body is not None else "")
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
-        """Copy an expert to the device from host memory; with `keep` a copy stays there.
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
+        """Copy an expert to the device from host memory; with `keep_copy` a copy stays there.
 
         Returns before the copy is done: batches wait for it on the device. If the expert was not read, and its copy is
         gone, it is read first. An expert whose body nobody has brought into the pool has a copy of its own. Raises
@@ -254,7 +258,8 @@ class CudaDevice:
         assert self._host is not None, "load before prepare"
         assert self._blobs is not None, "load before prepare"
         read = pool, expert.id
-        with self._watched(), self._host.lock:
+        with self._watched(), self._host.lock, contextlib.ExitStack() as ended:
+            ended.callback(self._bodies.let_go, pool, expert.id, self._host)
             if (copy := self._host.copy_of(expert.id) or self._host.copy_of(read)) is None:
                 copy = self._read(weights(self.store, expert))
                 self._host.keep(read, copy)
@@ -263,13 +268,13 @@ class CudaDevice:
                 with self._bodies.under(place, self.store, self._host, self._blobs, bring=body) as common:
                     resident = self._put(expert, copy, common)
             except BaseException:
-                keep = False
+                keep_copy = False
                 # The next load reads the disk, as the books say.
                 self._host.forget(expert.id)
                 raise
             finally:
                 was_read = self._host.pull(read)
-                if was_read is not None and keep:
+                if was_read is not None and keep_copy:
                     self._host.keep(expert.id, was_read)
                 elif was_read is not None:
                     self._host.give(was_read.buffer)
@@ -279,9 +284,9 @@ class CudaDevice:
 
     def _put(self, expert: Expert, copy: Copy, common: DeviceBody | None) -> Resident:
         assert self._blobs is not None, "load before prepare"
-        if copy.recipe is None:
-            copy.recipe = self._networks.recipe(copy.content, expert, common.content if common else None)
-        resident = self._blobs.put(expert.id, copy.data(), copy.recipe, common.resident if common else None)
+        if copy.unpacking is None:
+            copy.unpacking = self._networks.unpacking(copy.content, expert, common.content if common else None)
+        resident = self._blobs.put(expert.id, copy.data(), copy.unpacking, common.resident if common else None)
         copy.buffer.busy = resident.written
         return resident
 
@@ -290,18 +295,17 @@ class CudaDevice:
         if self._host is not None:
             self._host.forget(expert)
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         """Free an expert's device memory without waiting: on the device, later writes there wait for its last reads."""
         loaded = self._loaded.pop((pool, expert.id), None)
-        digest = self._body_of(expert) if loaded is None else loaded.body
-        common = self._bodies.pop(pool, digest) if body else None
+        common = self._bodies.pop(pool, body) if body is not None else None
         assert self._host is not None, "evict before prepare"
         assert self._blobs is not None, "evict before prepare"
         if self._lost is not None:
             return
         with contextlib.suppress(DeviceLost), self._watched():
             if loaded is not None:
-                if keep and self._host.copy_of(expert.id) is None:
+                if keep_copy and self._host.copy_of(expert.id) is None:
                     # It is only a copy: if there is no room for it, the next load reads the disk.
                     with contextlib.suppress(DeviceFull):
                         self._bring_down(expert.id, loaded, self._host, self._blobs)
@@ -310,13 +314,6 @@ class CudaDevice:
                     self._blobs.drop(loaded.resident.body)
             if common is not None:
                 self._blobs.drop(common.resident)
-
-    def _body_of(self, expert: Expert) -> str:
-        """Return the digest of the body of an expert that could not be loaded; "" if its manifest does not tell."""
-        with contextlib.suppress(CoeError):
-            file = weights(self.store, expert)
-            return file.body.digest if file.body is not None else ""
-        return ""
 
     def trim(self) -> None:
         """Do nothing: the memory for blobs has a fixed size."""
@@ -343,15 +340,15 @@ class CudaDevice:
             worker = self._worker(executor)
             worker.activate(self._blobs, loaded.resident)
             pixels = [image.pixels for image in images]
-            parts = worker.launch(loaded.template, loaded.resident.recipe, pixels, loaded.most)
+            parts = worker.launch(loaded.template, loaded.resident.unpacking, pixels, loaded.most)
 
         def findings() -> list[Finding]:
-            found: list[Finding] = []
+            findings: list[Finding] = []
             with self._watched():
                 for part in parts:
                     outputs = part.outputs()
-                    found += findings_of(kind, outputs, images[len(found) : len(found) + part.images], expert)
-            return found
+                    findings += findings_of(kind, outputs, images[len(findings) : len(findings) + part.images], expert)
+            return findings
 
         return findings
 
@@ -363,7 +360,7 @@ class CudaDevice:
             except BaseException:
                 host.give(buffer)
                 raise
-            host.keep(expert, Copy(buffer, loaded.content, loaded.resident.recipe, loaded.body))
+            host.keep(expert, Copy(buffer, loaded.content, loaded.resident.unpacking, loaded.body))
 
     def _worker(self, executor: str) -> Worker:
         if executor not in self._workers:

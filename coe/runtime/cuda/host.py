@@ -20,7 +20,7 @@ from coe.errors import DeviceFull
 from coe.runtime.blob import Content
 from coe.runtime.cuda.driver import Driver, StreamMark
 from coe.runtime.cuda.extents import Extent, Extents
-from coe.runtime.cuda.recipe import Recipe
+from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.reading import Weights
 from coe.store.blob_format import PAGE, padded
 
@@ -57,14 +57,14 @@ class Pinned:
 
 @dataclass(slots=True)
 class Copy:
-    """An expert's weights in pinned memory; `recipe` is kept with them, because to look it up takes a while.
+    """An expert's weights in pinned memory; `unpacking` is kept with them, because to look it up takes a while.
 
     `body` is the digest of the body that they need, "" if they are whole.
     """
 
     buffer: Pinned
     content: Content
-    recipe: Recipe | None = None
+    unpacking: Unpacking | None = None
     body: str = ""
 
     def data(self) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What experts need to run on a GPU, worked out once: their networks, and the recipes from blobs to weights."""
+"""What experts need to run on a GPU, worked out once: their networks, and the unpackings from blobs to weights."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
-from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Content, Structure, expect
-from coe.runtime.cuda.recipe import Recipe, recipe_like, structure_on_gpu
+from coe.runtime.cuda.unpacking import Unpacking, structure_on_gpu, unpacking_like
 from coe.runtime.cuda.worker import Template
+from coe.runtime.fresh_thread import on_fresh_thread
 from coe.runtime.reading import Weights, weights
 from coe.store.kinds import Kind, ModuleKind
 from coe.store.store import Store
@@ -58,7 +58,7 @@ class Networks:
         self._store, self._device = store, device
         self._kinds = {name: kind for name, kind in kinds.items() if isinstance(kind, ModuleKind)}
         self._files: dict[tuple[str, str, str], _ExpertFile] = {}
-        self._recipes: dict[tuple[str, Content, Content | None], Recipe] = {}
+        self._unpackings: dict[tuple[str, Content, Content | None], Unpacking] = {}
         self._templates: dict[tuple[Network, int], Template] = {}
 
     def kind(self, expert: Expert) -> ModuleKind:
@@ -80,38 +80,38 @@ class Networks:
         if key not in self._templates:
             kind = self.kind(expert)
             # Aside: building runs operators, which would leave this thread a team of OpenMP threads.
-            self._templates[key] = aside(lambda: Template(kind, expert, network.structure, self._device))
+            self._templates[key] = on_fresh_thread(lambda: Template(kind, expert, network.structure, self._device))
         return self._templates[key]
 
-    def recipe(self, content: Content, expert: Expert, body: Content | None = None) -> Recipe:
-        """Return the recipe from an expert's blob to weights that run; raises StoreError if it is of another kind.
+    def unpacking(self, content: Content, expert: Expert, body: Content | None = None) -> Unpacking:
+        """Return the unpacking from an expert's blob to weights that run; raises StoreError if it is of another kind.
 
         `body` is the content of the expert's body, if it has one.
         """
         key = expert.kind, replace(content, start=0), replace(body, start=0) if body is not None else None
-        if key not in self._recipes:
-            recipe = _recipe(content, body)
-            expect(recipe.tensors, content.variant, self.template(expert).spec)
-            self._recipes[key] = recipe
-        return self._recipes[key]
+        if key not in self._unpackings:
+            unpacking = _unpacking(content, body)
+            expect(unpacking.tensors, content.variant, self.template(expert).spec)
+            self._unpackings[key] = unpacking
+        return self._unpackings[key]
 
-    def recipe_of(self, expert: Expert) -> Recipe:
-        """Return the recipe from an expert's file to weights that run, from headers alone; raises StoreError."""
+    def unpacking_of(self, expert: Expert) -> Unpacking:
+        """Return the unpacking from an expert's file to weights that run, from headers alone; raises StoreError."""
         contents = self._file(expert).contents
         if contents is None:
             # If a header cannot be read, this raises the reason.
             contents = _outlines(weights(self._store, expert))
-        return self.recipe(contents.own, expert, contents.body)
+        return self.unpacking(contents.own, expert, contents.body)
 
-    def likely_recipe(self, expert: Expert) -> Recipe:
-        """Return `recipe_of` an expert, or a recipe for a sound blob of its kind if the expert's file is damaged.
+    def likely_unpacking(self, expert: Expert) -> Unpacking:
+        """Return `unpacking_of` an expert, or one for a sound blob of its kind if the expert's file is damaged.
 
         Raises StoreError if there is no such file.
         """
         try:
-            return self.recipe_of(expert)
+            return self.unpacking_of(expert)
         except StoreError:
-            return recipe_like(self.template(expert).spec, self.of(expert).structure)
+            return unpacking_like(self.template(expert).spec, self.of(expert).structure)
 
     def _file(self, expert: Expert) -> _ExpertFile:
         key = expert.weights, expert.variant, expert.kind
@@ -119,11 +119,11 @@ class Networks:
             file = weights(self._store, expert)
             try:
                 contents = _outlines(file)
-                recipe = _recipe(contents.own, contents.body)
+                unpacking = _unpacking(contents.own, contents.body)
                 network = Network(
-                    expert.kind, recipe.structure, any(p.entry.channels_last for p in recipe.places.values())
+                    expert.kind, unpacking.structure, any(p.entry.channels_last for p in unpacking.places.values())
                 )
-                self._files[key] = _ExpertFile(network, recipe.bytes, contents)
+                self._files[key] = _ExpertFile(network, unpacking.bytes, contents)
             except StoreError:
                 # The expert's load will report the damage; the others go on.
                 self._files[key] = _ExpertFile(Network(expert.kind, PLAIN, True), file.whole_bytes, None)
@@ -134,6 +134,6 @@ def _outlines(file: Weights) -> _Contents:
     return _Contents(file.outline(), file.body.outline() if file.body is not None else None)
 
 
-def _recipe(content: Content, body: Content | None) -> Recipe:
+def _unpacking(content: Content, body: Content | None) -> Unpacking:
     structure = structure_on_gpu(content.variant, content.folded)
-    return Recipe(content, structure, Recipe(body, structure) if body is not None else None)
+    return Unpacking(content, structure, Unpacking(body, structure) if body is not None else None)

@@ -20,7 +20,7 @@ from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.garbage import give_back
 from coe.runtime.cuda.host import Copy, HostMemory, passing_bytes
 from coe.runtime.cuda.networks import Networks
-from coe.runtime.cuda.recipe import Recipe
+from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.cuda.worker import Worker, sizes
 from coe.runtime.reading import Weights, weights
 from coe.runtime.trial import Trial
@@ -67,11 +67,11 @@ def held(networks: Networks, driver: Driver, expert: Expert, budget_bytes: int) 
 
 def _held_by(networks: Networks, driver: Driver, expert: Expert, most: int) -> GraphMemory:
     """Capture all graphs for up to `most` images on a temporary worker; raises DeviceFull."""
-    recipe, size = networks.likely_recipe(expert), expert.input_size
-    worker = Worker("probe", driver, recipe.bytes, most * 3 * size**2, threading.Lock())
+    unpacking, size = networks.likely_unpacking(expert), expert.input_size
+    worker = Worker("probe", driver, unpacking.bytes, most * 3 * size**2, threading.Lock())
     before = driver.usage().reserved
-    worker.prepare(networks.template(expert), recipe, size, most)
-    return GraphMemory(size, worker.most(recipe, size, most), driver.usage().reserved - before, worker.outputs_bytes)
+    worker.prepare(networks.template(expert), unpacking, size, most)
+    return GraphMemory(size, worker.most(unpacking, size, most), driver.usage().reserved - before, worker.outputs_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class _Bench:
 
     def __init__(self, networks: Networks, driver: Driver, file: Weights, expert: Expert, most: int) -> None:
         self._networks, self._file, self._expert, self._most = networks, file, expert, most
-        self._template, self._likely = networks.template(expert), networks.likely_recipe(expert)
+        self._template, self._likely = networks.template(expert), networks.likely_unpacking(expert)
         size, room = expert.input_size, padded(passing_bytes(file), PAGE)
         self._worker = Worker("probe", driver, self._likely.bytes, most * 3 * size**2, threading.Lock())
         self._worker.prepare(self._template, self._likely, size, most)
@@ -160,13 +160,13 @@ class _Bench:
 
     def answer(self, pixels: Image) -> Any:
         """Run a batch, (n, 3, S, S) uint8, and return its outputs on the host."""
-        recipe = self._likely
+        unpacking = self._likely
         if self._residents:
             # The two blobs take turns, as experts do on a line: each batch activates weights, but for a common body.
             resident = self._residents[next(self._turns) % len(self._residents)]
-            recipe = resident.recipe
+            unpacking = resident.unpacking
             self._worker.activate(self._blobs, resident)
-        launched = self._worker.launch(self._template, recipe, list(pixels), self._most)
+        launched = self._worker.launch(self._template, unpacking, list(pixels), self._most)
         parts = [tree_map(torch.clone, part.outputs()) for part in launched]
         return parts[0] if len(parts) == 1 else tree_map(lambda *some: torch.cat(some), *parts)
 
@@ -183,13 +183,13 @@ class _Bench:
     def _put_body(self, copies: _Copies) -> Resident | None:
         if copies.body is None:
             return None
-        recipe = Recipe(copies.body.content, self._likely.structure)
-        return self._blobs.put(f"body of {self._expert.id}", copies.body.data(), recipe)
+        unpacking = Unpacking(copies.body.content, self._likely.structure)
+        return self._blobs.put(f"body of {self._expert.id}", copies.body.data(), unpacking)
 
     def _put(self, copies: _Copies, body: Resident | None) -> Resident:
         common = copies.body.content if copies.body is not None else None
-        recipe = self._networks.recipe(copies.own.content, self._expert, common)
-        return self._blobs.put(self._expert.id, copies.own.data(), recipe, body)
+        unpacking = self._networks.unpacking(copies.own.content, self._expert, common)
+        return self._blobs.put(self._expert.id, copies.own.data(), unpacking, body)
 
     def _pass(self, copies: _Copies) -> None:
         """Copy an expert and its body to the device, wait until they are there, and drop them."""

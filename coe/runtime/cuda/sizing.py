@@ -15,7 +15,7 @@ from coe.runtime.cuda.host import passing_bytes
 from coe.runtime.cuda.networks import Network, Networks
 from coe.runtime.cuda.probe import GraphMemory, held
 from coe.runtime.cuda.worker import sizes
-from coe.runtime.measured import Measured
+from coe.runtime.measured import MeasuredOnce
 from coe.runtime.reading import weights
 from coe.store.store import Store
 
@@ -23,7 +23,7 @@ PIECES_BYTES = 40 << 20
 """What torch's allocator reserves beyond the bytes of an executor: memory comes in pieces of 2 and of 20 MiB."""
 
 
-_GRAPHS: Measured[GraphMemory] = Measured()
+_GRAPHS: MeasuredOnce[GraphMemory] = MeasuredOnce()
 
 
 @dataclass(frozen=True, slots=True)

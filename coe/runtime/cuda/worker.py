@@ -24,9 +24,10 @@ from coe.runtime.blob import Spec, Structure
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.driver import Driver, Graph, StreamMark
 from coe.runtime.cuda.garbage import give_back, uncollected
-from coe.runtime.cuda.recipe import Recipe
+from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.folding import folded_skeleton
 from coe.store.kinds import Image, ModuleKind
+from coe.store.skeletons import bare_skeleton
 
 SIZES = (1, 4, 8, 16, 32)
 """The batch sizes that graphs are captured for. A smaller batch runs as the next size, with leftover images.
@@ -51,17 +52,17 @@ class Template:
     def __init__(self, kind: ModuleKind, expert: Expert, structure: Structure, device: torch.device) -> None:
         """Build the skeleton; raises StoreError if the kind lacks a layer that the structure folds."""
         self.kind = kind
-        module = folded_skeleton(kind.skeleton(expert), structure.folded).eval().requires_grad_(False)
+        module = folded_skeleton(bare_skeleton(kind, expert), structure.folded).eval().requires_grad_(False)
         state = module.state_dict(keep_vars=True)
         self.spec: Spec = {name: (tuple(t.shape), t.dtype) for name, t in state.items()}
         for target in state.values():
             target.data = torch.empty(0, dtype=target.dtype)
         self._module = module.to(device=device, dtype=structure.dtype)
 
-    def bound(self, recipe: Recipe, weights: torch.Tensor) -> torch.nn.Module:
+    def bound(self, unpacking: Unpacking, weights: torch.Tensor) -> torch.nn.Module:
         """Return a copy of the network whose parameters are views of `weights`."""
         module = copy.deepcopy(self._module)
-        views = recipe.views(weights)
+        views = unpacking.views(weights)
         for name, target in module.state_dict(keep_vars=True).items():
             target.data = views[name]
         return module
@@ -84,7 +85,7 @@ class _Pinned:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchPart:
     """So many images of a batch, run together; `done` marks the time at which their outputs are on the host."""
 
     images: int
@@ -98,7 +99,7 @@ class Part:
 
 
 class Worker:
-    """One executor on the device, used by one thread at a time; any thread may wait for a `Part`.
+    """One executor on the device, used by one thread at a time; any thread may wait for a `BatchPart`.
 
     `capturing` is held while a graph is captured.
     """
@@ -114,8 +115,8 @@ class Worker:
         self._turns = itertools.cycle(self._pinned)
         self._bound: Resident | None = None
         self._body: Resident | None = None
-        self._graphs: dict[tuple[Recipe, int, int], _Captured] = {}
-        self._most: dict[tuple[Recipe, int], int] = {}
+        self._graphs: dict[tuple[Unpacking, int, int], _Captured] = {}
+        self._most: dict[tuple[Unpacking, int], int] = {}
 
     def __repr__(self) -> str:
         return f"<Worker {self.name}, {len(self._graphs)} graphs>"
@@ -140,35 +141,35 @@ class Worker:
             self._bound, self._body = resident, resident.body
 
     def _write(self, memory: BlobMemory, resident: Resident) -> None:
-        memory.read(resident, self.name, self.stream, lambda blob: resident.recipe.apply(blob, self._weights))
+        memory.read(resident, self.name, self.stream, lambda blob: resident.unpacking.apply(blob, self._weights))
 
-    def prepare(self, template: Template, recipe: Recipe, size: int, most: int) -> None:
+    def prepare(self, template: Template, unpacking: Unpacking, size: int, most: int) -> None:
         """Capture the graphs of all batches of up to `most` images of `size` pixels.
 
         The largest comes first: all others then reuse the memory that it works in. Sizes that do not fit are left out.
         Raises DeviceFull if not even one image runs, DeviceLost.
         """
         for images in reversed(sizes(most)):
-            if self._lacks_memory(template, recipe, images, size):
+            if self._lacks_memory(template, unpacking, images, size):
                 self._give_back()
-                if reason := self._lacks_memory(template, recipe, images, size):
-                    self._shrink(recipe, size, images, reason)
+                if reason := self._lacks_memory(template, unpacking, images, size):
+                    self._shrink(unpacking, size, images, reason)
 
-    def launch(self, template: Template, recipe: Recipe, images: Sequence[Image], most: int) -> list[Part]:
+    def launch(self, template: Template, unpacking: Unpacking, images: Sequence[Image], most: int) -> list[BatchPart]:
         """Run images (3, S, S) uint8, `most` at a time, on the weights that are active, and wait for no outputs.
 
         The outputs of a batch are overwritten once `DEPTH` batches have begun after it. If memory runs out, kept memory
         is freed first, then batches get smaller. Raises DeviceFull if one image does not run, and DeviceLost.
         """
         size, trimmed, pinned = images[0].shape[-1], False, next(self._turns)
-        parts: list[Part] = []
+        parts: list[BatchPart] = []
         while (done := sum(part.images for part in parts)) < len(images):
-            several = images[done : done + self.most(recipe, size, most)]
+            several = images[done : done + self.most(unpacking, size, most)]
             try:
                 if parts:
                     # The next part takes the place of this part's images and outputs.
                     parts[-1] = replace(parts[-1], landing=tree_map(torch.clone, parts[-1].outputs()))
-                parts.append(self._part(template, recipe, several, self.most(recipe, size, most), pinned))
+                parts.append(self._part(template, unpacking, several, self.most(unpacking, size, most), pinned))
             except DeviceFull as error:
                 reason = str(error)
             else:
@@ -179,12 +180,12 @@ class Worker:
                 self.trim()
                 trimmed = True
             else:
-                self._shrink(recipe, size, len(several), reason)
+                self._shrink(unpacking, size, len(several), reason)
         return parts
 
-    def most(self, recipe: Recipe, size: int, most: int) -> int:
+    def most(self, unpacking: Unpacking, size: int, most: int) -> int:
         """Return how many images a batch has if `most` are allowed: fewer if memory ran out before."""
-        return min(most, self._most.get((recipe, size), most))
+        return min(most, self._most.get((unpacking, size), most))
 
     def trim(self) -> None:
         """Drop all graphs, which share one memory, and all other memory that is kept."""
@@ -193,23 +194,23 @@ class Worker:
         self._graphs.clear()
         self._give_back()
 
-    def capture(self, template: Template, recipe: Recipe, images: int, size: int) -> _Captured:
+    def capture(self, template: Template, unpacking: Unpacking, images: int, size: int) -> _Captured:
         """Return the graph for `images` images of `size` pixels; it is captured at its first use.
 
         Raises DeviceFull, DeviceLost.
         """
-        key = recipe, size, images
+        key = unpacking, size, images
         if key not in self._graphs:
             with self._capturing:
-                captured = self._new(template, recipe, images, size)
+                captured = self._new(template, unpacking, images, size)
                 self._make_room(captured.graph.outputs)
             self._graphs[key] = captured
         return self._graphs[key]
 
-    def _new(self, template: Template, recipe: Recipe, images: int, size: int) -> _Captured:
+    def _new(self, template: Template, unpacking: Unpacking, images: int, size: int) -> _Captured:
         shape = images, 3, size, size
         pixels = self._input[: images * 3 * size * size].view(shape)
-        module = template.bound(recipe, self._weights)
+        module = template.bound(unpacking, self._weights)
 
         def work() -> Any:
             return template.kind.forward(module, pixels)
@@ -218,30 +219,32 @@ class Worker:
             graph = self._driver.capture(f"capture {template.kind.name} x{images}", self.stream, work)
         return _Captured(pixels, graph, module)
 
-    def _lacks_memory(self, template: Template, recipe: Recipe, images: int, size: int) -> str:
+    def _lacks_memory(self, template: Template, unpacking: Unpacking, images: int, size: int) -> str:
         """Capture a graph; return why there was no memory for it, or "" if there was.
 
         A reason rather than an error: a handled error would hold all objects that were being made.
         """
         try:
-            self.capture(template, recipe, images, size)
+            self.capture(template, unpacking, images, size)
         except DeviceFull as error:
             return str(error) or "no memory"
         return ""
 
-    def _shrink(self, recipe: Recipe, size: int, images: int, reason: str) -> None:
+    def _shrink(self, unpacking: Unpacking, size: int, images: int, reason: str) -> None:
         """Let batches have fewer than `images` images from now on; raises DeviceFull if that is 1."""
         if images == 1:
             raise DeviceFull(reason)
-        self._most[recipe, size] = max(smaller for smaller in SIZES if smaller < images)
+        self._most[unpacking, size] = max(smaller for smaller in SIZES if smaller < images)
 
     def _give_back(self) -> None:
         with self._capturing:
             give_back(self._driver)
 
-    def _part(self, template: Template, recipe: Recipe, images: Sequence[Image], most: int, pinned: _Pinned) -> Part:
+    def _part(
+        self, template: Template, unpacking: Unpacking, images: Sequence[Image], most: int, pinned: _Pinned
+    ) -> BatchPart:
         number, size = len(images), images[0].shape[-1]
-        captured = self.capture(template, recipe, next(count for count in sizes(most) if count >= number), size)
+        captured = self.capture(template, unpacking, next(count for count in sizes(most) if count >= number), size)
         up = pinned.up[: number * 3 * size * size].view(number, 3, size, size)
         np.stack(images, out=up.numpy())
         pixels = captured.images[:number]
@@ -250,7 +253,7 @@ class Worker:
         outputs = tree_map(lambda output: output[:number], captured.graph.outputs)
         down = _landing(pinned.down, outputs)
         self.stream.do("outputs down", lambda: _copy(outputs, down))
-        return Part(number, self.stream.mark(), down)
+        return BatchPart(number, self.stream.mark(), down)
 
     def _make_room(self, outputs: Any) -> None:
         """Take pinned memory for all of `outputs`: before images come, because pinning takes a while."""

@@ -1,4 +1,7 @@
-"""Policies by family and name. To add one, add a file; a strategy has one of each family, by name or as a class."""
+"""Policies by family and name. A strategy has one policy of each family, by name or as a class.
+
+To add a policy, add a file to the folder of its family, and name it in a strategy of `coe.scheduler.strategies`.
+"""
 
 from __future__ import annotations
 

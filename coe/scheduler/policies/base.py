@@ -182,7 +182,7 @@ class Eviction(Policy, ABC):
         look at all of them.
         """
 
-    def spares(self, expert: str, newcomer: str, why: Why) -> bool:
+    def stays(self, expert: str, newcomer: str, why: Why) -> bool:
         """Return whether an expert, and all experts ranked after it, stay rather than make room for `newcomer`.
 
         `why` says why the newcomer is loaded.

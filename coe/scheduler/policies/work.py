@@ -5,7 +5,7 @@ from __future__ import annotations
 from coe.scheduler.policies.ranking import Ranking
 
 
-class Work:
+class WaitingWork:
     """The work that waits for the experts of a pool, in seconds; `parts` ranks the experts, the most work first."""
 
     def __init__(self) -> None:

@@ -24,14 +24,14 @@ from coe.serve.sink_config import Tls
 ANSWER_S = 10.0
 """How long the broker may take to answer."""
 IDLE_S = 30.0
-"""Broker and bridge take a connection for dead after so long without a sign of life."""
+"""Broker and bridge consider a connection dead after this time without a sign of life."""
 _FAREWELL_S = 1.0
 _FAILURES = (ProtonException, OSError)
 
 
 @dataclass(frozen=True, slots=True)
 class AmqpPlace:
-    """Where a broker is, as whom we come, and where in it messages go."""
+    """The address of a broker, the user, and the node to which messages go."""
 
     host: str
     port: int
@@ -64,7 +64,7 @@ class _Durable(SenderOption):
         link.target.durability = Terminus.DELIVERIES
 
 
-class AmqpSink:
+class AmqpConnection:
     """A connection to an AMQP 1.0 broker, with one link."""
 
     def __init__(self, place: AmqpPlace) -> None:

@@ -1,4 +1,4 @@
-"""The sinks of a config. Law: what a sink lacks, a package or a secret, is said at the start in one sentence."""
+"""The sinks of a config. Law: if a package or a secret is missing, the start fails with one sentence that names it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from coe.errors import ConfigError
-from coe.serve.bridge.cfx import CfxWords
+from coe.serve.bridge.cfx import CfxFormat
 from coe.serve.bridge.courier import Post
-from coe.serve.bridge.event_words import EventWords
-from coe.serve.bridge.sinks import Words
+from coe.serve.bridge.event_format import EventFormat
+from coe.serve.bridge.sinks import Format
 from coe.serve.bridge.tls import context_of
-from coe.serve.bridge.webhook import WebhookPlace
-from coe.serve.bridge.webhook import WebhookSink as WebhookConnection
+from coe.serve.bridge.webhook import WebhookConnection, WebhookPlace
 from coe.serve.config import ServeConfig
 from coe.serve.sink_config import AmqpSink, Broker, MessageFormat, MqttSink, OpcUaSink, SinkKind, Tls, WebhookSink
 
@@ -21,7 +20,7 @@ _PACKAGES = {
     SinkKind.AMQP: ("proton", "python-qpid-proton", "amqp"),
     SinkKind.OPCUA: ("asyncua", "asyncua", "opcua"),
 }
-"""What a kind of sink imports, the package that has it, and our extra that brings it."""
+"""The module that a kind of sink imports, its package, and the extra of CoE that installs the package."""
 
 
 def expect_packages(config: ServeConfig) -> None:
@@ -51,8 +50,7 @@ def posts_of(config: ServeConfig) -> Iterator[Post]:
 
 
 def _mqtt(config: ServeConfig, name: str, sink: MqttSink) -> Post:
-    from coe.serve.bridge.mqtt import MqttPlace
-    from coe.serve.bridge.mqtt import MqttSink as Connection
+    from coe.serve.bridge.mqtt import MqttConnection, MqttPlace
 
     what = f"sinks.mqtt.{name}"
     place = MqttPlace(
@@ -64,12 +62,11 @@ def _mqtt(config: ServeConfig, name: str, sink: MqttSink) -> Post:
         password=_password(sink, what),
         tls=None if sink.tls is None else context_of(sink.tls, f"{what}.tls"),
     )
-    return Post(name, Connection(place), _words(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
+    return Post(name, MqttConnection(place), _format(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
 
 
 def _amqp(config: ServeConfig, name: str, sink: AmqpSink) -> Post:
-    from coe.serve.bridge.amqp import AmqpPlace, domain_of
-    from coe.serve.bridge.amqp import AmqpSink as Connection
+    from coe.serve.bridge.amqp import AmqpConnection, AmqpPlace, domain_of
 
     what = f"sinks.amqp.{name}"
     place = AmqpPlace(
@@ -82,7 +79,7 @@ def _amqp(config: ServeConfig, name: str, sink: AmqpSink) -> Post:
         password=_password(sink, what),
         tls=None if sink.tls is None else domain_of(sink.tls, f"{what}.tls"),
     )
-    return Post(name, Connection(place), CfxWords(_handle(config), sink.heartbeat_s), sink.heartbeat_s)
+    return Post(name, AmqpConnection(place), CfxFormat(_handle(config), sink.heartbeat_s), sink.heartbeat_s)
 
 
 def _webhook(config: ServeConfig, name: str, sink: WebhookSink) -> Post:
@@ -97,12 +94,11 @@ def _webhook(config: ServeConfig, name: str, sink: WebhookSink) -> Post:
         secret=sink.secret.read(f"{what}.secret"),
         tls=context_of(Tls(ca=sink.ca), what) if url.scheme == "https" else None,
     )
-    return Post(name, WebhookConnection(place), _words(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
+    return Post(name, WebhookConnection(place), _format(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
 
 
 def _opcua(config: ServeConfig, sink: OpcUaSink) -> Post:
-    from coe.serve.bridge.opcua import OpcUaPlace
-    from coe.serve.bridge.opcua import OpcUaSink as Connection
+    from coe.serve.bridge.opcua import OpcUaConnection, OpcUaPlace
 
     for file in (sink.nodeset, sink.certificate, sink.private_key, *sink.clients):
         if file is not None and not file.is_file():
@@ -116,17 +112,17 @@ def _opcua(config: ServeConfig, sink: OpcUaSink) -> Post:
         private_key=sink.private_key,
         clients=sink.clients,
     )
-    return Post(SinkKind.OPCUA.value, Connection(place), EventWords(config.station))
+    return Post(SinkKind.OPCUA.value, OpcUaConnection(place), EventFormat(config.station))
 
 
 def _password(broker: Broker, what: str) -> str | None:
     return None if broker.password is None else broker.password.read(f"{what}.password")
 
 
-def _words(config: ServeConfig, format: MessageFormat, heartbeat_s: float) -> Words:
+def _format(config: ServeConfig, format: MessageFormat, heartbeat_s: float) -> Format:
     if format is MessageFormat.CFX:
-        return CfxWords(_handle(config), heartbeat_s)
-    return EventWords(config.station)
+        return CfxFormat(_handle(config), heartbeat_s)
+    return EventFormat(config.station)
 
 
 def _handle(config: ServeConfig) -> str:

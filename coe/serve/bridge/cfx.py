@@ -18,7 +18,7 @@ from coe.serve.words import EventKind, FaultKind, LineState, Process, Subject
 
 VERSION = "2.1"
 _NAMESPACE = uuid.UUID("5b3d5a0c-1c0e-4f57-9a53-6f2f7c1f5f0e")
-"""Ours: ids of transactions and faults are made from it, so that they are the same after a crash."""
+"""Our namespace: ids of transactions and faults are made from it, so that they are the same after a crash."""
 
 _STATES = {
     LineState.STARTING: 6500,  # shutdown and start-up
@@ -39,7 +39,7 @@ _STOPS = {
 _SERVICES = {FaultKind.DATABASE, FaultKind.DISK_FULL, FaultKind.SINK}
 
 
-class CfxWords:
+class CfxFormat:
     """Messages of IPC-CFX from the endpoint `handle`."""
 
     def __init__(self, handle: str, heartbeat_s: float) -> None:

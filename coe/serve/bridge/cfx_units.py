@@ -77,7 +77,9 @@ def verified(transaction: str, happening: Happening) -> dict[str, Any]:
         _inspection(transaction, call, regions, result, _VERIFIED[outcome])
         for call, result, outcome in zip(body["calls"], results, outcomes, strict=True)
     ]
-    whole = next((one for one in (Outcome.CONFIRMED, Outcome.ACCEPTED) if one in outcomes), Outcome.FALSE_CALL)
+    whole = next(
+        (outcome for outcome in (Outcome.CONFIRMED, Outcome.ACCEPTED) if outcome in outcomes), Outcome.FALSE_CALL
+    )
     result = _FAILED if whole is Outcome.CONFIRMED else _PASSED
     unit = _unit(happening, result, inspections, _VERIFIED[whole])
     return _units_inspected(transaction, happening, "Human", operator(body["by"]), unit)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from coe.serve import points
-from coe.serve.bridge.sinks import Happening, Sink, SinkFailed, Standing, Words
+from coe.serve.bridge.sinks import Format, Happening, Sink, SinkFailed, Standing
 from coe.serve.database import boards, faults, outbox, recipes, states
 from coe.serve.database.events import Event
 from coe.serve.database.faults import NewFault
@@ -38,11 +38,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A sink, its name in the outbox, the words in which it is told, and how often it gets a sign of life."""
+    """A sink, its name in the outbox, the format of its messages, and how often it gets a sign of life."""
 
     name: str
     sink: Sink
-    words: Words
+    format: Format
     heartbeat_s: float = 60.0
 
 
@@ -67,7 +67,7 @@ class Courier:
             self._close()
 
     def _safe_turn(self) -> float:
-        """Take a turn that nothing ends: without this thread nobody would be told, and nobody would know."""
+        """Take a turn that no error ends: without this thread the sink would never be told, and nobody would notice."""
         try:
             return self._turn()
         except Exception:
@@ -81,7 +81,7 @@ class Courier:
             _log.exception("sink '%s' did not close in order", self._post.name)
 
     def _turn(self) -> float:
-        """Tell what waits; return how long to pause."""
+        """Send the events that wait; return how many seconds to pause."""
         try:
             self._note_told()
             told = self._tell(self._waiting())
@@ -111,7 +111,7 @@ class Courier:
             for happening in waiting:
                 if self._stop.is_set():
                     break
-                for message in self._post.words.messages(happening):
+                for message in self._post.format.messages(happening):
                     self._post.sink.send(message)
                     points.reached(points.Point.SINK_TOLD)
                 self._told.append(happening.event)
@@ -121,7 +121,7 @@ class Courier:
         return told
 
     def _note_told(self) -> None:
-        """Take out of the outbox what was told; as long as the database refuses that, nothing is told again."""
+        """Remove sent events from the outbox; as long as the database refuses that, nothing is sent again."""
         if self._told:
             with self._database.writing() as connection:
                 outbox.delivered(connection, self._post.name, [event.id for event in self._told])
@@ -145,7 +145,7 @@ class Courier:
         self._is_shown = True
         if is_time:
             self._next_beat_s = time.monotonic() + self._post.heartbeat_s
-            if (beat := self._post.words.heartbeat(standing)) is not None:
+            if (beat := self._post.format.heartbeat(standing)) is not None:
                 self._post.sink.send(beat)
 
     def _overcome(self) -> None:

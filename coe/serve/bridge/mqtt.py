@@ -23,12 +23,12 @@ from coe.serve.moments import iso
 ANSWER_S = 10.0
 """How long the broker may take to answer."""
 KEEPALIVE_S = 15
-"""The broker publishes the last will after one and a half times so long without a sign of life."""
+"""The broker publishes the last will after one and a half times this time without a sign of life."""
 
 
 @dataclass(frozen=True, slots=True)
 class MqttPlace:
-    """Where a broker is, as whom we come, and under which topic we publish."""
+    """The address of a broker, the user, and the topic under which messages are published."""
 
     host: str
     port: int
@@ -42,7 +42,7 @@ class MqttPlace:
         return f"<MqttPlace {self.host}:{self.port} {self.topic}>"
 
 
-class MqttSink:
+class MqttConnection:
     """A connection to an MQTT broker."""
 
     def __init__(self, place: MqttPlace) -> None:
@@ -105,7 +105,7 @@ class MqttSink:
         if client is None:
             return
         if client.is_connected():
-            # A broker publishes no last will for a client that takes its leave.
+            # A broker publishes no last will for a client that disconnects in order.
             info = client.publish(self._state_topic, _encoded({"online": False}), qos=1, retain=True)
             _wait(info, lambda: self._is_lost, 1.0)
         client.disconnect()

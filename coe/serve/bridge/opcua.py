@@ -53,7 +53,7 @@ _RESULT = {
     "CreationTime": ua.VariantType.DateTime,
     "Content": ua.VariantType.String,
 }
-"""What is told of a result; `Content` is the whole message as JSON."""
+"""The fields of a result; `Content` is the whole message as JSON."""
 _EMPTY = {
     ua.VariantType.String: "",
     ua.VariantType.Int64: 0,
@@ -79,14 +79,14 @@ class OpcUaPlace:
 
 
 class _Readers(UserManager):
-    """Everybody may read; the library's own choice would make an administrator of whoever says `admin`."""
+    """Everybody may read; by default the library makes an administrator of anybody with the name `admin`."""
 
     def get_user(self, iserver: Any, username: Any = None, password: Any = None, certificate: Any = None) -> User:
         """Return somebody who may read."""
         return User(role=UserRole.User)
 
 
-class OpcUaSink:
+class OpcUaConnection:
     """The server, on a thread with its own event loop."""
 
     def __init__(self, place: OpcUaPlace) -> None:

@@ -1,4 +1,4 @@
-"""What every sink can do, and what it is given. Law: a sink says that it was told only after an acknowledgement."""
+"""What each sink can do, and what it is given. Law: `send` returns only after the other machine has acknowledged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the station does now."""
+    """What the station does now: its line, its intake and its open faults."""
 
     line: LineState
     intake: Intake
@@ -53,11 +53,11 @@ class Message:
         return json.dumps(self.body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-class Words(Protocol):
+class Format(Protocol):
     """A format: how events and signs of life become messages."""
 
     def messages(self, happening: Happening) -> list[Message]:
-        """Return what is sent of an event, in order; nothing if the format has no message for it."""
+        """Return the messages of an event, in order; none if the format has no message for it."""
 
     def heartbeat(self, standing: Standing) -> Message | None:
         """Return a sign of life; None if the format has none."""

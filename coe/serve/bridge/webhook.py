@@ -36,7 +36,7 @@ def signature(secret: str, moment_s: int, body: bytes) -> str:
     return hmac.new(secret.encode(), f"{moment_s}.".encode() + body, hashlib.sha256).hexdigest()
 
 
-class WebhookSink:
+class WebhookConnection:
     """A URL to which messages are posted, one after the other, over one connection while it lasts."""
 
     def __init__(self, place: WebhookPlace, clock_us: Callable[[], int] = now_us) -> None:
@@ -44,7 +44,7 @@ class WebhookSink:
         self._connection: HTTPConnection | None = None
 
     def connect(self) -> None:
-        """Do nothing: each message connects if need be."""
+        """Do nothing: each message connects if necessary."""
 
     def send(self, message: Message) -> None:
         """Post a message; raises SinkFailed if it is not acknowledged."""
@@ -75,7 +75,7 @@ class WebhookSink:
         """Do nothing: a webhook has no place for a state."""
 
     def look(self) -> None:
-        """Do nothing: a connection that is lost is found out by the next message."""
+        """Do nothing: the next message finds out whether the connection is lost."""
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,4 +1,4 @@
-"""Who did what: a chain of hashes. Law: each entry's hash covers the entry before, so a removed or changed entry shows.
+"""Who did what: a chain of hashes. Law: each entry's hash covers the entry before, so every later change is noticed.
 
 Deeds of people and of administrators belong here: recipes, activations, drain, keys, verifications, exports.
 """
@@ -22,7 +22,7 @@ _TOGETHER = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """A deed: `actor` is the name of a key or of a process, `about` names what it was done to, `detail` is JSON."""
 
     id: int
@@ -37,7 +37,7 @@ class Entry:
 
 def append(
     connection: Connection, actor: str, action: str, about: str, *, now_us: int, detail: Mapping[str, Any] | None = None
-) -> Entry:
+) -> AuditEntry:
     """Append a deed to the chain, in the transaction that does it; `detail` is JSON without fractions."""
     in_turn(connection, audit)
     last = connection.scalar(select(audit.c.hash).order_by(audit.c.id.desc()).limit(1))
@@ -50,22 +50,22 @@ def append(
         "previous": last or BEGINNING,
     }
     row["hash"] = hash_of(row)
-    return record(Entry, connection.execute(insert(audit).values(row).returning(audit)).one())
+    return record(AuditEntry, connection.execute(insert(audit).values(row).returning(audit)).one())
 
 
-def newest(connection: Connection, *, limit: int = 100, before_id: int | None = None) -> list[Entry]:
+def newest(connection: Connection, *, limit: int = 100, before_id: int | None = None) -> list[AuditEntry]:
     """Return entries, the newest first."""
     query = select(audit).order_by(audit.c.id.desc()).limit(limit)
     if before_id is not None:
         query = query.where(audit.c.id < before_id)
-    return records(Entry, connection.execute(query))
+    return records(AuditEntry, connection.execute(query))
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
     """The result of a walk along the chain: how many entries are sound, the last hash, and the first broken entry's id.
 
-    Entries that were removed from the end leave a sound chain with another last hash: write that down elsewhere.
+    A chain whose last entries were removed is sound but has another last hash: keep the last hash in another place.
     """
 
     sound: int
@@ -74,7 +74,7 @@ class Proof:
 
 
 def prove(connection: Connection, *, newest: int | None = None) -> Proof:
-    """Walk along the whole chain, or along so many of its newest entries, on from the entry before them."""
+    """Check the whole chain, or only its newest entries, which begin with the hash of the entry before them."""
     sound, last, last_id = 0, BEGINNING, 0
     if newest is not None:
         before = select(audit.c.hash, audit.c.id).order_by(audit.c.id.desc()).offset(newest).limit(1)
@@ -82,9 +82,9 @@ def prove(connection: Connection, *, newest: int | None = None) -> Proof:
             last, last_id = entry_before.hash, entry_before.id
     while True:
         query = select(audit).where(audit.c.id > last_id).order_by(audit.c.id).limit(_TOGETHER)
-        entries = records(Entry, connection.execute(query))
+        entries = records(AuditEntry, connection.execute(query))
         for entry in entries:
-            row = {name: getattr(entry, name) for name in Entry.__dataclass_fields__}
+            row = {name: getattr(entry, name) for name in AuditEntry.__dataclass_fields__}
             if entry.previous != last or entry.hash != hash_of(row):
                 return Proof(sound, last, entry.id)
             sound, last, last_id = sound + 1, entry.hash, entry.id

@@ -1,4 +1,4 @@
-"""Blind audits: their faces, and known defects that can be shown again. Law: a face is that of a call that was real.
+"""Blind audits: their faces, and known defects that can be shown again. Law: each face comes from a real call.
 
 The face is stored when the audit is opened, so that it looks the same whenever it is seen. The rows themselves say the
 truth: a part that was OK, or a defect that a person confirmed earlier.
@@ -20,9 +20,9 @@ from coe.serve.database.schema import board, call, recipe, verification, view
 from coe.serve.words import CallKind, CallReason, Outcome
 
 _LENDERS = 50
-"""From so many of the newest calls of a component type one lends its face."""
+"""The face of an audit comes from one of this many newest calls of its component type."""
 _LOOKED_THROUGH = 20_000
-"""So many of the newest calls are looked through for a known defect, so that the search stays short."""
+"""Known defects are searched in this many of the newest calls, so that the search stays short."""
 _KNOWN = 500
 
 
@@ -59,15 +59,15 @@ class KnownDefect:
     label: str
 
 
-def masked(found: Call) -> Call:
+def masked(open_call: Call) -> Call:
     """Return a call as a person may see it: nothing tells whether it is a blind audit."""
-    if found.kind is CallKind.DEFECT:
-        return found
-    face = Face(**(found.face or Face(Verdict.REVIEW, "", "", "", None, []).json))
+    if open_call.kind is CallKind.DEFECT:
+        return open_call
+    face = Face(**(open_call.face or Face(Verdict.REVIEW, "", "", "", None, []).json))
     return replace(
-        found,
+        open_call,
         kind=CallKind.DEFECT,
-        board_id=found.board_id if found.shown_board_id is None else found.shown_board_id,
+        board_id=open_call.board_id if open_call.shown_board_id is None else open_call.shown_board_id,
         shown_board_id=None,
         truth="",
         face=None,

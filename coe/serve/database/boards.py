@@ -80,7 +80,8 @@ class Board:
 
 
 _COLUMNS = columns(board, "findings", "swept_us")
-# Statements of the line are built once: to build them takes longer than to run them.
+# Statements of the line and of the intake are built once: to build them takes longer than to run them.
+_OF_KEY = select(*_COLUMNS).where(board.c.key == bindparam("of_key"))
 _UNDECIDED_AFTER = (
     select(*_COLUMNS)
     .where(board.c.state.in_(UNDECIDED), board.c.id > bindparam("after_id"))
@@ -120,7 +121,7 @@ def get(connection: Connection, id: int) -> Board | None:
 
 def of_key(connection: Connection, key: str) -> Board | None:
     """Return the board that was handed in under a key, or None."""
-    row = connection.execute(select(*_COLUMNS).where(board.c.key == key)).one_or_none()
+    row = connection.execute(_OF_KEY, {"of_key": key}).one_or_none()
     return None if row is None else record(Board, row)
 
 
@@ -150,7 +151,7 @@ def newest(connection: Connection, *, limit: int = 50, before_id: int | None = N
 
 
 def take_up(connection: Connection, id: int) -> bool:
-    """Count an attempt before a board is located, which may end the line, too; False if it is not undecided."""
+    """Count an attempt before a board is located, because locating may end the line; False if it is not undecided."""
     taken = connection.execute(
         update(board).where(board.c.id == id, board.c.state.in_(UNDECIDED)).values(attempts=board.c.attempts + 1)
     )
@@ -158,7 +159,7 @@ def take_up(connection: Connection, id: int) -> bool:
 
 
 def begin(connection: Connection, id: int, now_us: int, *, is_counted: bool = False) -> bool:
-    """Note that the line begins a board; False if it is not undecided any more, as when it was aborted.
+    """Note that the line begins a board; False if it is no longer undecided, for example aborted.
 
     `is_counted` says that `take_up` has counted this attempt.
     """
@@ -175,28 +176,28 @@ def located(connection: Connection, id: int) -> bool:
 
 
 def endanger(connection: Connection, boards: Sequence[Board], now_us: int) -> None:
-    """Say that undecided boards will probably be late; of each board it is said once."""
-    for one in boards:
-        said = connection.execute(
+    """Say that undecided boards will probably be late; each board is named once."""
+    for late_board in boards:
+        told = connection.execute(
             update(board)
-            .where(board.c.id == one.id, board.c.endangered_us.is_(None), board.c.state.in_(UNDECIDED))
+            .where(board.c.id == late_board.id, board.c.endangered_us.is_(None), board.c.state.in_(UNDECIDED))
             .values(endangered_us=now_us)
         )
-        if said.rowcount:
-            body = {**one.facts, "due_us": one.due_us}
-            events.append(connection, NewEvent(EventKind.BOARD_ENDANGERED, now_us, body, one.id))
+        if told.rowcount:
+            body = {**late_board.facts, "due_us": late_board.due_us}
+            events.append(connection, NewEvent(EventKind.BOARD_ENDANGERED, now_us, body, late_board.id))
 
 
-def abort(connection: Connection, one: Board, now_us: int, *, reason: str) -> bool:
+def abort(connection: Connection, aborted_board: Board, now_us: int, *, reason: str) -> bool:
     """Take back an undecided board, and append the event; False if it is decided or aborted already."""
     aborted = connection.execute(
         update(board)
-        .where(board.c.id == one.id, board.c.state.in_(UNDECIDED))
+        .where(board.c.id == aborted_board.id, board.c.state.in_(UNDECIDED))
         .values(state=BoardState.ABORTED, reason=reason)
     )
     if aborted.rowcount:
-        body = {**one.facts, "reason": reason}
-        events.append(connection, NewEvent(EventKind.BOARD_ABORTED, now_us, body, one.id))
+        body = {**aborted_board.facts, "reason": reason}
+        events.append(connection, NewEvent(EventKind.BOARD_ABORTED, now_us, body, aborted_board.id))
     return aborted.rowcount == 1
 
 

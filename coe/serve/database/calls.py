@@ -77,17 +77,17 @@ class Call:
 _OPEN = insert(call)
 
 
-def add(connection: Connection, board_id: int, new: Sequence[NewCall], now_us: int) -> None:
+def add(connection: Connection, board_id: int, opened: Sequence[NewCall], now_us: int) -> None:
     """Open calls of a board; seeded defects only seem to be its calls, and no board has them."""
-    if not new:
+    if not opened:
         return
     rows = [
-        {name: getattr(one, name) for name in NewCall.__dataclass_fields__}
-        | {"findings": [dict(finding) for finding in one.findings], "opened_us": now_us}
-        | _whose(one, board_id)
-        # What an expert's code says may hold anything, and not every database takes every character.
-        | {"detail": visible(one.detail, lines=True)}
-        for one in new
+        {name: getattr(new, name) for name in NewCall.__dataclass_fields__}
+        | {"findings": [dict(finding) for finding in new.findings], "opened_us": now_us}
+        | _whose(new, board_id)
+        # The text comes from an expert's code: it may hold any character, and not every database takes all of them.
+        | {"detail": visible(new.detail, lines=True)}
+        for new in opened
     ]
     connection.execute(_OPEN, rows)
 
@@ -161,17 +161,17 @@ def claim(connection: Connection, id: int, *, by: str, until_us: int, now_us: in
     return claimed.rowcount == 1
 
 
-def raise_verdict(connection: Connection, found: Call, new: NewCall) -> bool:
+def raise_verdict(connection: Connection, before: Call, new: NewCall) -> bool:
     """Give an open call a more severe verdict and its findings; False if it is not less severe, or was answered.
 
     A person who looks at the call meanwhile finds that its revision changed.
     """
-    if new.verdict.severity <= found.verdict.severity:
+    if new.verdict.severity <= before.verdict.severity:
         return False
     values = {name: getattr(new, name) for name in ("verdict", "reason", "detail", "expert", "label", "score", "late")}
     values |= {"findings": [dict(finding) for finding in new.findings], "revision": call.c.revision + 1}
     values["detail"] = visible(new.detail, lines=True)
     raised = connection.execute(
-        update(call).where(call.c.id == found.id, call.c.verification_id.is_(None)).values(values)
+        update(call).where(call.c.id == before.id, call.c.verification_id.is_(None)).values(values)
     )
     return raised.rowcount == 1

@@ -1,4 +1,4 @@
-"""That one service alone works with a database. Law: the claim ends with the service, whatever ends it.
+"""The claim of one service to its database. Law: the claim ends with the service, whatever ends the service.
 
 The embedded database lies in the folder of its service, which is locked; a PostgreSQL server is reached from anywhere.
 Its lock belongs to a session, so the service keeps a connection open for it.

@@ -28,7 +28,7 @@ class Confirmation:
 
 
 def add(connection: Connection, of: Recipe, *, by: str, now_us: int, picture_sha256: str) -> Confirmation:
-    """Note that a person confirmed the placements of a version; if somebody had, the first word stays."""
+    """Note that a person confirmed the placements of a version; an earlier confirmation stays as it is."""
     if (before := find(connection, of)) is not None:
         return before
     row = {"recipe_id": of.id, "confirmed_us": now_us, "confirmed_by": by, "picture_sha256": picture_sha256}
@@ -37,16 +37,16 @@ def add(connection: Connection, of: Recipe, *, by: str, now_us: int, picture_sha
 
 def find(connection: Connection, of: Recipe) -> Confirmation | None:
     """Return the word on the placements of a version, or of another version with the same placements; else None."""
-    for one, whole in _of_name(connection, of.name):
+    for word, whole in _of_name(connection, of.name):
         if whole == of.content.get("whole"):
-            return one
+            return word
     return None
 
 
 def confirmed(connection: Connection, versions: Sequence[Recipe]) -> set[int]:
     """Return the ids of those of a recipe's versions whose placements somebody has confirmed."""
     known = [whole for _, whole in _of_name(connection, versions[0].name)] if versions else []
-    return {one.id for one in versions if one.content.get("whole") in known}
+    return {version.id for version in versions if version.content.get("whole") in known}
 
 
 def _of_name(connection: Connection, name: str) -> list[tuple[Confirmation, Any]]:

@@ -168,7 +168,7 @@ def newly_decided(connection: Connection, board_id: int) -> None:
 
 
 def add(connection: Connection, which: ColumnElement[bool]) -> None:
-    """Count boards that were written with their calls and answers, as a history that comes from elsewhere."""
+    """Count boards that were written with their calls and answers, for example a history from another system."""
     for counted in _COUNTED:
         _add(connection, counted, _sums(counted, connection.execute(counted.rows(which))))
 

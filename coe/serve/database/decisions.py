@@ -56,7 +56,7 @@ def write(connection: Connection, decision: Decision) -> bool:
     A board that is OK and has no calls needs nobody's word, so it counts as verified at once: a blind audit is no call,
     and no board waits for it.
     """
-    defects = sum(one.kind is CallKind.DEFECT for one in decision.calls)
+    defects = sum(call.kind is CallKind.DEFECT for call in decision.calls)
     needs_word = defects > 0 or decision.verdict is not Verdict.OK
     state = BoardState.DECIDED if needs_word else BoardState.VERIFIED
     values = {
@@ -81,7 +81,7 @@ def write(connection: Connection, decision: Decision) -> bool:
         "late": decision.late,
         "components": values["components"],
         "reason": decision.reason,
-        "calls": [_said(one) for one in decision.calls if one.kind is CallKind.DEFECT],
+        "calls": [_said(call) for call in decision.calls if call.kind is CallKind.DEFECT],
     }
     events.append(connection, NewEvent(EventKind.BOARD_DECIDED, decision.decided_us, body, id))
     counts.newly_decided(connection, id)
@@ -107,31 +107,31 @@ def _raise(connection: Connection, amendment: Amendment) -> bool:
             raised.append(new)
     if not raised:
         return False
-    worst = max((one.verdict for one in raised), key=lambda verdict: verdict.severity)
-    found = boards.get(connection, amendment.board_id)
-    assert found is not None
-    assert found.verdict is not None
-    verdict = worst if worst.severity > found.verdict.severity else found.verdict
+    worst = max((call.verdict for call in raised), key=lambda verdict: verdict.severity)
+    amended = boards.get(connection, amendment.board_id)
+    assert amended is not None
+    assert amended.verdict is not None
+    verdict = worst if worst.severity > amended.verdict.severity else amended.verdict
     connection.execute(
-        update(board).where(board.c.id == found.id).values(verdict=verdict, revision=board.c.revision + 1)
+        update(board).where(board.c.id == amended.id).values(verdict=verdict, revision=board.c.revision + 1)
     )
     body = {
-        **found.facts,
+        **amended.facts,
         "verdict": verdict.value,
-        "revision": found.revision + 1,
-        "calls": [_said(one) for one in raised],
+        "revision": amended.revision + 1,
+        "calls": [_said(call) for call in raised],
     }
-    events.append(connection, NewEvent(EventKind.BOARD_AMENDED, amendment.amended_us, body, found.id))
+    events.append(connection, NewEvent(EventKind.BOARD_AMENDED, amendment.amended_us, body, amended.id))
     return True
 
 
-def _said(one: NewCall) -> dict[str, object]:
+def _said(call: NewCall) -> dict[str, object]:
     return {
-        "refdes": one.refdes,
-        "component": one.component,
-        "verdict": one.verdict.value,
-        "reason": one.reason.value,
-        "label": one.label,
-        "score": one.score,
-        "late": one.late,
+        "refdes": call.refdes,
+        "component": call.component,
+        "verdict": call.verdict.value,
+        "reason": call.reason.value,
+        "label": call.label,
+        "score": call.score,
+        "late": call.late,
     }

@@ -1,4 +1,4 @@
-"""What happened, for other machines and pages. Law: an event is appended in the transaction that makes it true."""
+"""Events, for other machines and for pages. Law: an event is appended in the transaction that makes it true."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from coe.serve.words import EventKind
 
 # Built once: to build them takes longer than to run them.
 _APPEND = insert(event).returning(event)
+_AFTER = select(event).where(event.c.id > bindparam("after_id")).order_by(event.c.id).limit(bindparam("at_most"))
 _TOLD = (bindparam("told_id", type_=Integer), bindparam("told_us", type_=BigInteger), literal(0), literal(""))
 _TELL_SINKS = insert(outbox).from_select(
     ["sink", "event_id", "next_try_us", "attempts", "error"], select(sink.c.name, *_TOLD)
@@ -60,10 +61,10 @@ def append(connection: Connection, new: NewEvent) -> Event:
 
 def after(connection: Connection, id: int, *, limit: int = 500, board_id: int | None = None) -> list[Event]:
     """Return the events after the event of an id, the oldest first; with `board_id` those of one board."""
-    query = select(event).where(event.c.id > id).order_by(event.c.id).limit(limit)
+    bounds = {"after_id": id, "at_most": limit}
     if board_id is not None:
-        query = query.where(event.c.board_id == board_id)
-    return records(Event, connection.execute(query))
+        return records(Event, connection.execute(_AFTER.where(event.c.board_id == board_id), bounds))
+    return records(Event, connection.execute(_AFTER, bounds))
 
 
 def newest_id(connection: Connection) -> int:

@@ -91,19 +91,19 @@ def _clear(connection: Connection, now_us: int, by: str, which: object) -> list[
         .returning(fault)
     )
     cleared = records(Fault, rows)
-    for one in cleared:
-        body = {**_body(one), "by": by}
-        events.append(connection, NewEvent(EventKind.FAULT_CLEARED, now_us, body, one.board_id))
+    for cleared_fault in cleared:
+        body = {**_body(cleared_fault), "by": by}
+        events.append(connection, NewEvent(EventKind.FAULT_CLEARED, now_us, body, cleared_fault.board_id))
     return cleared
 
 
-def _body(one: Fault) -> dict[str, object]:
+def _body(told: Fault) -> dict[str, object]:
     return {
-        "fault": one.id,
-        "process": one.process.value,
-        "fault_kind": one.kind.value,
-        "about": one.about,
-        "message": one.message,
+        "fault": told.id,
+        "process": told.process.value,
+        "fault_kind": told.kind.value,
+        "about": told.about,
+        "message": told.message,
     }
 
 

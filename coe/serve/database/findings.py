@@ -27,7 +27,10 @@ class GoodComponent:
 
 def pack(components: Sequence[GoodComponent]) -> bytes:
     """Return components as compressed JSON."""
-    rows = [[one.refdes, one.component, one.view_id, one.place, list(one.findings)] for one in components]
+    rows = [
+        [component.refdes, component.component, component.view_id, component.place, list(component.findings)]
+        for component in components
+    ]
     return zlib.compress(json.dumps(rows, separators=(",", ":"), allow_nan=False).encode(), _LEVEL)
 
 

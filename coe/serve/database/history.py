@@ -17,7 +17,7 @@ from coe.serve.database import counts
 from coe.serve.database.rows import records, total
 from coe.serve.database.schema import board, board_count, call_count, escape, recipe
 from coe.serve.moments import HOUR_US, hour_of
-from coe.serve.words import CallKind, Outcome, Part
+from coe.serve.words import CallKind, Dimension, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class BoardCount:
 
 @dataclass(frozen=True, slots=True)
 class CallCount:
-    """Calls that are alike; `outcome` is None while they are open, `recipe_id` of seeded defects.
+    """How many calls have these values. `outcome` is None while they are open; `recipe_id` is None for seeded defects.
 
-    `label` is that of the person if the person gave one, else that of the expert. What a query did not tell apart is 0,
-    None or empty.
+    `label` is that of the person if the person gave one, else that of the expert. A value that a query did not tell
+    apart is 0, None or empty.
     """
 
     hour_us: int
@@ -80,7 +80,9 @@ def board_counts(connection: Connection, window: Window) -> list[BoardCount]:
     return records(BoardCount, connection.execute(query))
 
 
-def call_counts(connection: Connection, window: Window, *, by: Collection[Part] = tuple(Part)) -> list[CallCount]:
+def call_counts(
+    connection: Connection, window: Window, *, by: Collection[Dimension] = tuple(Dimension)
+) -> list[CallCount]:
     """Return the counts of calls and audits on boards, and of seeded defects, told apart by `by`, kind and outcome.
 
     Seeded defects belong to no recipe, so they count whatever the window's recipe is.
@@ -88,13 +90,16 @@ def call_counts(connection: Connection, window: Window, *, by: Collection[Part] 
     kept = select(call_count).where(_in_whole_hours(window, call_count.c.hour_us), call_count.c.calls > 0)
     parts = (counts.of_calls(which) for which in _in_parts_of_hours(window))
     rows = union_all(kept, *parts, counts.of_seeded(window.start_us, window.end_us)).subquery()
-    unknown: dict[Part, ColumnElement[Any]] = {Part.HOUR: literal(0), Part.RECIPE: cast(null(), BigInteger)}
-    told = [rows.c[name] if name in by else unknown.get(name, literal("")).label(name) for name in Part]
-    alike = [rows.c[name] for name in Part if name in by] + [rows.c.kind, rows.c.outcome]
+    unknown: dict[Dimension, ColumnElement[Any]] = {
+        Dimension.HOUR: literal(0),
+        Dimension.RECIPE: cast(null(), BigInteger),
+    }
+    told = [rows.c[name] if name in by else unknown.get(name, literal("")).label(name) for name in Dimension]
+    key = [rows.c[name] for name in Dimension if name in by] + [rows.c.kind, rows.c.outcome]
     query = (
         select(*told, rows.c.kind, rows.c.outcome, total(rows.c.calls))
         .where(_of_recipe(window, rows.c.recipe_id) | (rows.c.kind == CallKind.SEEDED))
-        .group_by(*alike)
+        .group_by(*key)
     )
     return [
         CallCount(**{**row._mapping, "outcome": Outcome(row.outcome) if row.outcome else None})
@@ -132,5 +137,5 @@ def _in_parts_of_hours(window: Window) -> Iterator[ColumnElement[bool]]:
 
 
 def _of_recipe(window: Window, recipe_id: ColumnElement[int]) -> ColumnElement[bool]:
-    # The sum with 0 keeps SQLite from reading all boards of the recipe by its index: the time says more.
+    # The sum with 0 keeps SQLite from reading all boards of the recipe by its index: the time narrows the search more.
     return (recipe_id + 0).in_(select(recipe.c.id).where(recipe.c.name == window.recipe)) if window.recipe else true()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from coe.serve.database.trouble import translated
 BUSY_S = 5.0
 """How long a transaction waits for another writer before it raises DatabaseTrouble."""
 WAL_PAGES = 1000
-"""After so many pages in the log, a commit copies them into the database."""
+"""After this many pages in the log, a commit copies them into the database."""
 MAX_WAL_BYTES = 64 << 20
 """The log's file is cut to this size whenever it starts again."""
 _CONNECTIONS = 16
@@ -30,6 +30,8 @@ class Database:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.on_written: Callable[[], object] = lambda: None
+        """Called whenever changes are on the disk; must neither raise nor wait."""
 
     @property
     def url(self) -> URL:
@@ -60,6 +62,7 @@ class Database:
             writer = connection.execution_options(**{WRITES: True})
             with writer.begin():
                 yield writer
+        self.on_written()
 
     def shorten_log(self) -> None:
         """Copy the log into the database and cut it; for SQLite, now and then. Raises DatabaseTrouble."""

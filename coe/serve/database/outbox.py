@@ -1,4 +1,4 @@
-"""Events that sinks have not been told yet. Law: a row goes only when its sink has acknowledged the event.
+"""Events that sinks have not been told yet. Law: a row is removed only after its sink has acknowledged the event.
 
 A sink gets its events in their order and at least once; the event's uuid lets it drop a repetition.
 """
@@ -28,7 +28,7 @@ class Delivery:
 
 
 def register_sinks(connection: Connection, names: Collection[str], now_us: int) -> None:
-    """Make these the sinks: a new sink gets events from now on; what waits for a sink that is gone is dropped."""
+    """Make these the sinks: a new sink gets events from now on; events for a sink that was removed are dropped."""
     before = set(connection.scalars(select(schema.sink.c.name)))
     if gone := before - set(names):
         connection.execute(delete(schema.outbox).where(schema.outbox.c.sink.in_(gone)))
@@ -81,7 +81,7 @@ def failed(connection: Connection, sink: str, event_id: int, *, error: str, next
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class SinkQueue:
     """How many events wait for a sink, and since when the oldest of them does; None if none waits."""
 
     sink: str
@@ -90,7 +90,7 @@ class Queue:
     error: str
 
 
-def queues(connection: Connection) -> list[Queue]:
+def queues(connection: Connection) -> list[SinkQueue]:
     """Return the queue of each sink, in the order of their names; `error` is that of the oldest event."""
     oldest = (
         select(
@@ -115,4 +115,4 @@ def queues(connection: Connection) -> list[Queue]:
         )
         .order_by(schema.sink.c.name)
     )
-    return [record(Queue, row) for row in connection.execute(query)]
+    return [record(SinkQueue, row) for row in connection.execute(query)]

@@ -13,7 +13,7 @@ from coe.serve.database.rows import record
 from coe.serve.database.schema import board, call, recipe, view
 
 _ATTEMPTS = 5
-"""How often another person may take the call that was just found, before there counts as none."""
+"""How many times another person may be faster before the search for a call gives up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def claim_next(connection: Connection, *, by: str, now_us: int, until_us: int, a
 
 
 def release(connection: Connection, id: int, *, by: str, now_us: int) -> bool:
-    """Give a call back that a person had reserved; False if it is another's, or was answered."""
+    """Give a call back that a person had reserved; False if another person reserved it, or if it was answered."""
     return calls.claim(connection, id, by=by, until_us=now_us, now_us=now_us)
 
 
@@ -63,12 +63,12 @@ def answered(connection: Connection, *, before_id: int | None = None, limit: int
     return [record(Call, row) for row in connection.execute(query)]
 
 
-def shown(connection: Connection, found: Call) -> Shown:
+def shown(connection: Connection, open_call: Call) -> Shown:
     """Return what a person sees of a call."""
-    face = masked(found)
+    face = masked(open_call)
     pixels = 0
-    if found.view_id is not None:
-        pixels = connection.scalar(select(view.c.pixels).where(view.c.id == found.view_id)) or 0
+    if open_call.view_id is not None:
+        pixels = connection.scalar(select(view.c.pixels).where(view.c.id == open_call.view_id)) or 0
     query = select(board.c.serial, board.c.key, recipe.c.name, board.c.recipe_id)
     query = query.join(recipe, recipe.c.id == board.c.recipe_id).where(board.c.id == face.board_id)
     return Shown(face, *connection.execute(query).one(), pixels)

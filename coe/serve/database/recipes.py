@@ -33,7 +33,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """The wish that a version becomes the active version, and what became of it."""
+    """A request to make a version the active version, and its result."""
 
     id: int
     recipe_id: int
@@ -136,7 +136,7 @@ def get_activation(connection: Connection, id: int) -> Activation | None:
 
 
 def answer(connection: Connection, id: int, state: ActivationState, *, now_us: int, reason: str = "") -> bool:
-    """Note what became of an activation; return False if it was answered before."""
+    """Note the result of an activation; return False if it was answered before."""
     answered = connection.execute(
         update(activation)
         .where(activation.c.id == id, activation.c.state == ActivationState.ASKED)

@@ -1,4 +1,4 @@
-"""A good picture of the same part, to be shown beside a call. Law: only a part that was OK serves."""
+"""A good picture of the same part, to be shown beside a call. Law: only a part that was OK is shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coe.serve.database.views import View
 from coe.serve.words import BoardState
 
 _BOARDS = 12
-"""How many boards are looked through: a part that was never good in so many boards has no good picture."""
+"""How many boards are looked through: a part that was never good in this many boards has no good picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,17 @@ def good_picture(connection: Connection, call: Call) -> GoodPicture | None:
     # Boards that are OK as a whole come first, because nothing on them is in doubt.
     clean = query.where(board.c.verdict == Verdict.OK).order_by(board.c.id.desc()).limit(_BOARDS)
     others = query.where(board.c.verdict != Verdict.OK).order_by(board.c.id.desc()).limit(_BOARDS)
-    alike: GoodPicture | None = None
+    of_component: GoodPicture | None = None
     for rows in (clean, others):
         for row in connection.execute(rows):
             for good in unpack(row.findings):
                 is_same = good.refdes == call.refdes
-                if good.component != call.component or (alike is not None and not is_same):
+                if good.component != call.component or (of_component is not None and not is_same):
                     continue
                 view = views.get(connection, good.view_id)
                 if view is not None and view.removed_us is None:
-                    found = GoodPicture(view, good.place)
+                    picture = GoodPicture(view, good.place)
                     if is_same:
-                        return found
-                    alike = found
-    return alike
+                        return picture
+                    of_component = picture
+    return of_component

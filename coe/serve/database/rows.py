@@ -29,18 +29,22 @@ def records(kind: type[_R], result: Result[Any]) -> list[_R]:
 
 
 def add_up(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add rows to a table of sums: the columns beside the primary key grow where a row of the same key is there."""
+    """Add rows to a table of sums: where a row of the same key is there, its other columns grow."""
     if rows:
         # In one order, so that two writers never wait for each other's rows.
         ordered = sorted(rows, key=lambda row: [row[column.name] for column in table.primary_key])
         connection.execute(_adding_up(table, connection.dialect.name), ordered)
 
 
+def upserting(dialect: str) -> Any:
+    """Return the `insert` of a dialect, which knows what to do with a row that is there already."""
+    return (postgresql if dialect == "postgresql" else sqlite).insert
+
+
 @cache
 def _adding_up(table: Table, dialect: str) -> Any:
     key = [column.name for column in table.primary_key]
-    insert: Any = (postgresql if dialect == "postgresql" else sqlite).insert
-    statement = insert(table)
+    statement = upserting(dialect)(table)
     grown = {column.name: column + statement.excluded[column.name] for column in table.c if column.name not in key}
     return statement.on_conflict_do_update(index_elements=key, set_=grown)
 

@@ -100,17 +100,21 @@ def beat(
     *,
     pid: int,
     now_us: int,
-    facts: Mapping[str, Any],
+    facts: Mapping[str, Any] | None = None,
     experts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Note a sign of life of a process, in the place of its last one; what it said of `experts` stays without them."""
+    """Note a sign of life of a process, in the place of its last one.
+
+    What it said of `facts` and `experts` before stays where they are None.
+    """
     dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
-    row = {"process": process, "pid": pid, "beat_us": now_us, "facts": dict(facts)}
+    row = {"process": process, "pid": pid, "beat_us": now_us}
+    row |= {} if facts is None else {"facts": dict(facts)}
     row |= {} if experts is None else {"experts": dict(experts)}
-    statement = dialect.insert(heartbeat).values(row)
+    statement = dialect.insert(heartbeat).values({"facts": {}, **row})
     connection.execute(statement.on_conflict_do_update(index_elements=["process"], set_=row))
 
 
 def heartbeats(connection: Connection) -> dict[Process, Heartbeat]:
     """Return the last sign of life of each process that ever gave one."""
-    return {one.process: one for one in records(Heartbeat, connection.execute(select(heartbeat)))}
+    return {beat.process: beat for beat in records(Heartbeat, connection.execute(select(heartbeat)))}

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, literal, select
 
 from coe.serve.database.rows import add_up, records, total
 from coe.serve.database.schema import tally
-from coe.serve.words import Part
+from coe.serve.words import Dimension
 
 _SUMS = ("findings", "called", "score_sum", "score_square_sum")
 
@@ -35,19 +35,19 @@ class Tally:
 
 def add(connection: Connection, tallies: Sequence[Tally]) -> None:
     """Add to the counts; rows of the same hour, recipe, component, expert and label grow together."""
-    rows = [{name: getattr(one, name) for name in (*Part, *_SUMS)} for one in together(tallies)]
+    rows = [{name: getattr(added, name) for name in (*Dimension, *_SUMS)} for added in together(tallies)]
     add_up(connection, tally, rows)
 
 
 def together(tallies: Iterable[Tally]) -> list[Tally]:
     """Return tallies with those of one key added up."""
     sums: dict[tuple[Any, ...], Tally] = {}
-    for one in tallies:
-        key = tuple(getattr(one, name) for name in Part)
+    for added in tallies:
+        key = tuple(getattr(added, name) for name in Dimension)
         before = sums.get(key)
         if before is not None:
-            one = Tally(*key, *(getattr(before, name) + getattr(one, name) for name in _SUMS))  # noqa: PLW2901
-        sums[key] = one
+            added = Tally(*key, *(getattr(before, name) + getattr(added, name) for name in _SUMS))  # noqa: PLW2901
+        sums[key] = added
     return list(sums.values())
 
 
@@ -57,15 +57,16 @@ def between(
     end_us: int,
     *,
     recipe_ids: Sequence[int] = (),
-    by: Collection[Part] = tuple(Part),
+    by: Collection[Dimension] = tuple(Dimension),
 ) -> list[Tally]:
     """Return the tallies of the hours that begin from `start_us` on and before `end_us`, in the order of their keys.
 
-    `recipe_ids` are the versions that count; none means all. What `by` does not name is 0 or empty, and is added up.
+    `recipe_ids` are the versions that count; none means all. Rows that differ only in columns that `by` does not name
+    are added up; these columns are then 0 or empty.
     """
-    unknown = {Part.HOUR: 0, Part.RECIPE: 0}
-    told = [tally.c[name] if name in by else literal(unknown.get(name, "")).label(name) for name in Part]
-    key = [tally.c[name] for name in Part if name in by]
+    unknown = {Dimension.HOUR: 0, Dimension.RECIPE: 0}
+    told = [tally.c[name] if name in by else literal(unknown.get(name, "")).label(name) for name in Dimension]
+    key = [tally.c[name] for name in Dimension if name in by]
     query = select(*told, *(total(tally.c[name]) for name in _SUMS)).group_by(*key).order_by(*key)
     query = query.where(tally.c.hour_us >= start_us, tally.c.hour_us < end_us)
     if recipe_ids:

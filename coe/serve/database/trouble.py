@@ -1,4 +1,4 @@
-"""What the database cannot do now. Law: no other module asks a driver what its errors mean."""
+"""Trouble with the database. Law: no other module interprets the errors of a driver."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ _POSTGRESQL = {
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise DatabaseTrouble in the place of what a driver raises when the database cannot be used now.
+    """Raise DatabaseTrouble instead of a driver's error if the database cannot be used now.
 
-    Errors of a statement itself, as a row that already exists (IntegrityError), stay as they are.
+    Errors of a statement itself, such as a row that already exists (IntegrityError), stay as they are.
     """
     try:
         yield

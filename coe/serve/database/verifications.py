@@ -17,7 +17,7 @@ from coe.serve.database.schema import board, call, verification
 from coe.serve.words import BoardState, CallKind, EventKind, Outcome
 
 
-class Changed(CoeError):
+class CallChanged(CoeError):
     """The call changed since the person saw it: another person answered it, or a later finding raised its verdict."""
 
 
@@ -51,7 +51,7 @@ def record_verification(connection: Connection, seen: Call, new: NewVerification
 
     Once the last open call of a board is answered, the board is verified. Blind audits hold no board up; a defect
     that an audit found on a verified board is told as a correction is. A call that was answered before may be
-    answered again: the new word supersedes the old. Raises Changed if the call's revision is another than that of
+    answered again: the new word supersedes the old. Raises CallChanged if the call's revision is another than that of
     `seen`.
     """
     if seen.board_id is None:
@@ -67,7 +67,7 @@ def _record(connection: Connection, seen: Call, new: NewVerification) -> Verific
         update(call).where(call.c.id == seen.id, call.c.revision == seen.revision).values(revision=seen.revision + 1)
     )
     if not moved.rowcount:
-        raise Changed(f"call {seen.id} has changed since you saw it; look at it again and then decide")
+        raise CallChanged(f"call {seen.id} has changed since you saw it; look at it again and then decide")
     added = record(Verification, connection.execute(insert(verification).values(row).returning(verification)).one())
     connection.execute(update(call).where(call.c.id == seen.id).values(verification_id=added.id))
     if seen.kind is CallKind.DEFECT:
@@ -101,13 +101,15 @@ def _close(connection: Connection, seen: Call, board_id: int, added: Verificatio
         .values(state=BoardState.VERIFIED, verified_us=added.verified_us)
     )
     if closed.rowcount or _is_news(connection, seen, added):
-        found = boards.get(connection, board_id)
-        assert found is not None
-        assert found.verdict is not None
-        confirmed = [one.refdes for one in calls.of_board(connection, board_id) if is_confirmed(connection, one)]
+        verified = boards.get(connection, board_id)
+        assert verified is not None
+        assert verified.verdict is not None
+        confirmed = [
+            answered.refdes for answered in calls.of_board(connection, board_id) if is_confirmed(connection, answered)
+        ]
         body = {
-            **found.facts,
-            "verdict": found.verdict.value,
+            **verified.facts,
+            "verdict": verified.verdict.value,
             "confirmed": confirmed,
             "by": added.verified_by,
             "calls": _answers(connection, board_id),
@@ -120,7 +122,7 @@ def _is_news(connection: Connection, seen: Call, added: Verification) -> bool:
     if seen.kind is CallKind.DEFECT:
         return added.supersedes is not None
     before = None if added.supersedes is None else get(connection, added.supersedes)
-    return any(one is not None and one.outcome is not Outcome.FALSE_CALL for one in (before, added))
+    return any(word is not None and word.outcome is not Outcome.FALSE_CALL for word in (before, added))
 
 
 def _answers(connection: Connection, board_id: int) -> list[dict[str, object]]:
@@ -137,23 +139,23 @@ def _answers(connection: Connection, board_id: int) -> list[dict[str, object]]:
 
 def _answer(row: Any) -> dict[str, object]:
     """Return a call with the word on it. What a blind audit found has the label of the person alone."""
-    said = {"verdict": row.verdict.value, "label": row.seen_label or row.label, "score": row.score}
+    shown = {"verdict": row.verdict.value, "label": row.seen_label or row.label, "score": row.score}
     if row.kind is CallKind.AUDIT:
-        said = {"verdict": Verdict.NG.value, "label": row.seen_label, "score": None}
+        shown = {"verdict": Verdict.NG.value, "label": row.seen_label, "score": None}
     return {
         "refdes": row.refdes,
         "component": row.component,
         "reason": row.reason.value,
         "late": row.late,
         "outcome": row.outcome.value,
-        **said,
+        **shown,
     }
 
 
-def is_confirmed(connection: Connection, one: Call) -> bool:
+def is_confirmed(connection: Connection, answered: Call) -> bool:
     """Return whether the newest word on a call is that the defect is real."""
     return (
-        connection.scalar(select(verification.c.outcome).where(verification.c.id == one.verification_id))
+        connection.scalar(select(verification.c.outcome).where(verification.c.id == answered.verification_id))
         is Outcome.CONFIRMED
     )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, select, update
 
 from coe.core import Verdict
-from coe.serve.database.rows import in_turn, record, records
+from coe.serve.database.rows import in_turn, record, records, upserting
 from coe.serve.database.schema import board, call, view
 from coe.serve.words import UNDECIDED, BoardState
 
@@ -41,11 +43,18 @@ class View:
     removed_us: int | None
 
 
+# Statements of the intake are built once: to build them takes longer than to run them.
+_NAMED = select(view).where(
+    view.c.board_key == bindparam("of_key"), view.c.name == bindparam("of_name"), view.c.removed_us.is_(None)
+)
+_COUNT_OF_BOARD = select(func.count()).where(view.c.board_key == bindparam("of_key"))
+
+
 def hold(connection: Connection) -> None:
     """Let nobody else put a picture in, accept a board or remove pictures before this transaction ends.
 
-    Whoever does one of the three asks first about the others. Without this, a picture could be replaced or removed
-    between the moment when a board was found in order and that in which it is accepted.
+    Each of the three first checks whether the others have happened. Without this, a picture could be replaced or
+    removed between the moment when a board was found in order and that in which it is accepted.
     """
     in_turn(connection, view)
 
@@ -56,15 +65,17 @@ def add(connection: Connection, new: NewView) -> View:
     The file of a view that is replaced belongs to nobody any more; `coe.serve.pictures` removes it.
     """
     values = {name: getattr(new, name) for name in NewView.__dataclass_fields__}
-    replaced = connection.execute(
-        update(view)
-        .where(view.c.board_key == new.board_key, view.c.name == new.name)
-        .values(**values, removed_us=None)
-        .returning(view)
-    ).one_or_none()
-    if replaced is not None:
-        return record(View, replaced)
-    return record(View, connection.execute(insert(view).values(values).returning(view)).one())
+    return record(View, connection.execute(_putting(connection.dialect.name), values).one())
+
+
+@cache
+def _putting(dialect: str) -> Any:
+    """Return the statement that adds a view or replaces the view of its name."""
+    statement = upserting(dialect)(view)
+    given = {name: statement.excluded[name] for name in NewView.__dataclass_fields__}
+    return statement.on_conflict_do_update(
+        index_elements=["board_key", "name"], set_={**given, "removed_us": None}
+    ).returning(view)
 
 
 def get(connection: Connection, id: int) -> View | None:
@@ -75,8 +86,7 @@ def get(connection: Connection, id: int) -> View | None:
 
 def named(connection: Connection, board_key: str, name: str) -> View | None:
     """Return the view of a name of a board whose file is there, or None."""
-    query = select(view).where(view.c.board_key == board_key, view.c.name == name, view.c.removed_us.is_(None))
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(_NAMED, {"of_key": board_key, "of_name": name}).one_or_none()
     return None if row is None else record(View, row)
 
 
@@ -87,7 +97,7 @@ def of_board(connection: Connection, board_key: str) -> list[View]:
 
 def count_of_board(connection: Connection, board_key: str) -> int:
     """Return how many views a board has."""
-    return connection.scalar(select(func.count()).where(view.c.board_key == board_key)) or 0
+    return connection.scalar(_COUNT_OF_BOARD, {"of_key": board_key}) or 0
 
 
 def removable(connection: Connection, ids: Collection[int]) -> list[View]:
@@ -114,7 +124,7 @@ def expired(
     """Return views of boards with a verdict that were decided before a time and whose calls are all answered.
 
     None stands for boards that were aborted, and were accepted before that time. The oldest after `after_id` come
-    first; those that are still needed for something else are among them.
+    first; views that are still needed for other reasons are among them.
     """
     query = select(view).join(board, board.c.key == view.c.board_key)
     query = query.where(view.c.removed_us.is_(None), _over(verdict, before_us), _after(after_id))
@@ -142,7 +152,8 @@ def _over(verdict: Verdict | None, before_us: int) -> ColumnElement[bool]:
 
 
 def _after(id: int) -> ColumnElement[bool]:
-    # The sum with 0 keeps SQLite from reading all views in the order of their ids: the other conditions say more.
+    # The sum with 0 keeps SQLite from reading all views in the order of their ids: the other conditions narrow the
+    # search more.
     return view.c.id + 0 > id
 
 

@@ -42,14 +42,14 @@ from coe.serve.gate.state import Gate
 
 
 class _Number(IntegerConvertor):
-    """Whole numbers in paths. Python refuses to read one of thousands of digits, and no row has such a number."""
+    """Whole numbers in paths. Python refuses to read a number of thousands of digits, and no row has such a number."""
 
     def convert(self, value: str) -> int:
         return int(value.lstrip("0")[:_DIGITS] or "0")
 
 
 _DIGITS = 20
-"""So many digits make a number that is larger than the largest id."""
+"""A number of this many digits is larger than the largest id."""
 register_url_convertor("int", _Number())
 
 OPERATIONS: Sequence[Operation] = [
@@ -70,7 +70,7 @@ OPERATIONS: Sequence[Operation] = [
     *health.OPERATIONS,
     *metrics.OPERATIONS,
 ]
-"""Everything that the gate does over HTTP, but its own description."""
+"""All operations of the gate except `/openapi.json`, which describes them."""
 
 
 def application(gate: Gate) -> ASGIApp:
@@ -85,8 +85,11 @@ def application(gate: Gate) -> ASGIApp:
         await gate.feed.close()
         await feed
 
-    routes = [Route(one.path, guarded(gate, one), methods=[one.method]) for one in [*operations, *views.PARTS]]
-    routes += [Route(one.path, views.paged(gate, one), methods=[one.method]) for one in views.PAGES]
+    routes = [
+        Route(operation.path, guarded(gate, operation), methods=[operation.method])
+        for operation in [*operations, *views.PARTS]
+    ]
+    routes += [Route(shown.path, views.paged(gate, shown), methods=[shown.method]) for shown in views.PAGES]
     errors = (Problem, CoeError, HTTPException, ClientDisconnect, Exception)
     app = Starlette(
         routes=routes,
@@ -95,5 +98,5 @@ def application(gate: Gate) -> ASGIApp:
     )
     # A redirect would name the host that the client claims to have asked.
     app.router.redirect_slashes = False
-    # Around everything: the answer to a fault of the service is made outside of all middleware.
+    # The outermost layer, because the answer to a fault of the service is made outside of all middleware.
     return SafeHeaders(app)

@@ -1,4 +1,7 @@
-"""Boards: hand in, read, take back. Law: 202 is said after the commit; the same key and body get the same answer."""
+"""Boards: hand in, read, take back. Law: 202 is said after the commit; the same key and body get the same answer.
+
+The file is long because each reason to refuse a board has a sentence of its own that says the way out.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ from coe.serve.database.boards import Board, NewBoard
 from coe.serve.database.keys import Key
 from coe.serve.database.recipes import Recipe
 from coe.serve.gate import faces
-from coe.serve.gate.bodies import Body, expect_query, id_of, json_body, number_of
 from coe.serve.gate.operations import ANY, FEED, Operation, Visit
+from coe.serve.gate.path_names import name_from
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
+from coe.serve.gate.request_data import JsonBody, expect_query, id_of, json_body, number_of
 from coe.serve.gate.state import Gate
-from coe.serve.gate.texts import name_from
 from coe.serve.moments import iso, microseconds
 from coe.serve.recipe import RecipeContent
 from coe.serve.request import BoardRequest, digest_of
@@ -42,7 +45,7 @@ class Handed:
 
 
 async def post_board(visit: Visit) -> Response:
-    """Hand a board in, whose views are there already."""
+    """Hand in a board whose views have come."""
     expect_query(visit)
     key = name_from(visit, "key")
     body = await json_body(visit, BoardRequest)
@@ -60,7 +63,7 @@ async def post_board(visit: Visit) -> Response:
     return JSONResponse(answer, int(HTTPStatus.ACCEPTED), {"Location": f"/api/v1/boards/{board.id}"})
 
 
-async def hand_in(visit: Visit, key: str, body: Body[BoardRequest]) -> Handed:
+async def hand_in(visit: Visit, key: str, body: JsonBody[BoardRequest]) -> Handed:
     """Accept a board whose views are there, and wake the line; raises Problem, and ConfigError for wrong views."""
     accept = partial(_hand_in, visit.gate, key, body, visit.caller)
     try:
@@ -72,7 +75,7 @@ async def hand_in(visit: Visit, key: str, body: Body[BoardRequest]) -> Handed:
     return handed
 
 
-def _hand_in(gate: Gate, key: str, body: Body[BoardRequest], by: str) -> Handed:
+def _hand_in(gate: Gate, key: str, body: JsonBody[BoardRequest], by: str) -> Handed:
     digest = digest_of(body.data)
     with gate.database.reading() as connection:
         # Rules are checked here, where nobody waits for the lock.
@@ -139,7 +142,7 @@ def _recipe(connection: Connection, form: BoardRequest) -> Recipe:
     return recipe
 
 
-def _new_board(gate: Gate, key: str, digest: str, body: Body[BoardRequest], recipe: Recipe, by: str) -> NewBoard:
+def _new_board(gate: Gate, key: str, digest: str, body: JsonBody[BoardRequest], recipe: Recipe, by: str) -> NewBoard:
     form, now_us = body.form, gate.now_us()
     content = RecipeContent.model_validate(recipe.content)
     within_s = form.within_s or content.within_s
@@ -223,22 +226,24 @@ def _shown(connection: Connection, *, id: int, with_good: bool, key: Key | None)
                 ("verified", board.verified_us),
             )
         },
-        "calls": [_call(one) for one in called],
+        "calls": [_call(call) for call in called],
     }
     if with_good:
-        names = {one.refdes for one in called}
-        good = [one for one in findings.unpack(boards.findings_of(connection, id)) if one.refdes not in names]
-        body["good"] = [{"refdes": one.refdes, "component": one.component, "findings": one.findings} for one in good]
+        names = {call.refdes for call in called}
+        good = [part for part in findings.unpack(boards.findings_of(connection, id)) if part.refdes not in names]
+        body["good"] = [
+            {"refdes": part.refdes, "component": part.component, "findings": part.findings} for part in good
+        ]
     return body
 
 
-def _call(one: calls.Call) -> dict[str, Any]:
+def _call(call: calls.Call) -> dict[str, Any]:
     names = ("id", "refdes", "component", "detail", "expert", "label", "score", "late", "place", "revision")
     return {
-        **{name: getattr(one, name) for name in names},
-        "verdict": one.verdict.value,
-        "reason": one.reason.value,
-        "open": one.is_open,
+        **{name: getattr(call, name) for name in names},
+        "verdict": call.verdict.value,
+        "reason": call.reason.value,
+        "open": call.is_open,
     }
 
 
@@ -290,7 +295,10 @@ OPERATIONS = [
         "A board with its verdict and its calls.",
         get_board,
         ANY,
-        query={"wait": "seconds to wait for the decision, at most 60", "good": "1: with what is OK, too"},
+        query={
+            "wait": "seconds to wait for the decision, at most 60",
+            "good": "1: with the components that are OK, too",
+        },
         answers={200: "the board", 404: "no such board"},
     ),
     Operation(

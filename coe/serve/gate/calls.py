@@ -20,9 +20,9 @@ from coe.serve.database.calls import Call
 from coe.serve.database.verifications import NewVerification, Verification
 from coe.serve.form import Form
 from coe.serve.gate import goldens
-from coe.serve.gate.bodies import expect_query, id_of, json_body, number_of
 from coe.serve.gate.operations import VERIFY, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.request_data import expect_query, id_of, json_body, number_of
 from coe.serve.moments import SECOND_US, iso
 from coe.serve.texts import Note, Text
 from coe.serve.words import Outcome
@@ -63,7 +63,7 @@ async def get_calls(visit: Visit) -> Response:
             rows = calls.open_calls(connection, after_id=after, limit=limit, component=component)
         else:
             rows = queue.answered(connection, before_id=before, limit=limit)
-        return [facts(connection, one) for one in rows]
+        return [facts(connection, row) for row in rows]
 
     return JSONResponse({"calls": await visit.gate.read(listed)})
 
@@ -74,7 +74,7 @@ async def get_call(visit: Visit) -> Response:
 
     def shown(connection: Connection) -> dict[str, Any]:
         call = _call(visit, connection)
-        words = [said(one) for one in verifications.of_call(connection, call.id)]
+        words = [said(word) for word in verifications.of_call(connection, call.id)]
         return {**full_facts(connection, call), "verifications": words}
 
     return _tagged(await visit.gate.read(shown))
@@ -106,7 +106,7 @@ class _Taken:
 
 
 async def claim(visit: Visit) -> Response:
-    """Reserve a call for the caller, or have it for longer."""
+    """Reserve a call for the caller, or extend the caller's reservation."""
     expect_query(visit)
     now_us = visit.gate.now_us()
     until_us = now_us + CLAIM_S * SECOND_US
@@ -148,7 +148,9 @@ async def verify(visit: Visit) -> Response:
 def _add(visit: Visit, revision: int, new: NewVerification, connection: Connection) -> dict[str, Any]:
     call = _call(visit, connection)
     if call.revision != revision:
-        raise verifications.Changed(f"call {call.id} has changed since you saw it; look at it again and then decide")
+        raise verifications.CallChanged(
+            f"call {call.id} has changed since you saw it; look at it again and then decide"
+        )
     if call.is_open and call.claimed_by != visit.caller and call.claimed_until_us > new.verified_us:
         raise _taken(call)
     added = verifications.record_verification(connection, call, new)
@@ -203,17 +205,17 @@ def picture_of(call: Call, view_pixels: int) -> dict[str, Any] | None:
     return {"pixels": place.shown_pixels, "around": place.around, "in_view": True}
 
 
-def said(one: Verification) -> dict[str, Any]:
+def said(word: Verification) -> dict[str, Any]:
     """Return a person's word as JSON."""
     return {
-        "verification": one.id,
-        "call": one.call_id,
-        "supersedes": one.supersedes,
-        "outcome": one.outcome.value,
-        "label": one.label,
-        "note": one.note,
-        "by": one.verified_by,
-        "at": iso(one.verified_us),
+        "verification": word.id,
+        "call": word.call_id,
+        "supersedes": word.supersedes,
+        "outcome": word.outcome.value,
+        "label": word.label,
+        "note": word.note,
+        "by": word.verified_by,
+        "at": iso(word.verified_us),
     }
 
 

@@ -17,13 +17,13 @@ from coe.serve.gate.problems import MEDIA_TYPE, ProblemKind, unavailable
 HEAD_S = 10.0
 """The longest time in which a client may send the head of a request."""
 READ_S = 30.0
-"""A client that reads nothing of its answer for so long, or twice as long at most, is not waited for."""
+"""The gate disconnects a client that has read nothing of its answer for this time, or for twice this time at most."""
 SURPLUS = 32
-"""So many connections more than there may be are told so."""
+"""This many connections beyond the limit get an answer that says so."""
 
 
 class Connection(H11Protocol):
-    """Is closed if a request does not begin in time, or if an answer is not read: both would use up the gate.
+    """Closes itself if a request does not begin in time, or if an answer is not read: both would use up the gate.
 
     uvicorn itself closes connections that are idle after a request. Of too many connections, `SURPLUS` get the answer
     503; those beyond them are closed at once.
@@ -58,7 +58,7 @@ class Connection(H11Protocol):
             self._waiting = self.loop.call_later(HEAD_S, self._too_slow)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no request with a problem, as every other refusal; uvicorn's answer is plain text."""
+        """Answer bytes that are no request with a problem, like every other refusal; uvicorn's answer is plain text."""
         problem = {
             "type": f"urn:coe:problem:{ProblemKind.BAD_REQUEST}",
             "title": HTTPStatus.BAD_REQUEST.phrase,

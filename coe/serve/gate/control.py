@@ -6,8 +6,8 @@ from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
 from coe.serve.database import audit, boards, states
-from coe.serve.gate.bodies import expect_query
 from coe.serve.gate.operations import ENGINEER, READ, Operation, Visit
+from coe.serve.gate.request_data import expect_query
 from coe.serve.words import Intake, Subject
 
 

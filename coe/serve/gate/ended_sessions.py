@@ -1,7 +1,7 @@
-"""Sessions that people have ended before their time. Law: what was ended stays ended, after a crash too.
+"""Sessions that people have ended early. Law: what was ended stays ended, after a crash too.
 
 The list is short: a session leaves it when it would have ended by itself. It lies beside the secret that signs
-sessions, because one is worth nothing without the other.
+sessions, because each is useless without the other.
 """
 
 from __future__ import annotations
@@ -35,5 +35,5 @@ class EndedSessions:
     def add(self, name: str, ends_us: int, now_us: int) -> None:
         """End a session that would last until `ends_us`; raises NotWritten if this process alone knows that."""
         with self._lock:
-            self._ends_us = {one: end for one, end in self._ends_us.items() if end > now_us} | {name: ends_us}
-            write_atomically(self._path, [f"{one} {end}\n" for one, end in self._ends_us.items()])
+            self._ends_us = {session: end for session, end in self._ends_us.items() if end > now_us} | {name: ends_us}
+            write_atomically(self._path, [f"{session} {end}\n" for session, end in self._ends_us.items()])

@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse, Response
 from coe.serve.database import audit, escapes
 from coe.serve.database.escapes import NewEscape
 from coe.serve.form import Form
-from coe.serve.gate.bodies import expect_query, json_body
 from coe.serve.gate.operations import VERIFY, Operation, Visit
+from coe.serve.gate.request_data import expect_query, json_body
 from coe.serve.moments import iso
 from coe.serve.texts import Note, Text, Word
 

@@ -13,15 +13,15 @@ from coe.serve.database.events import Event, newest_id
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.gate import faces
 from coe.serve.gate.access import admitted
-from coe.serve.gate.bodies import expect_query
 from coe.serve.gate.operations import ANY, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.gate.request_data import expect_query
 from coe.serve.moments import iso
 
 ALIVE_S = 15.0
-"""After so long without an event the client gets a comment, so that nobody takes the connection for dead.
+"""After this time without an event the client gets a comment, so that nobody considers the connection dead.
 
-So often it is asked, too, whether the client's key is still valid.
+After each such time the gate also checks whether the client's key is still valid.
 """
 
 

@@ -12,11 +12,11 @@ from starlette.responses import JSONResponse, Response
 from coe import files
 from coe.serve import exports
 from coe.serve.database import audit
-from coe.serve.exports import FOLDER, MANIFEST, Asked
+from coe.serve.exports import FOLDER, MANIFEST, ExportScope
 from coe.serve.form import Form
-from coe.serve.gate.bodies import expect_query, json_body
 from coe.serve.gate.operations import ENGINEER, Operation, Visit
 from coe.serve.gate.problems import disk_full
+from coe.serve.gate.request_data import expect_query, json_body
 from coe.serve.moments import DAY_US
 from coe.serve.texts import Text
 
@@ -35,7 +35,7 @@ async def post_export(visit: Visit) -> Response:
     gate = visit.gate
     form = (await json_body(visit, ExportRequest)).form
     now_us = gate.now_us()
-    asked = Asked(now_us - form.days * DAY_US, now_us, form.recipe, form.good)
+    asked = ExportScope(now_us - form.days * DAY_US, now_us, form.recipe, form.good)
     folder = gate.config.data / FOLDER
     try:
         write = partial(exports.export, gate.database, gate.pictures, folder, asked, now_us)

@@ -1,8 +1,8 @@
-"""What an operator sees of boards and events. Law: it does not tell a blind audit from a call.
+"""What an operator sees of boards and events. Law: an operator cannot tell a blind audit from a call.
 
-Whoever answers calls must not find out elsewhere which of them are audits. So for the key of an operator an audit is a
-call of its board everywhere, until the end of time; all other keys see the truth, and the verify page alone keeps it
-from everybody. Figures of the whole line are not masked.
+A person who answers calls must not find out in another place which of them are audits. So for the key of an operator an
+audit is a call of its board everywhere, for ever; all other keys see the truth, and the verify page alone keeps it from
+everybody. Figures of the whole line are not masked.
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ def is_blind(key: Key | None) -> bool:
 
 def calls_of(connection: Connection, board_id: int, key: Key | None) -> list[Call]:
     """Return the calls of a board as the holder of a key sees them, in the order in which they were opened."""
-    found = [one for one in calls.of_board(connection, board_id) if one.kind is CallKind.DEFECT]
+    defects = [call for call in calls.of_board(connection, board_id) if call.kind is CallKind.DEFECT]
     if not is_blind(key):
-        return found
+        return defects
     audits = blind.of_boards(connection, [board_id])
-    if any(one.shown_board_id is not None for one in audits):
+    if any(audit.shown_board_id is not None for audit in audits):
         # A known defect lies in the view of another board, where its part may lie elsewhere.
-        at = {one.refdes: one.place for one in findings.unpack(rows.findings_of(connection, board_id))}
-        audits = [one if one.shown_board_id is None else replace(one, place=at.get(one.refdes)) for one in audits]
-    return [blind.masked(one) for one in sorted((*found, *audits), key=lambda one: one.id)]
+        at = {part.refdes: part.place for part in findings.unpack(rows.findings_of(connection, board_id))}
+        audits = [
+            audit if audit.shown_board_id is None else replace(audit, place=at.get(audit.refdes)) for audit in audits
+        ]
+    return [blind.masked(call) for call in sorted((*defects, *audits), key=lambda call: call.id)]
 
 
 def board_of(connection: Connection, board: Board, key: Key | None) -> Board:
@@ -55,21 +57,21 @@ def boards_of(connection: Connection, boards: Sequence[Board], key: Key | None) 
     if not is_blind(key):
         return list(boards)
     audits: dict[int, list[Call]] = defaultdict(list)
-    for one in blind.of_boards(connection, [board.id for board in boards]):
-        shown = blind.masked(one)
+    for audit in blind.of_boards(connection, [board.id for board in boards]):
+        shown = blind.masked(audit)
         assert shown.board_id is not None
         audits[shown.board_id].append(shown)
-    answered = blind.last_answers(connection, [one.id for of_board in audits.values() for one in of_board])
+    answered = blind.last_answers(connection, [audit.id for of_board in audits.values() for audit in of_board])
     return [_seen(board, audits[board.id], answered) if board.id in audits else board for board in boards]
 
 
 def _seen(board: Board, audits: Sequence[Call], answered: dict[int, int]) -> Board:
     assert board.verdict is not None
-    is_open = any(one.is_open for one in audits)
-    moments = [answered[one.id] for one in audits if one.id in answered]
+    is_open = any(audit.is_open for audit in audits)
+    moments = [answered[audit.id] for audit in audits if audit.id in answered]
     return replace(
         board,
-        verdict=worst([board.verdict, *(one.verdict for one in audits)]),
+        verdict=worst([board.verdict, *(audit.verdict for audit in audits)]),
         calls=board.calls + len(audits),
         state=BoardState.DECIDED if is_open else board.state,
         verified_us=None if is_open or board.verified_us is None else max([board.verified_us, *moments]),

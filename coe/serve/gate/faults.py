@@ -11,9 +11,9 @@ from starlette.responses import JSONResponse, Response
 
 from coe.serve.database import audit, faults
 from coe.serve.database.faults import Fault
-from coe.serve.gate.bodies import expect_query, id_of, number_of
 from coe.serve.gate.operations import ENGINEER, READ, Operation, Visit
 from coe.serve.gate.problems import not_found
+from coe.serve.gate.request_data import expect_query, id_of, number_of
 from coe.serve.moments import iso
 
 MOST = 500
@@ -26,8 +26,8 @@ async def get_faults(visit: Visit) -> Response:
     with_cleared = number_of(visit, "all", default=0, least=0, most=1) > 0
 
     def read(connection: Connection) -> list[dict[str, Any]]:
-        found = faults.newest(connection, limit=MOST) if with_cleared else faults.open_faults(connection)[:MOST]
-        return [_row(fault) for fault in found]
+        shown = faults.newest(connection, limit=MOST) if with_cleared else faults.open_faults(connection)[:MOST]
+        return [_row(fault) for fault in shown]
 
     return JSONResponse({"faults": await visit.gate.read(read)})
 

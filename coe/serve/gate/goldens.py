@@ -1,4 +1,4 @@
-"""Golden references of the store, for people. Law: which part has one is said by the recipe of the call's board."""
+"""Golden references of the store, for people. Law: the recipe of the call's board says which part has a reference."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _ids(name: str, rules: str) -> Mapping[str, str]:
         components = RecipeContent(rules=rules).board(name).components.values()
     except ConfigError:  # the recipe was in order when the board was accepted, and an update refuses it
         return {}
-    return {one.name: one.reference for one in components if one.reference not in ("", GIVEN)}
+    return {component.name: component.reference for component in components if component.reference not in ("", GIVEN)}
 
 
 def pixels_of(config: ServeConfig, id: str) -> NDArray[np.uint8]:

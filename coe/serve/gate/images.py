@@ -1,4 +1,4 @@
-"""Pictures for people. Law: a browser gets PNG or JPEG made here, never the bytes that a client had sent."""
+"""Pictures for people. Law: a browser gets PNG or JPEG made here, never the bytes that a client sent."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from coe.serve.database.calls import Call
 from coe.serve.database.references import GoodPicture
 from coe.serve.database.views import View
 from coe.serve.gate import goldens
-from coe.serve.gate.bodies import expect_query, id_of
 from coe.serve.gate.operations import READ, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.request_data import expect_query, id_of
 from coe.serve.gate.state import Gate
 
 LARGEST_SIDE = 1600
@@ -45,8 +45,8 @@ class _Shot:
 
 
 @dataclass(frozen=True, slots=True)
-class _Beside:
-    """What stands beside a call: the id of its golden reference, else a good picture of the same part."""
+class _Comparison:
+    """What a call is compared with: the id of its golden reference, else a good picture of the same part."""
 
     shot: _Shot
     golden: str
@@ -67,32 +67,32 @@ async def call_view(visit: Visit) -> Response:
 
 async def call_reference(visit: Visit) -> Response:
     """Show the golden reference of the part, or a good part."""
-    beside = await visit.gate.read(partial(_beside, visit))
+    comparison = await visit.gate.read(partial(_comparison, visit))
     gate = visit.gate
 
     def pixels() -> Pixels:
-        if beside.golden:
-            return in_frame(goldens.pixels_of(gate.config, beside.golden), beside.shot.place)
-        if beside.good is None:
+        if comparison.golden:
+            return in_frame(goldens.pixels_of(gate.config, comparison.golden), comparison.shot.place)
+        if comparison.good is None:
             raise not_found("good picture", "no such part was good yet")
-        return _pixels(gate, _Shot(beside.good.view, Place.of(beside.good.place)))
+        return _pixels(gate, _Shot(comparison.good.view, Place.of(comparison.good.place)))
 
     return await _answer(visit, pixels)
 
 
 async def call_difference(visit: Visit) -> Response:
     """Show by how much the part differs from its golden reference."""
-    beside = await visit.gate.read(partial(_beside, visit))
-    if not beside.golden:
+    comparison = await visit.gate.read(partial(_comparison, visit))
+    if not comparison.golden:
         raise not_found("golden reference", "the component has none in its recipe")
     gate = visit.gate
 
     def pixels() -> Pixels:
-        part = _pixels(gate, beside.shot, is_framed=False)
-        found = difference(part, goldens.pixels_of(gate.config, beside.golden))
-        if found is None:
+        part = _pixels(gate, comparison.shot, is_framed=False)
+        pixels_apart = difference(part, goldens.pixels_of(gate.config, comparison.golden))
+        if pixels_apart is None:
             raise not_found("difference", "the picture does not fit the golden reference")
-        return in_frame(found, beside.shot.place)
+        return in_frame(pixels_apart, comparison.shot.place)
 
     return await _answer(visit, pixels)
 
@@ -104,21 +104,21 @@ async def view_picture(visit: Visit) -> Response:
 
 
 def _call(visit: Visit, connection: Connection) -> Call:
-    found = calls.get(connection, id_of(visit))
-    if found is None:
+    call = calls.get(connection, id_of(visit))
+    if call is None:
         raise not_found(f"call {id_of(visit)}", "see GET /api/v1/calls?status=open")
-    return found
+    return call
 
 
 def _shot(connection: Connection, call: Call) -> _Shot:
     return _Shot(None if call.view_id is None else views.get(connection, call.view_id), Place.of(call.place))
 
 
-def _beside(visit: Visit, connection: Connection) -> _Beside:
+def _comparison(visit: Visit, connection: Connection) -> _Comparison:
     call = _call(visit, connection)
     golden = goldens.id_of(connection, call)
     good = None if golden else references.good_picture(connection, call)
-    return _Beside(_shot(connection, call), golden, good)
+    return _Comparison(_shot(connection, call), golden, good)
 
 
 def _pixels(gate: Gate, shot: _Shot, *, is_framed: bool = True) -> Pixels:

@@ -14,8 +14,8 @@ from sqlalchemy import Connection
 from starlette.responses import Response
 
 from coe.serve.database import boards, calls, events, faults, history, outbox, states
-from coe.serve.gate.bodies import expect_query
 from coe.serve.gate.operations import ANY, Operation, Visit
+from coe.serve.gate.request_data import expect_query
 from coe.serve.moments import SECOND_US
 from coe.serve.words import Intake
 
@@ -24,14 +24,14 @@ async def get_metrics(visit: Visit) -> Response:
     """Return all figures as text."""
     expect_query(visit)
     now_us = visit.gate.now_us()
-    found = await visit.gate.read(lambda connection: list(_metrics(connection, now_us)))
+    families = await visit.gate.read(lambda connection: list(_metrics(connection, now_us)))
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(found))
+    registry.register(_Collected(families))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
 class _Collected:
-    """Metrics that are there already, in the form that the library collects."""
+    """Metrics that are already computed, in the form in which the library collects them."""
 
     def __init__(self, metrics: list[Metric]) -> None:
         self._metrics = metrics

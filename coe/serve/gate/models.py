@@ -26,11 +26,11 @@ from coe.serve.database.recipes import Recipe
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.form import of_json
 from coe.serve.gate.boards import hand_in, take_back, until_decided
-from coe.serve.gate.bodies import Body, expect_query, whole_body
 from coe.serve.gate.operations import ANY, FEED, Operation, Visit
+from coe.serve.gate.path_names import name_from
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
+from coe.serve.gate.request_data import JsonBody, expect_query, whole_body
 from coe.serve.gate.tensors import LENGTH_HEADER, InferRequest, Output, Parsed, encode, parse
-from coe.serve.gate.texts import name_from
 from coe.serve.gate.uploads import discard_views, keep_view
 from coe.serve.request import BoardRequest
 from coe.serve.words import BoardState
@@ -89,7 +89,7 @@ async def infer(visit: Visit) -> Response:
     within_s = asked.request.parameters.within_s
     data |= {} if within_s is None else {"within_s": within_s}
     try:
-        handed = await hand_in(visit, key, Body(data, of_json(data, BoardRequest)))
+        handed = await hand_in(visit, key, JsonBody(data, of_json(data, BoardRequest)))
     except (Problem, CoeError):
         with suppress(DatabaseTrouble, OSError):  # else it goes with the pictures that nobody hands in
             await gate.run(partial(discard_views, gate, key))
@@ -119,12 +119,12 @@ class _Asked:
 
 
 async def _take_in(visit: Visit, key: str) -> _Asked:
-    """Keep the picture of a request as a view of the board `key`; what waits for the decision holds no picture."""
+    """Keep the picture of a request as a view of the board `key`: no picture is in memory while the request waits."""
     gate = visit.gate
     async with whole_body(visit, gate.config.limits.body) as content:
         parsed = await gate.run(partial(parse, content, visit.request.headers.get(LENGTH_HEADER)))
         # Unknown outputs are refused first.
-        encode({}, [Output(str(one["name"]), "") for one in _OUTPUTS], parsed.request)
+        encode({}, [Output(str(output["name"]), "") for output in _OUTPUTS], parsed.request)
         picture = await gate.draw(partial(_picture, parsed, gate.config.limits.pixels))
         component = _component(parsed)
         await keep_view(gate, key, _VIEW, picture)
@@ -174,14 +174,14 @@ def _component(parsed: Parsed) -> str:
     values = [] if tensor is None else parsed.values(tensor)
     if not isinstance(values, list) or len(values) != 1:
         raise ConfigError("input 'component' must be one text (BYTES): the component's type in the recipe")
-    unknown = [one.name for one in parsed.request.inputs if one.name not in ("image", "component")]
+    unknown = [tensor.name for tensor in parsed.request.inputs if tensor.name not in ("image", "component")]
     if unknown:
         raise ConfigError(f"there is no input '{unknown[0]}'; known: image, component")
     return values[0].decode("utf-8", "replace")
 
 
 def _outputs(connection: Connection, *, board: Board) -> list[Output]:
-    """Return what was decided: of the component's call if there is one, else of its last finding."""
+    """Return what was decided: the component's call if there is one, else its last finding."""
     called = calls.of_board(connection, board.id)
     good = findings.unpack(boards.findings_of(connection, board.id))
     rows: list[Any] = list(called[0].findings if called else good[0].findings if good else ())

@@ -1,9 +1,10 @@
-"""`/openapi.json`, made from the list of operations. Law: what is not listed is not served."""
+"""`/openapi.json`, made from the list of operations. Law: an operation that is not listed is not served."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -14,14 +15,16 @@ from coe.serve.gate.problems import MEDIA_TYPE
 
 
 def described(operations: Sequence[Operation]) -> Operation:
-    """Return the operation that describes all operations, and itself."""
-    document: dict[str, Any] = {}
+    """Return the operation that describes all operations, and itself; it is written when it is first asked for."""
+
+    @cache
+    def document() -> dict[str, Any]:
+        return _document([*operations, own])
 
     async def describe(visit: Visit) -> Response:
-        return JSONResponse(document)
+        return JSONResponse(document())
 
     own = Operation("GET", "/openapi.json", "This description.", describe, None, answers={200: "OpenAPI 3.1"})
-    document.update(_document([*operations, own]))
     return own
 
 

@@ -26,10 +26,10 @@ from coe.serve.database.confirmations import Confirmation
 from coe.serve.database.recipes import Recipe
 from coe.serve.form import Form
 from coe.serve.gate import sessions
-from coe.serve.gate.bodies import expect_query, json_body, number_of, whole_body
 from coe.serve.gate.operations import ENGINEER, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipes import version_of
+from coe.serve.gate.request_data import expect_query, json_body, number_of, whole_body
 from coe.serve.gate.uploads import check_pixels
 from coe.serve.moments import iso
 from coe.serve.recipe import RecipeContent

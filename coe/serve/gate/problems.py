@@ -12,11 +12,11 @@ from starlette.responses import JSONResponse, Response
 
 from coe.errors import CoeError
 from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
-from coe.serve.database.verifications import Changed
+from coe.serve.database.verifications import CallChanged
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_S = 5
-"""After how many seconds a client that was sent away may come again."""
+"""After how many seconds a client that was refused may come again."""
 
 
 class ProblemKind(StrEnum):
@@ -101,7 +101,7 @@ def _problem(error: Exception) -> Problem:
             return disk_full(str(error))
         case DatabaseTrouble():
             return unavailable(ProblemKind.BUSY, str(error), "try again later; nothing of this request was kept")
-        case Changed():
+        case CallChanged():
             way_out = "read the call again, and send its new ETag as If-Match"
             return Problem(HTTPStatus.PRECONDITION_FAILED, ProblemKind.CHANGED, str(error), way_out)
         case CoeError():

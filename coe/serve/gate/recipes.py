@@ -13,10 +13,10 @@ from coe.inspector import fitting
 from coe.serve.database import audit, confirmations, events, recipes
 from coe.serve.database.events import NewEvent
 from coe.serve.database.recipes import Recipe
-from coe.serve.gate.bodies import expect_query, id_of, json_body
 from coe.serve.gate.operations import ANY, ENGINEER, READ, Operation, Visit
+from coe.serve.gate.path_names import name_from
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.gate.texts import name_from
+from coe.serve.gate.request_data import expect_query, id_of, json_body
 from coe.serve.moments import iso
 from coe.serve.recipe import RecipeContent
 from coe.serve.words import EventKind
@@ -105,11 +105,16 @@ async def get_activation(visit: Visit) -> Response:
     """Tell what became of an activation."""
     expect_query(visit)
     id = id_of(visit)
-    found = await visit.gate.read(lambda connection: recipes.get_activation(connection, id))
-    if found is None:
+    activation = await visit.gate.read(lambda connection: recipes.get_activation(connection, id))
+    if activation is None:
         raise not_found(f"activation {id}", "use the number of `activation` in the answer to the POST")
-    answered = found.answered_us and iso(found.answered_us)
-    body = {"activation": found.id, "state": found.state.value, "reason": found.reason, "answered": answered}
+    answered = activation.answered_us and iso(activation.answered_us)
+    body = {
+        "activation": activation.id,
+        "state": activation.state.value,
+        "reason": activation.reason,
+        "answered": answered,
+    }
     return JSONResponse(body)
 
 
@@ -166,7 +171,7 @@ OPERATIONS = [
     Operation(
         "GET",
         "/api/v1/activations/{id:int}",
-        "What became of an activation.",
+        "The result of an activation.",
         get_activation,
         ANY,
         answers={200: "asked, active or failed"},

@@ -17,7 +17,7 @@ from coe.serve.database import states
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.opening import open_database
 from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.doors import expect_keys
+from coe.serve.exposure import expect_keys
 from coe.serve.gate.app import application
 from coe.serve.gate.connections import SURPLUS, Connection
 from coe.serve.gate.feed import Feed
@@ -36,7 +36,7 @@ GRACE_S = 5
 
 
 class _Server(uvicorn.Server):
-    """A server that ends waiting requests first, because others would wait for them in vain."""
+    """A server that first ends requests that wait, because its end would wait for them in vain."""
 
     def __init__(self, config: uvicorn.Config, gate: Gate) -> None:
         super().__init__(config)
@@ -54,7 +54,7 @@ def open_gate(config: ServeConfig) -> Gate:
     expect_keys(config, database)
     pictures = Pictures(config.pictures)
     pictures.prepare()
-    return Gate(config, database, pictures, Feed(database))
+    return Gate(config, database, pictures, Feed(database, config.gate_bell))
 
 
 def most_connections() -> int:
@@ -97,7 +97,7 @@ async def serve(config: ServeConfig) -> None:
 
 
 async def _tidy(gate: Gate) -> None:
-    """Remove the pictures whose time has come, and what crashes have left, now and then."""
+    """From time to time, remove pictures that are older than the config keeps them, and files that crashes left."""
     clock = SteadyClock(gate.now_us)
     swept_us: int | None = None
     for turn in itertools.count(gate.now_us() // microseconds(TIDY_S)):

@@ -20,9 +20,9 @@ from coe.files import NotWritten
 from coe.serve.database import keys
 from coe.serve.database.keys import Key
 from coe.serve.form import Form
-from coe.serve.gate.bodies import expect_query, json_body
 from coe.serve.gate.operations import ANY, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, disk_full
+from coe.serve.gate.request_data import expect_query, json_body
 from coe.serve.gate.state import Gate
 from coe.serve.moments import HOUR_US, SECOND_US
 from coe.serve.secret_file import read_or_make
@@ -35,9 +35,9 @@ SECRET = "session.secret"
 """The file of the secret in the folder of the service; who can read it can sign in as anybody."""
 _MOST_CHARACTERS = 200
 _SLACK_US = 60 * SECOND_US
-"""A time server sets the clock back by less than this every day."""
+"""A time server usually sets the clock back by less than this."""
 _MOST_BYTES = 4096
-"""Whoever has no key yet may not send more."""
+"""The most bytes that a person without a key may send."""
 
 
 class SessionRequest(Form):
@@ -140,7 +140,7 @@ def _cookie(secret: bytes, key: Key, ends_us: int) -> str:
 
 
 def _name_of(cookie: str) -> str:
-    """Return under which name a session is listed: the list gives no cookie away."""
+    """Return the name under which a session is listed; nobody can make a cookie from it."""
     return hashlib.sha256(cookie.encode()).hexdigest()
 
 

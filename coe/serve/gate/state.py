@@ -81,7 +81,7 @@ class Gate:
 
     def wake_line(self) -> None:
         """Tell the line that there is something new in the database."""
-        wake.ring(self.config.bell)
+        wake.ring(self.config.line_bell)
 
     async def note_fault(self, kind: FaultKind, message: str) -> None:
         """Record a fault of the gate; without a database it is shown when the database is back."""

@@ -1,4 +1,4 @@
-"""`GET /api/v1/stats/...`: figures with their definitions. Law: the database counts, formulas are in one place."""
+"""`GET /api/v1/stats/...`: figures with their definitions. Law: the database counts; the formulas are in one place."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from starlette.responses import JSONResponse, Response
 from coe.serve.database import history, recipes, tallies
 from coe.serve.database.history import BoardCount, CallCount, Window
 from coe.serve.database.tallies import Tally
-from coe.serve.gate.bodies import expect_query, number_of
 from coe.serve.gate.operations import READ, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.gate.request_data import expect_query, number_of
 from coe.serve.moments import HOUR_US, hour_of, iso, microseconds
 from coe.serve.recipe import RecipeContent
 from coe.serve.statistics import control_charts, trend, yields
 from coe.serve.statistics import pareto as paretos
-from coe.serve.statistics.control_charts import Chart, Sample
+from coe.serve.statistics.control_charts import Chart, Subgroup
 from coe.serve.statistics.figures import CONFIDENCE, Figure
 from coe.serve.statistics.pareto import Bar
-from coe.serve.words import CallKind, Part
+from coe.serve.words import CallKind, Dimension
 
 HOURS, MOST_HOURS = 24, 24 * 366
 """How far statistics look back, if the query does not say."""
@@ -48,25 +48,25 @@ class Counts:
         return yields.figures(self.boards, self.calls, self.escapes, self.of_recipe)
 
     @property
-    def trend(self) -> list[trend.Point]:
+    def trend(self) -> list[trend.TrendPoint]:
         """The figures over time."""
         return trend.trend(self.boards, self.calls, self.of_recipe, self.window.start_us, self.window.end_us)
 
     @property
     def calls_chart(self) -> Chart:
         """The control chart of calls."""
-        return control_charts.u_chart("calls", self._samples())
+        return control_charts.u_chart("calls", self._subgroups())
 
-    def _samples(self) -> list[Sample]:
-        hours = sorted({one.hour_us for one in self.boards})
+    def _subgroups(self) -> list[Subgroup]:
+        hours = sorted({count.hour_us for count in self.boards})
         called = dict.fromkeys(hours, 0)
         sizes = dict.fromkeys(hours, 0)
-        for one in self.boards:
-            sizes[one.hour_us] += yields.opportunities([one], self.of_recipe)
+        for count in self.boards:
+            sizes[count.hour_us] += yields.opportunities([count], self.of_recipe)
         for call in self.calls:
             if call.kind is CallKind.DEFECT:
                 called[call.hour_us] += call.calls
-        return [Sample(hour, called[hour], sizes[hour]) for hour in hours]
+        return [Subgroup(hour, called[hour], sizes[hour]) for hour in hours]
 
 
 def counts(connection: Connection, window: Window) -> Counts:
@@ -75,26 +75,26 @@ def counts(connection: Connection, window: Window) -> Counts:
     return Counts(
         window,
         boards,
-        history.call_counts(connection, window, by=[Part.HOUR]),
+        history.call_counts(connection, window, by=[Dimension.HOUR]),
         history.escapes_of(connection, window),
-        {id: _opportunities(connection, id) for id in sorted({one.recipe_id for one in boards})},
+        {id: _opportunities(connection, id) for id in sorted({count.recipe_id for count in boards})},
     )
 
 
 def bars(connection: Connection, window: Window, by: paretos.By) -> list[Bar]:
     """Return the calls of a window by component, expert or label, the most frequent first."""
-    return paretos.pareto(history.call_counts(connection, window, by=[Part(by.value)]), by)
+    return paretos.pareto(history.call_counts(connection, window, by=[Dimension(by.value)]), by)
 
 
-def findings(connection: Connection, window: Window, *by: Part) -> list[Tally]:
+def findings(connection: Connection, window: Window, *by: Dimension) -> list[Tally]:
     """Return how often experts said what within the hours of a window, of the recipes that were inspected in it."""
-    ids = sorted({one.recipe_id for one in history.board_counts(connection, window)})
+    ids = sorted({count.recipe_id for count in history.board_counts(connection, window)})
     return tallies.between(connection, hour_of(window.start_us), window.end_us, recipe_ids=ids, by=by) if ids else []
 
 
 def score_charts(connection: Connection, window: Window) -> list[Chart]:
     """Return the control charts of the experts' mean scores."""
-    return control_charts.score_charts(findings(connection, window, Part.HOUR, Part.EXPERT))
+    return control_charts.score_charts(findings(connection, window, Dimension.HOUR, Dimension.EXPERT))
 
 
 def _opportunities(connection: Connection, recipe_id: int) -> int:
@@ -104,7 +104,7 @@ def _opportunities(connection: Connection, recipe_id: int) -> int:
 
 @lru_cache(maxsize=256)
 def _opportunities_of(name: str, content: str) -> int:
-    """Reading the rules of a large board takes longer than all counting."""
+    """Return the opportunities of a board; remembered, because to read the rules takes longer than all counting."""
     return RecipeContent.model_validate_json(content).opportunities(name)
 
 
@@ -137,24 +137,24 @@ def _until(visit: Visit) -> int:
 async def get_fpy(visit: Visit) -> Response:
     """Return yields, false calls, defects and escapes."""
     window = window_of(visit)
-    found = await visit.gate.read(lambda connection: counts(connection, window))
-    figures = [asdict(one) for one in found.figures]
+    counted = await visit.gate.read(lambda connection: counts(connection, window))
+    figures = [asdict(figure) for figure in counted.figures]
     return JSONResponse({**_window(window), "confidence": CONFIDENCE, "figures": figures})
 
 
 async def get_pareto(visit: Visit) -> Response:
     """Return calls by component, expert or label."""
     window, by = window_of(visit, "by"), by_of(visit)
-    found = await visit.gate.read(lambda connection: bars(connection, window, by))
-    body = {"definition": paretos.DEFINITION.format(by=by), "bars": [asdict(one) for one in found]}
+    shown = await visit.gate.read(lambda connection: bars(connection, window, by))
+    body = {"definition": paretos.DEFINITION.format(by=by), "bars": [asdict(bar) for bar in shown]}
     return JSONResponse({**_window(window), **body})
 
 
 async def get_trend(visit: Visit) -> Response:
     """Return the figures over time."""
     window = window_of(visit)
-    found = await visit.gate.read(lambda connection: counts(connection, window))
-    points = [{"start": iso(one.start_us), **asdict(one)} for one in found.trend]
+    counted = await visit.gate.read(lambda connection: counts(connection, window))
+    points = [{"start": iso(point.start_us), **asdict(point)} for point in counted.trend]
     return JSONResponse({**_window(window), "definition": trend.DEFINITION, "points": points})
 
 
@@ -170,7 +170,7 @@ async def get_spc(visit: Visit) -> Response:
             },
             "scores": {
                 "definition": control_charts.EWMA_DEFINITION,
-                "experts": [_chart(one) for one in score_charts(connection, window)],
+                "experts": [_chart(chart) for chart in score_charts(connection, window)],
             },
         }
 
@@ -192,7 +192,7 @@ def by_of(visit: Visit) -> paretos.By:
 
 
 def _chart(chart: Chart) -> dict[str, Any]:
-    points = [{"at": iso(one.at_us), "signals": one.signals, **asdict(one)} for one in chart.points]
+    points = [{"at": iso(point.at_us), "signals": point.signals, **asdict(point)} for point in chart.points]
     return {**asdict(chart), "points": points}
 
 
@@ -203,7 +203,7 @@ def _window(window: Window) -> dict[str, Any]:
 _QUERY = {
     "hours": f"how far to look back, {HOURS} if not given",
     "until": "the end, a time in UTC; now if not given",
-    "recipe": "one recipe's boards alone",
+    "recipe": "only boards of this recipe",
 }
 OPERATIONS = [
     Operation(

@@ -24,7 +24,7 @@ Size = Annotated[int, Field(ge=0, le=1 << 40)]
 
 
 class Parameters(Form):
-    """How a tensor travels."""
+    """How a tensor is sent."""
 
     binary_data_size: Size | None = None
 
@@ -45,7 +45,7 @@ class OutputParameters(Form):
     binary_data: bool = False
 
 
-class Wanted(Form):
+class WantedOutput(Form):
     """An output that the client asks for."""
 
     name: Annotated[str, Field(max_length=200)]
@@ -53,7 +53,7 @@ class Wanted(Form):
 
 
 class InferParameters(Form):
-    """Of a whole request: whether all outputs are wanted as bytes, and how many seconds the answer may take."""
+    """How a request is answered: whether all outputs are sent as bytes, and how many seconds the answer may take."""
 
     binary_data_output: bool = False
     within_s: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] | None = None
@@ -64,7 +64,7 @@ class InferRequest(Form):
 
     id: Annotated[str, Field(max_length=200)] = ""
     inputs: Annotated[tuple[Tensor, ...], Field(min_length=1, max_length=16)]
-    outputs: Annotated[tuple[Wanted, ...], Field(max_length=16)] = ()
+    outputs: Annotated[tuple[WantedOutput, ...], Field(max_length=16)] = ()
     parameters: InferParameters = InferParameters()
 
 
@@ -77,21 +77,21 @@ class Parsed:
 
     def tensor(self, name: str) -> Tensor | None:
         """Return an input, or None."""
-        return next((one for one in self.request.inputs if one.name == name), None)
+        return next((tensor for tensor in self.request.inputs if tensor.name == name), None)
 
     def values(self, tensor: Tensor) -> bytes | list[bytes]:
         """Return a UINT8 tensor as bytes, a BYTES tensor as a list of values; raises ConfigError for a wrong size."""
         raw, number = self.raw.get(tensor.name), prod(tensor.shape)
-        found: bytes | list[bytes]
+        values: bytes | list[bytes]
         if tensor.datatype == "BYTES":
-            found = _texts(tensor) if raw is None else _split(tensor.name, raw)
+            values = _texts(tensor) if raw is None else _split(tensor.name, raw)
         elif tensor.datatype == "UINT8":
-            found = _bytes(tensor) if raw is None else raw
+            values = _bytes(tensor) if raw is None else raw
         else:
             raise ConfigError(f"input '{tensor.name}' has the type {tensor.datatype}; send BYTES or UINT8")
-        if len(found) != number:
-            raise ConfigError(f"input '{tensor.name}' has {len(found)} values, and its shape says {number}")
-        return found
+        if len(values) != number:
+            raise ConfigError(f"input '{tensor.name}' has {len(values)} values, and its shape says {number}")
+        return values
 
 
 def parse(body: bytes, header_length: str | None) -> Parsed:
@@ -155,14 +155,14 @@ class Encoded:
 def encode(facts: Mapping[str, Any], outputs: Sequence[Output], request: InferRequest) -> Encoded:
     """Return the answer to a request with the outputs that it asks for, all if it names none; raises ConfigError."""
     by_name = {output.name: output for output in outputs}
-    wanted = request.outputs or tuple(Wanted(name=name) for name in by_name)
+    wanted = request.outputs or tuple(WantedOutput(name=name) for name in by_name)
     rows, raw = [], []
-    for one in wanted:
-        output = by_name.get(one.name)
+    for asked in wanted:
+        output = by_name.get(asked.name)
         if output is None:
-            raise ConfigError(f"there is no output '{one.name}'; known: {', '.join(by_name)}")
-        row: dict[str, Any] = {"name": one.name, "datatype": output.datatype, "shape": [1]}
-        if one.parameters.binary_data if one.parameters else request.parameters.binary_data_output:
+            raise ConfigError(f"there is no output '{asked.name}'; known: {', '.join(by_name)}")
+        row: dict[str, Any] = {"name": asked.name, "datatype": output.datatype, "shape": [1]}
+        if asked.parameters.binary_data if asked.parameters else request.parameters.binary_data_output:
             raw.append(output.raw)
             row["parameters"] = {"binary_data_size": len(output.raw)}
         else:
@@ -173,10 +173,10 @@ def encode(facts: Mapping[str, Any], outputs: Sequence[Output], request: InferRe
 
 
 def _texts(tensor: Tensor) -> list[bytes]:
-    if not isinstance(tensor.data, list) or not all(isinstance(one, str) for one in tensor.data):
+    if not isinstance(tensor.data, list) or not all(isinstance(text, str) for text in tensor.data):
         raise ConfigError(f"input '{tensor.name}' needs `data`, a list of texts, or bytes after the JSON")
     try:
-        return [one.encode() for one in tensor.data]
+        return [text.encode() for text in tensor.data]
     except UnicodeEncodeError:
         raise ConfigError(f"input '{tensor.name}' has a text with half a character") from None
 

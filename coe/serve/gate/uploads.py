@@ -16,11 +16,11 @@ from coe.serve import points
 from coe.serve.database import boards, views
 from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
 from coe.serve.database.views import NewView, View
-from coe.serve.gate.bodies import expect_query, parts_of
 from coe.serve.gate.operations import FEED, Operation, Visit
+from coe.serve.gate.path_names import name_from
 from coe.serve.gate.problems import Problem, ProblemKind, disk_full
+from coe.serve.gate.request_data import expect_query, parts_of
 from coe.serve.gate.state import Gate
-from coe.serve.gate.texts import name_from
 from coe.serve.pictures import Receiving
 from coe.serve.words import FaultKind
 
@@ -41,20 +41,19 @@ async def put_view(visit: Visit) -> Response:
 async def keep_view(gate: Gate, key: str, name: str, content: bytes) -> None:
     """Keep a picture that is in memory as a view; raises Problem."""
     async with _receiving(gate) as receiving:
-        await gate.run(partial(receiving.write, content))
-        pixels = await gate.run(partial(_pixels, receiving, gate.config.limits.pixels))
-        await gate.run(partial(_keep, gate, receiving, key, name, pixels))
+        await gate.run(partial(_finish, gate, receiving, content, key, name, ""))
 
 
 @asynccontextmanager
 async def _receiving(gate: Gate) -> AsyncIterator[Receiving]:
     """Give a picture to be received, and forget it unless it was kept; raises Problem if the disk is full."""
+    receiving = gate.pictures.receive()
     try:
-        receiving = await gate.run(gate.pictures.receive)
         try:
             yield receiving
         finally:
-            await gate.run(receiving.drop)
+            if not receiving.is_kept:
+                await gate.run(receiving.drop)
     except OSError as error:
         if not files.is_full(error):
             raise
@@ -71,7 +70,12 @@ async def _take(visit: Visit, receiving: Receiving, key: str, name: str, stated:
         if len(waiting) >= _TOGETHER:
             await gate.run(partial(receiving.write, bytes(waiting)))
             waiting.clear()
-    await gate.run(partial(receiving.write, bytes(waiting)))
+    return await gate.run(partial(_finish, gate, receiving, bytes(waiting), key, name, stated))
+
+
+def _finish(gate: Gate, receiving: Receiving, rest: bytes, key: str, name: str, stated: str) -> Response:
+    """Write the last bytes, and keep the picture if it is whole and can be one; raises Problem."""
+    receiving.write(rest)
     if stated and stated != receiving.sha256:
         raise Problem(
             HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -79,9 +83,9 @@ async def _take(visit: Visit, receiving: Receiving, key: str, name: str, stated:
             f"the body's SHA-256 is {receiving.sha256}, and X-SHA256 says {stated[:64]}",
             "send it again; it was damaged on the way, or X-SHA256 is that of another file",
         )
-    pixels = await gate.run(partial(_pixels, receiving, gate.config.limits.pixels))
+    pixels = _pixels(receiving, gate.config.limits.pixels)
     points.reached(points.Point.VIEW_RECEIVED)
-    return await gate.run(partial(_keep, gate, receiving, key, name, pixels))
+    return _keep(gate, receiving, key, name, pixels)
 
 
 def _pixels(receiving: Receiving, limit: int) -> int:
@@ -112,17 +116,13 @@ def check_pixels(pixels: int | None, limit: int) -> int:
 
 def _keep(gate: Gate, receiving: Receiving, key: str, name: str, pixels: int) -> Response:
     """Put the picture on the disk, then its row; a picture that is there already is left as it is."""
-    with gate.database.reading() as connection:
-        before = _before(gate, connection, key, name, receiving.sha256)
-    if before is not None and before.sha256 == receiving.sha256:
-        return _answer(before, HTTPStatus.OK)
     kept = receiving.keep()
     points.reached(points.Point.VIEW_KEPT)
     new = NewView(key, name, kept.file, kept.sha256, kept.size_bytes, pixels, gate.now_us())
     try:
         with gate.database.writing() as connection:
             views.hold(connection)
-            # The board may have been handed in meanwhile, or another client may have sent the same view.
+            # No look before this transaction: a board may be handed in, or the same view be sent, at any time.
             before = _before(gate, connection, key, name, kept.sha256)
             added = before if before is not None and before.sha256 == kept.sha256 else views.add(connection, new)
     except (Problem, DatabaseTrouble) as error:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from coe.core import Failure, FailureKind
 from coe.serve import points
@@ -22,7 +23,7 @@ from coe.serve.database.events import NewEvent
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
 from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.line.batches import Batches
+from coe.serve.line.batches import Batches, Loads
 from coe.serve.line.blind_audits import BlindAudits
 from coe.serve.line.changeover import Changeover
 from coe.serve.line.danger import LateBoards
@@ -37,7 +38,7 @@ from coe.serve.line.run import UNSEEN_BY_LINE, BoardRun
 from coe.serve.line.verdicts import amendment_of, decision_of, is_lost_image
 from coe.serve.moments import now_us
 from coe.serve.pictures import Pictures
-from coe.serve.wake import Bell
+from coe.serve.wake import Bell, ring
 from coe.serve.words import EventKind, FaultKind, Intake, LineState, Process
 
 LOOK_S = 0.25
@@ -72,16 +73,18 @@ class Station:
     ) -> None:
         self._config, self._database, self._clocks = config, database, clocks
         self._pictures = Pictures(config.pictures)
-        self._bell = Bell(config.bell)
+        self._bell = Bell(config.line_bell)
+        database.on_written = partial(ring, config.gate_bell)
         self._late_boards, residents = LateBoards(), Residents()
         batches = Batches(clocks.now_s, config.line.hangs_after_s)
-        opener = open_line or line_opener(config, residents, self._late_boards, batches, adjust=adjust)
+        loads = Loads(clocks.now_s, config.line.hangs_after_s)
+        opener = open_line or line_opener(config, residents, self._late_boards, batches, loads, adjust=adjust)
         self._products = Products(config.data, opener, self._bell.ring)
         self._changeover = Changeover(database, self._products, clocks.now_us)
         self._feeder = Feeder(clocks.now_s, self._bell.ring)
         self._queue = Queue()
         self._runs: dict[int, BoardRun] = {}
-        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid(), batches, residents)
+        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid(), batches, loads, residents)
         self._locating = Locating(database, self._bell.ring, self._report)
         self._audits = BlindAudits.of(config)
         self._next_look_s = -math.inf

@@ -1,9 +1,9 @@
 """Control charts: Laney's u' of calls, and the EWMA of an expert's mean score. Law: too few points give no limits.
 
 Counts of a large sample vary more than Poisson says, since lots and shifts differ. Laney (Improved control charts for
-attributes, Quality Engineering 14, 2002) widens the limits by what consecutive points show of that. The EWMA is that of
-Roberts (Control chart tests based on geometric moving averages, Technometrics 1, 1959), for samples of unequal size;
-its limits are widened alike.
+attributes, Quality Engineering 14, 2002) widens the limits by the additional variation that consecutive points show.
+The EWMA is that of Roberts (Control chart tests based on geometric moving averages, Technometrics 1, 1959), for samples
+of unequal size; its limits are widened in the same way.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ EWMA_DEFINITION = (
 WEIGHT, WIDTH = 0.2, 3.0
 """The weight of the newest mean in the EWMA, and how many deviations the limits of both charts are away."""
 LEAST_POINTS = 8
-"""With fewer points the deviation is a guess."""
+"""With fewer points than this, the deviation is a guess."""
 _D2 = 1.128
 """The mean range of two normal values, in deviations."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Subgroup:
     """What was counted in an hour: `amount` in `size` (calls in opportunities, or a sum of scores in findings)."""
 
     at_us: int
@@ -60,7 +60,7 @@ class ChartPoint:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A control chart; with too few samples no points, and `missing`. `sigma_z` is 1 if pure chance acts."""
+    """A control chart; with too few subgroups no points, and `missing`. `sigma_z` is 1 if pure chance acts."""
 
     name: str
     mean: float
@@ -69,58 +69,62 @@ class Chart:
     missing: str = ""
 
 
-def u_chart(name: str, samples: Sequence[Sample]) -> Chart:
-    """Return Laney's u' chart of counts; samples without size do not count."""
-    used = [one for one in samples if one.size > 0]
+def u_chart(name: str, subgroups: Sequence[Subgroup]) -> Chart:
+    """Return Laney's u' chart of counts; subgroups without size do not count."""
+    used = [subgroup for subgroup in subgroups if subgroup.size > 0]
     if len(used) < LEAST_POINTS:
         return _none(name, len(used))
-    mean = math.fsum(one.amount for one in used) / sum(one.size for one in used)
-    deviations = [math.sqrt(mean / one.size) for one in used]
-    sigma_z = _sigma_z([one.amount / one.size - mean for one in used], deviations)
+    mean = math.fsum(subgroup.amount for subgroup in used) / sum(subgroup.size for subgroup in used)
+    deviations = [math.sqrt(mean / subgroup.size) for subgroup in used]
+    sigma_z = _sigma_z([subgroup.amount / subgroup.size - mean for subgroup in used], deviations)
     points = []
-    for one, deviation in zip(used, deviations, strict=True):
+    for subgroup, deviation in zip(used, deviations, strict=True):
         away = WIDTH * deviation * sigma_z
-        points.append(ChartPoint(one.at_us, one.amount / one.size, max(0.0, mean - away), mean + away, one.size))
+        points.append(
+            ChartPoint(
+                subgroup.at_us, subgroup.amount / subgroup.size, max(0.0, mean - away), mean + away, subgroup.size
+            )
+        )
     return Chart(name, mean, sigma_z, tuple(points))
 
 
-def ewma(name: str, samples: Sequence[Sample], square_sum: float) -> Chart:
+def ewma(name: str, subgroups: Sequence[Subgroup], square_sum: float) -> Chart:
     """Return the EWMA of means; `square_sum` is the sum of the squares of all values."""
-    used = [one for one in samples if one.size > 0]
+    used = [subgroup for subgroup in subgroups if subgroup.size > 0]
     if len(used) < LEAST_POINTS:
         return _none(name, len(used))
-    size = sum(one.size for one in used)
-    mean = math.fsum(one.amount for one in used) / size
+    size = sum(subgroup.size for subgroup in used)
+    mean = math.fsum(subgroup.amount for subgroup in used) / size
     spread = math.sqrt(max(0.0, square_sum / size - mean**2))
-    deviations = [spread / math.sqrt(one.size) for one in used]
-    sigma_z = _sigma_z([one.amount / one.size - mean for one in used], deviations)
+    deviations = [spread / math.sqrt(subgroup.size) for subgroup in used]
+    sigma_z = _sigma_z([subgroup.amount / subgroup.size - mean for subgroup in used], deviations)
     points, value, variance = [], mean, 0.0
-    for one, deviation in zip(used, deviations, strict=True):
-        value = WEIGHT * one.amount / one.size + (1 - WEIGHT) * value
+    for subgroup, deviation in zip(used, deviations, strict=True):
+        value = WEIGHT * subgroup.amount / subgroup.size + (1 - WEIGHT) * value
         variance = WEIGHT**2 * deviation**2 + (1 - WEIGHT) ** 2 * variance
         away = WIDTH * math.sqrt(variance) * sigma_z
-        points.append(ChartPoint(one.at_us, value, mean - away, mean + away, one.size))
+        points.append(ChartPoint(subgroup.at_us, value, mean - away, mean + away, subgroup.size))
     return Chart(name, mean, sigma_z, tuple(points))
 
 
 def score_charts(tallies: Iterable[Tally]) -> list[Chart]:
     """Return the EWMA of the mean score of each expert, in the order of their names."""
     of_expert: dict[str, list[Tally]] = defaultdict(list)
-    for one in tallies:
-        of_expert[one.expert].append(one)
+    for tally in tallies:
+        of_expert[tally.expert].append(tally)
     return [
-        ewma(expert, _hours(rows), math.fsum(one.score_square_sum for one in rows))
+        ewma(expert, _hours(rows), math.fsum(tally.score_square_sum for tally in rows))
         for expert, rows in sorted(of_expert.items())
     ]
 
 
-def _hours(rows: Iterable[Tally]) -> list[Sample]:
+def _hours(rows: Iterable[Tally]) -> list[Subgroup]:
     amounts: dict[int, float] = defaultdict(float)
     sizes: dict[int, int] = defaultdict(int)
-    for one in rows:
-        amounts[one.hour_us] += one.score_sum
-        sizes[one.hour_us] += one.findings
-    return [Sample(hour, amounts[hour], sizes[hour]) for hour in sorted(amounts)]
+    for tally in rows:
+        amounts[tally.hour_us] += tally.score_sum
+        sizes[tally.hour_us] += tally.findings
+    return [Subgroup(hour, amounts[hour], sizes[hour]) for hour in sorted(amounts)]
 
 
 def _sigma_z(distances: Sequence[float], deviations: Sequence[float]) -> float:

@@ -13,7 +13,7 @@ _EACH = 1 - (1 - CONFIDENCE) / 2
 
 
 class Unit(StrEnum):
-    """In what a figure is given: a share in percent, or in millionths."""
+    """The unit of a figure: a share in percent, or in millionths."""
 
     PERCENT = "%"
     PPM = "ppm"

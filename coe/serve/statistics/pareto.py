@@ -14,7 +14,7 @@ DEFINITION = "calls of first passes by {by}, the most frequent first; cumulative
 
 
 class By(StrEnum):
-    """What calls are counted by."""
+    """The property by which calls are counted."""
 
     COMPONENT = "component"
     EXPERT = "expert"
@@ -35,15 +35,15 @@ class Bar:
 
 
 def pareto(calls: Sequence[CallCount], by: By) -> list[Bar]:
-    """Return the bars, the most calls first; equal ones in the order of their names.
+    """Return the bars, the most calls first; bars of one size in the order of their names.
 
     Blind audits count while they are open: without them the figure would tell an operator which they are. No label of
     theirs is shown, because that is not what the operator sees.
     """
     counts: dict[str, dict[Outcome | None, int]] = defaultdict(lambda: defaultdict(int))
-    for one in calls:
-        if one.kind is CallKind.DEFECT or (one.outcome is None and by is not By.LABEL):
-            counts[_name(one, by)][one.outcome] += one.calls
+    for count in calls:
+        if count.kind is CallKind.DEFECT or (count.outcome is None and by is not By.LABEL):
+            counts[_name(count, by)][count.outcome] += count.calls
     total = sum(sum(outcomes.values()) for outcomes in counts.values())
     bars, so_far = [], 0
     for name, outcomes in sorted(counts.items(), key=lambda item: (-sum(item[1].values()), item[0])):
@@ -63,11 +63,11 @@ def pareto(calls: Sequence[CallCount], by: By) -> list[Bar]:
     return bars
 
 
-def _name(one: CallCount, by: By) -> str:
+def _name(count: CallCount, by: By) -> str:
     match by:
         case By.COMPONENT:
-            return one.component
+            return count.component
         case By.EXPERT:
-            return one.expert
+            return count.expert
         case By.LABEL:
-            return one.label
+            return count.label

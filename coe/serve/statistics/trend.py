@@ -16,7 +16,7 @@ _MOST_HOURS = 72
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class TrendPoint:
     """What was counted within `length_us` from `start_us` on; shares in 0..1, None where nothing was counted."""
 
     start_us: int
@@ -37,7 +37,7 @@ def trend(
     of_recipe: Mapping[int, int],
     start_us: int,
     end_us: int,
-) -> list[Point]:
+) -> list[TrendPoint]:
     """Return the points of a time, the oldest first; `of_recipe` are the opportunities of a recipe's board."""
     length_us = HOUR_US if end_us - start_us <= _MOST_HOURS * HOUR_US else DAY_US
     boards_at: dict[int, list[BoardCount]] = defaultdict(list)
@@ -56,19 +56,19 @@ def _point(
     boards: Sequence[BoardCount],
     calls: Sequence[CallCount],
     of_recipe: Mapping[int, int],
-) -> Point:
-    decided, verified = sum(one.boards for one in boards), sum(one.verified for one in boards)
+) -> TrendPoint:
+    decided, verified = sum(count.boards for count in boards), sum(count.verified for count in boards)
     total = yields.opportunities(boards, of_recipe)
     confirmed = yields.number(calls, Outcome.CONFIRMED, kinds=(CallKind.DEFECT, CallKind.AUDIT))
-    return Point(
+    return TrendPoint(
         start_us=start_us,
         length_us=length_us,
         boards=decided,
-        late=sum(one.late for one in boards),
+        late=sum(count.late for count in boards),
         calls=yields.number(calls),
         opportunities=total,
-        raw_fpy=sum(one.clean for one in boards) / decided if decided else None,
-        final_fpy=sum(one.good for one in boards) / verified if verified else None,
+        raw_fpy=sum(count.clean for count in boards) / decided if decided else None,
+        final_fpy=sum(count.good for count in boards) / verified if verified else None,
         false_call_ppm=1e6 * yields.number(calls, Outcome.FALSE_CALL) / total if total else None,
         dpmo=1e6 * confirmed / total if total else None,
     )

@@ -18,14 +18,14 @@ NO_OPPORTUNITIES, NO_SEEDED = "no opportunities", "none shown"
 
 def opportunities(boards: Sequence[BoardCount], of_recipe: Mapping[int, int]) -> int:
     """Return the opportunities of boards; `of_recipe` are those of one board, by the recipe's id."""
-    return sum(one.boards * of_recipe[one.recipe_id] for one in boards)
+    return sum(count.boards * of_recipe[count.recipe_id] for count in boards)
 
 
 def number(
     calls: Sequence[CallCount], *outcomes: Outcome | None, kinds: Sequence[CallKind] = (CallKind.DEFECT,)
 ) -> int:
     """Return how many calls have one of these outcomes (none given: any), and one of these kinds."""
-    return sum(one.calls for one in calls if one.kind in kinds and (not outcomes or one.outcome in outcomes))
+    return sum(count.calls for count in calls if count.kind in kinds and (not outcomes or count.outcome in outcomes))
 
 
 def raw_fpy(boards: Sequence[BoardCount]) -> Figure:
@@ -35,8 +35,8 @@ def raw_fpy(boards: Sequence[BoardCount]) -> Figure:
         "Raw first-pass yield",
         Unit.PERCENT,
         "boards without calls / boards decided, first passes only",
-        sum(one.clean for one in boards),
-        sum(one.boards for one in boards),
+        sum(count.clean for count in boards),
+        sum(count.boards for count in boards),
         NO_BOARDS,
     )
 
@@ -48,8 +48,8 @@ def final_fpy(boards: Sequence[BoardCount]) -> Figure:
         "Final first-pass yield",
         Unit.PERCENT,
         "boards without confirmed defects / boards fully verified, first passes only",
-        sum(one.good for one in boards),
-        sum(one.verified for one in boards),
+        sum(count.good for count in boards),
+        sum(count.verified for count in boards),
         NO_VERIFIED,
     )
 
@@ -112,20 +112,20 @@ def audit(calls: Sequence[CallCount]) -> Figure:
 def seeded(calls: Sequence[CallCount]) -> Figure:
     """Return how many known defects people recognised: how far their words can be trusted."""
     kinds = (CallKind.SEEDED,)
-    found = number(calls, Outcome.CONFIRMED, Outcome.ACCEPTED, kinds=kinds)
+    recognised = number(calls, Outcome.CONFIRMED, Outcome.ACCEPTED, kinds=kinds)
     return figure(
         "seeded_found",
         "Seeded defects found",
         Unit.PERCENT,
         "known defects that people recognised / known defects that people were shown blindly",
-        found,
-        found + number(calls, Outcome.FALSE_CALL, kinds=kinds),
+        recognised,
+        recognised + number(calls, Outcome.FALSE_CALL, kinds=kinds),
         NO_SEEDED,
     )
 
 
 def _unanswered(calls: Sequence[CallCount]) -> bool:
-    """Return whether there are calls, and people have answered none: their number would be a zero that nobody found."""
+    """Return whether there are calls, and people have answered none: a count of 0 would then mean nothing."""
     kinds = (CallKind.DEFECT, CallKind.AUDIT)
     return number(calls, None, kinds=kinds) > 0 and not number(calls, *Outcome, kinds=kinds)
 

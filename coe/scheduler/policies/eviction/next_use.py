@@ -53,7 +53,7 @@ class NextUse(Eviction):
         rankings = [ranking for ranking in self._by_place.values() if len(ranking)]
         return heapq.merge(self._order, *rankings, key=self._loss_now)
 
-    def spares(self, expert: str, newcomer: str, why: Why) -> bool:
+    def stays(self, expert: str, newcomer: str, why: Why) -> bool:
         waiting, wanting = self._backlog.first(expert), self._backlog.first(newcomer)
         if waiting is None and why is Why.SPECULATIVE:
             return self._world.images_until(expert) <= self._world.images_until(newcomer)

@@ -34,7 +34,7 @@ class Plan(Eviction):
                 self._place(expert)
         return iter(self._order)
 
-    def spares(self, expert: str, newcomer: str, why: Why) -> bool:
+    def stays(self, expert: str, newcomer: str, why: Why) -> bool:
         return why is Why.SPECULATIVE and self._plan.expected(expert) >= self._plan.expected(newcomer)
 
     def _place(self, expert: str) -> None:

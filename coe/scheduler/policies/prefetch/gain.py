@@ -13,7 +13,7 @@ from coe.scheduler.costs import Cost
 from coe.scheduler.executor import Executor
 from coe.scheduler.policies.base import Need, Prefetch, World
 from coe.scheduler.policies.ranking import Ranking
-from coe.scheduler.policies.work import Work
+from coe.scheduler.policies.work import WaitingWork
 
 
 class Gain(Prefetch):
@@ -46,7 +46,7 @@ class Gain(Prefetch):
             id: {tier: Ranking() for tier in world.tiers(holder.device)} for id, holder in self._holders.items()
         }
         # Only devices are compared by their work: with one device there is nothing to compare.
-        self._work = {id: Work() for id in self._holders} if len(self._holders) > 1 else {}
+        self._work = {id: WaitingWork() for id in self._holders} if len(self._holders) > 1 else {}
         # The predicted loads of experts that stages wait for and that are in no pool.
         self._loads_s: dict[str, float] = {}
         self._absent_s = 0.0

@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 720, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 28
 _TICKS_X, _TICKS_Y = 6, 4
 _MOST_DOTS = 100
-"""Dots of more points would hide the line; then points outside their limits alone have one."""
+"""With more points than this, dots would hide the line, so only points outside their limits have a dot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A point of a chart, with what it says when somebody points at it."""
+    """A point of a chart, with the text that is shown when somebody points at it."""
 
     x: float
     y: float
@@ -61,7 +61,7 @@ class Spot:
 
 def draw(spots: Sequence[Spot], unit: str, *, factor: float = 1.0, mean: float | None = None) -> Drawing | None:
     """Return a chart of values times `factor`, in `unit`; None if there is nothing to draw."""
-    heights = [height for one in spots for height in (one.value, one.lower, one.upper) if height is not None]
+    heights = [height for spot in spots for height in (spot.value, spot.lower, spot.upper) if height is not None]
     if not heights:
         return None
     low, high = _range(min(heights) * factor, max(heights) * factor, 100.0 if unit == "%" else math.inf)
@@ -83,20 +83,25 @@ def draw(spots: Sequence[Spot], unit: str, *, factor: float = 1.0, mean: float |
         return "".join(parts)
 
     dots = tuple(
-        Dot(x(one.at_us), y(one.value), f"{_at(one.at_us, long=True)}: {one.value * factor:,.4g} {unit}", one.signals)
-        for one in spots
-        if one.value is not None and (one.signals or len(spots) <= _MOST_DOTS)
+        Dot(
+            x(spot.at_us),
+            y(spot.value),
+            f"{_at(spot.at_us, long=True)}: {spot.value * factor:,.4g} {unit}",
+            spot.signals,
+        )
+        for spot in spots
+        if spot.value is not None and (spot.signals or len(spots) <= _MOST_DOTS)
     )
     step = max(1, -(-len(spots) // _TICKS_X))
     end = " %" if unit == "%" else ""
     days = last - first > 3 * DAY_US
     return Drawing(
-        line=path([one.value for one in spots]),
-        lower=path([one.lower for one in spots]),
-        upper=path([one.upper for one in spots]),
+        line=path([spot.value for spot in spots]),
+        lower=path([spot.lower for spot in spots]),
+        upper=path([spot.upper for spot in spots]),
         mean=None if mean is None else y(mean),
         dots=dots,
-        across=tuple(Tick(x(one.at_us), _at(one.at_us, long=False, days=days)) for one in spots[::step]),
+        across=tuple(Tick(x(spot.at_us), _at(spot.at_us, long=False, days=days)) for spot in spots[::step]),
         up=tuple(Tick(y(value / factor), f"{value:,.6g}{end}") for value in _steps(low, high)),
     )
 

@@ -54,32 +54,32 @@ def rows(
     experts = {name: InMemory(**facts) for name, facts in (in_memory or {}).items()}
     used: dict[str, list[Tally]] = defaultdict(list)
     asked: dict[str, list[CallCount]] = defaultdict(list)
-    for one in tallies:
-        used[one.expert].append(one)
+    for tally in tallies:
+        used[tally.expert].append(tally)
     for call in calls:
         asked[call.expert].append(call)
     chart_of = {chart.name: chart for chart in charts}
     names = [name for name in used.keys() | experts.keys() if name]
     listed = [_row(name, used[name], asked[name], chart_of.get(name), experts.get(name)) for name in names]
-    return sorted(listed, key=lambda one: (-one.findings, one.name))
+    return sorted(listed, key=lambda row: (-row.findings, row.name))
 
 
 def _row(
     name: str, used: Sequence[Tally], asked: Sequence[CallCount], chart: Chart | None, memory: InMemory | None
 ) -> ExpertRow:
-    findings = sum(one.findings for one in used)
+    findings = sum(tally.findings for tally in used)
     real = yields.number(asked, Outcome.CONFIRMED, Outcome.ACCEPTED)
     false = yields.number(asked, Outcome.FALSE_CALL)
     return ExpertRow(
         name=name,
         memory=memory,
         findings=findings,
-        called=sum(one.called for one in used),
-        mean_score=sum(one.score_sum for one in used) / findings if findings else None,
+        called=sum(tally.called for tally in used),
+        mean_score=sum(tally.score_sum for tally in used) / findings if findings else None,
         score=chart.points[-1] if chart is not None and chart.points else None,
         confirmed=real,
         false_calls=false,
-        # Blind audits wait for a person, too; without them this figure would tell an operator which they are.
+        # Blind audits wait for a person, too; without them this figure would tell an operator which calls are audits.
         open=yields.number(asked, None, kinds=tuple(CallKind)),
         agreement=real / (real + false) if real + false else None,
     )

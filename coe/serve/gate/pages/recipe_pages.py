@@ -10,10 +10,10 @@ from starlette.responses import Response
 from coe.errors import ConfigError
 from coe.serve.database import confirmations, recipes
 from coe.serve.database.recipes import Recipe
-from coe.serve.gate.bodies import expect_query
 from coe.serve.gate.operations import ENGINEER, Visit
 from coe.serve.gate.pages.rendering import page
 from coe.serve.gate.recipes import version_of
+from coe.serve.gate.request_data import expect_query
 from coe.serve.recipe import RecipeContent
 
 
@@ -27,7 +27,7 @@ async def recipes_page(visit: Visit) -> Response:
             versions = recipes.versions(connection, name)
             listed.append((name, recipes.active(connection, name), versions))
             confirmed |= confirmations.confirmed(connection, versions)
-        asked = {one.recipe_id for one in recipes.asked(connection)}
+        asked = {activation.recipe_id for activation in recipes.asked(connection)}
         return {"recipes": listed, "asked": asked, "confirmed": confirmed}
 
     may = visit.key is not None and visit.key.role in ENGINEER
@@ -39,27 +39,27 @@ async def recipe_page(visit: Visit) -> Response:
     expect_query(visit)
 
     def read(connection: Connection) -> dict[str, Any]:
-        found = version_of(visit, connection)
-        active = recipes.active(connection, found.name)
+        recipe = version_of(visit, connection)
+        active = recipes.active(connection, recipe.name)
         return {
-            "recipe": found,
-            "confirmation": confirmations.find(connection, found),
-            "is_active": active is not None and active.id == found.id,
-            "is_asked": found.id in {one.recipe_id for one in recipes.asked(connection)},
+            "recipe": recipe,
+            "confirmation": confirmations.find(connection, recipe),
+            "is_active": active is not None and active.id == recipe.id,
+            "is_asked": recipe.id in {activation.recipe_id for activation in recipes.asked(connection)},
         }
 
     shown = await visit.gate.read(read)
-    found = shown["recipe"]
-    facts = await visit.gate.run(lambda: _facts(found))
+    recipe = shown["recipe"]
+    facts = await visit.gate.run(lambda: _facts(recipe))
     may = visit.key is not None and visit.key.role in ENGINEER
     return await page(visit, "recipe.j2", **shown, **facts, may=may)
 
 
-def _facts(found: Recipe) -> dict[str, Any]:
-    content = RecipeContent.model_validate(found.content)
+def _facts(recipe: Recipe) -> dict[str, Any]:
+    content = RecipeContent.model_validate(recipe.content)
     facts = {"whole": content.whole is not None, "within_s": content.within_s}
     try:
-        numbers = {"parts_number": len(content.components), "opportunities": content.opportunities(found.name)}
+        numbers = {"parts_number": len(content.components), "opportunities": content.opportunities(recipe.name)}
     except ConfigError as error:  # the recipe was in order when it was added, and an update refuses it
         return {**facts, "parts_number": None, "opportunities": None, "refusal": str(error)}
     return {**facts, **numbers, "refusal": ""}

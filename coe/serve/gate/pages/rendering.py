@@ -105,7 +105,7 @@ def in_bytes(size: float) -> str:
 
 
 def ticks(count: int) -> range:
-    """Return a range, for templates that draw so many marks."""
+    """Return a range, for templates that draw this many marks."""
     return range(count)
 
 

@@ -17,7 +17,6 @@ from coe.serve.database.boards import Board
 from coe.serve.database.history import Window
 from coe.serve.gate import faces, sessions, stats
 from coe.serve.gate.access import admitted
-from coe.serve.gate.bodies import expect_query
 from coe.serve.gate.calls import CLAIM_S
 from coe.serve.gate.health import ALIVE_US
 from coe.serve.gate.operations import ADMIN, ENGINEER, READ, Operation, Visit
@@ -25,24 +24,25 @@ from coe.serve.gate.pages import board_page, drawing, experts, recipe_pages
 from coe.serve.gate.pages.drawing import Drawing, Spot
 from coe.serve.gate.pages.rendering import STATIC, page, plain, static
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.request_data import expect_query
 from coe.serve.gate.state import Gate
 from coe.serve.moments import HOUR_US
 from coe.serve.statistics import control_charts, pareto
 from coe.serve.statistics import trend as trends
 from coe.serve.statistics.control_charts import Chart
-from coe.serve.words import UNDECIDED, Outcome, Part, Process, Role
+from coe.serve.words import UNDECIDED, Dimension, Outcome, Process, Role
 from coe.visible import is_visible
 
 _NEWEST, _LISTED, _BARS = 24, 100, 12
 _HOURS_OF_OVERVIEW = 8
 """The figures of the overview are those of a shift."""
 _PROVEN = 1000
-"""So many entries of the audit are verified whenever they are shown; each answered call adds one to the chain."""
+"""This many entries of the audit chain are verified whenever the page is shown; each answered call adds an entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A board under inspection: so many of its parts are done."""
+    """A board under inspection, with how many of its parts are done."""
 
     board: Board
     done: int
@@ -76,8 +76,8 @@ def _live(visit: Visit) -> Callable[[Connection], dict[str, Any]]:
 
     def read(connection: Connection) -> dict[str, Any]:
         window = Window(now_us - _HOURS_OF_OVERVIEW * HOUR_US, now_us)
-        found = stats.counts(connection, window)
-        figures = {one.name: one for one in found.figures}
+        counts = stats.counts(connection, window)
+        figures = {figure.name: figure for figure in counts.figures}
         beat = states.heartbeats(connection).get(Process.LINE)
         answers = beat is not None and abs(now_us - beat.beat_us) <= ALIVE_US
         facts = dict(beat.facts) if beat is not None and answers else {}
@@ -92,8 +92,8 @@ def _live(visit: Visit) -> Callable[[Connection], dict[str, Any]]:
             "newest": faces.boards_of(connection, _newest(connection), visit.key),
             "calls_open": calls.count_open(connection),
             "figures": figures,
-            "late": sum(one.late for one in found.boards),
-            "decided": sum(one.boards for one in found.boards),
+            "late": sum(hour.late for hour in counts.boards),
+            "decided": sum(hour.boards for hour in counts.boards),
             "faults": faults.open_faults(connection),
         }
 
@@ -101,15 +101,15 @@ def _live(visit: Visit) -> Callable[[Connection], dict[str, Any]]:
 
 
 def _newest(connection: Connection) -> list[Board]:
-    return [one for one in boards.newest(connection, limit=2 * _NEWEST) if one.state not in UNDECIDED][:_NEWEST]
+    return [board for board in boards.newest(connection, limit=2 * _NEWEST) if board.state not in UNDECIDED][:_NEWEST]
 
 
 def _under_way(connection: Connection, facts: dict[str, Any]) -> list[UnderWay]:
     listed = []
-    for one in facts.get("boards", ()):
-        board = boards.get(connection, one["board"])
+    for item in facts.get("boards", ()):
+        board = boards.get(connection, item["board"])
         if board is not None and board.state in UNDECIDED:
-            listed.append(UnderWay(board, one["done"], one["of"]))
+            listed.append(UnderWay(board, item["done"], item["of"]))
     return listed
 
 
@@ -124,20 +124,20 @@ async def statistics(visit: Visit) -> Response:
     window, by = stats.window_of(visit, "by"), stats.by_of(visit)
 
     def read(connection: Connection) -> dict[str, Any]:
-        found = stats.counts(connection, window)
-        points = found.trend
-        shares = [Spot(one.start_us, one.raw_fpy) for one in points]
-        false = [Spot(one.start_us, one.false_call_ppm) for one in points]
+        counts = stats.counts(connection, window)
+        points = counts.trend
+        shares = [Spot(point.start_us, point.raw_fpy) for point in points]
+        false = [Spot(point.start_us, point.false_call_ppm) for point in points]
         charts = [chart for chart in stats.score_charts(connection, window) if chart.name]
         return {
-            "figures": found.figures,
+            "figures": counts.figures,
             "recipes": recipes.names(connection),
             "bars": stats.bars(connection, window, by)[:_BARS],
             "trends": [
                 ("Raw first-pass yield", drawing.draw(shares, "%", factor=100)),
                 ("False calls", drawing.draw(false, "ppm")),
             ],
-            "calls_chart": (found.calls_chart, _drawn(found.calls_chart, "ppm", 1e6)),
+            "calls_chart": (counts.calls_chart, _drawn(counts.calls_chart, "ppm", 1e6)),
             "score_charts": [(chart, _drawn(chart, "", 1.0)) for chart in charts],
         }
 
@@ -158,7 +158,7 @@ async def statistics(visit: Visit) -> Response:
 
 
 def _drawn(chart: Chart, unit: str, factor: float) -> Drawing | None:
-    spots = [Spot(one.at_us, one.value, one.lower, one.upper, one.signals) for one in chart.points]
+    spots = [Spot(point.at_us, point.value, point.lower, point.upper, point.signals) for point in chart.points]
     return drawing.draw(spots, unit, factor=factor, mean=chart.mean) if spots else None
 
 
@@ -167,23 +167,23 @@ async def experts_page(visit: Visit) -> Response:
     window = stats.window_of(visit)
 
     def read(connection: Connection) -> list[experts.ExpertRow]:
-        asked = history.call_counts(connection, window, by=[Part.EXPERT])
+        asked = history.call_counts(connection, window, by=[Dimension.EXPERT])
         line = states.heartbeats(connection).get(Process.LINE)
-        found = stats.findings(connection, window, Part.EXPERT)
-        return experts.rows(found, asked, stats.score_charts(connection, window), line.experts if line else None)
+        findings = stats.findings(connection, window, Dimension.EXPERT)
+        return experts.rows(findings, asked, stats.score_charts(connection, window), line.experts if line else None)
 
     rows = await visit.gate.read(read)
-    known = [one.memory for one in rows if one.memory is not None]
+    known = [row.memory for row in rows if row.memory is not None]
     return await page(
         visit,
         "experts.j2",
         hours=(window.end_us - window.start_us) // HOUR_US,
         rows=rows,
         known_number=len(known),
-        known_bytes=sum(one.bytes for one in known),
-        resident_number=sum(bool(one.devices) for one in known),
-        resident_bytes=sum(one.bytes for one in known if one.devices),
-        drifting=sum(one.score is not None and one.score.signals for one in rows),
+        known_bytes=sum(memory.bytes for memory in known),
+        resident_number=sum(bool(memory.devices) for memory in known),
+        resident_bytes=sum(memory.bytes for memory in known if memory.devices),
+        drifting=sum(row.score is not None and row.score.signals for row in rows),
         ewma_definition=control_charts.EWMA_DEFINITION,
     )
 
@@ -213,7 +213,7 @@ async def static_file(visit: Visit) -> Response:
 
 
 def paged(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
-    """Return a page as a handler: who is not signed in is asked for a key, and a refusal is a page, too."""
+    """Return a page as a handler. A person who is not signed in is asked for a key, and a refusal is a page, too."""
 
     async def handle(request: Request) -> Response:
         key = None
@@ -239,7 +239,7 @@ PARTS = [
     _page("/static/{name}", "Files that pages load.", static_file, None),
     _page("/line/part", "The part of the line's page that changes.", overview_part),
 ]
-"""What pages fetch; refusals are problems, as those of the API."""
+"""Parts that pages fetch; their refusals are problem JSON, like those of the API."""
 PAGES = [
     _page("/login", "Sign in.", login, None),
     _page("/", "The line.", overview),

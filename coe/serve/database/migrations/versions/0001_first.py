@@ -1,4 +1,7 @@
-"""The first schema."""
+"""The first schema.
+
+The file is long because it states each table as it was then: a migration must not follow later changes of the code.
+"""
 
 import sqlalchemy as sa
 from alembic import op

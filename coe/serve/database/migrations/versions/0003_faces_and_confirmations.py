@@ -1,4 +1,4 @@
-"""What a person sees of a blind audit, whose word lets a recipe of whole boards be activated, experts in memory."""
+"""Faces of blind audits, confirmations of recipes of whole boards, and the experts that are in memory."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Bodies of requests. Law: what a client sends is bounded in bytes and in time before anything looks at it."""
+"""The data of requests: bodies, queries and ids. Law: a body is bounded in bytes and time before anything reads it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _F = TypeVar("_F", bound=Form)
 
 
 @dataclass(frozen=True, slots=True)
-class Body(Generic[_F]):
+class JsonBody(Generic[_F]):
     """A JSON body: its data, and what they mean."""
 
     data: Any
     form: _F
 
 
-async def json_body(visit: Visit, form: type[_F], *, most_bytes: int = MAX_JSON_BYTES) -> Body[_F]:
+async def json_body(visit: Visit, form: type[_F], *, most_bytes: int = MAX_JSON_BYTES) -> JsonBody[_F]:
     """Return a JSON body as a form; raises Problem, and ConfigError for data that do not fit the form."""
     limit = min(most_bytes, visit.gate.config.limits.body)
     async with whole_body(visit, limit) as content:
@@ -42,14 +42,14 @@ async def json_body(visit: Visit, form: type[_F], *, most_bytes: int = MAX_JSON_
         return await visit.gate.run(lambda: _read(content, form))
 
 
-def _read(content: bytes, form: type[_F]) -> Body[_F]:
+def _read(content: bytes, form: type[_F]) -> JsonBody[_F]:
     try:
         data = json.loads(content or b"{}", parse_constant=_refuse, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise Problem(
             HTTPStatus.BAD_REQUEST, ProblemKind.BAD_REQUEST, f"the body is not JSON: {error}", "send a JSON object"
         ) from None
-    return Body(data, of_json(data, form))
+    return JsonBody(data, of_json(data, form))
 
 
 async def parts_of(visit: Visit, limit: int) -> AsyncIterator[bytes]:

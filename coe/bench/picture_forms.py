@@ -18,14 +18,14 @@ QUALITY = 90
 """The quality of the JPEGs, as cameras make them."""
 
 
-class Form(StrEnum):
+class PictureForm(StrEnum):
     """How a picture is handed in."""
 
     ARRAY = "array"
     JPEG = "jpeg"
 
 
-def handed_in(pictures: Sequence[Picture], form: Form | None) -> list[Picture]:
+def handed_in(pictures: Sequence[Picture], form: PictureForm | None) -> list[Picture]:
     """Return the pictures in a form, arrays in the order BGR; None leaves them as they are. Raises ImageError.
 
     A picture that comes several times is converted once.
@@ -36,7 +36,7 @@ def handed_in(pictures: Sequence[Picture], form: Form | None) -> list[Picture]:
     for picture in pictures:
         if (key := _identity(picture)) not in made:
             pixels = ImageSource.of(picture.image, picture.order).decode()
-            made[key] = np.ascontiguousarray(pixels[..., ::-1]) if form is Form.ARRAY else _jpeg(pixels)
+            made[key] = np.ascontiguousarray(pixels[..., ::-1]) if form is PictureForm.ARRAY else _jpeg(pixels)
     return [replace(picture, image=made[_identity(picture)], order="BGR") for picture in pictures]
 
 

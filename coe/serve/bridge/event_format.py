@@ -9,8 +9,8 @@ from coe.serve.bridge.sinks import Happening, Message, Standing
 from coe.serve.moments import iso
 
 
-class EventWords:
-    """Messages that say what an event says; recipes stand in them by name and version, not by the number of a row."""
+class EventFormat:
+    """Messages with the content of an event; they name a recipe by name and version, not by the id of its row."""
 
     def __init__(self, station: str) -> None:
         self._station = station

@@ -10,11 +10,11 @@ from coe.core import Expert
 from coe.errors import ConfigError, DeviceFull
 from coe.profiler import survey
 from coe.profiler.draft import Draft
-from coe.profiler.site import CalibrationSite
+from coe.profiler.several_executors import _batch_s
+from coe.profiler.site import ProfiledSite
 from coe.profiler.steps import ProgressSteps
 from coe.profiler.survey import measure_together
 from coe.profiler.target import Target
-from coe.profiler.together import _batch_s
 from coe.store.store import Store
 from coe.testing import rules_from
 
@@ -57,7 +57,7 @@ def test_executors_are_measured_together_as_long_as_they_fit(tmp_path, monkeypat
 
     monkeypatch.setattr(survey, "together", together)
     draft = Draft(tmp_path / "profile.json", print)
-    site = CalibrationSite(rules_from(BOARD), Store(tmp_path / "store"), [], 1 << 30)
+    site = ProfiledSite(rules_from(BOARD), Store(tmp_path / "store"), [], 1 << 30)
     measure_together(site, draft, "resnet18", Target("cuda", 1), 4)
     assert draft.scaling("cuda", 1) == (1.0, 1.5)
     # Those are known now; under another budget more may fit.

@@ -11,7 +11,7 @@ from coe.prepare.fold import Folded
 from coe.prepare.layout import lay_out, tensors
 from coe.runtime.blob import Content, Structure
 from coe.runtime.buffers import Buffers
-from coe.runtime.cuda.recipe import Recipe, recipe_like, structure_on_gpu
+from coe.runtime.cuda.unpacking import Unpacking, structure_on_gpu, unpacking_like
 from coe.runtime.reading import weights
 
 
@@ -19,12 +19,12 @@ def run_in(variant, root, *prepared):
     file = weights(stored(root, *prepared), expert(variant))
     buffer, content = file.content(Buffers())
     assert file.outline().entries == content.entries
-    recipe = Recipe(content, structure_on_gpu(content.variant, content.folded))
+    unpacking = Unpacking(content, structure_on_gpu(content.variant, content.folded))
     with buffer.part(0, len(buffer)) as data:
         blob = torch.tensor(list(data[content.start : content.start + content.data_bytes]), dtype=torch.uint8)
-    place = torch.full((recipe.bytes,), 0x7F, dtype=torch.uint8)
-    recipe.apply(blob, place)
-    return recipe, recipe.views(place)
+    place = torch.full((unpacking.bytes,), 0x7F, dtype=torch.uint8)
+    unpacking.apply(blob, place)
+    return unpacking, unpacking.views(place)
 
 
 @pytest.mark.parametrize(
@@ -32,38 +32,38 @@ def run_in(variant, root, *prepared):
     [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16), ("q8", torch.float16)],
 )
 def test_the_numbers_are_those_of_the_blob(variant, dtype, tmp_path):
-    recipe, found = run_in(variant, tmp_path, variant)
+    unpacking, found = run_in(variant, tmp_path, variant)
     for name, tensor in tensors(lay_out(Folded(STATE, ()), variant, kind="tiny", labels=2)).items():
         assert found[name].dtype == (dtype if tensor.is_floating_point() else tensor.dtype)
         assert torch.allclose(found[name].double(), tensor.double(), rtol=1e-3 if variant == "q8" else 0, atol=1e-6)
         assert found[name].data_ptr() % 16 == 0
     assert found["conv.weight"].is_contiguous(memory_format=torch.channels_last)
-    assert len(recipe.steps) <= 4
+    assert len(unpacking.steps) <= 4
 
 
 def test_weights_as_they_were_trained_run_as_they_lie(tmp_path):
-    recipe, found = run_in("fp32", tmp_path)
+    unpacking, found = run_in("fp32", tmp_path)
     assert all(torch.equal(found[name], tensor) for name, tensor in STATE.items())
-    assert len(recipe.steps) == 2
+    assert len(unpacking.steps) == 2
 
 
 def test_what_is_of_one_type_and_in_a_row_is_one_step(tmp_path):
-    recipe, _ = run_in("fp16", tmp_path, "fp16")
-    assert [step.dtype for step in recipe.steps].count(torch.float16) == 1
+    unpacking, _ = run_in("fp16", tmp_path, "fp16")
+    assert [step.dtype for step in unpacking.steps].count(torch.float16) == 1
 
 
-def test_a_recipe_for_any_weights_lays_them_out_as_a_blob_does():
+def test_an_unpacking_for_any_weights_lays_them_out_as_a_blob_does():
     spec = {"conv": ((4, 3, 3, 3), torch.float32), "line": ((4, 3), torch.float32)}
-    recipe = recipe_like(spec, Structure(torch.float16))
-    found = recipe.views(torch.zeros(recipe.bytes, dtype=torch.uint8))
+    unpacking = unpacking_like(spec, Structure(torch.float16))
+    found = unpacking.views(torch.zeros(unpacking.bytes, dtype=torch.uint8))
     assert found["conv"].is_contiguous(memory_format=torch.channels_last)
     assert found["line"].is_contiguous()
 
 
-def test_a_recipe_for_any_weights_has_their_size():
+def test_an_unpacking_for_any_weights_has_their_size():
     spec = {"a": ((3, 5), torch.float32), "n": ((), torch.int64), "b": ((7,), torch.float32)}
-    recipe = recipe_like(spec, Structure(torch.float16))
-    assert {name: (place.entry.shape, place.dtype) for name, place in recipe.places.items()} == {
+    unpacking = unpacking_like(spec, Structure(torch.float16))
+    assert {name: (place.entry.shape, place.dtype) for name, place in unpacking.places.items()} == {
         "a": ((3, 5), torch.float16),
         "n": ((), torch.int64),
         "b": ((7,), torch.float16),
@@ -73,4 +73,4 @@ def test_a_recipe_for_any_weights_has_their_size():
 def test_a_tensor_that_no_gpu_can_take_is_refused(tmp_path):
     entry = weights(stored(tmp_path), expert()).outline().entries[0]
     with pytest.raises(StoreError, match=r"is not aligned for a GPU; prepare the expert"):
-        Recipe(Content((entry.model_copy(update={"offset": 3}),)), structure_on_gpu("fp32", ()))
+        Unpacking(Content((entry.model_copy(update={"offset": 3}),)), structure_on_gpu("fp32", ()))

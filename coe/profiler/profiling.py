@@ -1,6 +1,6 @@
-"""Calibrates a machine for a board: measures kinds, chooses a configuration, confirms it, and writes a profile.
+"""Profiles a machine for a board: measures kinds, chooses a configuration, confirms it, and writes a profile.
 
-Each figure is saved as soon as it is measured, so an interrupted calibration goes on where it stopped.
+Each figure is saved as soon as it is measured, so an interrupted run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from coe.inspector.profile import Chosen, Profile
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.confirm import confirm
 from coe.profiler.draft import Draft
-from coe.profiler.site import CalibrationSite
+from coe.profiler.site import ProfiledSite
 from coe.profiler.steps import ProgressSteps
 from coe.profiler.survey import measure_kind, measure_together
 from coe.profiler.target import Target
@@ -54,8 +54,8 @@ THOROUGH = Effort(kind_s=40.0, other_ways=True, confirm_images=200)
 QUICK = Effort(kind_s=6.0, other_ways=False, confirm_images=120)
 
 
-def calibrate(
-    site: CalibrationSite,
+def profile_machine(
+    site: ProfiledSite,
     *,
     place: Path,
     effort: Effort,
@@ -63,7 +63,7 @@ def calibrate(
     faithful: int | None = None,
     on_machine: bool = False,
 ) -> Profile:
-    """Calibrate the board of a site; return the profile, which is written to `place` at the end, whole or not at all.
+    """Profile the machine for the board of a site; return the profile, which is written whole to `place` at the end.
 
     `faithful` is the seed of the paper's random choice. Sample runs are simulated, or run `on_machine` with
     `effort.confirm_images` images each. A board whose weights are not in the store is measured with random weights,
@@ -94,8 +94,8 @@ def calibrate(
 
 
 def _measured(
-    site: CalibrationSite, draft: Draft, steps: ProgressSteps, effort: Effort, threads: Sequence[int]
-) -> CalibrationSite:
+    site: ProfiledSite, draft: Draft, steps: ProgressSteps, effort: Effort, threads: Sequence[int]
+) -> ProfiledSite:
     """Measure the kinds of a site on the CPU and the GPU; return the site, with its GPU if the GPU is of use.
 
     `threads` falls from all cores, for a single executor, to one thread for each of many executors.
@@ -131,8 +131,8 @@ def _measured(
 
 
 def _with_gpu(
-    site: CalibrationSite, draft: Draft, steps: ProgressSteps, likeliest: str, target: Target, limit_s: float
-) -> CalibrationSite:
+    site: ProfiledSite, draft: Draft, steps: ProgressSteps, likeliest: str, target: Target, limit_s: float
+) -> ProfiledSite:
     """Measure the kinds on a GPU; return the site with the GPU, or without it where the board does not fit."""
     try:
         for kind in site.samples:
@@ -145,8 +145,8 @@ def _with_gpu(
     return replace(site, gpu=gpu)
 
 
-def _has_gpu(site: CalibrationSite, say: Callable[[str], None]) -> bool:
-    """Tell whether there is a GPU to calibrate; raises ConfigError if its memory was given and there is no GPU."""
+def _has_gpu(site: ProfiledSite, say: Callable[[str], None]) -> bool:
+    """Tell whether there is a GPU to profile; raises ConfigError if its memory was given and there is no GPU."""
     if not torch_driver.is_there():
         if (site.device_bytes, site.host_bytes) != (None, None):
             raise ConfigError(
@@ -164,12 +164,12 @@ def _has_gpu(site: CalibrationSite, say: Callable[[str], None]) -> bool:
     if usage.free < _CROWDED * usage.total:
         say(
             f"warning: only {format_bytes(usage.free)} of the GPU's {format_bytes(usage.total)} are free, and "
-            "the calibration uses only these; if a program holds the rest for now, end it and run coe-profile again"
+            "this run uses only these; if a program holds the rest for now, end it and run coe-profile again"
         )
     return True
 
 
-def _on_machine(site: CalibrationSite, profile: Profile, images: int) -> Callable[[Chosen], float]:
+def _on_machine(site: ProfiledSite, profile: Profile, images: int) -> Callable[[Chosen], float]:
     """Return a function that runs sample images with a configuration and returns images a second."""
     if missing := site.without_weights:
         raise ConfigError(

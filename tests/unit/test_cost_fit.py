@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.runtime.fit import batch_memory, fit, plateau, spread, typical
+from coe.runtime.cost_fit import batch_memory, fit, plateau, spread, typical
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
 ks = st.floats(1e-4, 1.0)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from coe.core import Expert
-from coe.runtime.aside import aside
 from coe.runtime.cpu import CpuDevice
+from coe.runtime.fresh_thread import on_fresh_thread
 from coe.store import kinds
 from coe.store.store import Store
 
@@ -49,11 +49,11 @@ def test_measuring_and_preparing_run_on_threads_that_end(tmp_path, monkeypatch) 
 def test_an_executor_keeps_its_threads_whatever_another_sets_before_its_first_batch(tmp_path) -> None:
     def executor() -> int:
         CpuDevice(Store(tmp_path), {}, threads=3).enter("one")
-        aside(lambda: torch.set_num_threads(1))
+        on_fresh_thread(lambda: torch.set_num_threads(1))
         return torch.get_num_threads()
 
     before = torch.get_num_threads()
     try:
-        assert aside(executor) == 3
+        assert on_fresh_thread(executor) == 3
     finally:
         torch.set_num_threads(before)

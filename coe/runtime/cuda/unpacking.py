@@ -54,14 +54,14 @@ class TensorPlace:
     start: int
 
 
-class Recipe:
+class Unpacking:
     """The steps for all blobs of one layout, and where their tensors then lie; `bytes` is the size of the result.
 
-    The recipe of an expert that has a body holds that of the body: its tensors lie first, wherever its own tensors lie
+    The unpacking of an expert with a body holds that of the body: its tensors lie first, wherever its own tensors lie
     behind them, so what was written of a body can stay. The steps are those of the expert's own blob alone.
     """
 
-    def __init__(self, content: Content, structure: Structure, body: Recipe | None = None) -> None:
+    def __init__(self, content: Content, structure: Structure, body: Unpacking | None = None) -> None:
         """Plan the steps from a header; raises StoreError for a tensor that is not aligned to its type."""
         self.structure, self.body = structure, body
         self.places: dict[str, TensorPlace] = {}
@@ -77,7 +77,7 @@ class Recipe:
             self.places |= body.places
 
     def __repr__(self) -> str:
-        return f"<Recipe to {self.structure.dtype}, {len(self.steps)} steps, {self.bytes:,} bytes>"
+        return f"<Unpacking to {self.structure.dtype}, {len(self.steps)} steps, {self.bytes:,} bytes>"
 
     @property
     def tensors(self) -> Spec:
@@ -135,8 +135,8 @@ class Recipe:
         return start
 
 
-def recipe_like(spec: Spec, structure: Structure) -> Recipe:
-    """Return a recipe for the weights that a skeleton expects, to measure with if there is no sound blob.
+def unpacking_like(spec: Spec, structure: Structure) -> Unpacking:
+    """Return an unpacking for the weights that a skeleton expects, to measure with if there is no sound blob.
 
     The weights lie as in a blob, so that the measured graphs are those that run.
     """
@@ -145,7 +145,7 @@ def recipe_like(spec: Spec, structure: Structure) -> Recipe:
         offset = padded(entries[-1].offset + entries[-1].bytes, ALIGNMENT) if entries else 0
         last = lies_channels_last(shape, dtype.is_floating_point)
         entries.append(TensorEntry(name=name, dtype=NAMES[dtype], shape=shape, offset=offset, channels_last=last))
-    return Recipe(Content(tuple(entries)), structure)
+    return Unpacking(Content(tuple(entries)), structure)
 
 
 def _rows(entries: tuple[TensorEntry, ...]) -> Iterator[list[TensorEntry]]:

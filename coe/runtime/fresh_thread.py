@@ -14,7 +14,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def aside(work: Callable[[], T]) -> T:
+def on_fresh_thread(work: Callable[[], T]) -> T:
     """Do `work` on a fresh thread; return what it returns, or raise what it raises."""
-    with ThreadPoolExecutor(1, thread_name_prefix="coe-aside") as pool:
+    with ThreadPoolExecutor(1, thread_name_prefix="coe-fresh") as pool:
         return pool.submit(work).result()

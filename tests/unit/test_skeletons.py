@@ -1,0 +1,96 @@
+"""A bare skeleton is the kind's network in everything but the numbers that somebody else replaces."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from coe.core import Expert
+from coe.store.kinds import ModuleKind, resolve
+from coe.store.skeletons import bare_skeleton
+
+
+def expert(kind: str) -> Expert:
+    return Expert("x", kind, ("ok", "bad"), 64, "t/x")
+
+
+def signature(module: nn.Module) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", ["narrow", "resnet18", "yolov5n", "golden", "difference"])
+def test_it_has_the_tensors_and_the_modules_of_the_kinds_network(name: str) -> None:
+    kind = resolve(name)
+    assert isinstance(kind, ModuleKind)
+    subject = expert(name) if name != "difference" else Expert("x", name, ("different",), 64, "t/x")
+    drawn, bare = kind.skeleton(subject), bare_skeleton(kind, subject)
+    assert signature(bare) == signature(drawn)
+    assert [(path, type(part)) for path, part in bare.named_modules()] == [
+        (path, type(part)) for path, part in drawn.named_modules()
+    ]
+    assert bare.training == drawn.training
+    # It runs as the drawn network does, once it has its weights.
+    bare.load_state_dict(drawn.state_dict())
+    images = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        assert torch.equal(kind.forward(bare, images), kind.forward(drawn, images))
+
+
+class Odd(ModuleKind):
+    """A kind whose network draws a buffer that no file of weights holds, and sets a parameter to a constant."""
+
+    name = "odd"
+    task = "classify"
+
+    def preprocess(self, image, expert):
+        raise NotImplementedError
+
+    def postprocess(self, outputs, prepared, expert):
+        raise NotImplementedError
+
+    def forward(self, module, images):
+        raise NotImplementedError
+
+    def skeleton(self, expert: Expert) -> nn.Module:
+        module = nn.Linear(64, 64)
+        nn.init.constant_(module.bias, 0.25)
+        module.register_buffer("places", nn.init.uniform_(torch.zeros(64)), persistent=False)
+        return module
+
+
+def test_no_number_is_drawn_but_for_what_no_file_holds() -> None:
+    before = torch.get_rng_state()
+    bare_skeleton(resolve("resnet18"), expert("resnet18"))
+    assert torch.equal(torch.get_rng_state(), before)
+    odd = bare_skeleton(Odd(), expert("odd"))
+    assert (odd.bias == 0.25).all()
+    assert len(odd.places.unique()) > 32
+
+
+def test_another_thread_draws_meanwhile() -> None:
+    """A training may begin while a line opens."""
+    drawn: list[nn.Module] = []
+
+    class Waiting(Odd):
+        def skeleton(self, expert: Expert) -> nn.Module:
+            thread = threading.Thread(target=lambda: drawn.append(Odd().skeleton(expert)))
+            thread.start()
+            thread.join()
+            return super().skeleton(expert)
+
+    bare_skeleton(Waiting(), expert("odd"))
+    (module,) = drawn
+    assert len(module.weight.unique()) > 1000
+
+
+def test_numbers_are_drawn_again_after_a_kind_that_fails() -> None:
+    class Failing(Odd):
+        def skeleton(self, expert: Expert) -> nn.Module:
+            raise ValueError("no network")
+
+    with pytest.raises(ValueError, match="no network"):
+        bare_skeleton(Failing(), expert("odd"))
+    assert len(Odd().skeleton(expert("odd")).weight.unique()) > 1000
