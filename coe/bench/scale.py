@@ -15,6 +15,7 @@ from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Command, Event
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import strategy
+from coe.sim.agenda import Agenda
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator
 from coe.sim.workload import synthetic
@@ -78,7 +79,7 @@ def measure(experts: int, requests: int, *, every_s: float = 0.0, name: str = "c
     controller = Controller(router=board.router, graph=board.graph, costs=costs, plan=plan, strategy=chosen)
     counter, recorder = _EventCounter(controller), Recorder(controller.pools)
     simulator = Simulator(
-        controller, SampledOracle(board), watchers=[counter, recorder], preloaded=True, clock=time.perf_counter
+        controller, SampledOracle(board), watchers=[counter, recorder], preloaded=True, agenda=Agenda(time.perf_counter)
     )
     workload = synthetic(board, task="scale", order="iid", requests=requests, every_s=every_s, seed=0)
     began = time.perf_counter()

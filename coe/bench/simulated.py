@@ -15,6 +15,7 @@ from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
 from coe.scheduler.strategies import ANY_TIME, STRATEGIES, Strategy, Times
+from coe.sim.agenda import Agenda
 from coe.sim.bound import bound
 from coe.sim.machine import Configuration, Machine
 from coe.sim.oracle import Oracle, RecordedOracle, SampledOracle
@@ -153,7 +154,7 @@ def run_plan(
         watchers=[recorder, latencies, *([drawing] if drawing else [])],
         span=drawing.span if drawing else None,
         preloaded=not workload.cold,
-        clock=time.perf_counter,
+        agenda=Agenda(time.perf_counter),
     )
     simulator.start(warm=box.warm)
     resident = [expert for expert in board.experts if any(expert in pool for pool in controller.pools.values())]

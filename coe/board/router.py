@@ -153,6 +153,10 @@ class Router:
             return tuple(findings)
         return tuple(replace(finding, expert=self._shown.get(finding.expert, finding.expert)) for finding in findings)
 
+    def followers(self) -> dict[str, dict[str, float]]:
+        """Return for each expert the mean number of stages of each other expert that one of its stages leads to."""
+        return follows(self.components.values(), self.escalations)
+
     def order(self, component: str) -> Mapping[str, int]:
         """Return the rank of each expert that a component may need, predecessors first; empty if it is unknown."""
         return self._order.get(component, {})

@@ -39,17 +39,31 @@ def scale(
     strategy: Annotated[
         str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")
     ] = config.STRATEGY,
+    boxes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1024,
+            help="Measure the head of a cluster of so many boxes instead, which answer in fixed times.",
+            show_default="one box",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
 ) -> None:
     """Measure how long this machine takes to decide; no model runs, and a tenth of the experts fits into memory.
 
     "deciding" is the mean time to answer an event. It should hardly grow with experts or with waiting images.
 
+    With --boxes, "deciding" is the head's processor time for an image: where each stage goes, and what follows.
+
     Example: coe-bench scale --experts 10000 --requests 1000000 --every 4
     """
     from coe.bench.scale import Scale, measure
 
     sizes = [(e, r) for e in _numbers("--experts", experts) for r in _numbers("--requests", requests)]
+    if boxes is not None:
+        _clusters(boxes, sizes, every_ms, strategy, as_json)
+        return
     names = strategies(strategy)
     points: list[Scale] = []
     with Progress(console=err, transient=True) as bar:
@@ -81,6 +95,51 @@ def scale(
         rest = (f"{point.wall_s:.1f} s", config.format_bytes(point.peak_rss_bytes))
         table.add_row(point.strategy, *(f"{n:,}" for n in counts), *times, *rest)
     # Outside a terminal each point has one line, for grep and diff.
+    wide(out).print(table)
+
+
+def _clusters(boxes: int, sizes: list[tuple[int, int]], every_ms: float, strategy: str, as_json: bool) -> None:
+    from coe.bench.cluster_scale import ClusterScale, measure
+
+    if not every_ms:
+        raise ConfigError("--boxes needs a pace, because images that all come at once only wait; add --every, as 0.05")
+    if strategy != config.STRATEGY:
+        raise ConfigError("--boxes measures the head, which has no strategy; leave out --strategy")
+    points: list[ClusterScale] = []
+    with Progress(console=err, transient=True) as bar:
+        task = bar.add_task("deciding", total=len(sizes))
+        for experts, images in sizes:
+            points.append(measure(experts, boxes, images, every_ms / 1e3))
+            bar.advance(task)
+    if as_json:
+        sys.stdout.write(json.dumps([asdict(point) for point in points], indent=2) + "\n")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in (
+        "experts",
+        "boxes",
+        "images",
+        "images/s",
+        "placement",
+        "decisions/s",
+        "deciding",
+        "most under way",
+        "busiest",
+        "head",
+        "grown by",
+        "memory",
+    ):
+        table.add_column(heading, justify="right")
+    for point in points:
+        table.add_row(
+            *(f"{n:,}" for n in (point.experts, point.boxes, point.images, round(point.images_per_s))),
+            f"{point.place_s:.1f} s",
+            f"{point.decisions_per_s:,.0f}",
+            f"{point.us_per_image:.0f} µs",
+            f"{point.most_under_way:,}",
+            f"{point.busiest:.2f}",
+            *(config.format_bytes(n) for n in (point.head_bytes, point.growth_bytes, point.peak_rss_bytes)),
+        )
     wide(out).print(table)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coe import config
-from coe.cli import bench_out
+from coe.cli import bench_boxes, bench_out
 from coe.cli.bench_circumstances import (
     FORESIGHT,
     USUAL,
@@ -113,6 +113,11 @@ def sim(  # noqa: PLR0913
     settling: SettlingOption = 0,
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
+    boxes: bench_boxes.BoxesOption = None,
+    boards: bench_boxes.BoardsOption = None,
+    placement: bench_boxes.PlacementOption = bench_boxes.PLACEMENTS[0],
+    mishap: bench_boxes.MishapOption = bench_boxes.MISHAPS[0],
+    network: bench_boxes.NetworkOption = bench_boxes.NETWORK,
     seed: Annotated[
         int,
         typer.Option(min=0, max=config.MAX_SEED, help="Seed of the random components and labels."),
@@ -144,24 +149,56 @@ def sim(  # noqa: PLR0913
     With prepared experts, host memory is empty at the beginning and filled while the disk is idle; --warm shows the
     time after that. Where each load chooses a variant there is no bound.
 
+    With --boxes, a head sends each stage to the box that would be done with it first. "of bound" compares with one box
+    that has the memory, disks and processors of all; "recovered" with a cluster that always had the boxes of the end.
+
     Example: coe-bench sim --task A1,B1 --strategy samba,coserve --plot out/
     """
     from coe.bench.simulated import CONTENDERS, contender
     from coe.sim.machine import Machine
 
+    several = bench_boxes.given(boxes, boards, placement, mishap, network)
+    if several is not None:
+        bench_boxes.refuse_others(
+            {
+                "--precision": precision != FULL,
+                "--bodies": bodies != "0",
+                "--sound": sound != "1",
+                "--doubtful": doubtful != config.ESCALATED_SHARE,
+                "--foresight": foresight != FORESIGHT[0],
+                "--settling": settling != 0,
+                "--within": within is not None,
+                "--warm": warm,
+                "--cold": cold,
+                "--plot": plot is not None,
+                "--trace": trace is not None,
+                "--save-task": save_task is not None,
+            },
+            "is for one box, and --boxes names several",
+        )
     world = _World(_precisions(precision, sound, doubtful, warm), seed)
     if warm and cold:
         raise ConfigError("--warm fills memory before the first image, and --cold nothing; leave one of them out")
     contenders = [contender(name) for name in (CONTENDERS if strategy.strip() == "all" else split(strategy))]
     shares = _shares("--bodies", bodies, "an expert")
-    boxes = preset.names() if device.strip() == "all" else split(device)
-    machines = [Machine(box, share) for box in boxes for share in shares]
+    presets = preset.names() if device.strip() == "all" else split(device)
+    machines = [Machine(name, share) for name in presets for share in shares]
     circumstances = Circumstances.parsed(images, every, disturbed, foresight, cold, settling)
-    workloads = circumstances.of(workloads_of(task, order, tail, seed, circumstances), seed)
+    if several is not None and several.boards:
+        bench_boxes.refuse_others(
+            {"--order": order is not None, "--tail": tail is not None, "--disturbed": disturbed},
+            "is for tasks, and --boards draws the images of all boards by their counts",
+        )
+        workloads = [bench_boxes.workload_of(several.boards, images, circumstances.every_s, seed)]
+    else:
+        workloads = circumstances.of(workloads_of(task, order, tail, seed, circumstances), seed)
     allowed = bench_out.times(within, max_wait, [each.strategy.name for each in contenders])
     bench_out.check_json(json_to)
     _check(plot, trace, save_task, workloads)
     _check_boxes(machines, workloads, contenders, world)
+    if several is not None:
+        bench_boxes.run(several, workloads, machines, contenders, seed=seed, times=allowed, json_to=json_to)
+        return
     rows: list[Row] = []
     runs = [
         (machine, workload, each, mode)

@@ -14,6 +14,7 @@ from PIL import Image
 from coe.board.decoding import decode
 from coe.core import Expert
 from coe.errors import ImageError
+from coe.store.kinds import Image as Pixels
 from coe.store.kinds import Kind, Prepared
 
 MOST = 32
@@ -32,7 +33,8 @@ def sample_images(kind: Kind, expert: Expert, images: Sequence[Path]) -> SampleI
     prepared = _prepared(kind, expert, spread(images, MOST))
     if prepared:
         return SampleImages(prepared, generated=False)
-    return SampleImages(_prepared(kind, expert, generated(MOST // 2)), generated=True)
+    pictures = _generated_pictures(MOST // 2)
+    return SampleImages(tuple(kind.preprocess(picture, expert) for picture in pictures), generated=True)
 
 
 def spread(images: Sequence[Path], most: int) -> list[Path | bytes]:
@@ -59,6 +61,12 @@ def generated(count: int = 2) -> tuple[Path | bytes, ...]:
             picture.save(file, "JPEG", quality=92)
         encoded.append(file.getvalue())
     return tuple(encoded)
+
+
+@lru_cache(maxsize=1)
+def _generated_pictures(count: int) -> tuple[Pixels, ...]:
+    """Return the generated pictures, decoded, 0.9 MB each: every expert without images gets the same."""
+    return tuple(decode(picture) for picture in generated(count))
 
 
 def _prepared(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> tuple[Prepared, ...]:

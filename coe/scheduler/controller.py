@@ -15,7 +15,7 @@ from dataclasses import replace
 from coe import config
 from coe.board.graph import ExpertGraph
 from coe.board.parts import PlacedPart
-from coe.board.router import Router, follows
+from coe.board.router import Router
 from coe.core import Batch, Failure, FailureKind, Stage
 from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog, Group
@@ -84,7 +84,7 @@ class Controller:
         self._commands: list[Command] = []
         self._residency = Residency(self.plan, strategy.eviction, strategy.precision, self._emit)
         self.pools, self.cache = self._residency.pools, self._residency.cache
-        self.demand = Demand(_usage(graph), follows(router.components.values(), router.escalations))
+        self.demand = Demand(_usage(graph), router.followers())
         self._shared = Backlog(self.demand.changed) if strategy.shared else None
         self.executors = {
             spec.id: Executor(spec, self.pools[spec.pool], Backlog() if self._shared is None else self._shared)

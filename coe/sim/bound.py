@@ -60,42 +60,48 @@ def bound(
     scaling: Mapping[str, Sequence[float]],
     resident: Collection[str],
     cached: Collection[str],
+    boxes: int = 1,
 ) -> Bound:
     """Return the bound that no order of a workload's stages can beat on a plan.
+
+    With several `boxes` the plan is that of each; the bound is that of a box with the memory, disks, lanes and
+    executors of all together, to which any expert and any image comes at once.
 
     `resident` are the experts in some pool at time 0, `cached` the experts of which the host holds a copy then.
     `scaling` is by device (see `coe.sim.resources.Processor`). One pass over the arrivals; memory grows with the
     stages, by some 50 bytes each. Raises ConfigError if a cost is not known.
     """
     names = dict.fromkeys(executor.device for executor in plan.executors)
-    devices = [DeviceLimits.of(name, plan, scaling.get(name, ())) for name in names]
+    devices = [DeviceLimits.of(name, plan, scaling.get(name, ()), boxes) for name in names]
     walk = Walk(Cases(workload.board.router), oracle, costs, devices, resident, cached)
     for arrival in workload.arrivals:
         walk.take(arrival.at_s, arrival.request)
     work = LeastWork(walk)
     tails_s = _tails_s(walk, work)
-    times = [walk.last_s, _disk_s(walk, tails_s), _copy_s(walk, tails_s), _compute_s(walk, work)]
-    switches = sum(used.switched for used in walk.used.values()) + _reloads(walk, plan)
-    return Bound(switches, _in_order(walk, costs, plan, resident), max(times), *times)
+    times = [walk.last_s, _disk_s(walk, tails_s, boxes), _copy_s(walk, tails_s, boxes), _compute_s(walk, work)]
+    switches = sum(used.switched for used in walk.used.values()) + _reloads(walk, _room(plan, boxes))
+    return Bound(switches, _in_order(walk, costs, plan, resident, boxes), max(times), *times)
 
 
-def _in_order(walk: Walk, costs: CostTable, plan: Plan, resident: Collection[str]) -> int:
+def _room(plan: Plan, boxes: int) -> int:
+    return boxes * sum(pool.capacity_bytes - pool.workspace_bytes for pool in plan.pools)
+
+
+def _in_order(walk: Walk, costs: CostTable, plan: Plan, resident: Collection[str], boxes: int) -> int:
     """Return the switches of Belady's choice, as if all pools were one."""
     devices = dict.fromkeys(pool.device for pool in plan.pools)
     sizes = {expert: min(costs(device, expert).weights_bytes for device in devices) for expert in resident}
     sizes |= {expert: used.weights_bytes for expert, used in walk.used.items()}
     names = list(walk.used)
-    room = sum(pool.capacity_bytes - pool.workspace_bytes for pool in plan.pools)
-    return belady_switches([names[number] for number in walk.numbers], sizes, room, resident)
+    return belady_switches([names[number] for number in walk.numbers], sizes, _room(plan, boxes), resident)
 
 
-def _reloads(walk: Walk, plan: Plan) -> int:
+def _reloads(walk: Walk, room: int) -> int:
     """Return how many resident experts must leave and come back, because absent experts that run before them need room.
 
     When the first absent expert is loaded, none of the residents that are held up has done its last stage.
     """
     absent = [used.weights_bytes for used in walk.used.values() if used.switched]
-    room = sum(pool.capacity_bytes - pool.workspace_bytes for pool in plan.pools)
     held_up = sorted((walk.used[expert].weights_bytes for expert in walk.held_up), reverse=True)
     needed = sum(held_up) + min(absent, default=0)
     # Count the steps that leave too little room: none leaves, the largest leaves, the two largest leave, ...
@@ -114,24 +120,24 @@ def _tails_s(walk: Walk, work: LeastWork) -> Floats:
     return tails_s
 
 
-def _disk_s(walk: Walk, tails_s: Floats) -> float:
-    """Return the time that reading takes: the one disk reads the expert with most work after it first."""
+def _disk_s(walk: Walk, tails_s: Floats, disks: int) -> float:
+    """Return the time that reading takes: a disk as fast as all reads the expert with most work after it first."""
     read = [used for used in walk.used.values() if used.disk_s > 0]
     if not read:
         return 0.0
-    takes_s = np.array([used.disk_s for used in read])
+    takes_s = np.array([used.disk_s for used in read]) / disks
     return _jackson_s(takes_s, np.array([min(w.copy_s for w in u.on_devices) + tails_s[u.number] for u in read]))
 
 
-def _copy_s(walk: Walk, tails_s: Floats) -> float:
-    """Return the time that copying takes: each device has a lane, and an expert must go through one of them."""
+def _copy_s(walk: Walk, tails_s: Floats, boxes: int) -> float:
+    """Return the time that copying takes: each device of a box has a lane, and an expert goes through one of them."""
     copied = [
         used for used in walk.used.values() if used.switched and all(times.copy_s > 0 for times in used.on_devices)
     ]
     if not copied:
         return 0.0
     head_s = min(used.disk_s for used in copied)
-    takes_s = np.array([[times.copy_s for times in used.on_devices] for used in copied]).T
+    takes_s = np.array([[times.copy_s for times in used.on_devices] for used in copied]).T / boxes
     follows_s = tails_s[[used.number for used in copied]]
     if len(takes_s) == 1:
         return head_s + _jackson_s(takes_s[0], follows_s)

@@ -9,12 +9,9 @@ The file is long because it shows, for each command, what the disk, the lanes an
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
-from typing import Protocol
 
 from coe.core import Request
 from coe.results.metrics import Watcher
@@ -40,20 +37,12 @@ from coe.scheduler.events import (
     Why,
 )
 from coe.scheduler.lanes import READER, Lanes
+from coe.sim.agenda import Agenda, ArrivalView
 from coe.sim.oracle import Oracle
 from coe.sim.resources import Processor
 
 Span = Callable[[str | None, str, float, float], None]
 """Called when a device's copy lane (None: the disk) begins work, with (device, the work, begin, end) in seconds."""
-
-
-class ArrivalView(Protocol):
-    """See `coe.sim.workload.Arrival`."""
-
-    @property
-    def at_s(self) -> float: ...  # noqa: D102
-    @property
-    def request(self) -> Request: ...  # noqa: D102
 
 
 class Faults:
@@ -86,8 +75,8 @@ class Simulator:
     A load that is to bring a body takes as much longer as the body takes, unless another load has read it, or brought
     it, by then.
 
-    With `preloaded` the initial experts of the pools are resident at time 0 (the paper's initialization phase). `clock`
-    measures the time of decisions; without it the watchers get 0.
+    With `preloaded` the initial experts of the pools are resident at time 0 (the paper's initialization phase). The
+    clock of the `agenda` measures the time of decisions. Several boxes share an agenda.
     """
 
     def __init__(
@@ -100,12 +89,14 @@ class Simulator:
         span: Span | None = None,
         faults: Faults | None = None,
         preloaded: bool = False,
-        clock: Callable[[], float] | None = None,
+        agenda: Agenda | None = None,
     ) -> None:
         self.controller, self.oracle = controller, oracle
-        self.now = 0.0
+        self._agenda = agenda or Agenda()
+        self.is_lost = False
+        """Whether the box is dark: see `lose`."""
         self._watchers, self._span, self._faults = watchers, span, faults or Faults()
-        self._evict_s, self._preloaded, self._clock = speeds.evict_s, preloaded, clock or (lambda: 0.0)
+        self._evict_s, self._preloaded = speeds.evict_s, preloaded
         devices = {pool.device for pool in controller.pools.values()}
         copying = {device for device in devices if self._copies(device)}
         self._lanes = Lanes({id: pool.device for id, pool in controller.pools.items()}, copying)
@@ -113,18 +104,21 @@ class Simulator:
         self._pools = {executor.id: executor.pool.id for executor in controller.executors.values()}
         self._devices = {executor.id: executor.device for executor in controller.executors.values()}
         self._preloads: deque[Load | Fill] = deque()
-        self._warming = False
+        self._warming = self._is_preloading = False
         cache = controller.cache
         self._fills_first = preloaded and cache is not None and not cache.spec.demotes
         self._requests: dict[int, Request] = {}
         self._runs: dict[str, deque[Run]] = {id: deque() for id in controller.executors}
         self._run_began: dict[str, float] = {}
         self._began: dict[tuple[str, str], float] = {}
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._ties = count()
 
     def __repr__(self) -> str:
         return f"<Simulator at {self.now:.3f} s, {self.controller!r}>"
+
+    @property
+    def now(self) -> float:
+        """The time in seconds."""
+        return self._agenda.now
 
     @property
     def _costs(self) -> CostTable:
@@ -135,12 +129,21 @@ class Simulator:
         """Let an event happen at a time."""
         self._when(when_s, lambda: self._step(event))
 
+    def take(self, event: Event) -> None:
+        """Let an event happen now."""
+        self._step(event)
+
+    def lose(self) -> None:
+        """Let the box go dark: it answers nothing from now on, and whatever is under way there has no end."""
+        self.is_lost = True
+
     def start(self, *, warm: bool = False) -> None:
         """Let the controller fill the pools; if `warm`, host memory is filled at once, too.
 
         Preloading fills a cache that reads through in any case (the paper's initialization phase).
         """
         self._warming = warm or self._fills_first
+        self._is_preloading = self._preloaded
         self._step(None)
         while self._preloads:
             command = self._preloads.popleft()
@@ -148,30 +151,23 @@ class Simulator:
                 self._step(Filled(command.device, command.expert))
             else:
                 self._step(Loaded(command.pool, command.expert))
-        self._warming = False
+        self._warming = self._is_preloading = False
 
     def run(self, arrivals: Iterable[ArrivalView] = ()) -> None:
         """Go on until no event is left. Arrivals are taken one by one, in the order of their times."""
-        coming = iter(arrivals)
-        arrival = next(coming, None)
-        while self._heap or arrival is not None:
-            if arrival is not None and (not self._heap or arrival.at_s <= self._heap[0][0]):
-                self.now = arrival.at_s
-                self._step(Arrived(arrival.request))
-                arrival = next(coming, None)
-            else:
-                self.now, _, happen = heapq.heappop(self._heap)
-                happen()
+        self._agenda.run(arrivals, lambda request: self._step(Arrived(request)))
 
     def _when(self, when_s: float, happen: Callable[[], None]) -> None:
-        heapq.heappush(self._heap, (when_s, next(self._ties), happen))
+        self._agenda.at(when_s, happen)
 
     def _step(self, event: Event | None) -> None:
+        if self.is_lost:
+            return
         if isinstance(event, Arrived):
             self._requests[event.request.id] = event.request
-        began = self._clock()
+        began = self._agenda.clock()
         commands = self.controller.start(self.now) if event is None else self.controller.handle(event, self.now)
-        spent = self._clock() - began
+        spent = self._agenda.clock() - began
         for watcher in self._watchers:
             watcher.observe(event, commands, self.now, spent)
         for command in commands:
@@ -192,7 +188,7 @@ class Simulator:
     # Loads and fills
 
     def _bring(self, command: Load | Fill) -> None:
-        at_once = self._warming if isinstance(command, Fill) else self._preloaded and command.why is Why.INITIAL
+        at_once = self._warming if isinstance(command, Fill) else self._is_preloading and command.why is Why.INITIAL
         if at_once:
             self._preloads.append(command)
         else:

@@ -32,14 +32,17 @@ class DeviceLimits:
     capacity_bytes: int
 
     @staticmethod
-    def of(name: str, plan: Plan, scaling: Sequence[float]) -> DeviceLimits:
-        """Return a device of a plan that has executors; see `coe.sim.resources.Processor` for `scaling`."""
+    def of(name: str, plan: Plan, scaling: Sequence[float], boxes: int = 1) -> DeviceLimits:
+        """Return a device of a plan that has executors; see `coe.sim.resources.Processor` for `scaling`.
+
+        With several `boxes` each has such a device, and they count as one.
+        """
         executors = [executor for executor in plan.executors if executor.device == name]
         pools = {executor.pool for executor in executors}
         totals = [scaling[min(busy, len(scaling)) - 1] if scaling else busy for busy in range(1, len(executors) + 1)]
         return DeviceLimits(
             name,
-            speed=float(max(totals)),
+            speed=boxes * float(max(totals)),
             rate=max(total / busy for busy, total in enumerate(totals, 1)),
             capacity_bytes=max(pool.capacity_bytes for pool in plan.pools if pool.id in pools),
         )

@@ -34,8 +34,8 @@ def test_experts_are_loaded_before_their_images_come(tiny, tmp_path):
 
 def test_the_first_verdict_comes_while_the_pools_still_fill(tiny):
     board, store = tiny
-    # The whole store takes a minute at this pace; the expert of C and what is read before it take a part of that.
-    with Inspector(board, store=store, disk_bandwidth="4MB/s", profile=None, threads=1) as line:
+    # The whole store takes seconds at this pace; the expert of C and what is read before it take a part of that.
+    with Inspector(board, store=store, disk_bandwidth="12MB/s", profile=None, threads=1) as line:
         result = line.submit(picture(), "C").result(60)
         assert result.error is None
         assert not line.ready(0.0)

@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,20 +75,35 @@ class Case:
         return line
 
 
+SOME_SECONDS = st.sampled_from([0.0, 0.1, 0.25, 1.0, 3.0])
+COUNTS, BATCHES, BYTES, FEW_BYTES = st.integers(1, 9), st.integers(1, 8), st.integers(1, 40), st.integers(0, 5)
+SCORES = st.sampled_from([0, 0, 0.3])
+
+
+@cache
+def experts_from(first: int, count: int) -> st.SearchStrategy[list[int]]:
+    """Up to three experts behind the first; made once, because to make a strategy takes longer than to draw from it."""
+    return st.lists(st.sampled_from(range(first, count)), unique=True, max_size=3)
+
+
+@cache
+def steps_of(expert: int) -> st.SearchStrategy[str]:
+    return st.sampled_from([f"e{expert}", f"{{inspect: e{expert}, min_score: 0.5}}"])
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     count = draw(st.integers(2, 12))
     lines, followed = ["board: b", "experts:"], set()
     for index in range(count):
-        later = range(index + 1, count)
         then = []
         for label in LABELS:
-            chosen = draw(st.lists(st.sampled_from(later), unique=True, max_size=3)) if later else []
+            chosen = draw(experts_from(index + 1, count)) if index + 1 < count else []
             followed.update(chosen)
             verdict = {"ok": "OK", "bad": "NG", "odd": "REVIEW"}[label]
-            steps = [draw(st.sampled_from([f"e{i}", f"{{inspect: e{i}, min_score: 0.5}}"])) for i in chosen]
+            steps = [draw(steps_of(expert)) for expert in chosen]
             then.append(f"{label}: " + (f"[{', '.join(steps)}]" if steps else verdict))
-        score = draw(st.sampled_from([0, 0, 0.3]))
+        score = draw(SCORES)
         judging = f"labels: [ok, bad, odd], min_score: {score}, then: {{{', '.join(then)}}}"
         lines.append(f"  e{index}: {{kind: k, input: 8, {judging}}}")
     roots = [index for index in range(count) if index not in followed] + draw(
@@ -95,17 +111,16 @@ def cases(draw: st.DrawFn) -> Case:
     )
     lines.append("components:")
     for number, root in enumerate(roots):
-        lines.append(f"  C{number}: {{count: {draw(st.integers(1, 9))}, inspect: e{root}}}")
-    seconds = st.sampled_from([0.0, 0.1, 0.25, 1.0, 3.0])
+        lines.append(f"  C{number}: {{count: {draw(COUNTS)}, inspect: e{root}}}")
     costs = {
         f"e{index}": Cost(
-            per_image_s=draw(seconds),
-            base_s=draw(seconds),
-            load_s=draw(seconds),
-            weights_bytes=draw(st.integers(1, 40)),
-            activation_bytes=draw(st.integers(0, 5)),
-            max_batch=draw(st.integers(1, 8)),
-            workspace_bytes=draw(st.integers(0, 5)),
+            per_image_s=draw(SOME_SECONDS),
+            base_s=draw(SOME_SECONDS),
+            load_s=draw(SOME_SECONDS),
+            weights_bytes=draw(BYTES),
+            activation_bytes=draw(FEW_BYTES),
+            max_batch=draw(BATCHES),
+            workspace_bytes=draw(FEW_BYTES),
         )
         for index in range(count)
     }

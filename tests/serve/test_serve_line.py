@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from quick_line import QuickDevice
 from serving import activated, config_of, embedded
-from stations import DARK, LIGHT, accept, deciding, eventually, grey, quick_opener, state_of
+from stations import DARK, LIGHT, accept, accept_request, deciding, eventually, grey, quick_opener, state_of
 from tiny_line import TINY
 
 from coe.core import Batch, Stage, Verdict
 from coe.errors import DeviceLost
 from coe.inspector.asked_boards import AskedBoard
+from coe.results.metrics import Watcher
 from coe.scheduler.costs import Cost, CostTable
-from coe.scheduler.events import Finished, Loaded, Run, RunFailed
+from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Run, RunFailed, Why
 from coe.serve.config import ServeConfig
 from coe.serve.database import boards, calls, events, faults, findings, recipes, states, tallies
 from coe.serve.database.faults import Fault
 from coe.serve.database.opening import Database, open_database
 from coe.serve.line import process
 from coe.serve.line import station as station_module
-from coe.serve.line.batches import Batches, LineHangs, Running
+from coe.serve.line.batches import Batches, LineHangs, Loads, Running
+from coe.serve.line.product import OpenLine
 from coe.serve.line.station import MAX_ATTEMPTS, Clocks, Station
 from coe.serve.moments import now_us
 from coe.serve.words import (
@@ -219,6 +223,76 @@ def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(
             seen.append(told().get("recipes"))
     assert set(map(str, seen)) == {"['tiny 1']"}
     station.close()
+
+
+def test_a_line_whose_loads_do_not_end_ends(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, waiting = threading.Event(), threading.Event()
+    answers.set()
+
+    def load() -> None:
+        if not answers.is_set():
+            waiting.set()
+        answers.wait()
+
+    device = QuickDevice(load=[load] * 20)
+    ahead_s = 0.0
+
+    def opener(config: ServeConfig, *watchers: Watcher, adjust: object) -> OpenLine:
+        return quick_opener(tiny, device, watchers=watchers, memory="1.4MB")  # for one expert
+
+    monkeypatch.setattr(station_module, "line_opener", opener)
+    recipe = activated(database, TINY)
+    station = Station(config, database, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s))
+    try:
+        before = accept(config, database, recipe.id, {"R1": LIGHT})
+        eventually(lambda: station.step() or is_decided(database, before))
+        answers.clear()
+        other = {"views": {"R1": {"refdes": "R1", "component": "A"}}}
+        board = accept_request(config, database, recipe.id, {"R1": LIGHT}, other, key="k2")
+        eventually(lambda: station.step() or waiting.is_set())
+        ahead_s = 115.0
+        station.step()
+        ahead_s = 135.0
+        with pytest.raises(LineHangs, match="waits for the disk, and no load has ended for 1"):
+            station.step()
+        assert FaultKind.EXPERT_HANGS in [fault.kind for fault in open_faults(database)]
+        assert not is_decided(database, board)
+    finally:
+        answers.set()
+        station.close()
+
+
+def test_loads_that_end_one_after_the_other_do_not_hang() -> None:
+    now_s = 0.0
+    loads = Loads(lambda: now_s, 60)
+    cost = Cost(per_image_s=1, base_s=0, load_s=4, weights_bytes=1, activation_bytes=1, workspace_bytes=0)
+    line = SimpleNamespace(
+        costs=CostTable({("cpu", expert): cost for expert in "abc"}),
+        plan=SimpleNamespace(pools=[SimpleNamespace(id="cpu", device="cpu")]),
+    )
+
+    def hanging() -> str | None:
+        hang = loads.hanging(line)  # type: ignore[arg-type]
+        return hang and hang.expert
+
+    loads.observe(None, [], 0.0)
+    loads.observe(Loaded("cpu", "z"), [Load("cpu", expert, Why.DEMAND) for expert in "abc"], 0.0)
+    now_s = 79.0
+    assert hanging() is None  # 20 times 4 s is later
+    loads.observe(Loaded("cpu", "a"), [], 0.0)
+    now_s = 158.0
+    assert hanging() is None
+    loads.observe(LoadFailed("cpu", "b", "torn"), [], 0.0)
+    now_s = 300.0
+    assert hanging() == "c"
+    loads.observe(Loaded("cpu", "c"), [], 0.0)
+    assert hanging() is None
+    now_s = 1000.0
+    loads.observe(Loaded("cpu", "z"), [Load("cpu", "a", Why.DEMAND)], 0.0)
+    now_s = 1050.0
+    assert hanging() is None  # it began when nothing else was under way
 
 
 def test_a_batch_that_waits_behind_another_has_not_begun() -> None:

@@ -25,12 +25,16 @@ FACTORY = Pace(600, 500, 6.0, 180.0)
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How much is measured: boards in the history, event clients, repeats of each part, and the pace of boards."""
+    """How much is measured: boards in the history, event clients, repeats of each part, and the pace of boards.
+
+    `speed_images` is the least number of images of a round: the first batches of a round are small, and its first loads
+    find no batch beside them.
+    """
 
     history: int = 100_000
     clients: int = 200
     rounds: int = 5
-    speed_boards: int = 12
+    speed_images: int = 1000
     decisions: int = 200
     views: int = 200
     page_repeats: int = 9
@@ -43,7 +47,7 @@ QUICK = Amounts(
     history=40,
     clients=5,
     rounds=1,
-    speed_boards=1,
+    speed_images=1,
     decisions=3,
     views=2,
     page_repeats=1,
@@ -99,7 +103,7 @@ def _measured(part: Part, service: Running, plan: Plan, pictures: Sequence[Pictu
     amounts = plan.amounts
     match part:
         case Part.SPEED:
-            load = speed.Load(plan.wanted.board, pictures, amounts.speed_boards)
+            load = speed.Load(plan.wanted.board, pictures, -(-amounts.speed_images // len(pictures)))
             return speed.speed(service, load, amounts.rounds)
         case Part.DECISIONS:
             return parts.decisions(service, pictures, amounts.decisions)

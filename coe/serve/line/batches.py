@@ -1,7 +1,7 @@
-"""How long the batches that are under way have run. Law: a thread that never returns is not waited for.
+"""How long batches and loads have been under way. Law: a thread that never returns is not waited for.
 
-Nothing in a process can end a thread that hangs in an expert's code; so the process ends, and its supervisor starts it
-again.
+Nothing in a process can end a thread that hangs in an expert's code, or on a disk that does not answer; so the process
+ends, and its supervisor starts it again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from coe.core import Batch
 from coe.errors import CoeError, ConfigError
 from coe.scheduler.costs import CostTable
-from coe.scheduler.events import Command, Event, Finished, Run, RunFailed
+from coe.scheduler.events import Command, Event, Finished, Load, Loaded, LoadFailed, Lost, Run, RunFailed
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
@@ -25,7 +25,15 @@ FACTOR = 20.0
 
 
 class LineHangs(CoeError):
-    """A batch does not return; the process of the line has to end, without any thread being waited for."""
+    """A batch or a load does not return; the process of the line has to end, without any thread being waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """An expert whose batch or load does not return; `words` are a sentence."""
+
+    expert: str
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +91,17 @@ class Batches:
             ]
         return sorted(batches, key=lambda batch: -batch.age_s)
 
-    def hanging(self, line: Line) -> Running | None:
+    def hanging(self, line: Line) -> Hang | None:
         """Return a batch that does not return, for which all boards, and all recipes, would wait for ever."""
         devices = {executor.id: executor.device for executor in line.plan.executors}
-        hung = (batch for batch in self.running() if batch.hangs(line.costs, devices, self._hangs_after_s))
-        return next(hung, None)
+        for batch in self.running():
+            if batch.hangs(line.costs, devices, self._hangs_after_s):
+                return Hang(
+                    batch.expert,
+                    f"expert '{batch.expert}' has not returned from a batch of {batch.images} on executor "
+                    f"'{batch.executor}' for {batch.age_s:.0f} s",
+                )
+        return None
 
     def _begun(self, command: Run) -> None:
         executor = self._executors.setdefault(command.executor, _Executor())
@@ -100,3 +114,54 @@ class Batches:
         if executor is not None and executor.batches:
             executor.batches.popleft()
             executor.since_s = self._now_s()
+
+
+class Loads:
+    """A watcher: it knows the loads that are under way on the newest line, and when the last of them ended.
+
+    Loads of one disk wait for each other, so a load by itself may take long: loads hang if none of them has ended for
+    `hangs_after_s`, and for FACTOR times the longest of their forecasts.
+    """
+
+    def __init__(self, now_s: Callable[[], float], hangs_after_s: float) -> None:
+        self._now_s, self._hangs_after_s = now_s, hangs_after_s
+        self._pending: dict[tuple[str, str], Load] = {}
+        self._moved_s = 0.0
+        self._lock = threading.Lock()
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        """Take in a step of a line; `now` is a time of the line's clock, which its owner does not know."""
+        with self._lock:
+            if event is None:
+                self._pending.clear()
+            elif isinstance(event, Loaded | LoadFailed):
+                self._pending.pop((event.pool, event.expert), None)
+                self._moved_s = self._now_s()
+            elif isinstance(event, Lost):  # nobody answers for the loads of a lost device
+                self._pending.clear()
+            for command in commands:
+                if isinstance(command, Load):
+                    if not self._pending:
+                        self._moved_s = self._now_s()
+                    self._pending[command.pool, command.expert] = command
+
+    def hanging(self, line: Line) -> Hang | None:
+        """Return the oldest load if no load ends, so that images would wait for ever."""
+        with self._lock:
+            pending, age_s = list(self._pending.values()), self._now_s() - self._moved_s
+        if not pending:
+            return None
+        device_of = {pool.id: pool.device for pool in line.plan.pools}
+        longest_s = max(_load_s(line.costs, device_of.get(load.pool, ""), load.expert) for load in pending)
+        if age_s <= max(self._hangs_after_s, FACTOR * longest_s):
+            return None
+        oldest = pending[0]
+        words = f"expert '{oldest.expert}' waits for the {oldest.source}, and no load has ended for {age_s:.0f} s"
+        return Hang(oldest.expert, words)
+
+
+def _load_s(costs: CostTable, device: str, expert: str) -> float:
+    try:
+        return costs(device, expert).load_s
+    except ConfigError:  # its board has left the line meanwhile, and its costs with it
+        return 0.0

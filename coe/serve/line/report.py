@@ -17,7 +17,7 @@ from coe.serve.database import boards, faults, states
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
 from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
-from coe.serve.line.batches import Batches, LineHangs
+from coe.serve.line.batches import Batches, LineHangs, Loads
 from coe.serve.line.danger import Speed, Waiting, endangered
 from coe.serve.line.product import Products
 from coe.serve.line.queue import Queue
@@ -48,10 +48,11 @@ class Report:
         now_s: Callable[[], float],
         pid: int,
         batches: Batches,
+        loads: Loads,
         residents: Residents,
     ) -> None:
         self._database, self._now_us, self._now_s, self._pid = database, now_us, now_s, pid
-        self._batches, self._hangs, self._residents = batches, "", residents
+        self._batches, self._loads, self._hangs, self._residents = batches, loads, "", residents
         self._faults: list[NewFault] = []
         self._trouble: FaultKind | None = None
         self._named: set[int] = set()
@@ -97,12 +98,12 @@ class Report:
     ) -> None:
         """Write what is new after a round of work; `certain` are begun boards that will be late.
 
-        Raises DatabaseTrouble, and LineHangs, once its fault is written, if a batch does not return.
+        Raises DatabaseTrouble, and LineHangs, once its fault is written, if a batch or a load does not return.
         """
         now_s = self._now_s()
         self._measure(now_s, bool(runs))
         self._check_clock()
-        self._check_batches(products)
+        self._check_hangs(products)
         if self._faults or self._trouble:
             self._write_faults()
         if state is LineState.WAITING and self._state is LineState.RUNNING and now_s - self._busy_s < QUIET_S:
@@ -162,14 +163,14 @@ class Report:
             message = f"the wall clock of this machine jumped by {jump_s:+.0f} s; due times of boards follow no jump"
             self.fault(NewFault(Process.LINE, FaultKind.CLOCK, message))
 
-    def _check_batches(self, products: Products) -> None:
-        hung = None if products.line is None or self._hangs else self._batches.hanging(products.line)
-        if hung is not None:
-            self._hangs = (
-                f"expert '{hung.expert}' has not returned from a batch of {hung.images} on executor '{hung.executor}' "
-                f"for {hung.age_s:.0f} s; the line ends, and is started again"
-            )
-            self.fault(NewFault(Process.LINE, FaultKind.EXPERT_HANGS, self._hangs, hung.expert))
+    def _check_hangs(self, products: Products) -> None:
+        line = products.line
+        if line is None or self._hangs:
+            return
+        hang = self._batches.hanging(line) or self._loads.hanging(line)
+        if hang is not None:
+            self._hangs = f"{hang.words}; the line ends, and is started again"
+            self.fault(NewFault(Process.LINE, FaultKind.EXPERT_HANGS, self._hangs, hang.expert))
 
     def _write_faults(self) -> None:
         with self._database.writing() as connection:

@@ -23,7 +23,7 @@ from coe.serve.database.events import NewEvent
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
 from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.line.batches import Batches
+from coe.serve.line.batches import Batches, Loads
 from coe.serve.line.blind_audits import BlindAudits
 from coe.serve.line.changeover import Changeover
 from coe.serve.line.danger import LateBoards
@@ -77,13 +77,14 @@ class Station:
         database.on_written = partial(ring, config.gate_bell)
         self._late_boards, residents = LateBoards(), Residents()
         batches = Batches(clocks.now_s, config.line.hangs_after_s)
-        opener = open_line or line_opener(config, residents, self._late_boards, batches, adjust=adjust)
+        loads = Loads(clocks.now_s, config.line.hangs_after_s)
+        opener = open_line or line_opener(config, residents, self._late_boards, batches, loads, adjust=adjust)
         self._products = Products(config.data, opener, self._bell.ring)
         self._changeover = Changeover(database, self._products, clocks.now_us)
         self._feeder = Feeder(clocks.now_s, self._bell.ring)
         self._queue = Queue()
         self._runs: dict[int, BoardRun] = {}
-        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid(), batches, residents)
+        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid(), batches, loads, residents)
         self._locating = Locating(database, self._bell.ring, self._report)
         self._audits = BlindAudits.of(config)
         self._next_look_s = -math.inf

@@ -1,0 +1,52 @@
+"""Placements to compare with, which know nothing of usage, loads or dependencies: by hash, and in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import xxhash
+
+from coe.scheduler.homes import USUAL_TRAFFIC, BoxBudget, Homes, Needs, Traffic
+from coe.scheduler.placer import Placer
+
+Rule = Callable[[Sequence[str], Sequence[str]], Mapping[str, Sequence[int]]]
+"""From experts and boxes to the numbers of each expert's boxes: the home, then the standby if there is another."""
+
+
+def by_hash(experts: Sequence[str], boxes: Sequence[str]) -> dict[str, list[int]]:
+    """Return the boxes of each expert with the highest hashes (rendezvous hashing: Thaler and Ravishankar, 1998)."""
+
+    def rank(expert: str) -> list[int]:
+        hashes = [xxhash.xxh3_64_intdigest(f"{box}/{expert}".encode()) for box in boxes]
+        return sorted(range(len(boxes)), key=hashes.__getitem__)[-1:-3:-1]
+
+    return {expert: rank(expert) for expert in experts}
+
+
+def in_turn(experts: Sequence[str], boxes: Sequence[str]) -> dict[str, list[int]]:
+    """Return one box after another (round robin), in the order of the experts."""
+    count = len(boxes)
+    return {
+        expert: list(dict.fromkeys([number % count, (number + 1) % count])) for number, expert in enumerate(experts)
+    }
+
+
+def homes_by(
+    rule: Rule, experts: Iterable[Needs], boxes: Sequence[BoxBudget], traffic: Traffic = USUAL_TRAFFIC
+) -> Homes:
+    """Return the homes that a rule gives; boxes hold the worthiest of their experts, as in `coe.scheduler.placement`.
+
+    A box that is too small for an expert passes it to the next box that is not.
+    """
+    needs = {need.expert: need for need in experts}
+    most_bytes = max(box.bytes for box in boxes)
+    fitting = {name: need for name, need in needs.items() if need.bytes <= most_bytes}
+    placer = Placer(fitting, boxes, traffic)
+    standbys: dict[str, int] = {}
+    for expert, chosen in rule(list(fitting), [box.id for box in boxes]).items():
+        able = [number for number, box in enumerate(boxes) if box.bytes >= fitting[expert].bytes]
+        places = list(dict.fromkeys(min(able, key=lambda box: (box - start) % len(boxes)) for start in chosen))
+        placer.settle(expert, places[:1])
+        if len(places) > 1:
+            standbys[expert] = places[1]
+    return placer.homes(standbys, tuple(sorted(set(needs) - set(fitting))))

@@ -1,0 +1,41 @@
+"""What a box tells the head of its cluster: in which time its experts would be there, and what a stage takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from coe.scheduler.controller import Controller
+from coe.scheduler.costs import CostTable
+from coe.scheduler.plan import Plan
+from coe.scheduler.routing import StagePrice
+
+
+def comes_in_s(controller: Controller, expert: str) -> float:
+    """Return the seconds in which an expert would be in some pool; 0 if it is there, or on its way."""
+    pools = controller.pools.values()
+    if any(expert in pool for pool in pools):
+        return 0.0
+    return min(controller.world.switch_s(pool, expert) for pool in pools)
+
+
+def stage_prices(
+    costs: CostTable, plan: Plan, experts: Iterable[str], speeds: Mapping[str, float] | None = None
+) -> dict[str, StagePrice]:
+    """Return what a stage of each expert takes of a box that is busy, and how long its expert loads from disk.
+
+    Devices share the stages of a busy box, in full batches: their rates add up. `speeds` says how many times as fast
+    as one executor those of a device are together; without it they do not slow each other.
+    """
+    executors = Counter(executor.device for executor in plan.executors)
+    rates = {device: (speeds or {}).get(device, float(number)) for device, number in executors.items()}
+    return {expert: _price(costs, rates, expert) for expert in experts}
+
+
+def _price(costs: CostTable, rates: Mapping[str, float], expert: str) -> StagePrice:
+    by_device = {device: costs(device, expert) for device in rates}
+    a_second = sum(
+        rate / max(1e-9, by_device[device].batch_s(by_device[device].max_batch) / by_device[device].max_batch)
+        for device, rate in rates.items()
+    )
+    return StagePrice(1 / a_second, min(cost.load_s for cost in by_device.values()))

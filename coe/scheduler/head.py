@@ -1,0 +1,260 @@
+"""The head of a cluster: `handle(event, now) -> orders`. It follows each image from box to box, and answers it once.
+
+Like the controller of a box it has no I/O, thread or clock: whoever drives it, in virtual time or over a real network,
+carries out the orders and reports what happened. Rules and verdicts are here alone; a box runs single stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+from coe.board.router import Router
+from coe.core import Failure, FailureKind, Finding, Request, Result, Stage
+from coe.scheduler.cases import Advance, Cases
+from coe.scheduler.homes import Homes
+from coe.scheduler.routing import BoxView, Routing
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class ImageCame:
+    """A request for the cluster."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class StageDone:
+    """A box has answered a stage: with its finding, or with the failure that its result has."""
+
+    stage_id: int
+    finding: Finding | None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BoxTold:
+    """The seconds in which experts would be there, by the box's controller; only those that have changed."""
+
+    box: str
+    comes_s: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class BoxLost:
+    """A box no longer answers; whatever it sends from now on is ignored."""
+
+    box: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoxJoined:
+    """A box that runs stages once the homes name it."""
+
+    view: BoxView
+
+
+@dataclass(frozen=True, slots=True)
+class Rehoused:
+    """Other homes hold from now on (`coe.scheduler.placement`)."""
+
+    homes: Homes
+
+
+HeadEvent = ImageCame | StageDone | BoxTold | BoxLost | BoxJoined | Rehoused
+
+# Orders
+
+
+@dataclass(frozen=True, slots=True)
+class SendStage:
+    """Let a box run a stage: a request of its own id whose component is the expert.
+
+    `request_id` is that of the image, which the box keeps until `Release`. `with_image` says that it is not there yet.
+    """
+
+    box: str
+    request: Request
+    request_id: int
+    with_image: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer a request; each request gets exactly one answer."""
+
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The box needs an image no longer."""
+
+    box: str
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveRules:
+    """Let a box go on with the experts that the homes name, and with `also`, for which stages are under way there.
+
+    This comes before any stage that needs these rules.
+    """
+
+    box: str
+    also: frozenset[str]
+
+
+Order = SendStage | Answer | Release | GiveRules
+
+_OF_THE_BOX = frozenset({FailureKind.LOAD, FailureKind.DEVICE, FailureKind.STOPPED, FailureKind.LINE})
+"""Failures for which another box may be luckier."""
+
+_NO_BOX = Failure(FailureKind.DEVICE, "every box of the cluster is lost")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    stage: Stage
+    box: str
+    failed_on: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Image:
+    """An image under way: its request, since when it waits, and the boxes that have it."""
+
+    request: Request
+    since_s: float
+    boxes: set[str] = field(default_factory=set)
+
+
+class Head:
+    """Images under way, and where each of their stages runs. `routing` chooses the boxes and holds their views."""
+
+    def __init__(self, router: Router, routing: Routing, homes: Homes) -> None:
+        self._routing, self._homes = routing, homes
+        self._cases = Cases(router)
+        self._images: dict[int, _Image] = {}
+        self._sent: dict[int, _Sent] = {}
+        self._on_box: dict[str, dict[int, None]] = {box: {} for box in routing.views}
+        self._stranded: list[Stage] = []
+        self._ids = count()
+        self._orders: list[Order] = []
+
+    def __repr__(self) -> str:
+        return f"<Head of {len(self._on_box)} boxes, {len(self._cases)} images and {len(self._sent)} stages under way>"
+
+    @property
+    def under_way(self) -> int:
+        """The number of images without an answer."""
+        return len(self._cases)
+
+    def handle(self, event: HeadEvent, now: float) -> list[Order]:
+        """Take an event and return the orders, in their order. `now` is in seconds and never goes back."""
+        match event:
+            case ImageCame():
+                request = event.request
+                self._images[request.id] = _Image(request, request.since_s(now))
+                self._go_on(request.id, self._cases.open(request, now), now)
+            case StageDone():
+                self._done(event, now)
+            case BoxTold():
+                if event.box in self._routing.views:
+                    self._routing.views[event.box].told(event.comes_s)
+            case BoxLost():
+                self._lose(event.box, now)
+            case BoxJoined():
+                self._routing.views[event.view.id] = event.view
+                self._on_box[event.view.id] = {}
+            case Rehoused():
+                self._rehouse(event.homes, now)
+        orders, self._orders = self._orders, []
+        return orders
+
+    def check(self, *, idle: bool = False) -> None:
+        """Prove the books; raises AssertionError."""
+        assert {id for ids in self._on_box.values() for id in ids} == set(self._sent), f"{self!r}: stages by box"
+        for box, ids in self._on_box.items():
+            waiting = self._routing.views[box].waiting
+            assert sum(waiting.values()) == len(ids), f"{self!r}: {waiting} stages on {box}"
+        assert not idle or not (self._cases or self._sent or self._images or self._stranded), f"{self!r} at idle"
+
+    # Images
+
+    def _go_on(self, request_id: int, advance: Advance, now: float) -> None:
+        for stage in advance.stages:
+            self._send(stage, frozenset(), now)
+        if advance.result is not None:
+            self._orders.append(Answer(advance.result))
+            self._orders += [Release(box, request_id) for box in sorted(self._images.pop(request_id).boxes)]
+
+    def _send(self, stage: Stage, failed_on: frozenset[str], now: float, failure: Failure | None = None) -> None:
+        """Send a stage to a box. `failure` is that of the last box of `failed_on`."""
+        image = self._images[stage.request_id]
+        box = self._routing.choose(stage.expert, image.boxes, failed_on)
+        if box is None:
+            if failure is not None:
+                self._fail(stage, failure, now)
+            elif not self._on_box:
+                self._fail(stage, _NO_BOX, now)
+            elif stage.expert not in self._homes.boxes:
+                reason = f"no box of the cluster has expert '{stage.expert}', or has the memory for it"
+                self._fail(stage, Failure(FailureKind.DEVICE, reason), now)
+            else:
+                self._stranded.append(stage)
+            return
+        stage_id = next(self._ids)
+        self._sent[stage_id] = _Sent(stage, box, failed_on)
+        self._on_box[box][stage_id] = None
+        self._routing.views[box].sent(stage.expert)
+        given = image.request
+        request = Request(stage_id, stage.expert, serial=given.serial, due_s=given.due_s, submitted_s=image.since_s)
+        self._orders.append(SendStage(box, request, stage.request_id, box not in image.boxes))
+        image.boxes.add(box)
+
+    def _done(self, event: StageDone, now: float) -> None:
+        sent = self._sent.pop(event.stage_id, None)
+        if sent is None:
+            return  # of a box that was given up
+        del self._on_box[sent.box][event.stage_id]
+        self._routing.views[sent.box].answered(sent.stage.expert)
+        if event.finding is not None:
+            self._go_on(sent.stage.request_id, self._cases.found(sent.stage, event.finding, now), now)
+            return
+        failure = event.failure or Failure(FailureKind.LINE, f"{sent.box} gave neither a finding nor a reason")
+        if failure.kind in _OF_THE_BOX:
+            self._send(sent.stage, sent.failed_on | {sent.box}, now, failure)
+        else:
+            self._fail(sent.stage, failure, now)
+
+    def _fail(self, stage: Stage, failure: Failure, now: float) -> None:
+        self._go_on(stage.request_id, self._cases.failed(stage, failure, now), now)
+
+    # Boxes
+
+    def _lose(self, box: str, now: float) -> None:
+        """Go on without a box: its stages go to other boxes, with their images."""
+        if self._routing.views.pop(box, None) is None:
+            return
+        for image in self._images.values():
+            image.boxes.discard(box)
+        lost = [self._sent.pop(stage_id) for stage_id in self._on_box.pop(box)]
+        stranded, self._stranded = ([], self._stranded) if self._on_box else (self._stranded, [])
+        for stage in stranded:
+            self._send(stage, frozenset(), now)
+        for sent in lost:
+            self._send(sent.stage, sent.failed_on, now)
+
+    def _rehouse(self, homes: Homes, now: float) -> None:
+        """Go on with other homes, and send the stages that no box could run."""
+        self._homes = homes
+        self._routing.rehouse(homes)
+        for box, view in self._routing.views.items():
+            self._orders.append(GiveRules(box, frozenset(view.waiting)))
+        stranded, self._stranded = self._stranded, []
+        for stage in stranded:
+            self._send(stage, frozenset(), now)

@@ -1,0 +1,146 @@
+"""Which box takes a stage? A pure decision: views of the boxes in, a box out.
+
+A view is what the head of the cluster knows of a box: the stages that it sent there and that have no answer yet, and
+what the box's controller said of its experts. So a decision waits for nobody, and takes as long with many experts and
+boxes as with few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from coe.scheduler.homes import Homes
+
+
+@dataclass(frozen=True, slots=True)
+class StagePrice:
+    """The seconds that a stage keeps a box busy, all its executors together, and those in which its expert comes."""
+
+    run_s: float
+    load_s: float
+
+
+Prices = Mapping[str, StagePrice]
+"""By expert; equal boxes share them."""
+
+
+@dataclass(slots=True)
+class BoxView:
+    """What is known of a box: `work_s` of unanswered stages, and `loads_s` of the absent experts that they wait for.
+
+    `comes_s` holds the seconds in which an expert would be there, by the box's controller: 0 for a resident expert. An
+    expert that is not in it comes from the disk. `waiting` counts the unanswered stages.
+    """
+
+    id: str
+    prices: Prices
+    comes_s: dict[str, float] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
+    work_s: float = 0.0
+    loads_s: float = 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"<BoxView {self.id}, {sum(self.waiting.values())} stages, {self.work_s:.1f} s, loads {self.loads_s:.1f} s>"
+        )
+
+    def absent_s(self, expert: str) -> float:
+        """Return the seconds in which an expert would be there if nothing else were loaded; 0 if it is there."""
+        coming_s = self.comes_s.get(expert)
+        return self.prices[expert].load_s if coming_s is None else coming_s
+
+    def done_s(self, expert: str) -> float:
+        """Return the predicted seconds until one more stage of an expert would be done.
+
+        Disk and processors work at the same time. A stage whose expert others wait for here adds nothing to the loads:
+        however long they take, it shares that load, and another box would have to load the expert too.
+        """
+        ready_s = self.work_s
+        if expert not in self.waiting and (absent_s := self.absent_s(expert)) > 0:
+            ready_s = max(ready_s, self.loads_s + absent_s)
+        return ready_s + self.prices[expert].run_s
+
+    def sent(self, expert: str) -> None:
+        """Count a stage that goes to the box."""
+        self.work_s += self.prices[expert].run_s
+        before = self.waiting.get(expert, 0)
+        self.waiting[expert] = before + 1
+        if not before:
+            self.loads_s += self.absent_s(expert)
+
+    def answered(self, expert: str) -> None:
+        """Count a stage that was answered."""
+        self.waiting[expert] -= 1
+        self.work_s -= self.prices[expert].run_s
+        if not self.waiting[expert]:
+            del self.waiting[expert]
+            self.loads_s -= self.absent_s(expert)
+            if not self.waiting:
+                # Rounding must not pile up over weeks of stages.
+                self.work_s = self.loads_s = 0.0
+
+    def told(self, comes_s: Mapping[str, float]) -> None:
+        """Take in in which time experts would be there now."""
+        for expert, seconds in comes_s.items():
+            if expert in self.waiting:
+                self.loads_s += seconds - self.absent_s(expert)
+            self.comes_s[expert] = seconds
+
+
+class Routing(Protocol):
+    """Chooses boxes; the head tells it of all that changes."""
+
+    views: dict[str, BoxView]
+
+    def choose(self, expert: str, holding: Collection[str], avoid: Collection[str] = ()) -> str | None:
+        """Return the box that takes a stage, if the boxes of `holding` have its image; None if no box may run it.
+
+        The boxes of `avoid` are out of the question.
+        """
+        ...
+
+    def rehouse(self, homes: Homes) -> None:
+        """Go on with other homes."""
+        ...
+
+
+class HomeRouting:
+    """A stage goes to the home of its expert or one of the replicas: to that which would be done with it first.
+
+    It goes to the standby only if that would be done sooner even after loading the expert once more, because an expert
+    that is loaded on two boxes takes the time of two disks. An image takes `move_s` to a box that does not have it.
+    """
+
+    def __init__(self, views: Mapping[str, BoxView], homes: Homes, move_s: float) -> None:
+        self.views = dict(views)
+        self._homes, self._move_s = homes, move_s
+
+    def __repr__(self) -> str:
+        return f"<HomeRouting to {len(self.views)} boxes>"
+
+    def rehouse(self, homes: Homes) -> None:
+        """Go on with other homes."""
+        self._homes = homes
+
+    def choose(self, expert: str, holding: Collection[str], avoid: Collection[str] = ()) -> str | None:
+        """Return the box of `Homes.of` that would be done first, at equal times the first of them.
+
+        A box that is lost has no view, and is passed over.
+        """
+        best, best_s = None, math.inf
+        for box in self._homes.boxes.get(expert, ()):
+            view = self.views.get(box)
+            if view is not None and box not in avoid:
+                done_s = view.done_s(expert) + (0.0 if box in holding else self._move_s)
+                if done_s < best_s:
+                    best, best_s = box, done_s
+        standby = self._homes.standby.get(expert, "")
+        view = self.views.get(standby)
+        if view is not None and standby not in avoid:
+            done_s = view.done_s(expert) + view.absent_s(expert) + (0.0 if standby in holding else self._move_s)
+            if done_s < best_s:
+                return standby
+        return best

@@ -1,0 +1,163 @@
+"""Several boxes in virtual time: every image is answered once, as on one box, whatever becomes of the boxes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from apps.boards.make import board_file
+from coe.bench.cluster import ClusterRun, Mishap, PlacedBy, Scene, cluster_run
+from coe.bench.simulated import contender
+from coe.scheduler.controller import Controller
+from coe.scheduler.events import Fill, Load, Why
+from coe.sim.cluster import Network
+from coe.sim.fleet import fleet
+from coe.sim.machine import Machine
+from coe.sim.oracle import SampledOracle
+from coe.sim.simulator import Simulator
+from coe.sim.workload import synthetic
+
+MACHINE = Machine("numa-rtx3080ti")
+
+
+def scene_of(boards: list[str], images: int, network: Network | None = None, strategy: str = "line") -> Scene:
+    """Images of boards in equal parts, one every 4 ms, that wait as long as it takes."""
+    joined = fleet(boards)
+    workload = synthetic(joined.rules, task="boards", requests=images, seed=0)
+    hurries = contender(strategy).strategy.hurries
+    return Scene(
+        MACHINE, workload, joined, contender(strategy), network or Network(), max_wait_s=1e6 if hurries else None
+    )
+
+
+@pytest.fixture(scope="module")
+def small() -> Scene:
+    return scene_of(["A"], 400)
+
+
+@pytest.fixture(scope="module")
+def alone(small: Scene) -> ClusterRun:
+    return cluster_run(small, 1, PlacedBy.HOMES)
+
+
+@pytest.fixture(scope="module")
+def three(small: Scene) -> ClusterRun:
+    return cluster_run(small, 3, PlacedBy.HOMES)
+
+
+def check(run: ClusterRun, scene: Scene, verdicts_of: ClusterRun, boxes: int) -> None:
+    images = len(scene.workload.arrivals)
+    assert len(run.answered_s) == len(run.verdicts) == images
+    assert run.verdicts == verdicts_of.verdicts
+    assert run.failed == 0
+    assert images <= run.images_moved <= boxes * images
+
+
+@pytest.mark.parametrize("placed_by", PlacedBy)
+def test_verdicts_are_those_of_one_box(small: Scene, alone: ClusterRun, placed_by: PlacedBy) -> None:
+    run = cluster_run(small, 2, placed_by)
+    check(run, small, alone, 2)
+
+
+@pytest.mark.parametrize("strategy", ["coserve", "samba"])
+def test_boxes_run_any_strategy(alone: ClusterRun, strategy: str) -> None:
+    scene = scene_of(["A"], 400, strategy=strategy)
+    check(cluster_run(scene, 2, PlacedBy.HOMES), scene, alone, 2)
+
+
+@pytest.mark.parametrize("mishap", [Mishap.LOST, Mishap.JOINS])
+@pytest.mark.parametrize(
+    "share", [pytest.param(0.0, marks=pytest.mark.slow), 0.5, pytest.param(2.0, marks=pytest.mark.slow)]
+)
+def test_a_box_that_goes_or_comes_costs_no_image(
+    small: Scene, alone: ClusterRun, three: ClusterRun, mishap: Mishap, share: float
+) -> None:
+    run = cluster_run(small, 3, PlacedBy.HOMES, mishap, share * three.makespan_s)
+    check(run, small, alone, 4)
+    assert run.experts_moved > 0
+
+
+def test_the_same_run_is_the_same(small: Scene, three: ClusterRun) -> None:
+    again = cluster_run(small, 3, PlacedBy.HOMES)
+    assert again.answered_s == three.answered_s
+    for box, metrics in again.boxes.items():
+        assert replace(metrics, control_s=0) == replace(three.boxes[box], control_s=0)
+
+
+def test_more_boxes_are_faster_and_none_beats_the_bound(small: Scene, alone: ClusterRun, three: ClusterRun) -> None:
+    assert three.makespan_s < alone.makespan_s
+    for boxes, run in ((1, alone), (3, three)):
+        assert run.makespan_s >= small.least(boxes).makespan_s
+
+
+def test_a_slow_network_makes_it_slower_and_changes_no_verdict(
+    small: Scene, alone: ClusterRun, three: ClusterRun
+) -> None:
+    scene = replace(small, network=Network(latency_s=0.05, bytes_per_s=12_500_000, image_bytes=2_000_000))
+    run = cluster_run(scene, 3, PlacedBy.HOMES)
+    check(run, small, alone, 3)
+    assert run.makespan_s > three.makespan_s
+    assert run.images_moved < 1.2 * len(small.workload.arrivals)
+
+
+def test_one_box_of_a_cluster_does_what_it_does_alone(small: Scene, alone: ClusterRun) -> None:
+    """All that the head adds to one box is the network."""
+    scene = replace(small, network=Network(latency_s=0.0, bytes_per_s=1e15))
+    near = cluster_run(scene, 1, PlacedBy.HOMES)
+    assert near.makespan_s == pytest.approx(alone.makespan_s, rel=0.05)
+    assert near.switches == pytest.approx(alone.switches, rel=0.05)
+
+
+def test_a_simulated_box_loads_first_experts_that_come_with_other_rules() -> None:
+    """A preloaded box has its first experts at time 0; those of rules that come later pass the disk."""
+    scene = scene_of(["A"], 1)
+    board = scene.fleet.rules
+    controller = Controller(
+        router=board.router,
+        graph=board.graph,
+        costs=scene.costs,
+        plan=scene.plan,
+        strategy=scene.contender.strategy,
+    )
+    simulator = Simulator(controller, SampledOracle(board), preloaded=True)
+    simulator.start()
+    resident = [expert for expert in board.experts if any(expert in pool for pool in controller.pools.values())]
+    pool, absent = "cuda", next(expert for expert in board.experts if expert not in resident)
+    simulator._carry_out(Load(pool, absent, Why.INITIAL))
+    assert not simulator._preloads
+    simulator._carry_out(Fill("cuda", absent))
+    assert not simulator._preloads
+
+
+@pytest.fixture(scope="module")
+def ten(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Boards A and B, and eight more of the kind."""
+    folder = tmp_path_factory.mktemp("boards")
+    names = ["A", "B"]
+    for kind in "AB":
+        for seed in range(2, 6):
+            path = Path(folder) / f"{kind}{seed}.yaml"
+            path.write_text(board_file(kind, seed), encoding="utf-8")
+            names.append(str(path))
+    return scene_of(names, 10_000)
+
+
+@pytest.mark.slow
+def test_ten_boards_on_four_boxes_reach_nine_tenths_of_the_bound(ten: Scene) -> None:
+    run, least = cluster_run(ten, 4, PlacedBy.HOMES), ten.least(4)
+    assert run.failed == 0
+    assert run.makespan_s <= least.makespan_s / 0.9
+    for other in (PlacedBy.HASH, PlacedBy.IN_TURN, PlacedBy.COUNT_LRU):
+        assert cluster_run(ten, 4, other).makespan_s > run.makespan_s
+
+
+@pytest.mark.slow
+def test_ten_seconds_after_a_box_is_lost_the_others_work_as_fast_as_three(ten: Scene) -> None:
+    undisturbed = cluster_run(ten, 4, PlacedBy.HOMES)
+    lost = cluster_run(ten, 4, PlacedBy.HOMES, Mishap.LOST, undisturbed.makespan_s / 2)
+    three = cluster_run(ten, 3, PlacedBy.HOMES)
+    answered = lost.answered_by(lost.mishap_s + 10)
+    assert (len(lost.verdicts), lost.failed) == (10_000, 0)
+    assert lost.rate_after(answered) >= 0.85 * three.rate_after(answered)

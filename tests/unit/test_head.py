@@ -1,0 +1,240 @@
+"""The head of a cluster: each image is answered once, whatever becomes of the boxes, and visits each box once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coe.core import Failure, FailureKind, Finding, Request, Verdict
+from coe.scheduler.head import (
+    Answer,
+    BoxJoined,
+    BoxLost,
+    BoxTold,
+    GiveRules,
+    Head,
+    HeadEvent,
+    ImageCame,
+    Order,
+    Rehoused,
+    Release,
+    SendStage,
+    StageDone,
+)
+from coe.scheduler.homes import BoxBudget, Homes, Needs
+from coe.scheduler.placement import place
+from coe.scheduler.routing import BoxView, HomeRouting, StagePrice
+from coe.testing import rules_from
+
+RULES = rules_from(
+    """
+board: cluster
+experts:
+  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {ok: [x, y]}}
+  b: {kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {ok: x}}
+  x: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
+  y: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
+components: {A: {count: 5, inspect: a}, B: {count: 3, inspect: b}}
+"""
+)
+PRICES = {expert: StagePrice(0.1, 1.0) for expert in RULES.experts}
+NEEDS = [Needs(expert, 10, {"": 0.1}, 0.1, 1.0) for expert in RULES.experts]
+LOAD = Failure(FailureKind.LOAD, "the disk is broken")
+
+
+def homes_on(boxes: list[str], before: Homes | None = None) -> Homes:
+    return place(NEEDS, [BoxBudget(box, 20) for box in boxes], before=before)
+
+
+class Boxes:
+    """Boxes that answer when they are told to, and what the head ordered."""
+
+    def __init__(self, homes: Homes) -> None:
+        self.alive = list(homes.held)
+        self.homes = homes
+        self.head = Head(
+            RULES.router, HomeRouting({box: BoxView(box, PRICES) for box in self.alive}, homes, 0.0), homes
+        )
+        self.open: dict[int, SendStage] = {}
+        self.answers: list[Answer] = []
+        self.images: Counter[tuple[str, int]] = Counter()
+        self.here: set[tuple[str, int]] = set()
+
+    def tell(self, event: HeadEvent) -> list[Order]:
+        orders = self.head.handle(event, 0.0)
+        for order in orders:
+            match order:
+                case SendStage():
+                    place = (order.box, order.request_id)
+                    assert order.box in self.alive
+                    assert order.with_image == (place not in self.here)
+                    self.images[place] += order.with_image
+                    self.here.add(place)
+                    self.open[order.request.id] = order
+                case Answer():
+                    self.answers.append(order)
+                case Release():
+                    self.here.remove((order.box, order.request_id))
+        self.head.check()
+        return orders
+
+    def answer(self, stage_id: int, label: str = "ok") -> list[Order]:
+        stage = self.open.pop(stage_id)
+        return self.tell(StageDone(stage_id, Finding(stage.request.component, "fp32", label, 1.0)))
+
+    def lose(self, box: str) -> None:
+        self.alive.remove(box)
+        lost = [id for id, stage in self.open.items() if stage.box == box]
+        self.here = {place for place in self.here if place[0] != box}
+        self.tell(BoxLost(box))
+        for id in lost:
+            # Its answers may still come, and count nowhere.
+            self.open.pop(id)
+            assert self.tell(StageDone(id, Finding("a", "fp32", "bad", 1.0))) == []
+        self.rehouse()
+
+    def rehouse(self) -> None:
+        if self.alive:
+            self.homes = homes_on(self.alive, self.homes)
+            self.tell(Rehoused(self.homes))
+
+    def finish(self) -> None:
+        while self.open:
+            self.answer(next(iter(self.open)))
+        self.head.check(idle=True)
+
+
+def test_stages_follow_each_other_over_boxes_and_the_image_comes_once() -> None:
+    boxes = Boxes(homes_on(["one", "two"]))
+    boxes.tell(ImageCame(Request(7, "A")))
+    (first,) = boxes.open.values()
+    assert (first.request.component, first.with_image) == ("a", True)
+    boxes.answer(first.request.id)
+    assert {stage.request.component for stage in boxes.open.values()} == {"x", "y"}
+    boxes.finish()
+    assert [(a.result.verdict, [f.expert for f in a.result.findings]) for a in boxes.answers] == [
+        (Verdict.OK, ["a", "x", "y"])
+    ]
+    assert max(boxes.images.values()) == 1
+    assert not boxes.here
+
+
+def test_a_stage_that_a_box_cannot_load_goes_to_another_and_fails_if_none_can() -> None:
+    boxes = Boxes(homes_on(["one", "two"]))
+    boxes.tell(ImageCame(Request(0, "B")))
+    tried = []
+    while boxes.open:
+        stage_id, stage = boxes.open.popitem()
+        tried.append(stage.box)
+        boxes.tell(StageDone(stage_id, None, LOAD))
+    assert sorted(tried) == ["one", "two"]
+    assert [answer.result.failure for answer in boxes.answers] == [LOAD]
+
+
+def test_a_picture_that_is_to_blame_is_tried_once() -> None:
+    boxes = Boxes(homes_on(["one", "two"]))
+    boxes.tell(ImageCame(Request(0, "B")))
+    (stage_id,) = boxes.open
+    broken = Failure(FailureKind.IMAGE, "cut off")
+    boxes.open.clear()
+    boxes.tell(StageDone(stage_id, None, broken))
+    assert [answer.result.failure for answer in boxes.answers] == [broken]
+
+
+def test_without_any_box_images_are_answered_and_say_so() -> None:
+    boxes = Boxes(homes_on(["one"]))
+    boxes.tell(ImageCame(Request(0, "A")))
+    boxes.lose("one")
+    boxes.tell(ImageCame(Request(1, "A")))
+    assert [answer.result.error for answer in boxes.answers] == ["every box of the cluster is lost"] * 2
+
+
+def test_an_expert_without_a_home_is_named() -> None:
+    homes = place([need for need in NEEDS if need.expert != "b"], [BoxBudget("one", 20)])
+    boxes = Boxes(homes)
+    boxes.tell(ImageCame(Request(0, "B")))
+    assert boxes.answers[0].result.error == "no box of the cluster has expert 'b', or has the memory for it"
+
+
+def test_stages_whose_boxes_are_all_lost_wait_for_other_homes() -> None:
+    boxes = Boxes(homes_on(["one", "two", "three"]))
+    boxes.tell(ImageCame(Request(0, "B")))
+    gone = boxes.homes.of("b")
+    for box in gone:
+        boxes.alive.remove(box)
+        boxes.open.clear()
+        boxes.here.clear()
+        boxes.tell(BoxLost(box))
+    assert not boxes.open
+    boxes.rehouse()
+    boxes.finish()
+    assert [answer.result.verdict for answer in boxes.answers] == [Verdict.OK]
+
+
+def test_a_box_that_joins_gets_rules_before_stages() -> None:
+    boxes = Boxes(homes_on(["one"]))
+    boxes.alive.append("two")
+    boxes.tell(BoxJoined(BoxView("two", PRICES)))
+    boxes.homes = homes_on(["one", "two"], boxes.homes)
+    orders = boxes.tell(Rehoused(boxes.homes))
+    assert [order.box for order in orders if isinstance(order, GiveRules)] == ["one", "two"]
+
+
+def test_a_box_keeps_the_rules_of_stages_that_are_under_way_there() -> None:
+    boxes = Boxes(homes_on(["one"]))
+    boxes.tell(ImageCame(Request(0, "B")))
+    orders = boxes.tell(Rehoused(boxes.homes))
+    assert orders == [GiveRules("one", frozenset({"b"}))]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("image"), st.sampled_from("ABZ")),
+        st.tuples(st.just("answer"), st.integers(0, 10)),
+        st.tuples(st.just("fail"), st.integers(0, 10)),
+        st.tuples(st.just("lose"), st.integers(0, 3)),
+        st.tuples(st.just("join"), st.just(0)),
+        st.tuples(st.just("told"), st.integers(0, 3)),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+@settings(max_examples=150, deadline=None)
+def test_every_image_has_exactly_one_answer_and_comes_to_a_box_once(steps: list[tuple[str, int | str]]) -> None:
+    boxes, images, names = Boxes(homes_on(["one", "two", "three"])), 0, 3
+    for what, which in steps:
+        if what == "image":
+            boxes.tell(ImageCame(Request(images, str(which))))
+            images += 1
+        elif what in ("answer", "fail") and boxes.open:
+            stage_id = sorted(boxes.open)[int(which) % len(boxes.open)]
+            if what == "answer":
+                boxes.answer(stage_id, "ok" if int(which) % 3 else "bad")
+            else:
+                boxes.open.pop(stage_id)
+                boxes.tell(StageDone(stage_id, None, LOAD))
+        elif what == "lose" and boxes.alive:
+            boxes.lose(boxes.alive[int(which) % len(boxes.alive)])
+        elif what == "join":
+            names += 1
+            boxes.alive.append(f"box{names}")
+            boxes.tell(BoxJoined(BoxView(f"box{names}", PRICES)))
+            boxes.rehouse()
+        elif what == "told" and boxes.alive:
+            box = boxes.alive[int(which) % len(boxes.alive)]
+            boxes.tell(BoxTold(box, {"a": 0.0, "x": float(which)}))
+    boxes.finish()
+    assert sorted(answer.result.request.id for answer in boxes.answers) == list(range(images))
+
+
+def test_a_box_that_nobody_knows_is_lost_without_consequence() -> None:
+    boxes = Boxes(homes_on(["one"]))
+    assert boxes.tell(BoxLost("two")) == []
+    boxes.tell(ImageCame(Request(0, "A")))
+    with pytest.raises(AssertionError, match="at idle"):
+        boxes.head.check(idle=True)
