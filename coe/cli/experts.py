@@ -166,10 +166,10 @@ def train(  # noqa: PLR0913
     for remark in trained.remarks:
         complain(remark)
     out.print(f"{manifest.id}: {_measures(manifest.metrics)}", soft_wrap=True)
-    if body is not None:
-        experts_share.share_new(shelf, id, body, allow_kind or ())
+    status = Exit.OK if body is None else experts_share.share_new(shelf, id, body, allow_kind or ())
     if not no_prepare:
         experts_prepare.prepare_new(store, id, _samples_of(data), allow_kind or ())
+    raise typer.Exit(status)
 
 
 @app.command("import")

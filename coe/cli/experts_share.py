@@ -83,11 +83,21 @@ def experts_of(shelf: Store, board: str) -> list[str]:
     return ids
 
 
-def share_new(shelf: Store, id: str, parent: str, allow_kinds: Sequence[str]) -> None:
-    """Let an expert that was just trained share the frozen layers of its parent, and say what that saves."""
-    body = Sharing(shelf, allow_kinds=allow_kinds).share_new(id, parent)
+def share_new(shelf: Store, id: str, parent: str, allow_kinds: Sequence[str]) -> Exit:
+    """Let an expert that was just trained share the frozen layers of its parent, and say what that saves.
+
+    If it cannot, as when the parent changed during the training, the expert stays whole, and the reason is said.
+    """
+    try:
+        body = Sharing(shelf, allow_kinds=allow_kinds).share_new(id, parent)
+    except StoreError as error:
+        complain(f"{error}; {id} is stored whole, and `coe-experts share {id.partition('/')[0]}` may divide it later")
+        return Exit.NOT_GOOD
     if body is None:
-        return
+        out.print(
+            f"{id}: what it has in common with {parent} is too small to be a body; it is stored whole", soft_wrap=True
+        )
+        return Exit.OK
     manifest = shelf.manifest(id)
     common, whole = config.format_bytes(body.bytes), config.format_bytes(manifest.whole_bytes)
     holders = [other for other in shelf.ids() if _body(shelf, other) == manifest.body]
@@ -96,6 +106,7 @@ def share_new(shelf: Store, id: str, parent: str, allow_kinds: Sequence[str]) ->
     if parent not in holders:
         sentence += f"; {parent} holds the same layers, and `coe-experts share {id.partition('/')[0]}` lets it join"
     out.print(sentence, soft_wrap=True)
+    return Exit.OK
 
 
 def show_bytes(manifests: Sequence[Manifest]) -> None:

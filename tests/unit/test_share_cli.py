@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from PIL import Image
 from tiny_line import Call
 
 from coe.cli import experts
+from coe.store.manifest import Manifest
 from coe.store.store import Store
 
 
@@ -64,17 +67,41 @@ def test_a_shared_expert_is_verified_exported_and_imported_as_a_whole(
     assert "cannot be written" in said.words
 
 
+def training(data: Path, store: Store) -> tuple[object, ...]:
+    """Make pictures of two labels, and return the options of a short training."""
+    noise = np.random.default_rng(1)
+    for label in ("ok", "bad"):
+        (data / label).mkdir(parents=True)
+        for number in range(4):
+            pixels = noise.integers(0, 255, (32, 32, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(data / label / f"{number}.png")
+    options = ("--kind", "narrow", "--input", 32, "--data", data, "--epochs", 1, "--no-prepare")
+    return (*options, "--store", store.root)
+
+
+def test_a_trained_expert_that_cannot_share_is_stored_whole_and_the_reason_is_said(
+    store: Store, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its parent is removed during the training."""
+    options, put = training(tmp_path / "data", store), Store.put
+
+    def removing(self: Store, weights: str, **facts: Any) -> Manifest:
+        shutil.rmtree(self.folder("trunk/b"))
+        return put(self, weights, **facts)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "put", removing)
+        said = call("train", "trunk/e", *options, "--body", "trunk/b", "--freeze", ",".join(TRUNK), command=experts)
+    assert said.status == 1
+    assert "no expert 'trunk/b'" in said.words
+    assert "trunk/e is stored whole, and `coe-experts share trunk` may divide it later" in said.words
+    assert store.check("trunk/e").body is None
+
+
 def test_training_from_a_body_shares_its_frozen_layers_and_says_what_that_saves(
     store: Store, call: Call, tmp_path: Path
 ) -> None:
-    noise = np.random.default_rng(1)
-    for label in ("ok", "bad"):
-        (tmp_path / "data" / label).mkdir(parents=True)
-        for number in range(4):
-            pixels = noise.integers(0, 255, (32, 32, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "data" / label / f"{number}.png")
-    options = ("--kind", "narrow", "--input", 32, "--data", tmp_path / "data", "--epochs", 1, "--no-prepare")
-    options = (*options, "--store", store.root)
+    options = training(tmp_path / "data", store)
     frozen = ("--body", "trunk/a", "--freeze", ",".join(TRUNK))
     before = store.manifest("trunk/a")
     said = call("train", "trunk/e", *options, *frozen, command=experts)
