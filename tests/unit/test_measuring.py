@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from coe.core import Expert
-from coe.inspector.measuring import _adapted, _divided, _from_disk, _whole, profiled_cost
+from coe.inspector.measuring import _adapted, divided, _from_disk, _whole, profiled_cost
 from coe.scheduler.costs import Body, Cost
 from coe.store.manifest import BodyFile
 
@@ -33,10 +33,10 @@ def test_a_slow_disk_holds_up_the_read_and_the_copy_comes_after_it(bytes_per_s: 
 
 def test_an_expert_and_its_body_take_their_parts_of_the_time_of_the_whole() -> None:
     body = BodyFile(file="fp32-x.blob.safetensors", bytes=3000, digest="x")
-    divided = _divided(COST, 1000, body)
-    assert (divided.load_s, divided.copy_s, divided.weights_bytes) == (0.25, 0.0625, 4096)
-    assert divided.body == Body("fp32-x.blob.safetensors", 4096, 0.75, 0.1875)
-    assert divided.whole_bytes == 2 * 4096
+    cost = divided(COST, 1000, body)
+    assert (cost.load_s, cost.copy_s, cost.weights_bytes) == (0.25, 0.0625, 4096)
+    assert cost.body == Body("fp32-x.blob.safetensors", 4096, 0.75, 0.1875)
+    assert cost.whole_bytes == 2 * 4096
     whole = _whole(divided)
     assert (whole.load_s, whole.copy_s, whole.body) == (1.0, 0.25, None)
     assert _whole(COST) == COST
