@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from coe.core import Expert
-from coe.inspector.measuring import _adapted, divided, _from_disk, _whole, profiled_cost
+from coe.inspector.measuring import _adapted, _from_disk, _whole, divided, profiled_cost
 from coe.scheduler.costs import Body, Cost
 from coe.store.manifest import BodyFile
 
@@ -37,6 +37,6 @@ def test_an_expert_and_its_body_take_their_parts_of_the_time_of_the_whole() -> N
     assert (cost.load_s, cost.copy_s, cost.weights_bytes) == (0.25, 0.0625, 4096)
     assert cost.body == Body("fp32-x.blob.safetensors", 4096, 0.75, 0.1875)
     assert cost.whole_bytes == 2 * 4096
-    whole = _whole(divided)
+    whole = _whole(cost)
     assert (whole.load_s, whole.copy_s, whole.body) == (1.0, 0.25, None)
     assert _whole(COST) == COST
