@@ -35,7 +35,7 @@ def test_an_expert_and_its_body_take_their_parts_of_the_time_of_the_whole() -> N
     body = BodyFile(file="fp32-x.blob.safetensors", bytes=3000, digest="x")
     cost = divided(COST, 1000, body)
     assert (cost.load_s, cost.copy_s, cost.weights_bytes) == (0.25, 0.0625, 4096)
-    assert cost.body == Body("fp32-x.blob.safetensors", 4096, 0.75, 0.1875)
+    assert cost.body == Body("x", 4096, 0.75, 0.1875)
     assert cost.whole_bytes == 2 * 4096
     whole = _whole(cost)
     assert (whole.load_s, whole.copy_s, whole.body) == (1.0, 0.25, None)
