@@ -17,7 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from coe.board import images, rules
@@ -41,7 +41,7 @@ def boards_in(folder: Path) -> dict[str, list[FoundImage]]:
 
 
 def send(address: str, key: str, method: str, path: str, body: bytes, **headers: str) -> int:
-    """Send a request; return its status. Raises URLError if nobody answers."""
+    """Send a request; return its status. Raises OSError if nobody answers."""
     headers = {"Authorization": f"Bearer {key}", **headers}
     request = urllib.request.Request(f"{address}{path}", body or None, headers, method=method)
     try:
@@ -76,14 +76,25 @@ def wait_until_ready(address: str, service: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def feed(address: str, keys: Mapping[str, str], boards: Mapping[str, Sequence[FoundImage]], every_s: float) -> None:
-    """Hand boards in, the same ones again under new serials, until Ctrl-C."""
+def feed(
+    address: str,
+    key: str,
+    boards: Mapping[str, Sequence[FoundImage]],
+    every_s: float,
+    is_running: Callable[[], bool],
+) -> None:
+    """Hand boards in, the same ones again under new serials, until Ctrl-C, or until the service has ended."""
     begun = int(time.time())
     for number, (serial, items) in enumerate(itertools.cycle(boards.items())):
         name, new_serial = f"demo-{begun}-{number}", f"{serial}-{begun % 100_000}-{number}"
-        status = hand_in(address, keys["feeder"], name, new_serial, items)
-        if status != 202:
-            print(f"board {number} was not accepted: status {status}")
+        try:
+            status = hand_in(address, key, name, new_serial, items)
+            if status != 202:
+                print(f"board {number} was not accepted: status {status}", flush=True)
+        except OSError as error:  # the service starts a gate again that has died
+            print(f"board {number} was not accepted: {error}", flush=True)
+        if not is_running():
+            return
         time.sleep(every_s)
 
 
@@ -109,7 +120,7 @@ def main() -> None:
         if not wait_until_ready(address, service):
             raise SystemExit("the service did not start; what it wrote above says why")
         print(f"open {address}/ and sign in with this key: {keys['admin']}\nCtrl-C ends it", flush=True)
-        feed(address, keys, boards_in(options.images), options.every)
+        feed(address, keys["feeder"], boards_in(options.images), options.every, lambda: service.poll() is None)
     except KeyboardInterrupt:
         pass
     finally:

@@ -12,10 +12,10 @@ from pydantic import Field
 
 from coe.board.rules import Rules
 from coe.errors import ConfigError, did_you_mean
+from coe.placement.dialects import Side
 from coe.serve.form import Form
 from coe.serve.recipe import RecipeContent
 from coe.serve.texts import Text, Word
-from coe.serve.words import Side
 
 
 class ViewRequest(Form):

@@ -146,23 +146,33 @@ class Supervisor:
         """Start a process whose time has come; note one that has died."""
         if child.running is None:
             if now_s >= child.starts_s:
-                child.running = subprocess.Popen(
-                    self._command(child.process, self._path),
-                    # Its end tells the process that the supervisor is gone.
-                    stdin=subprocess.PIPE,
-                    # Ctrl-C is for the supervisor, which ends its processes in order.
-                    process_group=0,
-                )
-                child.started_s = now_s
+                self._start(child, now_s)
             return
         status = child.running.poll()
         if status is None:
             return
         if now_s - child.started_s >= HEALTHY_S:
             child.pause_s = LEAST_PAUSE_S
-        message = f"the {child.process} ended with status {status}; it starts again in {child.pause_s:g} s"
-        self._faults.append(NewFault(Process.SUPERVISOR, FaultKind.PROCESS_DIED, message, child.process))
         _forget(child)
+        self._start_later(child, now_s, f"the {child.process} ended with status {status}")
+
+    def _start(self, child: Child, now_s: float) -> None:
+        child.started_s = now_s
+        try:
+            child.running = subprocess.Popen(
+                self._command(child.process, self._path),
+                # Its end tells the process that the supervisor is gone.
+                stdin=subprocess.PIPE,
+                # Ctrl-C is for the supervisor, which ends its processes in order.
+                process_group=0,
+            )
+        except OSError as error:  # the machine has no memory or no process left for now: the others go on
+            self._start_later(child, now_s, f"the {child.process} could not be started: {error}")
+
+    def _start_later(self, child: Child, now_s: float, why: str) -> None:
+        """Note why a process does not run, and start it after a pause."""
+        message = f"{why}; it starts again in {child.pause_s:g} s"
+        self._faults.append(NewFault(Process.SUPERVISOR, FaultKind.PROCESS_DIED, message, child.process))
         child.starts_s = now_s + child.pause_s
         child.pause_s = min(2 * child.pause_s, MOST_PAUSE_S)
 

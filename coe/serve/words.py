@@ -26,13 +26,6 @@ UNDECIDED = (BoardState.ACCEPTED, BoardState.LOCATED, BoardState.RUNNING)
 """The states of a board that still needs a decision; after a crash the line takes up boards in these states."""
 
 
-class Side(StrEnum):
-    """The side of a board that its pictures show."""
-
-    TOP = "top"
-    BOTTOM = "bottom"
-
-
 class CallKind(StrEnum):
     """Why a component stands in the operator's queue."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from coe.core import Verdict
+from coe.placement.dialects import Side
 from coe.serve.database import boards, decisions, recipes
 from coe.serve.database.blind import Face
 from coe.serve.database.boards import Board, NewBoard
@@ -15,7 +16,7 @@ from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.recipes import Recipe
 from coe.serve.database.tallies import Tally
-from coe.serve.words import CallKind, CallReason, Side
+from coe.serve.words import CallKind, CallReason
 
 NOON = 1_700_000_000_000_000
 """A time in UTC microseconds."""

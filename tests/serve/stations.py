@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 from quick_line import QuickDevice, quick
 
+from coe.placement.dialects import Side
 from coe.serve.config import ServeConfig
 from coe.serve.database import boards, views
 from coe.serve.database.boards import Board, NewBoard
@@ -22,7 +23,6 @@ from coe.serve.line.station import Clocks, Station
 from coe.serve.moments import microseconds, now_us
 from coe.serve.pictures import Pictures
 from coe.serve.request import BoardRequest, digest_of
-from coe.serve.words import Side
 
 
 def grey(level: int) -> bytes:

@@ -15,6 +15,7 @@ from quick_line import QuickDevice
 from serve_rows import NOON, accepted, decision, ng
 from serving import Served, config_of, embedded
 from stations import LIGHT, accept, deciding, eventually, quick_opener, state_of
+from thorough import THOROUGH
 from tiny_line import TINY
 
 from coe.core import Verdict
@@ -298,7 +299,7 @@ def test_events_do_not_tell_an_operator_what_was_called() -> None:
 PARTS = st.lists(st.sampled_from(["bad", "good", "absent"]), min_size=1, max_size=6)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12 * THOROUGH, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=PARTS, shares=st.tuples(st.sampled_from([0, 300, 1000]), st.sampled_from([0, 50, 100])), data=st.data())
 def test_what_an_operator_sees_of_a_board_always_fits_together(
     sqlite_database: Database, parts: list[str], shares: tuple[int, int], data: st.DataObject

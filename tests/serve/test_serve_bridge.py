@@ -15,7 +15,7 @@ from coe.serve.bridge import courier, process
 from coe.serve.bridge.courier import Post
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, SinkFailed, Standing
-from coe.serve.database import events, faults, outbox, states
+from coe.serve.database import events, faults, outbox, recipes, states
 from coe.serve.database.events import NewEvent
 from coe.serve.database.opening import Database
 from coe.serve.words import EventKind, FaultKind, LineState, Process, Subject
@@ -225,6 +225,29 @@ def test_a_message_names_the_recipe_and_the_bridge_gives_signs_of_life(sqlite_da
     assert (body["kind"], body["station"]) == ("board.decided", "aoi-1")
     assert (body["body"]["recipe"], body["body"]["version"], body["body"]["verdict"]) == ("demo", 1, "NG")
     assert sink.told[1].id == body["id"]
+
+
+def test_a_recipe_is_read_once_for_many_messages_and_few_recipes_are_kept(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_ids: list[int] = []
+    get = recipes.get
+    monkeypatch.setattr(recipes, "get", lambda connection, id: read_ids.append(id) or get(connection, id))
+    with sqlite_database.writing() as connection:
+        ids = [recipes.add(connection, "a", {"n": number}, by="ann", now_us=NOON).id for number in range(3)]
+    kept = recipes.KeptRecipes(most=2)
+    with sqlite_database.reading() as connection:
+        for at in (0, 1, 0, 0, 2, 0, 1):
+            assert kept.get(connection, ids[at]).content == {"n": at}
+    assert read_ids == [ids[0], ids[1], ids[2], ids[1]]
+    read_ids.clear()
+    sink = Remembered()
+    with told(sqlite_database, one=sink):
+        with sqlite_database.writing() as connection:
+            for key in ("k1", "k2", "k3"):
+                decided(connection, key, ng())
+        wait_until(lambda: len(sink.told) >= 6 and not waiting(sqlite_database, "one"))
+    assert len(read_ids) == 1
 
 
 def test_events_of_a_sink_that_is_gone_from_the_config_are_dropped(sqlite_database: Database) -> None:

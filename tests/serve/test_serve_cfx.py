@@ -12,6 +12,7 @@ from test_serve_whole import WHOLE
 from tiny_line import TINY
 
 from coe.core import Verdict
+from coe.placement.dialects import Side
 from coe.serve.bridge.cfx import CfxFormat, time_span
 from coe.serve.bridge.courier import happening_of
 from coe.serve.bridge.sinks import Standing
@@ -21,8 +22,9 @@ from coe.serve.database.decisions import Amendment
 from coe.serve.database.events import NewEvent
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
+from coe.serve.database.recipes import KeptRecipes
 from coe.serve.database.verifications import NewVerification, record_verification
-from coe.serve.words import EventKind, FaultKind, Intake, LineState, Outcome, Process, Side, Subject
+from coe.serve.words import EventKind, FaultKind, Intake, LineState, Outcome, Process, Subject
 
 WORDS = CfxFormat("acme.aoi.7", 60.0)
 
@@ -30,7 +32,7 @@ WORDS = CfxFormat("acme.aoi.7", 60.0)
 def messages(database: Database) -> list[dict[str, Any]]:
     """Return the envelopes of all events, as they are sent."""
     with database.reading() as connection:
-        happenings = [happening_of(connection, event) for event in events.after(connection, 0)]
+        happenings = [happening_of(connection, event, KeptRecipes()) for event in events.after(connection, 0)]
     return [json.loads(message.encoded) for one in happenings for message in WORDS.messages(one)]
 
 

@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serve_rows import NOON, blind_audit, decided, decision, late, ng, recipe
 from sqlalchemy import Connection, MetaData, insert, select
+from thorough import THOROUGH
 
 from coe.core import Verdict
+from coe.placement.dialects import Side
 from coe.serve.database import boards, calls, decisions, escapes, history, verifications
 from coe.serve.database.boards import Board, NewBoard
 from coe.serve.database.calls import NewCall
@@ -27,7 +29,7 @@ from coe.serve.database.opening import Database
 from coe.serve.database.schema import board, board_count, call, call_count, verification
 from coe.serve.database.verifications import NewVerification
 from coe.serve.moments import HOUR_US, hour_of
-from coe.serve.words import BoardState, CallKind, Dimension, Outcome, Side
+from coe.serve.words import BoardState, CallKind, Dimension, Outcome
 
 MINUTE_US = HOUR_US // 60
 ALWAYS = Window(0, 2 * NOON)
@@ -160,7 +162,7 @@ class Shift:
 
 
 @given(STEPS, st.integers(-90, 250), st.integers(0, 250))
-@settings(max_examples=30)
+@settings(max_examples=15 * THOROUGH)
 def test_counts_are_what_a_look_at_every_row_gives(
     database: Database, steps: list[Step], begins: int, lasts: int
 ) -> None:

@@ -308,6 +308,20 @@ def test_no_picture_goes_before_its_board_is_decided_or_while_its_call_is_open(d
         assert views.files(connection) == set()
 
 
+def test_a_view_whose_picture_goes_leaves_a_row_only_where_a_call_refers_to_it_and_its_id_is_never_used_again(
+    database: Database,
+) -> None:
+    """The findings of good components name their views by these ids."""
+    with database.writing() as connection:
+        fine, called, last = (views.add(connection, view(name)) for name in ("a", "b", "c"))
+        assert decisions.write(connection, decision(accepted(connection), ng(view_id=called.id)))
+        views.removed(connection, [fine.id, called.id, last.id], NOON)
+        (kept,) = views.of_board(connection, "k1")
+        assert (kept.id, kept.removed_us) == (called.id, NOON)
+        assert views.get(connection, last.id) is None
+        assert views.add(connection, view("a", "k2")).id > last.id
+
+
 def test_the_same_fault_again_counts_up(database: Database) -> None:
     fault = NewFault(Process.LINE, FaultKind.IMAGE_LOST, "gone", about="a.png")
     with database.writing() as connection:

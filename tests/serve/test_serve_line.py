@@ -19,7 +19,7 @@ from coe.errors import DeviceLost
 from coe.inspector.asked_boards import AskedBoard
 from coe.results.metrics import Watcher
 from coe.scheduler.costs import Cost, CostTable
-from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Run, RunFailed, Why
+from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Lost, Run, RunFailed, Why
 from coe.serve.config import ServeConfig
 from coe.serve.database import boards, calls, events, faults, findings, recipes, states, tallies
 from coe.serve.database.faults import Fault
@@ -287,6 +287,8 @@ def test_loads_that_end_one_after_the_other_do_not_hang() -> None:
     loads.observe(LoadFailed("cpu", "b", "torn"), [], 0.0)
     now_s = 300.0
     assert hanging() == "c"
+    loads.observe(Lost("cuda:0", "it does not answer"), [], 0.0)
+    assert hanging() == "c"  # another device has gone, and the disk is as silent as before
     loads.observe(Loaded("cpu", "c"), [], 0.0)
     assert hanging() is None
     now_s = 1000.0

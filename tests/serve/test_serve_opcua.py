@@ -23,6 +23,7 @@ from coe.serve.bridge.opcua import COMPANION, NAMESPACE, OpcUaConnection, OpcUaP
 from coe.serve.bridge.sinks import Message, Standing
 from coe.serve.database import events
 from coe.serve.database.opening import Database
+from coe.serve.database.recipes import KeptRecipes
 from coe.serve.words import Intake, LineState
 
 WAITING = Standing(LineState.WAITING, Intake.OPEN, (), NOON)
@@ -40,7 +41,7 @@ def decided_board(database: Database, key: str = "k1") -> Message:
     with database.writing() as connection:
         board = decided(connection, key, ng())
         event = events.after(connection, 0, board_id=board.id)[-1]
-        return EventFormat("aoi-1").messages(happening_of(connection, event))[0]
+        return EventFormat("aoi-1").messages(happening_of(connection, event, KeptRecipes()))[0]
 
 
 async def node(client: Client, *path: str) -> Node:

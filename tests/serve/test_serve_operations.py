@@ -99,3 +99,14 @@ def test_the_container_is_made_of_what_the_guide_makes() -> None:
     assert "--requirement /wheelhouse/requirements.lock" in text
     assert all("--no-index" in part and "--no-deps" in part for part in re.findall(r"pip install[^&]*", text))
     assert (FOLDER.parents[1] / "requirements.lock").is_file()
+
+
+def test_the_container_is_run_by_the_owner_of_its_data_and_has_time_to_end() -> None:
+    text = (FOLDER / "Containerfile").read_text(encoding="utf-8")
+    build, run = (
+        re.sub(r"\\\n#", "", text).partition(f"podman {word}")[2].splitlines()[0] for word in ("build", "run")
+    )
+    assert "--format docker" in build  # the other format has no health check
+    assert '--user "$(id --user coe):$(id --group coe)"' in run
+    (stop_s,) = re.findall(r"--stop-timeout (\d+)", run)
+    assert float(stop_s) > ServeConfig(station="a").drain_s + 2 * supervisor.GRACE_S

@@ -176,20 +176,22 @@ def test_all_folders_of_pictures_are_there_before_the_first_picture(
     assert saved[2:] == [pictures.path(kept.file).parent]
 
 
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), ValueError("a bug")])
 def test_pictures_that_cannot_be_removed_are_told_until_they_can(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     tries: list[list[str]] = []
 
     def removes(*_: object, **__: object) -> int:
         tries.append([fault["kind"] for fault in served.operator.get("/api/v1/faults").json()["faults"]])
         if len(tries) == 1:
-            raise PermissionError(13, "Permission denied")
+            raise error
         return len(tries) - 2
 
     async def tidy() -> None:
         tidying = asyncio.create_task(server._tidy(served.gate))
         while len(tries) < 4:
+            assert not tidying.done()
             await asyncio.sleep(0.01)
         tidying.cancel()
 

@@ -136,6 +136,12 @@ def test_a_trend_has_gaps_where_no_board_came() -> None:
     assert len(trend([], [], {}, 0, 30 * DAY_US)) == 30
 
 
+def test_a_trend_has_gaps_where_nobody_has_answered() -> None:
+    """A zero would say that there was no false call, and nobody has looked."""
+    (point,) = trend([boards(4, 3, hour=0)], [calls(1, None)], {1: 10}, 0, HOUR_US)
+    assert (point.calls, point.false_call_ppm, point.dpmo) == (1, None, None)
+
+
 def test_laneys_chart_by_hand() -> None:
     # Nine hours of 100 opportunities: mean 0.1, deviation sqrt(0.1 / 100) = 0.0316; z is -3.162 and 3.953 in turn.
     samples = [Subgroup(hour, 0 if hour % 2 == 0 else 22.5, 100) for hour in range(9)]

@@ -109,6 +109,20 @@ def test_a_process_that_dies_is_started_again_later_and_later_and_the_others_go_
         assert faults.newest(connection)[0].times >= 3
 
 
+def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_go_on(
+    service: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that has no memory left for a moment."""
+    monkeypatch.setattr(supervisor, "LEAST_PAUSE_S", 0.01)
+
+    def until(running: Supervisor) -> bool:
+        line, gate = running.children[Process.LINE], running.children[Process.GATE]
+        return line.pause_s >= 0.04 and line.running is None and gate.running is not None
+
+    supervised(service, {Process.GATE: SLEEPS, Process.LINE: ["/no/such/program"]}, until)
+    assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "line")]
+
+
 def test_the_bridge_runs_where_the_config_has_sinks_which_are_told_from_the_start(
     service: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

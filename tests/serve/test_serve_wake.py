@@ -45,6 +45,15 @@ def test_a_bell_that_is_full_of_rings_holds_nobody_up(tmp_path: Path) -> None:
     bell.close()
 
 
+def test_a_program_that_never_stops_ringing_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wake, "_TOGETHER", 3)
+    bell = Bell(tmp_path / "bell")
+    for _ in range(5):
+        wake.ring(tmp_path / "bell")
+    assert [bell.wait(0) for _ in range(3)] == [True, True, False]
+    bell.close()
+
+
 def test_who_cannot_write_its_port_looks_by_itself(tmp_path: Path) -> None:
     bell = Bell(tmp_path / "no folder" / "bell")
     bell.ring()

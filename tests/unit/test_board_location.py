@@ -10,6 +10,7 @@ from drawn_boards import FIDUCIALS, HEIGHT_MM, PARTS, UM, WIDTH_MM, Pose, disc, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from thorough import THOROUGH
 
 from coe.core import FailureKind, Verdict
 from coe.errors import ImageError, RulesError
@@ -28,7 +29,7 @@ def poses() -> st.SearchStrategy[Pose]:
     return st.builds(Pose, st.floats(-4.5, 4.5), st.floats(0.985, 1.015), shift, shift)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12 * THOROUGH, deadline=None)
 @given(pose=poses(), seed=st.integers(0, 10**6))
 def test_any_board_within_the_limits_is_found_to_a_fraction_of_a_pixel(pose: Pose, seed: int) -> None:
     location = locate(draw(layout([PARTS[0]]), pose, seed=seed), LAYOUT)
@@ -95,7 +96,7 @@ def test_a_board_without_fiducials_is_not_registered() -> None:
     assert reason(draw(LAYOUT, without=["F2"])).endswith("of where F2 should be")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15 * THOROUGH, deadline=None)
 @given(width=st.integers(8, 90), height=st.integers(8, 90), seed=st.integers(0, 99), grain=st.sampled_from([0, 3, 255]))
 def test_whatever_a_picture_shows_each_component_has_its_answer(width: int, height: int, seed: int, grain: int) -> None:
     coarse = layout([PARTS[0], PARTS[1]], um_per_pixel=160)

@@ -13,9 +13,10 @@ from typing import Any
 from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.placement import Site
+from coe.placement.dialects import Side
 from coe.serve.bridge.sinks import Happening
 from coe.serve.recipe import RecipeContent
-from coe.serve.words import CallReason, Outcome, Side
+from coe.serve.words import CallReason, Outcome
 
 INSPECTED = "CFX.Production.TestAndInspection.UnitsInspected"
 COMPLETED = "CFX.Production.WorkCompleted"

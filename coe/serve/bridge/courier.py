@@ -16,10 +16,11 @@ from sqlalchemy import Connection
 
 from coe.serve import points
 from coe.serve.bridge.sinks import Format, Happening, Sink, SinkFailed, Standing
-from coe.serve.database import boards, faults, outbox, recipes, states
+from coe.serve.database import boards, faults, outbox, states
 from coe.serve.database.events import Event
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
+from coe.serve.database.recipes import KeptRecipes
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.moments import microseconds, now_us
 from coe.serve.words import EventKind, FaultKind, Process
@@ -54,6 +55,7 @@ class Courier:
         self._is_connected = self._is_shown = False
         self._failures = 0
         self._told: list[Event] = []
+        self._recipes = KeptRecipes()
         # A fault may be open from before the bridge was started.
         self._may_have_fault = True
         self._next_beat_s = 0.0
@@ -99,7 +101,7 @@ class Courier:
         with self._database.reading() as connection:
             # The pause is kept by this loop: a clock that was set back would make the outbox's time wrong.
             due = outbox.due(connection, self._post.name, _ALWAYS, limit=TOGETHER)
-            return [happening_of(connection, delivery.event) for delivery in due]
+            return [happening_of(connection, delivery.event, self._recipes) for delivery in due]
 
     def _tell(self, waiting: list[Happening]) -> int:
         """Tell events in order, and return how many; raises SinkFailed at the first that cannot be told."""
@@ -176,10 +178,10 @@ class Courier:
         self._may_have_fault = True
 
 
-def happening_of(connection: Connection, event: Event) -> Happening:
-    """Return an event with its board and its recipe; raises DatabaseTrouble."""
+def happening_of(connection: Connection, event: Event, kept: KeptRecipes) -> Happening:
+    """Return an event with its board and its recipe, whose content is large; raises DatabaseTrouble."""
     board = None if event.board_id is None else boards.get(connection, event.board_id)
-    recipe = None if board is None else recipes.get(connection, board.recipe_id)
+    recipe = None if board is None else kept.get(connection, board.recipe_id)
     return Happening(event, recipe, board)
 
 

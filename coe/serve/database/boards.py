@@ -9,11 +9,12 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
 
 from coe.core import Verdict
+from coe.placement.dialects import Side
 from coe.serve.database import events
 from coe.serve.database.events import NewEvent
 from coe.serve.database.rows import columns, in_turn, record, records
 from coe.serve.database.schema import board
-from coe.serve.words import UNDECIDED, BoardState, EventKind, Side
+from coe.serve.words import UNDECIDED, BoardState, EventKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class Board:
 
 _COLUMNS = columns(board, "findings", "swept_us")
 # Statements of the line and of the intake are built once: to build them takes longer than to run them.
+_OF_ID = select(*_COLUMNS).where(board.c.id == bindparam("of_id"))
 _OF_KEY = select(*_COLUMNS).where(board.c.key == bindparam("of_key"))
 _UNDECIDED_AFTER = (
     select(*_COLUMNS)
@@ -115,7 +117,7 @@ def accept(connection: Connection, new: NewBoard) -> Board:
 
 def get(connection: Connection, id: int) -> Board | None:
     """Return a board, or None."""
-    row = connection.execute(select(*_COLUMNS).where(board.c.id == id)).one_or_none()
+    row = connection.execute(_OF_ID, {"of_id": id}).one_or_none()
     return None if row is None else record(Board, row)
 
 
@@ -176,16 +178,19 @@ def located(connection: Connection, id: int) -> bool:
 
 
 def endanger(connection: Connection, boards: Sequence[Board], now_us: int) -> None:
-    """Say that undecided boards will probably be late; each board is named once."""
-    for late_board in boards:
-        told = connection.execute(
-            update(board)
-            .where(board.c.id == late_board.id, board.c.endangered_us.is_(None), board.c.state.in_(UNDECIDED))
-            .values(endangered_us=now_us)
-        )
-        if told.rowcount:
-            body = {**late_board.facts, "due_us": late_board.due_us}
-            events.append(connection, NewEvent(EventKind.BOARD_ENDANGERED, now_us, body, late_board.id))
+    """Say that undecided boards will probably be late; each board is named once.
+
+    All boards are locked before the first event: who aborts one of them has its lock, and waits for that of events.
+    """
+    query = (
+        update(board)
+        .where(board.c.id == bindparam("late_id"), board.c.endangered_us.is_(None), board.c.state.in_(UNDECIDED))
+        .values(endangered_us=now_us)
+    )
+    named = [late_board for late_board in boards if connection.execute(query, {"late_id": late_board.id}).rowcount]
+    for late_board in named:
+        body = {**late_board.facts, "due_us": late_board.due_us}
+        events.append(connection, NewEvent(EventKind.BOARD_ENDANGERED, now_us, body, late_board.id))
 
 
 def abort(connection: Connection, aborted_board: Board, now_us: int, *, reason: str) -> bool:

@@ -68,6 +68,21 @@ def get(connection: Connection, id: int) -> Recipe:
     return record(Recipe, connection.execute(select(recipe).where(recipe.c.id == id)).one())
 
 
+class KeptRecipes:
+    """The versions of recipes that were asked for last, in memory: a version never changes. One thread at a time."""
+
+    def __init__(self, most: int = 8) -> None:
+        self._most = most
+        self._kept: dict[int, Recipe] = {}
+
+    def get(self, connection: Connection, id: int) -> Recipe:
+        """Return the version of an id, which a row refers to."""
+        self._kept[id] = wanted = self._kept.pop(id, None) or get(connection, id)
+        if len(self._kept) > self._most:
+            del self._kept[next(iter(self._kept))]
+        return wanted
+
+
 def version(connection: Connection, name: str, number: int) -> Recipe | None:
     """Return a version of a recipe, or None."""
     if number > MOST_VERSION:

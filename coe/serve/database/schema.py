@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 
 from coe.core import Verdict
+from coe.placement.dialects import Side
 from coe.serve.words import (
     ActivationState,
     BoardState,
@@ -38,7 +39,6 @@ from coe.serve.words import (
     Outcome,
     Process,
     Role,
-    Side,
     Subject,
 )
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
 
 from coe.errors import CoeError
 
@@ -60,8 +61,14 @@ def translated() -> Iterator[None]:
         yield
     except IntegrityError:
         raise
+    except NoConnection as error:  # all connections wait for a database that does not answer
+        raise DatabaseTrouble(
+            TroubleKind.LOST, f"{_SENTENCES[TroubleKind.LOST]}: all connections are in use"
+        ) from error
     except DBAPIError as error:
-        if not isinstance(error, OperationalError) and not error.connection_invalidated:
+        # Errors of a statement are of a class below DatabaseError; SQLite raises that itself for a damaged file.
+        is_of_database = isinstance(error, OperationalError) or type(error) is DatabaseError
+        if not is_of_database and not error.connection_invalidated:
             raise
         kind = _kind(error.orig)
         about = f": {error.orig}" if kind is TroubleKind.LOST else ""

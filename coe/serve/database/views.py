@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, select, update
 
 from coe.core import Verdict
 from coe.serve.database.rows import in_turn, record, records, upserting
@@ -186,5 +186,10 @@ def known(connection: Connection, names: Collection[str]) -> set[str]:
 
 
 def removed(connection: Connection, ids: Collection[int], now_us: int) -> None:
-    """Note that the files of views are removed."""
+    """Note that the files of views are removed.
+
+    The row of a view that no call refers to goes, too: a board has hundreds of views, and nobody asks for them again.
+    """
+    called = exists().where(call.c.view_id == view.c.id)
+    connection.execute(delete(view).where(view.c.id.in_(ids), ~called))
     connection.execute(update(view).where(view.c.id.in_(ids)).values(removed_us=now_us))

@@ -12,6 +12,7 @@ from typing import Any
 import uvicorn
 
 from coe import system
+from coe.errors import sentence_of
 from coe.serve.config import ServeConfig
 from coe.serve.database import states
 from coe.serve.database.migration import expect_newest
@@ -109,8 +110,8 @@ async def _tidy(gate: Gate) -> None:
                 await gate.overcome(FaultKind.RETENTION)
         except DatabaseTrouble:  # the next time will do, and the line tells of it
             pass
-        except OSError as error:
-            message = f"old pictures cannot be removed: {error}; the disk will fill"
+        except Exception as error:  # whatever it is: without this task the disk would fill, and nobody would notice
+            message = f"old pictures cannot be removed: {sentence_of(error)}; the disk will fill"
             await gate.note_fault(FaultKind.RETENTION, message)
         await asyncio.sleep(TIDY_S)
 

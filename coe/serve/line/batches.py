@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from coe.core import Batch
 from coe.errors import CoeError, ConfigError
 from coe.scheduler.costs import CostTable
-from coe.scheduler.events import Command, Event, Finished, Load, Loaded, LoadFailed, Lost, Run, RunFailed
+from coe.scheduler.events import Command, Event, Finished, Load, Loaded, LoadFailed, Run, RunFailed
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
@@ -25,12 +25,12 @@ FACTOR = 20.0
 
 
 class LineHangs(CoeError):
-    """A batch or a load does not return; the process of the line has to end, without any thread being waited for."""
+    """A part of the line does not return; its process has to end, without any thread being waited for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """An expert whose batch or load does not return; `words` are a sentence."""
+    """What does not end: `words` are a sentence, `expert` is "" if no expert is to blame."""
 
     expert: str
     words: str
@@ -91,8 +91,10 @@ class Batches:
             ]
         return sorted(batches, key=lambda batch: -batch.age_s)
 
-    def hanging(self, line: Line) -> Hang | None:
+    def hanging(self, line: Line | None) -> Hang | None:
         """Return a batch that does not return, for which all boards, and all recipes, would wait for ever."""
+        if line is None:
+            return None
         devices = {executor.id: executor.device for executor in line.plan.executors}
         for batch in self.running():
             if batch.hangs(line.costs, devices, self._hangs_after_s):
@@ -120,7 +122,8 @@ class Loads:
     """A watcher: it knows the loads that are under way on the newest line, and when the last of them ended.
 
     Loads of one disk wait for each other, so a load by itself may take long: loads hang if none of them has ended for
-    `hangs_after_s`, and for FACTOR times the longest of their forecasts.
+    `hangs_after_s`, and for FACTOR times the longest of their forecasts. Each load ends with an event, also on a device
+    that was lost.
     """
 
     def __init__(self, now_s: Callable[[], float], hangs_after_s: float) -> None:
@@ -137,19 +140,17 @@ class Loads:
             elif isinstance(event, Loaded | LoadFailed):
                 self._pending.pop((event.pool, event.expert), None)
                 self._moved_s = self._now_s()
-            elif isinstance(event, Lost):  # nobody answers for the loads of a lost device
-                self._pending.clear()
             for command in commands:
                 if isinstance(command, Load):
                     if not self._pending:
                         self._moved_s = self._now_s()
                     self._pending[command.pool, command.expert] = command
 
-    def hanging(self, line: Line) -> Hang | None:
+    def hanging(self, line: Line | None) -> Hang | None:
         """Return the oldest load if no load ends, so that images would wait for ever."""
         with self._lock:
             pending, age_s = list(self._pending.values()), self._now_s() - self._moved_s
-        if not pending:
+        if not pending or line is None:
             return None
         device_of = {pool.id: pool.device for pool in line.plan.pools}
         longest_s = max(_load_s(line.costs, device_of.get(load.pool, ""), load.expert) for load in pending)

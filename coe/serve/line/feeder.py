@@ -23,7 +23,7 @@ class Found:
     """A component's result; `run` is the attempt that it belongs to."""
 
     run: BoardRun
-    refdes: str
+    item: Item
     result: Result
 
 
@@ -39,8 +39,8 @@ class _Task:
 class Feeder:
     """Takes boards from the loop, hands their pictures in one by one, and gives results back through `found`.
 
-    It rings when the loop has something to do: a board has all its results, a result is late, the line has failed. To
-    wake the loop for each result would take a tenth of the interpreter's time from small networks.
+    It rings when the loop has something to do: a board has all its results, a result is late, the line has failed. A
+    result by itself gives the loop nothing to do, and each look of the loop takes the interpreter from the experts.
     """
 
     def __init__(self, now_s: Callable[[], float], ring: Callable[[], None]) -> None:
@@ -129,7 +129,7 @@ class Feeder:
         self._answer(run, item, future.result())
 
     def _answer(self, run: BoardRun, item: Item, result: Result) -> None:
-        self._found.put(Found(run, item.refdes, result))
+        self._found.put(Found(run, item, result))
         with self._lock:
             self._missing[run] -= 1
             is_last = self._missing[run] == 0

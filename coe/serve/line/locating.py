@@ -6,17 +6,25 @@ feeder has handed its crops in, so two pictures are in memory at most: the board
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from coe.serve import points
 from coe.serve.database import boards
 from coe.serve.database.boards import Board
 from coe.serve.database.opening import Database
+from coe.serve.line.batches import Hang
+from coe.serve.line.hangs import Hangs, picture_hang
 from coe.serve.line.items import Items, Whole
 from coe.serve.line.located import Located, located
 from coe.serve.line.report import Report
+
+if TYPE_CHECKING:
+    from coe.inspector.line import Line
 
 
 @dataclass(slots=True, eq=False)
@@ -31,8 +39,10 @@ class _Attempt:
 class Locating:
     """Locates one board at a time; the loop's thread alone uses it."""
 
-    def __init__(self, database: Database, ring: Callable[[], None], report: Report) -> None:
+    def __init__(self, database: Database, ring: Callable[[], None], report: Report, hangs: Hangs) -> None:
         self._database, self._ring, self._report = database, ring, report
+        self._hangs_after_s, self._since_s = hangs.after_s, math.inf
+        hangs.watch(self)
         self._thread = ThreadPoolExecutor(1, "coe-locating")
         self._attempt: _Attempt | None = None
 
@@ -57,7 +67,7 @@ class Locating:
         with self._database.writing() as connection:
             if not boards.take_up(connection, board.id):
                 return True  # it was aborted, and will not begin
-        self._attempt = _Attempt(board, self._thread.submit(_located, items.whole, items))
+        self._attempt = _Attempt(board, self._thread.submit(self._located, items.whole, items))
         self._attempt.future.add_done_callback(lambda _: self._ring())
         return False
 
@@ -66,6 +76,10 @@ class Locating:
         attempt = self._attempt
         is_it = attempt is not None and attempt.board.id == board.id and attempt.future.done()
         return attempt.future.result() if attempt is not None and is_it else None
+
+    def hanging(self, line: Line | None) -> Hang | None:
+        """Return a picture that is looked at for ever: no other whole board would be located."""
+        return picture_hang(time.monotonic() - self._since_s, self._hangs_after_s)
 
     def forget(self, board: Board) -> None:
         """Let a board go that was begun, decided or aborted."""
@@ -88,7 +102,10 @@ class Locating:
         self._attempt = None
         self._thread.shutdown()
 
-
-def _located(whole: Whole, items: Items) -> Located:
-    points.reached(points.Point.LOCATING)
-    return located(whole, items)
+    def _located(self, whole: Whole, items: Items) -> Located:
+        self._since_s = time.monotonic()
+        try:
+            points.reached(points.Point.LOCATING)
+            return located(whole, items)
+        finally:
+            self._since_s = math.inf

@@ -112,6 +112,7 @@ class Products:
         self._thread = ThreadPoolExecutor(1, "coe-product")
         self._attempt: Future[Changed] | None = None
         self._line: Line | None = None
+        self._opening: Line | None = None
         self.current: Mapping[int, Product] = {}
         """By the id of their recipe: what boards can be inspected by now, during a change too."""
 
@@ -124,6 +125,11 @@ class Products:
     def line(self) -> Line | None:
         """The open line; None without a recipe on it."""
         return next((product.line for product in self.current.values()), None)
+
+    @property
+    def watched_line(self) -> Line | None:
+        """The open line, or the line that loads its first experts."""
+        return self.line or self._opening
 
     def begin_to_change(self, wanted: Sequence[Recipe], *, again: int | None = None, anew: bool = False) -> None:
         """Begin to make the wanted recipes those on the line; recipes that are on it already go on meanwhile.
@@ -213,12 +219,14 @@ class Products:
         changed.products.update({one.recipe.id: Product(one.recipe, one.router, self._line) for one in coming})
 
     def _opened(self, asked: Sequence[AskedBoard]) -> Line:
-        line = self._open_line(asked)
+        self._opening = line = self._open_line(asked)
         try:
             line.ready()
         except BaseException:
             line.close()
             raise
+        finally:
+            self._opening = None
         return line
 
     def _read(self, recipe: Recipe) -> _Coming:

@@ -5,6 +5,7 @@ Law: a due time becomes a time of the monotonic clock when the line first sees t
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ class Queue:
 
     def __init__(self) -> None:
         self._waiting: dict[int, Queued] = {}
+        # Due times with their boards, some of which have left: nobody looks at thousands of boards at each step.
+        self._dues: list[tuple[float, int]] = []
         self._seen_id = 0
 
     def __len__(self) -> int:
@@ -45,7 +48,8 @@ class Queue:
         while True:
             new = boards.undecided(connection, after_id=self._seen_id, limit=_TOGETHER)
             for board in new:
-                self._waiting[board.id] = Queued(board, due_s(board, now_us, now_s))
+                self._waiting[board.id] = queued = Queued(board, due_s(board, now_us, now_s))
+                heapq.heappush(self._dues, (queued.due_s, board.id))
                 self._seen_id = board.id
             if len(new) < _TOGETHER:
                 return
@@ -53,6 +57,12 @@ class Queue:
     def first(self) -> Queued | None:
         """Return the board whose turn it is."""
         return next(iter(self._waiting.values()), None)
+
+    def next_due(self) -> Queued | None:
+        """Return the board that is due first."""
+        while self._dues and self._dues[0][1] not in self._waiting:
+            heapq.heappop(self._dues)
+        return self._waiting[self._dues[0][1]] if self._dues else None
 
     def leave(self, id: int) -> None:
         """Take a board out: it was begun, decided or aborted."""
@@ -62,6 +72,8 @@ class Queue:
         """Put boards back that were begun, in their order before the others, because nobody has looked at them."""
         again = {queued.board.id: queued for queued in boards_again}
         self._waiting = dict(sorted((again | self._waiting).items()))
+        for queued in boards_again:
+            heapq.heappush(self._dues, (queued.due_s, queued.board.id))
 
 
 def due_s(board: Board, now_us: int, now_s: float) -> float:

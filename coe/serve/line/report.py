@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from coe.serve.database import boards, faults, states
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
 from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
-from coe.serve.line.batches import Batches, LineHangs, Loads
+from coe.serve.line.batches import LineHangs
 from coe.serve.line.danger import Speed, Waiting, endangered
+from coe.serve.line.hangs import Hangs
 from coe.serve.line.product import Products
 from coe.serve.line.queue import Queue
 from coe.serve.line.residents import Residents
@@ -34,6 +36,8 @@ QUIET_S = 2.0
 """How long no board must be under way until the line says that it waits: between two boards it only breathes."""
 JUMP_S = 2.0
 """A wall clock that differs by more from the monotonic clock than before has jumped."""
+NAMED_TOGETHER = 50
+"""How many waiting boards in danger a sign of life names at most: each costs a while of the lock for writing."""
 SHORTEN_S = 300.0
 """How often the database's log is cut."""
 
@@ -47,15 +51,16 @@ class Report:
         now_us: Callable[[], int],
         now_s: Callable[[], float],
         pid: int,
-        batches: Batches,
-        loads: Loads,
+        hangs: Hangs,
         residents: Residents,
     ) -> None:
         self._database, self._now_us, self._now_s, self._pid = database, now_us, now_s, pid
-        self._batches, self._loads, self._hangs, self._residents = batches, loads, "", residents
+        self._hangs, self._hang, self._residents = hangs, "", residents
         self._faults: list[NewFault] = []
         self._trouble: FaultKind | None = None
         self._named: set[int] = set()
+        self._certain: set[int] = set()
+        """Begun boards that will be late, and are not named yet: the database may not answer now."""
         self._speed = Speed()
         self._images = 0
         self._was_busy = False
@@ -98,7 +103,7 @@ class Report:
     ) -> None:
         """Write what is new after a round of work; `certain` are begun boards that will be late.
 
-        Raises DatabaseTrouble, and LineHangs, once its fault is written, if a batch or a load does not return.
+        Raises DatabaseTrouble, and LineHangs, once its fault is written, if a part of the line hangs.
         """
         now_s = self._now_s()
         self._measure(now_s, bool(runs))
@@ -110,7 +115,8 @@ class Report:
             state = LineState.RUNNING
         if state is not self._state:
             self.say(state)
-        late = [runs[id].board for id in certain if id in runs and not runs[id].is_decided]
+        self._certain.update(certain)
+        late = [runs[id].board for id in sorted(self._certain) if id in runs and not runs[id].is_decided]
         if now_s - self._beat_s >= BEAT_S or late:
             self._beat_s = now_s
             late += self._in_danger(runs, queue, now_s)
@@ -121,12 +127,13 @@ class Report:
                 boards.endanger(connection, late, now_us)
                 states.beat(connection, Process.LINE, pid=pid, now_us=now_us, facts=facts, experts=experts)
             self._named.update(board.id for board in late)
+        self._certain.clear()
         if now_s - self._shortened_s >= SHORTEN_S:
             self._shortened_s = now_s
             with suppress(DatabaseTrouble):  # a reader is in the way; the next time will do
                 self._database.shorten_log()
-        if self._hangs:
-            raise LineHangs(self._hangs)
+        if self._hang:
+            raise LineHangs(self._hang)
 
     def say(self, state: LineState) -> None:
         """Write the state of the line, and a sign of life. Raises DatabaseTrouble.
@@ -164,13 +171,9 @@ class Report:
             self.fault(NewFault(Process.LINE, FaultKind.CLOCK, message))
 
     def _check_hangs(self, products: Products) -> None:
-        line = products.line
-        if line is None or self._hangs:
-            return
-        hang = self._batches.hanging(line) or self._loads.hanging(line)
-        if hang is not None:
-            self._hangs = f"{hang.words}; the line ends, and is started again"
-            self.fault(NewFault(Process.LINE, FaultKind.EXPERT_HANGS, self._hangs, hang.expert))
+        if not self._hang and (hang := self._hangs.hanging(products.watched_line)) is not None:
+            self._hang = f"{hang.words}; the line ends, and is started again"
+            self.fault(NewFault(Process.LINE, FaultKind.EXPERT_HANGS, self._hang, hang.expert))
 
     def _write_faults(self) -> None:
         with self._database.writing() as connection:
@@ -189,7 +192,8 @@ class Report:
         under_way = sum(len(run.waiting) for run in runs.values())
         waiting = [Waiting(one.board.id, one.board.components, one.due_s - now_s) for one in queue]
         late = endangered(under_way, waiting, self._speed)
-        return [one.board for one in queue if one.board.id in late and one.board.id not in self._named]
+        named_now = (one.board for one in queue if one.board.id in late and one.board.id not in self._named)
+        return list(islice(named_now, NAMED_TOGETHER))
 
     def _experts(self, products: Products, now_s: float) -> Mapping[str, Any] | None:
         """Return what the pages show of the experts; None if that was written a short while ago."""
@@ -201,7 +205,7 @@ class Report:
     def _facts(self, runs: Mapping[int, BoardRun], queue: Queue, products: Products) -> dict[str, Any]:
         line = products.line
         metrics = line.metrics() if line else None
-        running = self._batches.running()
+        running = self._hangs.batches.running()
         return {
             "recipes": sorted(product.name for product in products.current.values()),
             "queued": len(queue),

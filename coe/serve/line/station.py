@@ -23,12 +23,12 @@ from coe.serve.database.events import NewEvent
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
 from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.line.batches import Batches, Loads
 from coe.serve.line.blind_audits import BlindAudits
 from coe.serve.line.changeover import Changeover
 from coe.serve.line.danger import LateBoards
-from coe.serve.line.feeder import Feeder, Found
-from coe.serve.line.items import Items, items_of
+from coe.serve.line.feeder import Feeder
+from coe.serve.line.hangs import Hangs
+from coe.serve.line.items import Item, Items, items_of
 from coe.serve.line.locating import Locating
 from coe.serve.line.product import Adjust, OpenLine, Product, Products, line_opener
 from coe.serve.line.queue import Queue, Queued
@@ -76,16 +76,15 @@ class Station:
         self._bell = Bell(config.line_bell)
         database.on_written = partial(ring, config.gate_bell)
         self._late_boards, residents = LateBoards(), Residents()
-        batches = Batches(clocks.now_s, config.line.hangs_after_s)
-        loads = Loads(clocks.now_s, config.line.hangs_after_s)
-        opener = open_line or line_opener(config, residents, self._late_boards, batches, loads, adjust=adjust)
+        hangs = Hangs(clocks.now_s, config.line.hangs_after_s)
+        opener = open_line or line_opener(config, residents, self._late_boards, *hangs.watchers, adjust=adjust)
         self._products = Products(config.data, opener, self._bell.ring)
         self._changeover = Changeover(database, self._products, clocks.now_us)
         self._feeder = Feeder(clocks.now_s, self._bell.ring)
         self._queue = Queue()
         self._runs: dict[int, BoardRun] = {}
-        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid(), batches, loads, residents)
-        self._locating = Locating(database, self._bell.ring, self._report)
+        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid(), hangs, residents)
+        self._locating = Locating(database, self._bell.ring, self._report, hangs)
         self._audits = BlindAudits.of(config)
         self._next_look_s = -math.inf
         self._is_draining = False
@@ -121,14 +120,14 @@ class Station:
     def step(self) -> None:
         """Do what can be done now, and wait until there is more to do. Raises LineHangs."""
         try:
-            self._work()
+            has_more = self._work()
         except DatabaseTrouble as trouble:
             # Nothing is lost: every part of the work is done again until it is written.
             self._report.database_failed(trouble)
             self._next_look_s = -math.inf
             time.sleep(RETRY_S)
             return
-        if self._bell.wait(self._pause_s()):
+        if self._bell.wait(0.0 if has_more else self._pause_s()):
             self._next_look_s = -math.inf
 
     def close(self) -> None:
@@ -140,7 +139,8 @@ class Station:
             self._report.say(LineState.DOWN)
         self._bell.close()
 
-    def _work(self) -> None:
+    def _work(self) -> bool:
+        """Do a round of work; return whether there is more to do at once."""
         if not self._has_begun:
             self._report.say(LineState.STARTING)
             self._has_begun = True
@@ -151,9 +151,9 @@ class Station:
             self._look()
         self._decide()
         self._changeover.step(self._clocks.now_s(), is_between=self._feeder.is_idle, is_free=self.is_idle)
-        while not self.is_ending and self._begin_next():
-            self._decide()
+        has_more = not self.is_ending and self._begin_next()
         self._report.worked(self._runs, self._queue, self._state(), self._products, self._late_boards.fetch())
+        return has_more
 
     def _look(self) -> None:
         """Take in from the database what others have written."""
@@ -166,9 +166,10 @@ class Station:
 
     def _pause_s(self) -> float:
         """Return how long nothing has to be done unless the bell rings."""
-        dues = [run.due_s for run in self._runs.values() if not run.is_decided]
-        dues += [queued.due_s for queued in self._queue]
-        return max(0.0, min([self._next_look_s, *dues]) - self._clocks.now_s())
+        dues = [self._next_look_s, *(run.due_s for run in self._runs.values() if not run.is_decided)]
+        if (queued := self._queue.next_due()) is not None:
+            dues.append(queued.due_s)
+        return max(0.0, min(dues) - self._clocks.now_s())
 
     def _state(self) -> LineState:
         if self._products.is_changing and not self._products.current:
@@ -187,15 +188,14 @@ class Station:
                 self._broken = found.result.failure.reason
                 continue
             points.reached(points.Point.FOUND)
-            found.run.take(found.refdes, found.result)
+            found.run.take(found.item.refdes, found.result)
             self._report.image_done()
             if is_lost_image(found.result):
-                self._check_file(found)
+                self._check_file(found.run.board, found.item)
 
-    def _check_file(self, found: Found) -> None:
-        item = next(item for item in found.run.items.seen if item.refdes == found.refdes)
+    def _check_file(self, board: Board, item: Item) -> None:
         if item.image is not None and not item.image.exists():
-            self._report.picture_gone(found.run.board.id, f"{item.refdes} on board {found.run.board.id}", item.image)
+            self._report.picture_gone(board.id, f"{item.refdes} on board {board.id}", item.image)
 
     def _give_up(self, reason: str) -> None:
         """Let a failed line go, and put its undecided boards back into the queue."""
@@ -209,7 +209,7 @@ class Station:
         self._broken = ""
 
     def _decide(self) -> None:
-        """Decide complete boards and boards that are due, begun or not; amend decided boards by late findings."""
+        """Decide boards that are complete or due, of those that wait one in each round; amend decided boards."""
         now_s = self._clocks.now_s()
         for run in list(self._runs.values()):
             if not run.is_decided and (run.is_complete or now_s >= run.due_s):
@@ -218,9 +218,8 @@ class Station:
                 self._amend(run)
             if run.is_decided and run.is_complete:
                 self._runs.pop(run.board.id, None)
-        for queued in self._queue:
-            if now_s >= queued.due_s:
-                self._decide_unseen(queued.board, None)
+        if (queued := self._queue.next_due()) is not None and now_s >= queued.due_s:
+            self._decide_unseen(queued.board, None)
 
     def _write_decision(self, run: BoardRun, failure: Failure | None = None) -> None:
         decision = decision_of(run, self._clocks.now_us(), failure)
@@ -235,9 +234,8 @@ class Station:
             self._runs.pop(run.board.id, None)
 
     def _amend(self, run: BoardRun) -> None:
-        amendment = amendment_of(run, self._clocks.now_us())
         with self._database.writing() as connection:
-            decisions.amend(connection, amendment)
+            decisions.amend(connection, amendment_of(run, self._clocks.now_us()))
             points.reached(points.Point.AMENDED)
         run.late.clear()
 
@@ -263,9 +261,8 @@ class Station:
         if reason is not None:
             self._decide_unseen(board, Failure(FailureKind.LINE, reason))
             return True
-        if self._must_wait(board) or not self._locating.look_at(board, self._items):
-            return False
-        if self._changeover.is_holding_up or not self._feeder.is_idle:
+        is_ready = not self._must_wait(board) and self._locating.look_at(board, self._items)
+        if not is_ready or self._changeover.is_holding_up or not self._feeder.is_idle:
             return False
         product = self._changeover.product_for(board.recipe_id)
         if product is None:
@@ -280,8 +277,7 @@ class Station:
 
     def _begin(self, product: Product, queued: Queued) -> None:
         board, moment_us = queued.board, self._clocks.now_us()
-        located = self._locating.of(board)
-        items = self._items(board)
+        located, items = self._locating.of(board), self._items(board)
         with self._database.writing() as connection:
             begun = boards.begin(connection, board.id, moment_us, is_counted=located is not None)
             if begun:

@@ -1,4 +1,4 @@
-"""Figures over time. Law: a time without boards is a gap, not a zero."""
+"""Figures over time. Law: a time without boards, or in which nobody has answered a call, is a gap, not a zero."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from coe.serve.database.history import BoardCount, CallCount
 from coe.serve.moments import DAY_US, HOUR_US
 from coe.serve.statistics import yields
-from coe.serve.words import CallKind, Outcome
 
 DEFINITION = "figures of first passes by the hour, or by the day (UTC) if there are more than 72 hours"
 _MOST_HOURS = 72
@@ -59,7 +58,6 @@ def _point(
 ) -> TrendPoint:
     decided, verified = sum(count.boards for count in boards), sum(count.verified for count in boards)
     total = yields.opportunities(boards, of_recipe)
-    confirmed = yields.number(calls, Outcome.CONFIRMED, kinds=(CallKind.DEFECT, CallKind.AUDIT))
     return TrendPoint(
         start_us=start_us,
         length_us=length_us,
@@ -69,6 +67,6 @@ def _point(
         opportunities=total,
         raw_fpy=sum(count.clean for count in boards) / decided if decided else None,
         final_fpy=sum(count.good for count in boards) / verified if verified else None,
-        false_call_ppm=1e6 * yields.number(calls, Outcome.FALSE_CALL) / total if total else None,
-        dpmo=1e6 * confirmed / total if total else None,
+        false_call_ppm=yields.false_calls(calls, total).value,
+        dpmo=yields.defects(calls, total).value,
     )

@@ -1,0 +1,196 @@
+"""Many boards at a time, as after a jam: the line looks around between them, and no transaction grows with them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from quick_line import QuickDevice
+from serving import activated, embedded
+from stations import LIGHT, accept, eventually, quick_opener, state_of
+from tiny_line import TINY
+
+from coe.core import Verdict
+from coe.errors import ConfigError
+from coe.serve.config import ServeConfig
+from coe.serve.database import boards, events
+from coe.serve.database.boards import Board
+from coe.serve.database.opening import Database, open_database
+from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.line import report as report_module
+from coe.serve.line.hangs import Hangs
+from coe.serve.line.items import Items
+from coe.serve.line.product import Products
+from coe.serve.line.queue import Queue
+from coe.serve.line.report import Report
+from coe.serve.line.residents import Residents
+from coe.serve.line.run import BoardRun
+from coe.serve.line.station import Clocks, Station
+from coe.serve.moments import now_us
+from coe.serve.words import UNDECIDED, EventKind, LineState
+
+
+@pytest.fixture
+def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
+    with embedded(config, sqlite_template, busy_s=0.1) as database:
+        yield database
+
+
+def jam(config: ServeConfig, database: Database, number: int, within_s: float | None = None) -> list[Board]:
+    recipe = activated(database, TINY)
+    return [accept(config, database, recipe.id, {"R1": LIGHT}, key=f"k{at}", within_s=within_s) for at in range(number)]
+
+
+def undecided(database: Database) -> int:
+    with database.reading() as connection:
+        return boards.count_undecided(connection)
+
+
+def endangered(database: Database) -> list[int | None]:
+    with database.reading() as connection:
+        new = events.after(connection, 0)
+    return [event.board_id for event in new if event.kind is EventKind.BOARD_ENDANGERED]
+
+
+@pytest.fixture
+def report(database: Database) -> Report:
+    return Report(database, now_us, time.monotonic, os.getpid(), Hangs(time.monotonic, 120), Residents())
+
+
+@pytest.fixture
+def products(config: ServeConfig) -> Iterator[Products]:
+    products = Products(config.data, lambda boards: pytest.fail("no line is needed"), lambda: None)
+    yield products
+    products.close(at_once=True)
+
+
+def test_the_line_looks_around_between_boards_that_are_overdue(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    jam(config, database, 8, within_s=0.001)
+    station = Station(config, database, open_line=quick_opener(tiny, QuickDevice()))
+    left = []
+    while not left or left[-1]:
+        station.step()
+        left.append(undecided(database))
+    station.close()
+    assert max(before - after for before, after in pairwise([8, *left])) <= 2
+    assert left == sorted(left, reverse=True)
+
+
+def test_the_line_looks_around_between_boards_of_a_recipe_that_cannot_be_opened(
+    config: ServeConfig, database: Database
+) -> None:
+    def refuse(boards: object) -> object:
+        raise ConfigError("there are no weights")
+
+    jam(config, database, 8)
+    station = Station(config, database, open_line=refuse)  # type: ignore[arg-type]
+    left = [8]
+    while left[-1]:
+        station.step()
+        left.append(undecided(database))
+    station.close()
+    assert max(before - after for before, after in pairwise(left)) <= 2
+
+
+def test_the_board_that_is_due_first_is_found_whoever_has_left_and_come_back(
+    config: ServeConfig, database: Database
+) -> None:
+    recipe = activated(database, TINY)
+    dues = {"a": 50.0, "b": None, "c": 20.0, "d": 30.0}
+    ids = {key: accept(config, database, recipe.id, {"R1": LIGHT}, key=key, within_s=s).id for key, s in dues.items()}
+    queue = Queue()
+    with database.reading() as connection:
+        queue.look(connection, now_us(), 0.0)
+    waiting = {queued.board.id: queued for queued in queue}
+
+    def due() -> int:
+        queued = queue.next_due()
+        assert queued is not None
+        return queued.board.id
+
+    assert due() == ids["c"]
+    for key in ("c", "d"):
+        queue.leave(ids[key])
+    assert due() == ids["a"]
+    queue.come_back([waiting[ids["d"]]])
+    assert due() == ids["d"]
+    for key in ("d", "a"):
+        queue.leave(ids[key])
+    assert due() == ids["b"]  # without a due time
+    queue.leave(ids["b"])
+    assert queue.next_due() is None
+
+
+def test_few_boards_in_danger_are_named_in_one_transaction(
+    config: ServeConfig, database: Database, report: Report, products: Products, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_module, "NAMED_TOGETHER", 2)
+    monkeypatch.setattr(report_module, "BEAT_S", 0.0)
+    ids = [board.id for board in jam(config, database, 5, within_s=0.001)]
+    queue = Queue()
+    with database.reading() as connection:
+        queue.look(connection, now_us() + 1_000_000, time.monotonic())
+    named = []
+    for _ in range(4):
+        report.worked({}, queue, LineState.WAITING, products, ())
+        named.append(endangered(database))
+    assert named == [ids[:2], ids[:4], ids, ids]
+
+
+def test_a_board_that_will_be_late_is_named_once_the_database_answers(
+    config: ServeConfig, database: Database, report: Report, products: Products
+) -> None:
+    """The scheduler says it once."""
+    board, *_ = jam(config, database, 1, within_s=60)
+    runs = {board.id: BoardRun(board, Items([], []), due_s=1e9)}
+    report.worked(runs, Queue(), LineState.RUNNING, products, ())
+    other = open_database(config.database_url)
+    with other.writing(), pytest.raises(DatabaseTrouble):
+        report.worked(runs, Queue(), LineState.RUNNING, products, {board.id})
+    other.close()
+    assert endangered(database) == []
+    report.worked(runs, Queue(), LineState.RUNNING, products, ())
+    report.worked(runs, Queue(), LineState.RUNNING, products, ())
+    assert endangered(database) == [board.id]
+
+
+def test_all_boards_in_danger_are_locked_before_the_first_event(
+    config: ServeConfig, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who takes a board back has its lock, and waits for that of events: PostgreSQL would end one of the two."""
+    first, second = jam(config, database, 2)
+    seen: list[set[int | None]] = []
+    append = events.append
+
+    def look(connection: object, new: object) -> object:
+        seen.append({boards.get(connection, board.id).endangered_us for board in (first, second)})  # type: ignore[arg-type, union-attr]
+        return append(connection, new)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(boards.events, "append", look)
+    with database.writing() as connection:
+        boards.endanger(connection, [first, second], 7)
+    assert seen == [{7}, {7}]
+
+
+def test_a_jam_that_begins_while_boards_are_under_way_ends_in_their_order(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    ahead_s = 0.0
+    boards_of_jam = jam(config, database, 4, within_s=500)
+    device = QuickDevice()
+    device.gate.clear()
+    clocks = Clocks(now_s=lambda: time.monotonic() + ahead_s)
+    station = Station(config, database, open_line=quick_opener(tiny, device), clocks=clocks)
+    eventually(lambda: station.step() or device.reached.is_set())
+    ahead_s = 1000.0
+    eventually(lambda: station.step() or not undecided(database))
+    device.gate.set()
+    station.close()
+    assert {state_of(database, board.id).verdict for board in boards_of_jam} == {Verdict.REVIEW}
+    assert all(state_of(database, board.id).state not in UNDECIDED for board in boards_of_jam)
