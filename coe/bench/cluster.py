@@ -21,6 +21,7 @@ from coe.scheduler.costs import CostTable
 from coe.scheduler.forecast import stage_prices
 from coe.scheduler.head import Head
 from coe.scheduler.homes import BoxBudget, Homes, Needs, Traffic
+from coe.scheduler.needs import budget_of, needs_of
 from coe.scheduler.placement import place
 from coe.scheduler.plan import Plan
 from coe.scheduler.routing import BoxView, HomeRouting, Prices, Routing
@@ -28,7 +29,7 @@ from coe.scheduler.stage_rules import StageRules, stage_rules
 from coe.sim.agenda import Agenda
 from coe.sim.bound import Bound, bound
 from coe.sim.cluster import BoxWatcher, ClusterSimulator, MakeBox, Network
-from coe.sim.fleet import Fleet, needs_of
+from coe.sim.fleet import Fleet
 from coe.sim.machine import Machine
 from coe.sim.oracle import Oracle, SampledOracle
 from coe.sim.simulator import Simulator, Speeds
@@ -89,7 +90,7 @@ class Scene:
     @cached_property
     def needs(self) -> list[Needs]:
         """What each expert needs of a box."""
-        return needs_of(self.fleet, self.costs, self.plan, self.speeds)
+        return needs_of(self.fleet.rules, self.fleet.boards, self.costs, self.plan, self.speeds)
 
     @cached_property
     def prices(self) -> Prices:
@@ -113,7 +114,7 @@ class Scene:
 
     def budget(self, box: str) -> BoxBudget:
         """Return the bytes of a box for experts."""
-        return BoxBudget(box, sum(pool.capacity_bytes - pool.workspace_bytes for pool in self.plan.pools))
+        return budget_of(box, self.plan)
 
     def homes(self, placed_by: PlacedBy, boxes: Sequence[str], before: Homes | None = None) -> Homes:
         """Return the homes of all experts."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.table import Table
@@ -16,6 +18,14 @@ from coe.cli.common import err, out, wide
 from coe.cli.console import Progress
 from coe.cli.options import finite
 from coe.errors import ConfigError
+
+if TYPE_CHECKING:
+    from coe.bench.cluster_scale import ClusterScale
+    from coe.bench.scale import Scale
+
+Point = TypeVar("Point", "Scale", "ClusterScale")
+Columns = Mapping[str, Callable[[Point], str]]
+"""For each heading of a table, the text of a point."""
 
 
 def scale(
@@ -58,88 +68,68 @@ def scale(
 
     Example: coe-bench scale --experts 10000 --requests 1000000 --every 4
     """
-    from coe.bench.scale import Scale, measure
-
     sizes = [(e, r) for e in _numbers("--experts", experts) for r in _numbers("--requests", requests)]
     if boxes is not None:
         _clusters(boxes, sizes, every_ms, strategy, as_json)
         return
-    names = strategies(strategy)
-    points: list[Scale] = []
-    with Progress(console=err, transient=True) as bar:
-        task = bar.add_task("deciding", total=len(sizes) * len(names))
-        for name in names:
-            for size, many in sizes:
-                points.append(measure(size, many, every_s=every_ms / 1e3, name=name))
-                bar.advance(task)
-    if as_json:
-        sys.stdout.write(json.dumps([asdict(point) for point in points], indent=2) + "\n")
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in (
-        "strategy",
-        "experts",
-        "images",
-        "most waiting",
-        "switches",
-        "deciding",
-        "an image",
-        "a stage",
-        "run",
-        "memory",
-    ):
-        table.add_column(heading, justify="left" if heading == "strategy" else "right")
-    for point in points:
-        counts = (point.experts, point.requests, point.most_waiting, point.switches)
-        times = (f"{us:.0f} µs" for us in (point.us_per_event, point.us_per_request, point.us_per_stage))
-        rest = (f"{point.wall_s:.1f} s", config.format_bytes(point.peak_rss_bytes))
-        table.add_row(point.strategy, *(f"{n:,}" for n in counts), *times, *rest)
-    # Outside a terminal each point has one line, for grep and diff.
-    wide(out).print(table)
+    from coe.bench.scale import measure
+
+    runs = [
+        partial(measure, e, r, every_s=every_ms / 1e3, name=name) for name in strategies(strategy) for e, r in sizes
+    ]
+    columns: Columns[Scale] = {
+        "strategy": lambda point: point.strategy,
+        "experts": lambda point: f"{point.experts:,}",
+        "images": lambda point: f"{point.requests:,}",
+        "most waiting": lambda point: f"{point.most_waiting:,}",
+        "switches": lambda point: f"{point.switches:,}",
+        "deciding": lambda point: f"{point.us_per_event:.0f} µs",
+        "an image": lambda point: f"{point.us_per_request:.0f} µs",
+        "a stage": lambda point: f"{point.us_per_stage:.0f} µs",
+        "run": lambda point: f"{point.wall_s:.1f} s",
+        "memory": lambda point: config.format_bytes(point.peak_rss_bytes),
+    }
+    _measure(runs, columns, as_json)
 
 
 def _clusters(boxes: int, sizes: list[tuple[int, int]], every_ms: float, strategy: str, as_json: bool) -> None:
-    from coe.bench.cluster_scale import ClusterScale, measure
+    from coe.bench.cluster_scale import measure
 
     if not every_ms:
         raise ConfigError("--boxes needs a pace, because images that all come at once only wait; add --every, as 0.05")
     if strategy != config.STRATEGY:
         raise ConfigError("--boxes measures the head, which has no strategy; leave out --strategy")
-    points: list[ClusterScale] = []
+    runs = [partial(measure, experts, boxes, images, every_ms / 1e3) for experts, images in sizes]
+    columns: Columns[ClusterScale] = {
+        "experts": lambda point: f"{point.experts:,}",
+        "boxes": lambda point: f"{point.boxes:,}",
+        "images": lambda point: f"{point.images:,}",
+        "images/s": lambda point: f"{point.images_per_s:,.0f}",
+        "placement": lambda point: f"{point.place_s:.1f} s",
+        "decisions/s": lambda point: f"{point.decisions_per_s:,.0f}",
+        "deciding": lambda point: f"{point.us_per_image:.0f} µs",
+        "most under way": lambda point: f"{point.most_under_way:,}",
+        "busiest": lambda point: f"{point.busiest:.2f}",
+        "head": lambda point: config.format_bytes(point.head_bytes),
+        "grown by": lambda point: config.format_bytes(point.growth_bytes),
+        "memory": lambda point: config.format_bytes(point.peak_rss_bytes),
+    }
+    _measure(runs, columns, as_json)
+
+
+def _measure(runs: Sequence[Callable[[], Point]], columns: Columns[Point], as_json: bool) -> None:
+    """Make all runs, and print a row for each, or JSON."""
     with Progress(console=err, transient=True) as bar:
-        task = bar.add_task("deciding", total=len(sizes))
-        for experts, images in sizes:
-            points.append(measure(experts, boxes, images, every_ms / 1e3))
-            bar.advance(task)
+        points = [run() for run in bar.track(runs, description="deciding")]
     if as_json:
         sys.stdout.write(json.dumps([asdict(point) for point in points], indent=2) + "\n")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in (
-        "experts",
-        "boxes",
-        "images",
-        "images/s",
-        "placement",
-        "decisions/s",
-        "deciding",
-        "most under way",
-        "busiest",
-        "head",
-        "grown by",
-        "memory",
-    ):
-        table.add_column(heading, justify="right")
+    for heading in columns:
+        table.add_column(heading, justify="left" if heading == "strategy" else "right")
     for point in points:
-        table.add_row(
-            *(f"{n:,}" for n in (point.experts, point.boxes, point.images, round(point.images_per_s))),
-            f"{point.place_s:.1f} s",
-            f"{point.decisions_per_s:,.0f}",
-            f"{point.us_per_image:.0f} µs",
-            f"{point.most_under_way:,}",
-            f"{point.busiest:.2f}",
-            *(config.format_bytes(n) for n in (point.head_bytes, point.growth_bytes, point.peak_rss_bytes)),
-        )
+        table.add_row(*(text(point) for text in columns.values()))
+    # Outside a terminal each point has one line, for grep and diff.
     wide(out).print(table)
 
 

@@ -134,6 +134,14 @@ def inspect(  # noqa: PLR0913
             help="The file that coe-profile wrote, or none. Default: the file where coe-profile writes.",
         ),
     ] = AUTO,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|HOST:PORT",
+            help="Inspect on all machines of a Ray cluster that this machine is a part of: auto, or the address of its "
+            "head node. See docs/cluster.md. Default: this machine alone.",
+        ),
+    ] = None,
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
     parts: Annotated[
@@ -187,8 +195,9 @@ def inspect(  # noqa: PLR0913
         precision=precision,
         label_floor=label_floor,
         max_wait_s=allowed.max_wait_s,
-        parts=read_parts(parts) if parts is not None else foreseen(layout, strategy),
+        parts=read_parts(parts) if parts is not None else foreseen(layout, strategy) if cluster is None else (),
         allowed_kinds=dotted.packages(allow_kind or ()),
+        cluster=cluster,
     )
     check_hurry(line_config.strategy, within_s=allowed.within_s)
     source = source_of(images_at, loaded_board, layout)

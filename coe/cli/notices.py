@@ -1,4 +1,4 @@
-"""Tells the user during a run which boards will not be done in time, and when the machine gets slower."""
+"""Tells the user during a run which boards will not be done in time, and when the machine gets slower, or is lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import queue
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from coe.scheduler.events import Command, Event, Late, PaceChanged
+from coe.scheduler.events import Command, Event, Late, Lost, PaceChanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,10 @@ class Notices:
         self._notices: queue.SimpleQueue[Notice] = queue.SimpleQueue()
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
-        """Note what the commands report."""
+        """Note what the commands report, and devices or boxes that are lost."""
+        if isinstance(event, Lost):
+            sentence = f"{event.device} no longer answers ({event.reason}); whatever else can, goes on"
+            self._notices.put(Notice("lost", sentence))
         for command in commands:
             match command:
                 case Late():

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from importlib.metadata import PackageNotFoundError, version
 
 import psutil
 
-from coe import system
+from coe import system, versions
 from coe.inspector.profile import Fingerprint
 
 LIBRARIES = ("torch", "torchvision", "onnxruntime", "numpy")
@@ -24,7 +23,7 @@ def here() -> Fingerprint:
         memory_bytes=psutil.virtual_memory().total,
         gpu=system.gpu_name() if seen else None,
         driver=system.gpu_driver() if seen else None,
-        libraries={name: installed for name in LIBRARIES if (installed := _version(name))},
+        libraries={name: installed for name in LIBRARIES if (installed := versions.installed(name))},
     )
 
 
@@ -50,10 +49,3 @@ def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
         if before != after:
             changed.append(f"{name} was {before}, is {after}")
     return changed
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

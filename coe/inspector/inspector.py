@@ -15,6 +15,7 @@ from pathlib import Path
 
 from coe import config, values
 from coe.board.image_source import Picture
+from coe.cluster.links import MakeBoxes
 from coe.errors import ConfigError
 from coe.inspector import line_devices
 from coe.inspector.asked_boards import Boards, Parts
@@ -67,6 +68,11 @@ class Inspector(Line):
     `make_devices` is for benchmarks, and for your own devices (`coe.runtime.device`): it takes the arguments of
     `coe.inspector.line_devices.make` and returns devices by name. No profile knows such devices; give `profile=None`.
     `make_decider` is for experiments with scheduling (`coe.runtime.decider`): it takes the arguments of `Controller`.
+    `make_boxes` is for tests, and for another way to boxes than Ray (`coe.cluster.links`).
+
+    With `cluster` the line runs on several boxes (docs/cluster.md): "auto" for the Ray cluster that this machine is a
+    part of, or the address of its head node. Each box has the `memory` and the `executors`, or what its own profile
+    says, and `inbox` is for all boxes together.
 
     `allow_kinds` are packages whose kinds the board file may name by a dotted path. Code of no other package runs,
     except kinds that are installed as entry points (docs/experts.md).
@@ -103,6 +109,8 @@ class Inspector(Line):
         make_devices: line_devices.MakeDevices = line_devices.make,
         make_decider: MakeDecider = Controller,
         allow_kinds: Sequence[str] = (),
+        cluster: str | None = None,
+        make_boxes: MakeBoxes | None = None,
     ) -> None:
         _check_types(say=say, watchers=watchers, make_devices=make_devices, make_decider=make_decider)
         _check_earlier(store, costs)
@@ -133,6 +141,8 @@ class Inspector(Line):
             make_devices=make_devices,
             make_decider=make_decider,
             allowed_kinds=dotted.packages(allow_kinds),
+            cluster=cluster,
+            make_boxes=make_boxes,
         )
         super().__init__(settings)
 

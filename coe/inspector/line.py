@@ -31,18 +31,12 @@ from coe.inspector.changeover import enrolled, prepared
 from coe.inspector.line_boards import LineBoard, LineBoards
 from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
-from coe.inspector.line_devices import decode_workers
-from coe.inspector.opening import assemble
+from coe.inspector.starting import start_cluster, start_here
 from coe.inspector.taken_picture import TakenPicture
 from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
 from coe.runtime.engine import Engine, Trace
-from coe.runtime.inputs import Decoding
-from coe.runtime.lane import Disk
-from coe.runtime.throttle import Throttle
-from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Drift
-from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.plan import Plan, images_budget
 from coe.scheduler.strategies import check_hurry, check_parts
 
@@ -59,34 +53,15 @@ class Line:
     """
 
     def __init__(self, config: LineConfig) -> None:
-        assembly = assemble(config)
+        started = start_here(config) if config.cluster is None else start_cluster(config)
+        assembly = started.assembly
         self._config, self._assembly, self._changing = config, assembly, threading.Lock()
         self.store, self.kinds = config.store, assembly.kinds
-        self.memory_bytes, self.budget_bytes = assembly.settings.memory_bytes, assembly.budget_bytes
-        decider = config.make_decider(
-            router=self.rules.router,
-            graph=self.rules.graph,
-            costs=FollowingCosts(self.costs),
-            plan=self.plan,
-            strategy=config.strategy,
-            max_wait_s=config.max_wait_s,
-            parts={board.key: board.read.parts for board in assembly.boards},
-        )
-        self._demand = decider.demand if isinstance(decider, Controller) else None
+        self.memory_bytes, self.budget_bytes = assembly.settings.memory_bytes, started.budget_bytes
+        self._engine, self._demand = started.engine, started.demand
         images = images_budget(self.memory_bytes, config.inbox.limit_bytes)
         self._admission = Admission(config.inbox.images, images.waiting_bytes)
         self._blocking = config.inbox.on_full == "block"
-        throttle = None if config.disk_bytes_per_s is None else Throttle(config.disk_bytes_per_s)
-        self._engine = Engine(
-            decider,
-            assembly.devices,
-            self.rules.experts,
-            self.kinds,
-            disk=Disk(assembly.file_bytes, throttle, assembly.body_bytes),
-            decoding=Decoding(decode_workers(), images.decoding_bytes, images.ahead_bytes),
-            watchers=config.watchers,
-            keep_trace=config.keep_trace,
-        )
         self._boards = LineBoards(assembly.boards, self._engine.tell)
         # A line that is dropped ends its threads: they refer to the engine, and never to the line.
         self._finalizer = weakref.finalize(self, self._engine.abandon)
@@ -107,7 +82,7 @@ class Line:
 
     @property
     def plan(self) -> Plan:
-        """The pools and executors."""
+        """The pools and executors; of one box, if there are several."""
         return self._config.strategy.pooled(self._assembly.plan)
 
     @property
@@ -131,6 +106,8 @@ class Line:
         inspect together, or has no memory for, LineClosed, and WouldWaitForItself on a thread of the line.
         """
         self._engine.line_threads.expect_waitable("set_boards()")
+        if not isinstance(self._engine, Engine):
+            raise ConfigError("several boxes keep to the boards that they were opened with; open another Inspector")
         if self._demand is None:
             raise ConfigError("this line decides by `make_decider`, and keeps to the boards that it was opened with")
         asked = () if keep and not board else asked_boards(board, parts)
@@ -316,11 +293,18 @@ class Line:
         """Return the counts so far."""
         return self._engine.metrics()
 
+    def longest_decoding_s(self) -> float:
+        """Return for how many seconds a picture has been read and prepared; the longest of all that are under way.
+
+        A file on a disk that does not answer is read for ever, and its image gets no result.
+        """
+        return self._engine.longest_decoding_s()
+
     def drift(self) -> list[Drift]:
         """Return the experts whose use differs most from the probability in the rules, the largest difference first.
 
         The estimate is from the images so far; newer images weigh more. The strategy `line` decides by it. A decider
-        other than the controller estimates nothing.
+        other than the controller estimates nothing, and several boxes estimate each for itself.
         """
         return self._demand.drift() if self._demand is not None else []
 

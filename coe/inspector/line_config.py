@@ -24,6 +24,7 @@ from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.store import Store
 
 if TYPE_CHECKING:
+    from coe.cluster.links import MakeBoxes
     from coe.inspector.line_costs import LineCosts
     from coe.inspector.line_devices import MakeDevices
     from coe.results.metrics import Watcher
@@ -108,8 +109,11 @@ class LineConfig:
 
     `free_cores` are shared among executors of a CPU that have no number of threads; None means those that are free when
     the line opens. `board` and `parts` are as the user gave them; `boards` is what they say. `make_devices` is None for
-    our devices. Raises ConfigError for an unknown precision, for a `max_wait_s` or `parts` that the strategy would
-    ignore, and for a strategy that chooses the precision at each load.
+    our devices. `cluster` names several boxes, which `make_boxes` finds (None: with Ray); None
+    means this machine alone.
+
+    Raises ConfigError for an unknown precision, for options that the strategy or several boxes would ignore, and for a
+    strategy that chooses the precision at each load.
     """
 
     board: Boards
@@ -130,6 +134,8 @@ class LineConfig:
     make_devices: MakeDevices | None = None
     make_decider: MakeDecider = Controller
     allowed_kinds: tuple[str, ...] = ()
+    cluster: str | None = None
+    make_boxes: MakeBoxes | None = None
 
     @cached_property
     def boards(self) -> tuple[AskedBoard, ...]:
@@ -145,6 +151,8 @@ class LineConfig:
 
     def __post_init__(self) -> None:
         check_precision(self.precision, self.label_floor)
+        if self.cluster is not None:
+            self._check_for_cluster()
         check_hurry(self.strategy, max_wait_s=self.max_wait_s)
         check_parts(self.strategy, {str(board.source): board.parts for board in self.boards})
         if self.strategy.varies:
@@ -153,3 +161,16 @@ class LineConfig:
                 "on the order of loads, and a line refuses it: compare it with `coe-bench sim`, or give the line "
                 "another strategy, and --precision mixed for a choice that stays"
             )
+
+    def _check_for_cluster(self) -> None:
+        """Raise ConfigError for options that several boxes would ignore."""
+        values.text("cluster", self.cluster)
+        if not self.cluster:
+            raise ConfigError("cluster='' names no cluster; give 'auto', or the address of the head node as host:port")
+        single = {
+            "parts": any(board.parts for board in self.boards),
+            "keep_trace": self.keep_trace,
+            "make_decider": self.make_decider is not Controller,
+        }
+        if given := [name for name, is_given in single.items() if is_given]:
+            raise ConfigError(f"{', '.join(given)}: this is for one box, and several would ignore it; leave it out")

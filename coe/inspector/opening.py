@@ -115,7 +115,11 @@ def assemble(config: LineConfig) -> Assembly:
 
     Raises ConfigError, RulesError or StoreError for a config that cannot work.
     """
-    read = read_boards(config, config.boards)
+    return assembled(config, read_boards(config, config.boards))
+
+
+def assembled(config: LineConfig, read: Sequence[ReadBoard]) -> Assembly:
+    """Do as `assemble` does with boards that are read already; raises ConfigError or StoreError."""
     register = Register(config.precision)
     boards = tuple(register.enrol(board, alone=len(read) == 1) for board in read)
     joined = union([board.member for board in boards])

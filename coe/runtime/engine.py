@@ -184,6 +184,10 @@ class Engine:
         """Return the counts so far."""
         return self._recorder.metrics()
 
+    def longest_decoding_s(self) -> float:
+        """Return for how many seconds a thread has been at a picture; the longest of all threads that decode."""
+        return self._inputs.longest_s()
+
     def ready(self, timeout_s: float | None = None) -> bool:
         """Wait until the pools hold their initial experts; return False on a timeout, or if the line ended first."""
         self._settled.wait(timeout_s)

@@ -70,6 +70,10 @@ class Inputs:
         """Let a thread do `work`, which raises nothing; raises LineClosed after `close`."""
         self._workers.put(work)
 
+    def longest_s(self) -> float:
+        """Return for how many seconds a thread has been at a picture; the longest of all threads."""
+        return self._workers.longest_s()
+
     def close(self) -> None:
         """End the threads after the work that is queued already."""
         self._workers.close()

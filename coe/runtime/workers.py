@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,6 +17,19 @@ T = TypeVar("T")
 Work = Callable[[], object]
 
 
+class _Busy:
+    """Since when a thread does its piece of work, on the monotonic clock; infinity while it has none."""
+
+    def __init__(self) -> None:
+        self.since_s = math.inf
+
+    def __enter__(self) -> None:
+        self.since_s = time.monotonic()
+
+    def __exit__(self, *error: object) -> None:
+        self.since_s = math.inf
+
+
 class Workers:
     """`count` daemon threads. Unlike the threads of `concurrent.futures`, they do not delay the interpreter's exit."""
 
@@ -22,11 +37,17 @@ class Workers:
         self._urgent: deque[Work] = deque()
         self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._lock, self._closed = threading.Lock(), False
-        rows = self._work, self._urgent
+        self._busy = [_Busy() for _ in range(count)]
         self.threads = [
-            threading.Thread(target=_work_through, args=rows, name=f"{name}-{number}", daemon=True)
-            for number in range(count)
+            threading.Thread(
+                target=_work_through, args=(self._work, self._urgent, busy), name=f"{name}-{number}", daemon=True
+            )
+            for number, busy in enumerate(self._busy)
         ]
+
+    def longest_s(self) -> float:
+        """Return for how many seconds the longest piece of work under way has been done; 0 if none is under way."""
+        return max(0.0, time.monotonic() - min(busy.since_s for busy in self._busy))
 
     def put(self, work: Work) -> None:
         """Queue `work`, which raises nothing. Raises LineClosed after `close`."""
@@ -70,24 +91,26 @@ def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
         future.set_result(result)
 
 
-def _work_through(given: queue.SimpleQueue[Work | None], urgent: deque[Work]) -> None:
-    while _do(given.get(), urgent):
+def _work_through(given: queue.SimpleQueue[Work | None], urgent: deque[Work], busy: _Busy) -> None:
+    while _do(given.get(), urgent, busy):
         pass
 
 
-def _do(work: Work | None, urgent: deque[Work]) -> bool:
+def _do(work: Work | None, urgent: deque[Work], busy: _Busy) -> bool:
     """Do all urgent work, then this piece, and keep no reference to it; return False at the end."""
     while urgent:
-        _do_urgent(urgent)
+        _do_urgent(urgent, busy)
     if work is None:
         return False
-    work()
+    with busy:
+        work()
     return True
 
 
-def _do_urgent(urgent: deque[Work]) -> None:
+def _do_urgent(urgent: deque[Work], busy: _Busy) -> None:
     try:
         work = urgent.popleft()
     except IndexError:  # another thread has taken it
         return
-    work()
+    with busy:
+        work()

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sortedcontainers import SortedDict
 
 from coe.core import Stage, added
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class Place(NamedTuple):
     """A stage in a group, its predicted share of time, and the time when it came."""
 
     stage: Stage
@@ -36,8 +34,8 @@ class Group:
         self.open = True
         self.started_s: float | None = None
         # By request, because a request has at most one stage of each expert.
-        self._others: OrderedDict[int, _Place] = OrderedDict()
-        self._hurried: SortedDict[tuple[float, int], _Place] | None = None
+        self._others: OrderedDict[int, Place] = OrderedDict()
+        self._hurried: SortedDict[tuple[float, int], Place] | None = None
 
     def __len__(self) -> int:
         return len(self._others) + len(self._hurried or ())
@@ -64,9 +62,14 @@ class Group:
         """When the first stage in a hurry is due; infinity if none is in a hurry."""
         return float(self._hurried.keys()[0][0]) if self._hurried else math.inf
 
-    def add(self, stage: Stage, charge_s: float, now: float, due_s: float = math.inf) -> None:
-        """Put a stage at the end or, in a hurry, where its due time belongs; `charge_s` is its predicted seconds."""
-        self._put(_Place(stage, charge_s, now), due_s)
+    def add(self, place: Place, due_s: float = math.inf) -> None:
+        """Put a stage at the end or, in a hurry, where its due time belongs."""
+        if due_s == math.inf:
+            self._others[place.stage.request_id] = place
+        else:
+            # Made when it is needed: most groups never have a stage in a hurry.
+            self._hurried = SortedDict() if self._hurried is None else self._hurried
+            self._hurried[due_s, place.stage.request_id] = place
 
     def hurry(self, request_id: int, due_s: float, was_s: float) -> bool:
         """Change the due time of a stage from `was_s` to `due_s`; return whether the stage waits here."""
@@ -74,7 +77,7 @@ class Group:
         key: Any = request_id if was_s == math.inf else (was_s, request_id)
         if not places or key not in places:
             return False
-        self._put(places.pop(key), due_s)
+        self.add(places.pop(key), due_s)
         if due_s == math.inf:
             # A stage that was in a hurry has waited longer than most others.
             self._others.move_to_end(request_id, last=False)
@@ -94,14 +97,6 @@ class Group:
         else:
             place = self._hurried.pop((due_s, request_id), None) if self._hurried else None
         return None if place is None else place.charge_s
-
-    def _put(self, place: _Place, due_s: float) -> None:
-        if due_s == math.inf:
-            self._others[place.stage.request_id] = place
-        else:
-            # Made when it is needed: most groups never have a stage in a hurry.
-            self._hurried = SortedDict() if self._hurried is None else self._hurried
-            self._hurried[due_s, place.stage.request_id] = place
 
 
 class Backlog:
@@ -233,7 +228,7 @@ class Backlog:
         self._changed(group.expert)
 
     def _put(self, group: Group, stage: Stage, charge_s: float, now: float, due_s: float = math.inf) -> None:
-        group.add(stage, charge_s, now, due_s)
+        group.add(Place(stage, charge_s, now), due_s)
         self._size += 1
         self._pending_s += charge_s
         self._waiting[stage.expert] += 1

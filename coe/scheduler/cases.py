@@ -24,8 +24,8 @@ class _Case:
     order: Mapping[str, int]
     findings: dict[str, Finding] = field(default_factory=dict)
     awaiting: dict[str, list[Step]] = field(default_factory=dict)
-    seen: set[Step] = field(default_factory=set)
-    verdicts: list[Verdict] = field(default_factory=list)
+    seen: frozenset[Step] = frozenset()
+    verdicts: tuple[Verdict, ...] = ()
     failure: Failure | None = None
     is_stopped: bool = False
 
@@ -105,23 +105,24 @@ class Cases:
     def _advance(self, case: _Case, steps: list[Step], now: float) -> Advance:
         """Go through steps whose deciding findings are known, and await those that are not."""
         stages: list[Stage] = []
-        while steps:
+        while steps and not case.is_stopped:
             step = steps.pop()
-            if case.is_stopped:
-                break
-            judge = self._router.judge(step.expert, case.findings.get(step.expert))
-            if (finding := case.findings.get(judge)) is not None:
+            finding = case.findings.get(step.expert)
+            judge = self._router.judge(step.expert, finding)
+            if judge != step.expert:
+                finding = case.findings.get(judge)
+            if finding is not None:
                 try:
                     decision = self._router.next(step, finding)
                 except RulesError as error:
                     case.failure = Failure(FailureKind.RULES, str(error))
                     continue
                 if decision.verdict is not None:
-                    case.verdicts.append(decision.verdict)
+                    case.verdicts += (decision.verdict,)
                     case.is_stopped = case.stop_at_ng and Verdict.NG in case.verdicts
                 if decision.steps:
                     steps.extend(step for step in reversed(decision.steps) if step not in case.seen)
-                    case.seen.update(decision.steps)
+                    case.seen = case.seen.union(decision.steps)
             elif judge in case.awaiting:
                 case.awaiting[judge].append(step)
             else:

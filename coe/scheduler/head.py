@@ -13,6 +13,8 @@ from itertools import count
 from coe.board.router import Router
 from coe.core import Failure, FailureKind, Finding, Request, Result, Stage
 from coe.scheduler.cases import Advance, Cases
+from coe.scheduler.events import Stopped
+from coe.scheduler.failures import STOPPED
 from coe.scheduler.homes import Homes
 from coe.scheduler.routing import BoxView, Routing
 
@@ -37,10 +39,14 @@ class StageDone:
 
 @dataclass(frozen=True, slots=True)
 class BoxTold:
-    """The seconds in which experts would be there, by the box's controller; only those that have changed."""
+    """The seconds in which experts would be there, by the box's controller; only those that have changed.
+
+    Stages take `pace` times as long there as their prices say.
+    """
 
     box: str
     comes_s: Mapping[str, float]
+    pace: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ class Rehoused:
     homes: Homes
 
 
-HeadEvent = ImageCame | StageDone | BoxTold | BoxLost | BoxJoined | Rehoused
+HeadEvent = ImageCame | StageDone | BoxTold | BoxLost | BoxJoined | Rehoused | Stopped
 
 # Orders
 
@@ -142,6 +148,7 @@ class Head:
         self._sent: dict[int, _Sent] = {}
         self._on_box: dict[str, dict[int, None]] = {box: {} for box in routing.views}
         self._stranded: list[Stage] = []
+        self._stopped = False
         self._ids = count()
         self._orders: list[Order] = []
 
@@ -164,7 +171,7 @@ class Head:
                 self._done(event, now)
             case BoxTold():
                 if event.box in self._routing.views:
-                    self._routing.views[event.box].told(event.comes_s)
+                    self._routing.views[event.box].told(event.comes_s, event.pace)
             case BoxLost():
                 self._lose(event.box, now)
             case BoxJoined():
@@ -172,6 +179,9 @@ class Head:
                 self._on_box[event.view.id] = {}
             case Rehoused():
                 self._rehouse(event.homes, now)
+            case Stopped():
+                self._stopped = True
+                self._send_stranded(now)
         orders, self._orders = self._orders, []
         return orders
 
@@ -194,6 +204,9 @@ class Head:
 
     def _send(self, stage: Stage, failed_on: frozenset[str], now: float, failure: Failure | None = None) -> None:
         """Send a stage to a box. `failure` is that of the last box of `failed_on`."""
+        if self._stopped:
+            self._fail(stage, STOPPED, now)
+            return
         image = self._images[stage.request_id]
         box = self._routing.choose(stage.expert, image.boxes, failed_on)
         if box is None:
@@ -243,9 +256,8 @@ class Head:
         for image in self._images.values():
             image.boxes.discard(box)
         lost = [self._sent.pop(stage_id) for stage_id in self._on_box.pop(box)]
-        stranded, self._stranded = ([], self._stranded) if self._on_box else (self._stranded, [])
-        for stage in stranded:
-            self._send(stage, frozenset(), now)
+        if not self._on_box:
+            self._send_stranded(now)
         for sent in lost:
             self._send(sent.stage, sent.failed_on, now)
 
@@ -255,6 +267,9 @@ class Head:
         self._routing.rehouse(homes)
         for box, view in self._routing.views.items():
             self._orders.append(GiveRules(box, frozenset(view.waiting)))
+        self._send_stranded(now)
+
+    def _send_stranded(self, now: float) -> None:
         stranded, self._stranded = self._stranded, []
         for stage in stranded:
             self._send(stage, frozenset(), now)

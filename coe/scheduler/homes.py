@@ -76,6 +76,16 @@ class Homes:
         """Return the experts that a box may run, in the order of their names."""
         return tuple(sorted({*self.held[box], *self.beyond[box], *(e for e, b in self.standby.items() if b == box)}))
 
+    def seen_by(self, box: str) -> Homes:
+        """Return these homes for the experts alone that a box may run."""
+        here = self.on(box)
+        return Homes(
+            {expert: self.boxes[expert] for expert in here},
+            {expert: box for expert in here if self.standby.get(expert) == box},
+            {box: self.held[box]},
+            {box: self.beyond[box]},
+        )
+
     def moves_from(self, before: Homes) -> list[str]:
         """Return the experts that have come to some box as home or replica, once for each box, in order of names."""
         return [

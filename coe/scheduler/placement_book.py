@@ -5,6 +5,7 @@ Law: every number of the objective (see `coe.scheduler.placement`) is read here,
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -81,8 +82,10 @@ class Book:
         self, budgets: Sequence[int], speeds: Sequence[float], mean_s: Mapping[str, float], worth_s: float
     ) -> None:
         self.budget_bytes, self.speeds = np.array(budgets, dtype=np.float64), np.array(speeds)
-        # A board that nobody uses weighs nothing, and must not divide by 0.
-        self._weight = {board: 0.5 / seconds if seconds > 0 else 0.0 for board, seconds in mean_s.items()}
+        # A board that nobody uses weighs nothing: the inverse of so few seconds is no number.
+        self._weight = {
+            board: 0.5 / seconds if seconds >= sys.float_info.min else 0.0 for board, seconds in mean_s.items()
+        }
         self._worth_s = worth_s
         self._work_s = {board: np.zeros(len(budgets)) for board in mean_s}
         self._loads_s = {board: np.zeros(len(budgets)) for board in mean_s}

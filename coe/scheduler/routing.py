@@ -31,6 +31,8 @@ Prices = Mapping[str, StagePrice]
 class BoxView:
     """What is known of a box: `work_s` of unanswered stages, and `loads_s` of the absent experts that they wait for.
 
+    `pace` is how many times as long as its price a stage takes there now, by the box's controller.
+
     `comes_s` holds the seconds in which an expert would be there, by the box's controller: 0 for a resident expert. An
     expert that is not in it comes from the disk. `waiting` counts the unanswered stages.
     """
@@ -41,6 +43,7 @@ class BoxView:
     waiting: dict[str, int] = field(default_factory=dict)
     work_s: float = 0.0
     loads_s: float = 0.0
+    pace: float = 1.0
 
     def __repr__(self) -> str:
         return (
@@ -58,10 +61,10 @@ class BoxView:
         Disk and processors work at the same time. A stage whose expert others wait for here adds nothing to the loads:
         however long they take, it shares that load, and another box would have to load the expert too.
         """
-        ready_s = self.work_s
+        ready_s = self.work_s * self.pace
         if expert not in self.waiting and (absent_s := self.absent_s(expert)) > 0:
             ready_s = max(ready_s, self.loads_s + absent_s)
-        return ready_s + self.prices[expert].run_s
+        return ready_s + self.prices[expert].run_s * self.pace
 
     def sent(self, expert: str) -> None:
         """Count a stage that goes to the box."""
@@ -82,8 +85,9 @@ class BoxView:
                 # Rounding must not pile up over weeks of stages.
                 self.work_s = self.loads_s = 0.0
 
-    def told(self, comes_s: Mapping[str, float]) -> None:
-        """Take in in which time experts would be there now."""
+    def told(self, comes_s: Mapping[str, float], pace: float = 1.0) -> None:
+        """Take in in which time experts would be there now, and the pace of the box."""
+        self.pace = pace
         for expert, seconds in comes_s.items():
             if expert in self.waiting:
                 self.loads_s += seconds - self.absent_s(expert)

@@ -1,0 +1,78 @@
+"""The process of a box on a machine of a Ray cluster."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from coe.cluster.box import Box
+from coe.cluster.links import BoxOrder
+from coe.cluster.messages import BoxFacts, CarriedImage, Parcel, Report
+from coe.errors import CoeError, sentence_of
+from coe.scheduler.costs import CostTable
+from coe.versions import own
+
+_FETCH_S = 60.0
+"""So long an image may be on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a machine cannot be a box of this line."""
+
+    reason: str
+
+
+class BoxActor:
+    """The process of a box. Methods of one group run one at a time, those of different groups side by side."""
+
+    def __init__(self) -> None:
+        self._box: Box | None = None
+        self._parcels: dict[int, Parcel] = {}
+        self._next = 0
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of all that must be the same everywhere."""
+        return versions()
+
+    def open(self, id: str, order: BoxOrder, costs: CostTable | None) -> BoxFacts | Refusal:
+        """Make the box."""
+        try:
+            self._box = order.open(id, costs, _fetched)
+        except CoeError as error:
+            return Refusal(sentence_of(error))
+        return self._box.facts
+
+    def take(self, parcel: Parcel) -> None:
+        """Take a parcel in. Ray may deliver parcels in another order than they were sent in."""
+        assert self._box is not None
+        self._parcels[parcel.number] = parcel
+        while (ready := self._parcels.pop(self._next, None)) is not None:
+            self._next += 1
+            self._box.take(ready)
+
+    def said(self, wait_s: float) -> Report:
+        """Return what the box says next."""
+        assert self._box is not None
+        return self._box.said(wait_s)
+
+    def close(self) -> Report | None:
+        """End the box."""
+        return None if self._box is None else self._box.close()
+
+
+def _fetched(shared: Sequence[Any]) -> list[CarriedImage]:
+    """Return images on their box. The pixels of arrays are not copied: they lie in the object store of the box."""
+    import ray
+
+    images: list[CarriedImage] = ray.get(list(shared), timeout=_FETCH_S)
+    return images
+
+
+def versions() -> dict[str, str]:
+    """Return the versions in this process of all that must be the same on all machines of a line."""
+    import ray
+
+    return {"coe": own(), "Python": platform.python_version(), "Ray": ray.__version__}

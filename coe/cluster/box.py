@@ -1,0 +1,268 @@
+"""A box: an engine of one machine that runs single stages. What follows from a finding is known to the head alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+from coe.board.rules import Rules
+from coe.cluster.messages import BoxFacts, CarriedImage, NewRules, Parcel, Report, RunStage
+from coe.core import Failure, FailureKind, Result
+from coe.errors import sentence_of
+from coe.results.metrics import Metrics, Recorder
+from coe.runtime.device import Device
+from coe.runtime.engine import Engine
+from coe.runtime.inputs import Decoding
+from coe.runtime.lane import Disk
+from coe.runtime.reference_source import ReferenceSource
+from coe.scheduler.controller import Controller
+from coe.scheduler.events import (
+    Command,
+    Event,
+    Evict,
+    Evicted,
+    Late,
+    Load,
+    LoadFailed,
+    PaceChanged,
+    RulesChanged,
+    Stopped,
+)
+from coe.scheduler.forecast import comes_in_s
+from coe.scheduler.head import BoxTold, Release, StageDone
+from coe.scheduler.pace import FollowingCosts
+from coe.scheduler.stage_rules import StageRules, stage_rules
+from coe.scheduler.strategies import Strategy
+from coe.store.kinds import Kind
+
+_GOSSIP_S = 0.05
+"""So long a box waits for stages that end, before it tells the head of experts alone."""
+_GATHER_S = 0.005
+"""So long a box waits for further stages of a batch that ends, because a report for each takes longer than a stage."""
+_NOTHING = Recorder({}).metrics()
+
+
+Fetch = Callable[[Sequence[object]], Sequence[CarriedImage]]
+"""Gives images by what `coe.cluster.links.Boxes.share` gave for them; raises whatever the transport raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxParts:
+    """What a box is made of. `rules` are those of all boards, with experts in their variants.
+
+    `references` are those that the rules name, by `Request.rule`.
+    """
+
+    rules: Rules
+    facts: BoxFacts
+    devices: Mapping[str, Device]
+    kinds: Mapping[str, Kind]
+    disk: Disk
+    decoding: Decoding
+    strategy: Strategy
+    max_wait_s: float | None
+    references: Mapping[str, ReferenceSource]
+
+
+class Box:
+    """Runs the stages that parcels bring, by the rules that came before them; `said` tells what happened.
+
+    One thread calls `take`, and another `said`. `fetch` gives the images that messages name, in their order.
+    """
+
+    def __init__(self, id: str, parts: BoxParts, fetch: Fetch) -> None:
+        self.id, self._parts, self._fetch = id, parts, fetch
+        self._followers = parts.rules.router.followers()
+        self._images: dict[int, CarriedImage] = {}
+        self._engine: Engine | None = None
+        self._ahead_s = 0.0
+        """How far the clock of the engine is ahead of the head's."""
+        self._out = _Outbox(id)
+
+    def __repr__(self) -> str:
+        return f"<Box {self.id}, {len(self._images)} images>"
+
+    @property
+    def facts(self) -> BoxFacts:
+        """What the box has."""
+        return self._parts.facts
+
+    def take(self, parcel: Parcel) -> None:
+        """Take messages in. Raises nothing: a box that cannot go on says so in its next report."""
+        try:
+            self._take(parcel)
+        except BaseException as error:
+            self._out.broke(f"it could not follow the head: {sentence_of(error)}")
+
+    def _take(self, parcel: Parcel) -> None:
+        lacking = self._fetch_images([m for m in parcel.messages if isinstance(m, RunStage) and m.image is not None])
+        for message in parcel.messages:
+            match message:
+                case RunStage():
+                    self._run(message, parcel.now_s, lacking)
+                case Release():
+                    self._images.pop(message.request_id, None)
+                case NewRules():
+                    self._follow(message)
+                case Stopped():
+                    if self._engine is not None:
+                        self._engine.stop()
+
+    def said(self, wait_s: float) -> Report:
+        """Wait at most `wait_s` seconds for something to tell; return what there is."""
+        events, told, broken = self._out.fetch(wait_s)
+        engine = self._engine
+        # The head's clock again.
+        notices = tuple(replace(n, due_s=n.due_s - self._ahead_s) if isinstance(n, Late) else n for n in told)
+        metrics: Metrics = _NOTHING if engine is None else engine.metrics()
+        return Report(events, notices, metrics, engine is not None and engine.ready(0), broken)
+
+    def close(self) -> Report:
+        """Wait for the stages under way, end all threads, and return the last report."""
+        if self._engine is not None:
+            self._engine.close()
+        report = self.said(0)
+        self._out.broke("it was closed")
+        self._images.clear()
+        return report
+
+    def _follow(self, message: NewRules) -> None:
+        parts, facts = self._parts, self._parts.facts
+        rules = stage_rules(parts.rules.graph, self._followers, message.homes, self.id, message.also)
+        if self._engine is None:
+            self._engine = self._opened(rules)
+            return
+        self._engine.learn(rules.router, {})
+        plan, followers = facts.plan, rules.router.followers()
+        self._engine.tell(RulesChanged(rules.router, rules.graph, facts.costs, plan, {}, followers))
+
+    def _opened(self, rules: StageRules) -> Engine:
+        parts = self._parts
+        controller = Controller(
+            router=rules.router,
+            graph=rules.graph,
+            costs=FollowingCosts(parts.facts.costs),
+            plan=parts.facts.plan,
+            strategy=parts.strategy,
+            max_wait_s=parts.max_wait_s,
+        )
+        return Engine(
+            controller,
+            parts.devices,
+            parts.rules.experts,
+            parts.kinds,
+            disk=parts.disk,
+            decoding=parts.decoding,
+            watchers=[_Teller(controller, self._out)],
+        )
+
+    def _fetch_images(self, messages: Sequence[RunStage]) -> str:
+        """Fetch the images that stages bring, together because that is quicker; return why some are lacking, or ""."""
+        if not messages:
+            return ""
+        try:
+            for message, image in zip(messages, self._fetch([m.image for m in messages]), strict=True):
+                self._images[message.request_id] = image
+        except Exception as error:  # whatever the transport raises
+            return sentence_of(error)
+        return ""
+
+    def _run(self, message: RunStage, now_s: float, lacking: str) -> None:
+        """Let the engine run a stage; a stage whose image did not come is answered at once: another box may get it."""
+        image = self._images.get(message.request_id)
+        if image is None:
+            reason = f"{self.id} did not get the image{f': {lacking}' if lacking else ''}"
+            self._out.put(StageDone(message.request.id, None, Failure(FailureKind.LINE, reason)))
+            return
+        assert self._engine is not None, f"{self.id} got a stage before its rules"
+        self._ahead_s = self._engine.now() - now_s
+        since_s = message.request.since_s(now_s) + self._ahead_s
+        request = replace(message.request, due_s=message.request.due_s + self._ahead_s, submitted_s=since_s)
+        self._out.began()
+        reference = image.reference or self._parts.references.get(image.rule)
+        self._engine.submit(request, image.source, reference).add_done_callback(self._out.answered)
+
+
+class _Outbox:
+    """What a box has to tell, until it is fetched. Any thread may put."""
+
+    def __init__(self, id: str) -> None:
+        self._id = id
+        self._stages: list[StageDone] = []
+        self._notices: list[Late | PaceChanged] = []
+        self._comes_s: dict[str, float] = {}
+        self._paces: dict[str, float] = {}
+        self._broken = ""
+        self._running = 0
+        self._changed = threading.Condition()
+
+    def began(self) -> None:
+        """Note that the engine has got a stage."""
+        with self._changed:
+            self._running += 1
+
+    def put(self, done: StageDone) -> None:
+        """Tell of a stage."""
+        with self._changed:
+            self._stages.append(done)
+            self._changed.notify_all()
+
+    def answered(self, future: Future[Result]) -> None:
+        """Tell of the stage of a future that is done."""
+        result = future.result()
+        failure = result.failure
+        if failure is not None and failure.kind in (FailureKind.LINE, FailureKind.DEVICE):
+            self.broke(failure.reason)
+        with self._changed:
+            self._running -= 1
+        self.put(StageDone(result.request.id, None if failure else result.findings[0], failure))
+
+    def broke(self, reason: str) -> None:
+        """Tell that the box can run nothing any more."""
+        with self._changed:
+            self._broken = reason
+            self._changed.notify_all()
+
+    def changed(self, comes_s: Mapping[str, float], notices: list[Late | PaceChanged]) -> None:
+        """Tell of experts that come or go, and of what people should know."""
+        if not comes_s and not notices:
+            return
+        with self._changed:
+            self._comes_s.update(comes_s)
+            self._notices += notices
+            self._paces |= {notice.device: notice.pace for notice in notices if isinstance(notice, PaceChanged)}
+            self._changed.notify_all()
+
+    def fetch(self, wait_s: float) -> tuple[tuple[StageDone | BoxTold, ...], tuple[Late | PaceChanged, ...], str]:
+        """Wait at most `wait_s` for something to tell; return it: the events, the notices, and why the box broke."""
+        with self._changed:
+            if self._changed.wait_for(lambda: self._stages or self._comes_s or self._notices or self._broken, wait_s):
+                self._changed.wait_for(lambda: self._stages or self._broken, min(wait_s, _GOSSIP_S))
+                self._changed.wait_for(lambda: not self._running or self._broken, min(wait_s, _GATHER_S))
+            events: list[StageDone | BoxTold] = [*self._stages]
+            if self._comes_s or self._notices:
+                # A box is as fast as its devices together; the quickest still works at its pace.
+                events.append(BoxTold(self._id, dict(self._comes_s), min(self._paces.values(), default=1.0)))
+            notices, broken = tuple(self._notices), self._broken
+            self._stages.clear()
+            self._comes_s.clear()
+            self._notices.clear()
+            return tuple(events), notices, broken
+
+
+class _Teller:
+    """Watches a box: tells of experts that come and go, of boards that will be late, and of the pace."""
+
+    def __init__(self, controller: Controller, out: _Outbox) -> None:
+        self._controller, self._out = controller, out
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        """Take in one step, on the thread that decides."""
+        changed = [command.expert for command in commands if isinstance(command, (Load, Evict))]
+        if isinstance(event, (Evicted, LoadFailed)):
+            changed.append(event.expert)
+        known = self._controller.graph.experts
+        comes_s = {expert: comes_in_s(self._controller, expert) for expert in changed if expert in known}
+        self._out.changed(comes_s, [command for command in commands if isinstance(command, (Late, PaceChanged))])

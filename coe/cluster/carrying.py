@@ -1,0 +1,26 @@
+"""Images on their way to boxes: no box can read the files of the line's machine, so their bytes travel."""
+
+from __future__ import annotations
+
+from coe.board.image_source import ImageSource
+from coe.board.picture_file import PictureFile
+from coe.cluster.messages import CarriedImage
+from coe.runtime.reference_source import ReferenceSource
+
+_MAX_FILE_BYTES = 1 << 30
+"""The largest file of a picture that is carried."""
+
+
+def whole(image: CarriedImage) -> CarriedImage:
+    """Return an image with the bytes of its files; raises ImageError if one cannot be read."""
+    reference = image.reference
+    if reference is not None:
+        spread = None if reference.spread is None else _read(reference.spread)
+        reference = ReferenceSource(_read(reference.image), spread)
+    return CarriedImage(_read(image.source), reference, image.rule)
+
+
+def _read(source: ImageSource) -> ImageSource:
+    if not isinstance(source.image, PictureFile):
+        return source
+    return ImageSource.of(source.image.read(_MAX_FILE_BYTES), source.order)

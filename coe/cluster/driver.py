@@ -1,0 +1,243 @@
+"""Carries out the orders of a cluster's head. Law: one thread calls it, and nothing here waits.
+
+What happens on boxes comes in as `Happening`s; messages to boxes wait until `flush`, so that a box gets all that came
+out of several happenings in one parcel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from coe.board.rules import Rules
+from coe.cluster.links import Link
+from coe.cluster.messages import NewRules, Parcel, Report, RunStage, ToBox
+from coe.core import Failure, Request, Result
+from coe.results.metrics import Metrics
+from coe.scheduler.events import Arrived, Command, Event, Late, Lost, PaceChanged, Rejected, Reply, Stopped
+from coe.scheduler.forecast import stage_prices
+from coe.scheduler.head import (
+    Answer,
+    BoxJoined,
+    BoxLost,
+    GiveRules,
+    Head,
+    HeadEvent,
+    ImageCame,
+    Order,
+    Rehoused,
+    Release,
+    SendStage,
+)
+from coe.scheduler.homes import Homes, Needs, Traffic
+from coe.scheduler.needs import budget_of
+from coe.scheduler.placement import place
+from coe.scheduler.routing import BoxView, HomeRouting
+from coe.scheduler.strategies import Strategy
+
+Observe = Callable[[Event | None, list[Command]], None]
+"""Shows watchers what happened, and what was said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """What decides where experts lie: their needs, and the traffic of images."""
+
+    needs: Sequence[Needs]
+    traffic: Traffic
+    strategy: Strategy
+
+    def homes(self, links: Sequence[Link], before: Homes | None) -> Homes:
+        """Return the homes of all experts on these boxes."""
+        budgets = [budget_of(link.id, self.strategy.pooled(link.facts.plan)) for link in links]
+        return place(self.needs, budgets, self.traffic, before)
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """An image came; `shared` is what boxes fetch it by, or why no box will look at it."""
+
+    request: Request
+    shared: object | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A box has reported."""
+
+    box: str
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A box no longer answers."""
+
+    box: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A box has come, with nothing loaded."""
+
+    link: Link
+
+
+Happening = Came | Said | Gone | Joined | Stopped
+
+
+@dataclass(slots=True)
+class _Member:
+    """A box of the cluster: the number of its next parcel, and what waits to go there."""
+
+    link: Link
+    parcels: int = 0
+    outgoing: list[ToBox] = field(default_factory=list)
+
+
+class Driver:
+    """The head with its boxes. `rules` are those of all boards, with experts in their variants.
+
+    `now` is the clock, `reply` gets each result once, `observe` sees what watchers see.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        links: Sequence[Link],
+        placing: Placing,
+        *,
+        now: Callable[[], float],
+        reply: Callable[[Result], None],
+        observe: Observe,
+    ) -> None:
+        self._rules, self._placing = rules, placing
+        self._now, self._reply, self._observe = now, reply, observe
+        self._members = {link.id: _Member(link) for link in links}
+        self._homes = placing.homes(links, None)
+        views = {link.id: self._view(link) for link in links}
+        self.head = Head(rules.router, HomeRouting(views, self._homes, placing.traffic.move_s), self._homes)
+        self._shared: dict[int, object] = {}
+        """By request without a result: what boxes fetch its image by."""
+        self._reports: dict[str, Report] = {}
+        self._lost: list[Metrics] = []
+
+    @property
+    def links(self) -> list[Link]:
+        """The boxes that are there."""
+        return [member.link for member in self._members.values()]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all boxes hold their first experts."""
+        return all(box in self._reports and self._reports[box].settled for box in self._members)
+
+    def metrics(self) -> list[Metrics]:
+        """Return the counts of all boxes, of each by its last report. Any thread may call."""
+        return [*list(self._lost), *(report.metrics for report in list(self._reports.values()))]
+
+    def start(self) -> None:
+        """Let the boxes load what they are placed."""
+        self._tell_head(Rehoused(self._homes))
+        self.flush()
+
+    def take_in(self, happening: Happening) -> None:
+        """Take in what happened."""
+        match happening:
+            case Came():
+                self._take_image(happening)
+            case Said():
+                self._take_report(happening)
+            case Gone():
+                self._lose(happening)
+            case Joined():
+                self._join(happening.link)
+            case Stopped():
+                self._tell_head(happening)
+                for member in self._members.values():
+                    member.outgoing.append(happening)
+
+    def flush(self) -> None:
+        """Send what waits, a parcel for each box."""
+        for member in self._members.values():
+            if member.outgoing:
+                member.link.take(Parcel(member.parcels, self._now(), tuple(member.outgoing)))
+                member.parcels += 1
+                member.outgoing.clear()
+
+    def close(self) -> None:
+        """End the boxes, and keep their last counts."""
+        for link in self.links:
+            if (report := link.close()) is not None:
+                self._reports[link.id] = report
+
+    def _take_image(self, came: Came) -> None:
+        request, shared = came.request, came.shared
+        if isinstance(shared, Failure):
+            self._observe(Rejected(request, shared), [])
+            self._answer(Result.refused(request, shared, self._now()))
+            return
+        self._shared[request.id] = shared
+        self._observe(Arrived(request), [])
+        self._tell_head(ImageCame(request))
+
+    def _take_report(self, said: Said) -> None:
+        if said.box not in self._members:
+            return
+        self._reports[said.box] = said.report
+        if said.report.notices:
+            self._observe(None, [_named(notice, said.box) for notice in said.report.notices])
+        for event in said.report.events:
+            self._tell_head(event)
+
+    def _lose(self, gone: Gone) -> None:
+        if self._members.pop(gone.box, None) is None:
+            return
+        if (report := self._reports.pop(gone.box, None)) is not None:
+            self._lost.append(report.metrics)
+        self._observe(Lost(gone.box, gone.reason), [])
+        self._tell_head(BoxLost(gone.box))
+        self._rehouse()
+
+    def _join(self, link: Link) -> None:
+        self._members[link.id] = _Member(link)
+        self._tell_head(BoxJoined(self._view(link)))
+        self._rehouse()
+
+    def _rehouse(self) -> None:
+        if self._members:
+            before = self._homes if set(self._homes.held) & set(self._members) else None
+            self._homes = self._placing.homes(self.links, before)
+            self._tell_head(Rehoused(self._homes))
+
+    def _view(self, link: Link) -> BoxView:
+        plan = self._placing.strategy.pooled(link.facts.plan)
+        return BoxView(link.id, stage_prices(link.facts.costs, plan, self._rules.experts))
+
+    def _tell_head(self, event: HeadEvent) -> None:
+        for order in self.head.handle(event, self._now()):
+            self._carry_out(order)
+
+    def _carry_out(self, order: Order) -> None:
+        match order:
+            case SendStage():
+                image = self._shared[order.request_id] if order.with_image else None
+                self._members[order.box].outgoing.append(RunStage(order.request, order.request_id, image))
+            case Answer():
+                self._answer(order.result)
+            case Release():
+                self._members[order.box].outgoing.append(order)
+            case GiveRules():
+                rules = NewRules(self._homes.seen_by(order.box), order.also)
+                self._members[order.box].outgoing.append(rules)
+
+    def _answer(self, result: Result) -> None:
+        self._shared.pop(result.request.id, None)
+        self._observe(None, [Reply(result)])
+        self._reply(result)
+
+
+def _named(notice: Late | PaceChanged, box: str) -> Late | PaceChanged:
+    """Return what a box says of a device with the name of the box."""
+    return replace(notice, device=f"{notice.device} of {box}") if isinstance(notice, PaceChanged) else notice

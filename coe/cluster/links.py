@@ -1,0 +1,85 @@
+"""The way to boxes, whatever carries it: real machines over Ray, or boxes in this process in a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from coe.cluster.box import Box, Fetch
+from coe.cluster.messages import BoxFacts, CarriedImage, Parcel, Report
+from coe.errors import CoeError
+from coe.scheduler.costs import CostTable
+
+
+class BoxGone(CoeError):
+    """A box no longer answers, or can run nothing any more."""
+
+
+class NotCarried(CoeError):
+    """An image could not be brought to the boxes."""
+
+
+class Link(Protocol):
+    """The way to a box."""
+
+    @property
+    def id(self) -> str:
+        """The name of the box; no other box of the line has had it."""
+        ...
+
+    @property
+    def facts(self) -> BoxFacts:
+        """What the box has."""
+        ...
+
+    def take(self, parcel: Parcel) -> None:
+        """Hand messages over; waits for nothing, raises nothing. The head's thread alone calls it."""
+        ...
+
+    def said(self) -> Report:
+        """Wait for what the box says next, or for a sign of life; raises BoxGone."""
+        ...
+
+    def close(self) -> Report | None:
+        """End the box; return its last report if it still gives it. Raises nothing."""
+        ...
+
+
+class Boxes(Protocol):
+    """All boxes of a cluster."""
+
+    def open(self) -> list[Link]:
+        """Open a box on each machine that is there; raises ConfigError or StoreError, which name the box."""
+        ...
+
+    def joined(self, wait_s: float) -> list[Link]:
+        """Wait at most `wait_s` seconds for machines that come; return their boxes. Opening these may take longer."""
+        ...
+
+    def share(self, image: CarriedImage) -> object:
+        """Bring an image to where boxes can fetch it, and return what they fetch it by; raises NotCarried.
+
+        It stays there as long as the returned object exists. Any thread may call.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the cluster, and end all boxes that are left."""
+        ...
+
+
+class BoxOrder(Protocol):
+    """How a box is made; it can be pickled."""
+
+    def open(self, id: str, costs: CostTable | None, fetch: Fetch) -> Box:
+        """Make a box on this machine; with the `costs` of another box nothing is measured.
+
+        Raises ConfigError, RulesError or StoreError.
+        """
+        ...
+
+
+Say = Callable[[str], None]
+"""Takes a sentence for the user."""
+MakeBoxes = Callable[[str, BoxOrder, Say], Boxes]
+"""Finds the cluster of an address; raises ConfigError."""

@@ -1,0 +1,95 @@
+"""What the head and its boxes tell each other. Law: plain data, which any transport can carry.
+
+From a box come events of `coe.scheduler.head`, so that nothing is translated on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coe.board.image_source import ImageSource
+from coe.core import Request
+from coe.results.metrics import Metrics
+from coe.runtime.reference_source import ReferenceSource
+from coe.scheduler.costs import CostTable
+from coe.scheduler.events import Late, PaceChanged, Stopped
+from coe.scheduler.head import BoxTold, Release, StageDone
+from coe.scheduler.homes import Homes
+from coe.scheduler.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedImage:
+    """An image on its way: its pixels or the bytes of its file, and the reference that came with it.
+
+    `rule` is the name of the rules of its component (`Request.rule`): a box has the references that rules name.
+    """
+
+    source: ImageSource
+    reference: ReferenceSource | None
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStage:
+    """Run a stage: a request whose component is the expert. Its times are on the clock of the head.
+
+    The image of `request_id` stays on the box until its `Release`; `image` is there when the box does not have it: what
+    `coe.cluster.links.Boxes.share` gave for it.
+    """
+
+    request: Request
+    request_id: int
+    image: object | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewRules:
+    """Go on with the experts of these homes, which name this box alone, and with those of stages under way."""
+
+    homes: Homes
+    also: frozenset[str]
+
+
+ToBox = RunStage | Release | NewRules | Stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Messages to a box, to be taken in their order. Parcels are numbered from 0; `now_s` is the clock of the head."""
+
+    number: int
+    now_s: float
+    messages: tuple[ToBox, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a box says: what happened since its last report, and the counts after it.
+
+    `broken` says why the box can run nothing any more; it is empty otherwise. A box is `settled` once its pools hold
+    their first experts.
+    """
+
+    events: tuple[StageDone | BoxTold, ...]
+    notices: tuple[Late | PaceChanged, ...]
+    metrics: Metrics
+    settled: bool
+    broken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxFacts:
+    """What a box has: the costs of its experts, its pools, and what its devices may take in all.
+
+    `variants` of experts, and the margins under which these look again (`escalate_below`), must be the same on all
+    boxes, because findings depend on them.
+    """
+
+    costs: CostTable
+    plan: Plan
+    variants: Mapping[str, str]
+    escalate_below: Mapping[str, float]
+    memory_bytes: int
+    budget_bytes: int

@@ -1,0 +1,141 @@
+"""Starts what a line runs on: the engine of this machine, or the head of several boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coe.board.union import union
+from coe.cluster.driver import Placing
+from coe.cluster.engine import ClusterEngine
+from coe.cluster.links import Link
+from coe.cluster.over_ray import ray_boxes
+from coe.core import rule_of
+from coe.errors import ConfigError
+from coe.inspector import precision
+from coe.inspector.box_order import BoxOrder, quiet
+from coe.inspector.line_boards import LineBoard, Register
+from coe.inspector.line_config import LineConfig
+from coe.inspector.line_costs import LineCosts
+from coe.inspector.line_devices import decode_workers
+from coe.inspector.opening import Assembly, Lineup, assemble, kinds_of, read_boards
+from coe.inspector.precision import VariantChoice
+from coe.inspector.settings import Settings
+from coe.runtime.engine import Engine
+from coe.runtime.inputs import Decoding
+from coe.runtime.lane import Disk
+from coe.runtime.throttle import Throttle
+from coe.scheduler.controller import Controller
+from coe.scheduler.demand import Demand
+from coe.scheduler.homes import Traffic
+from coe.scheduler.needs import needs_of
+from coe.scheduler.pace import FollowingCosts
+from coe.scheduler.plan import images_budget
+from coe.store.snapshot import Snapshot
+
+_MOVE_S = 0.001
+"""The time that an image is expected to take to another box; it only breaks near ties."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a line runs on, with threads that run; `budget_bytes` is what all devices may take."""
+
+    assembly: Assembly
+    engine: Engine | ClusterEngine
+    budget_bytes: int
+    demand: Demand | None = None
+
+
+def start_here(config: LineConfig) -> Started:
+    """Start the engine of this machine; raises ConfigError, RulesError or StoreError before any thread is started."""
+    assembly = assemble(config)
+    decider = config.make_decider(
+        router=assembly.rules.router,
+        graph=assembly.rules.graph,
+        costs=FollowingCosts(assembly.costs),
+        plan=config.strategy.pooled(assembly.plan),
+        strategy=config.strategy,
+        max_wait_s=config.max_wait_s,
+        parts={board.key: board.read.parts for board in assembly.boards},
+    )
+    images = images_budget(assembly.settings.memory_bytes, config.inbox.limit_bytes)
+    throttle = None if config.disk_bytes_per_s is None else Throttle(config.disk_bytes_per_s)
+    engine = Engine(
+        decider,
+        assembly.devices,
+        assembly.rules.experts,
+        assembly.kinds,
+        disk=Disk(assembly.file_bytes, throttle, assembly.body_bytes),
+        decoding=Decoding(decode_workers(), images.decoding_bytes, images.ahead_bytes),
+        watchers=config.watchers,
+        keep_trace=config.keep_trace,
+    )
+    demand = decider.demand if isinstance(decider, Controller) else None
+    return Started(assembly, engine, assembly.budget_bytes, demand)
+
+
+def start_cluster(config: LineConfig) -> Started:
+    """Open a box on each machine of a cluster, and start the head of them all.
+
+    Raises ConfigError, RulesError or StoreError; a sentence about a box names it.
+    """
+    assert config.cluster is not None
+    # Images bring no references of the rules along: each box has them.
+    read = [replace(board, references={}) for board in read_boards(config, config.boards)]
+    boxes = (config.make_boxes or ray_boxes)(config.cluster, BoxOrder(quiet(config), tuple(read)), config.say)
+    try:
+        links = boxes.open()
+        _check_same(links)
+        register = Register(config.precision)
+        boards = tuple(register.enrol(board, alone=len(read) == 1) for board in read)
+        assembly = _assembly(config, boards, register, links)
+        pooled = config.strategy.pooled(assembly.plan)
+        needs = needs_of(assembly.rules, _rules_by_board(boards), assembly.costs, pooled)
+        placing = Placing(needs, Traffic(_MOVE_S, config.inbox.images), config.strategy)
+        engine = ClusterEngine(assembly.rules, boxes, links, placing, watchers=config.watchers, say=config.say)
+    except BaseException:
+        boxes.close()
+        raise
+    return Started(assembly, engine, sum(link.facts.budget_bytes for link in links))
+
+
+def _assembly(config: LineConfig, boards: tuple[LineBoard, ...], register: Register, links: Sequence[Link]) -> Assembly:
+    """Return a line whose devices are elsewhere: its costs and pools are those of the first box."""
+    facts = links[0].facts
+    assert isinstance(facts.costs, LineCosts)
+    joined = union([board.member for board in boards])
+    choice = VariantChoice(facts.variants, facts.escalate_below)
+    rules = precision.applied(joined, choice)
+    store = Snapshot(config.store, {})
+    store.take(register.manifests, register.places)
+    return Assembly(
+        boards,
+        register,
+        rules,
+        kinds_of(config, joined),
+        Settings(min(link.facts.memory_bytes for link in links), {}),
+        store,
+        {},
+        Lineup(rules, facts.costs, choice),
+        facts.plan,
+        {},
+        {},
+        0,
+    )
+
+
+def _rules_by_board(boards: Sequence[LineBoard]) -> Mapping[str, list[str]]:
+    return {board.key: [rule_of(board.key, name) for name in board.member.rules.components] for board in boards}
+
+
+def _check_same(links: Sequence[Link]) -> None:
+    """Raise ConfigError if boxes would run an expert in different variants: findings would depend on the box."""
+    first = links[0]
+    for link in links[1:]:
+        ours, theirs = first.facts, link.facts
+        if (ours.variants, ours.escalate_below) != (theirs.variants, theirs.escalate_below):
+            raise ConfigError(
+                f"{first.id} and {link.id} would run experts in different precisions, because their memories differ; "
+                "give all boxes the same memory and executors, or take --precision fp32"
+            )

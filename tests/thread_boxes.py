@@ -1,0 +1,181 @@
+"""Boxes of this process in the place of actors: real boxes and real networks, and all messages are pickled."""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from coe import Inspector, Picture
+from coe.cluster.box import Box
+from coe.cluster.links import BoxGone, BoxOrder, Link, NotCarried, Say
+from coe.cluster.messages import BoxFacts, CarriedImage, NewRules, Parcel, Report, RunStage
+from coe.core import Finding, Result
+from coe.errors import CoeError, ConfigError, sentence_of
+
+
+@dataclass(frozen=True)
+class Token:
+    """What a box fetches an image by."""
+
+    number: int
+
+
+@dataclass(eq=False)
+class ThreadLink:
+    """The way to a box of this process. A box that is cut off is never heard again, though it goes on."""
+
+    box: Box
+    heard: list[Parcel] = field(default_factory=list)
+    is_cut_off: bool = False
+    is_closed: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.box.id
+
+    @property
+    def facts(self) -> BoxFacts:
+        return self.box.facts
+
+    def take(self, parcel: Parcel) -> None:
+        parcel = pickle.loads(pickle.dumps(parcel))
+        assert parcel.number == len(self.heard)
+        self.heard.append(parcel)
+        if not self.is_cut_off:
+            self.box.take(parcel)
+
+    def said(self) -> Report:
+        if not self.is_cut_off:
+            report = pickle.loads(pickle.dumps(self.box.said(0.05)))
+            if not self.is_cut_off:
+                return report
+        raise BoxGone("its cable was pulled")
+
+    def close(self) -> Report | None:
+        self.is_closed = True
+        report = self.box.close()
+        return None if self.is_cut_off else report
+
+    @property
+    def experts(self) -> set[str]:
+        """The experts that it was let run at last."""
+        rules = [message for parcel in self.heard for message in parcel.messages if isinstance(message, NewRules)]
+        return {*rules[-1].homes.on(self.id), *rules[-1].also} if rules else set()
+
+    @property
+    def stages(self) -> list[RunStage]:
+        return [message for parcel in self.heard for message in parcel.messages if isinstance(message, RunStage)]
+
+
+class ThreadBoxes:
+    """A cluster in this process; call it as `make_boxes`. `come` lets a machine come, `cut_off` takes a box away."""
+
+    def __init__(self, machines: int) -> None:
+        self.links: list[ThreadLink] = []
+        self.fetched: Counter[tuple[str, int]] = Counter()
+        self.room = 1 << 40
+        self.before_open: Callable[[str], None] = lambda id: None
+        self.is_closed = False
+        self._machines, self._numbers = machines, count()
+        self._coming: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._images: dict[int, bytes] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, address: str, order: BoxOrder, say: Say) -> ThreadBoxes:
+        self.address, self._order, self._say = address, pickle.dumps(order), say
+        return self
+
+    def open(self) -> list[Link]:
+        return [self._opened(f"box{number + 1}") for number in range(self._machines)]
+
+    def joined(self, wait_s: float) -> list[Link]:
+        try:
+            name = self._coming.get(timeout=0.02)
+        except queue.Empty:
+            return []
+        try:
+            return [self._opened(name)]
+        except CoeError as error:
+            self._say(f"warning: {sentence_of(error)}")
+            return []
+
+    def come(self) -> None:
+        self._coming.put(f"box{len(self.links) + 1}")
+
+    def cut_off(self, number: int) -> None:
+        self.links[number].is_cut_off = True
+
+    def share(self, image: CarriedImage) -> object:
+        data = pickle.dumps(image)
+        if len(data) > self.room:
+            raise NotCarried("there is no room")
+        number = next(self._numbers)
+        self._images[number] = data
+        return Token(number)
+
+    def close(self) -> None:
+        with self._lock:
+            self.is_closed = True
+            for link in self.links:
+                if not link.is_closed:
+                    link.close()
+
+    def _opened(self, id: str) -> ThreadLink:
+        def fetch(tokens: Sequence[object]) -> list[CarriedImage]:
+            numbers = [token.number for token in tokens if isinstance(token, Token)]
+            self.fetched.update((id, number) for number in numbers)
+            return [pickle.loads(self._images[number]) for number in numbers]
+
+        try:
+            self.before_open(id)
+            costs = self.links[0].facts.costs if self.links else None
+            link = ThreadLink(pickle.loads(self._order).open(id, costs, fetch))
+        except CoeError as error:
+            raise ConfigError(f"{id}: {sentence_of(error)}") from None
+        with self._lock:
+            self.links.append(link)
+            if self.is_closed:
+                link.close()
+        return link
+
+
+@pytest.fixture
+def thread_boxes() -> Iterator[Callable[[int], ThreadBoxes]]:
+    """Return a function that makes a cluster of so many machines; each must be closed, with all its boxes."""
+    made: list[ThreadBoxes] = []
+
+    def make(machines: int) -> ThreadBoxes:
+        made.append(ThreadBoxes(machines))
+        return made[-1]
+
+    yield make
+    for boxes in made:
+        assert boxes.is_closed
+        assert all(link.is_closed for link in boxes.links)
+
+
+@pytest.fixture(scope="session")
+def alone(tiny: tuple[Path, Path], pictures: list[Picture]) -> dict[str, Result]:
+    with Inspector(tiny[0], store=tiny[1]) as line:
+        return {result.request.image: result for result in line.stream(pictures)}
+
+
+def same(results: dict[str, Result], alone: dict[str, Result]) -> None:
+    assert set(results) == set(alone)
+    for name, result in results.items():
+        one = alone[name]
+        assert (result.verdict, result.failure) == (one.verdict, one.failure)
+        assert replace(result.request, id=0) == replace(one.request, id=0)
+        assert [_said(finding) for finding in result.findings] == [_said(finding) for finding in one.findings]
+
+
+def _said(finding: Finding) -> tuple[object, ...]:
+    return (finding.expert, finding.variant, finding.label, pytest.approx(finding.score, abs=1e-4))

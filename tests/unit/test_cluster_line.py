@@ -1,0 +1,273 @@
+"""A line on several boxes of this process: the results are those of one box, whatever becomes of the boxes."""
+
+from __future__ import annotations
+
+import gc
+import queue
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from thread_boxes import ThreadBoxes, same
+from tiny_line import fill
+
+from coe import Inspector, Picture
+from coe.board import rules
+from coe.core import Failure, FailureKind, Result
+from coe.errors import ConfigError
+from coe.runtime.cpu import CpuDevice
+from coe.scheduler.events import Command, Event, Lost, Reply
+from coe.store.store import Store
+
+Run = Callable[..., dict[str, Result]]
+MakeBoxes = Callable[[int], ThreadBoxes]
+
+
+@pytest.mark.parametrize("machines", [pytest.param(1, marks=pytest.mark.slow), 3])
+def test_results_are_those_of_one_box(
+    inspect_all: Run, thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result], machines: int
+) -> None:
+    boxes = thread_boxes(machines)
+    same(inspect_all(pictures, cluster="auto", make_boxes=boxes), alone)
+    assert boxes.address == "auto"
+    assert max(boxes.fetched.values()) == 1, "an image travels once to a box"
+    for link in boxes.links:
+        assert {stage.request.component for stage in link.stages} <= link.experts
+
+
+class Cut:
+    """A watcher that does something to the boxes after so many replies."""
+
+    def __init__(self, after: int, do: Callable[[], None]) -> None:
+        self.after, self.do, self.lost = after, do, list[Lost]()
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        if isinstance(event, Lost):
+            self.lost.append(event)
+        self.after -= sum(isinstance(command, Reply) for command in commands)
+        if self.after <= 0:
+            self.after = 1 << 40
+            self.do()
+
+
+def test_a_box_that_is_lost_costs_no_image(
+    inspect_all: Run, thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
+) -> None:
+    boxes = thread_boxes(3)
+    cut = Cut(5, lambda: boxes.cut_off(0))
+    same(inspect_all(pictures, cluster="auto", make_boxes=boxes, watchers=[cut]), alone)
+    assert cut.lost == [Lost("box1", "its cable was pulled")]
+    left = {expert for link in boxes.links[1:] for expert in link.experts}
+    assert left == {"body-a", "body-b", "body-c", "joint"}
+
+
+def test_a_box_that_can_run_nothing_any_more_is_given_up(
+    inspect_all: Run, thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
+) -> None:
+    boxes = thread_boxes(2)
+    cut = Cut(3, lambda: boxes.links[1].box._out.broke("its last device was lost"))
+    same(inspect_all(pictures, cluster="auto", make_boxes=boxes, watchers=[cut]), alone)
+    assert cut.lost == [Lost("box2", "its last device was lost")]
+
+
+@pytest.mark.slow
+def test_a_box_comes_and_a_box_goes_again_and_again(
+    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
+) -> None:
+    boxes = thread_boxes(2)
+    again = [replace(picture, name=f"{picture.name}/{turn}") for turn in range(6) for picture in pictures]
+    results: dict[str, Result] = {}
+    said = queue.SimpleQueue[str]()
+    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes, inbox=40, say=said.put) as line:
+        for result in line.stream(again):
+            assert result.request.image not in results
+            results[result.request.image] = result
+            if len(results) in (20, 80):
+                boxes.cut_off(len(results) // 60)
+                boxes.come()
+            if len(results) in (50, 110):
+                while "joined" not in said.get(timeout=20):
+                    pass
+    assert {name: result.verdict for name, result in results.items()} == {
+        picture.name: alone[picture.name.partition("/")[0]].verdict for picture in again
+    }
+
+
+def test_a_box_that_comes_takes_experts_and_stages(
+    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
+) -> None:
+    boxes, said = thread_boxes(1), queue.SimpleQueue[str]()
+    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes, say=said.put) as line:
+        same({result.request.image: result for result in line.stream(pictures)}, alone)
+        boxes.come()
+        while "joined" not in said.get(timeout=20):
+            pass
+        same({result.request.image: result for result in line.stream(pictures)}, alone)
+    assert boxes.links[1].experts
+    assert boxes.links[1].stages
+
+
+def test_without_any_box_left_each_image_says_so_until_another_comes(
+    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture]
+) -> None:
+    boxes, said = thread_boxes(1), queue.SimpleQueue[str]()
+    cut = Cut(1 << 40, lambda: None)
+    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes, say=said.put, watchers=[cut]) as line:
+        assert line.submit(pictures[0].image, "A").result(20).error is None
+        boxes.cut_off(0)
+        error = line.submit(pictures[0].image, "A").result(20).failure
+        assert error == Failure(FailureKind.DEVICE, "every box of the cluster is lost")
+        boxes.come()
+        while "joined" not in said.get(timeout=20):
+            pass
+        assert line.submit(pictures[0].image, "A").result(20).error is None
+
+
+def test_a_stopped_line_answers_each_image(
+    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture]
+) -> None:
+    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=thread_boxes(2)) as line:
+        futures = [line.submit(picture.image, picture.component) for picture in pictures]
+        line.stop()
+        results = [future.result(20) for future in futures]
+    assert all(result.verdict is not None or result.failure.kind is FailureKind.STOPPED for result in results)
+    assert any(result.failure for result in results)
+
+
+def test_an_image_that_finds_no_room_or_no_rule_or_is_damaged_is_answered(
+    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], tmp_path: Path
+) -> None:
+    boxes = thread_boxes(2)
+    (tmp_path / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes) as line:
+        broken = [line.submit(tmp_path / name, "A").result(20).failure for name in ("cut.png", "gone.png")]
+        unknown = line.submit(pictures[0].image, "Z").result(20).failure
+        boxes.room = 10
+        full = line.submit(pictures[0].image, "A").result(20).failure
+        boxes.room = 1 << 40
+        assert line.submit(pictures[0].image, "A").result(20).verdict is not None
+        metrics = line.metrics()
+    assert [failure.kind for failure in broken] == [FailureKind.IMAGE] * 2
+    assert "No such file" in broken[1].reason
+    assert unknown == Failure(FailureKind.RULES, "the board has no component 'Z'; known: A, B, C")
+    assert full == Failure(FailureKind.LINE, "there is no room")
+    assert (metrics.images, metrics.errors) == (5, 4)
+
+
+def test_counts_are_those_of_all_boxes(
+    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
+) -> None:
+    boxes = thread_boxes(2)
+    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes) as line:
+        assert line.ready(20)
+        results = list(line.stream(pictures))
+        metrics = line.metrics()
+        assert repr(line).startswith("<Inspector tiny, <Head of 2 boxes")
+        assert line.drift() == []
+        assert line.budget_bytes == sum(link.facts.budget_bytes for link in boxes.links)
+        with pytest.raises(ConfigError, match="keep to the boards"):
+            line.set_boards("tiny")
+    assert metrics.images == 30
+    assert metrics.stages == sum(len(result.findings) for result in results)
+    assert metrics.ok + metrics.ng + metrics.review == 30
+    assert line.metrics().stages == metrics.stages
+
+
+@pytest.mark.slow
+def test_all_boxes_run_the_precision_that_one_box_runs(
+    prepared_tiny: tuple[rules.Rules, Store], thread_boxes: MakeBoxes, pictures: list[Picture]
+) -> None:
+    board, store = prepared_tiny
+    options: dict[str, Any] = {"store": store, "precision": "half", "label_floor": 0.0}
+    with Inspector(board.path, **options) as line:
+        one = _looks(line, pictures[:8])
+    with Inspector(board.path, **options, cluster="auto", make_boxes=thread_boxes(2)) as line:
+        assert _looks(line, pictures[:8]) == one
+    assert "bf16" in {variant for looks in one.values() for _, variant, _ in looks}
+
+
+def _looks(line: Inspector, pictures: list[Picture]) -> dict[str, list[tuple[str, str, str]]]:
+    """Return, by image, which experts looked in which variant, and what they said."""
+    return {
+        result.request.image: [(finding.expert, finding.variant, finding.label) for finding in result.findings]
+        for result in line.stream(pictures)
+    }
+
+
+@pytest.mark.slow
+def test_several_boards_keep_apart(
+    own_tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], tmp_path: Path
+) -> None:
+    first, store = own_tiny
+    second = tmp_path / "other.yaml"
+    text = first.read_text(encoding="utf-8").replace("board: tiny", "board: other").replace("bad: NG", "bad: OK")
+    second.write_text(text, encoding="utf-8")
+    fill(Store(store), rules.load(second))
+    mixed = [replace(picture, board=("tiny", "other")[n % 2]) for n, picture in enumerate(pictures)]
+    with Inspector([first, second], store=store) as line:
+        one = {result.request.image: result for result in line.stream(mixed)}
+    with Inspector([first, second], store=store, cluster="auto", make_boxes=thread_boxes(2)) as line:
+        same({result.request.image: result for result in line.stream(mixed)}, one)
+        assert line.boards == ("tiny", "other")
+
+
+def test_a_line_that_is_dropped_ends_its_boxes(
+    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture]
+) -> None:
+    boxes = thread_boxes(1)
+    line = Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes)
+    threads = line._engine._threads
+    del line
+    gc.collect()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_costs_of_an_earlier_line_are_taken_over(
+    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Inspector(tiny[0], store=tiny[1]) as line:
+        costs = line.costs
+    monkeypatch.setattr(CpuDevice, "measure", None)
+    with Inspector(tiny[0], store=tiny[1], costs=costs, cluster="auto", make_boxes=thread_boxes(2)) as line:
+        assert line.costs.by_variant == costs.by_variant
+
+
+@pytest.mark.parametrize("word", [pytest.param("without", marks=pytest.mark.slow), "other"])
+def test_a_box_with_another_store_is_refused(
+    own_tiny: tuple[Path, Path], thread_boxes: MakeBoxes, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boxes = thread_boxes(2)
+    board, store = own_tiny
+
+    def damage(id: str) -> None:
+        if id != "box2":
+            return
+        if word == "without":
+            store.rename(store.with_name("moved"))
+            monkeypatch.setenv("COE_STORE", str(store.with_name("nothing")))
+        else:
+            fill(Store(store), replace(rules.load(board), experts={"joint": rules.load(board).experts["joint"]}))
+
+    boxes.before_open = damage
+    sentence = "have no weights in .*nothing" if word == "without" else "'joint' of board 'tiny' are not those of the"
+    with pytest.raises(ConfigError, match=f"box2: .*{sentence}"):
+        Inspector(board, store=store, cluster="auto", make_boxes=boxes)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"cluster": ""}, "names no cluster"),
+        ({"cluster": "auto", "keep_trace": True}, "keep_trace: this is for one box"),
+        ({"cluster": 7}, "cluster=7"),
+    ],
+)
+def test_options_that_several_boxes_would_ignore_are_refused(
+    tiny: tuple[Path, Path], options: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        Inspector(tiny[0], store=tiny[1], **options)  # type: ignore[arg-type]

@@ -1,0 +1,301 @@
+"""The way to machines of a Ray cluster: all but Ray itself, whose place a small module takes that calls at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tiny_line import Call
+
+from coe import Inspector
+from coe.cli import inspect
+from coe.cli.notices import Notices
+from coe.cluster import over_ray
+from coe.cluster.actor import BoxActor, Refusal, versions
+from coe.cluster.links import BoxGone, NotCarried
+from coe.cluster.messages import Parcel
+from coe.errors import ConfigError, StoreError
+from coe.scheduler.events import Lost
+
+
+class RayError(Exception):
+    pass
+
+
+class GetTimeoutError(RayError):
+    pass
+
+
+@dataclass
+class Later:
+    """An answer that is made when it is fetched."""
+
+    make: Callable[[], Any]
+
+
+@dataclass
+class Handle:
+    """The handle of an actor: each call gives a `Later`."""
+
+    actor: Any
+    machine: str
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.actor, name)
+        return SimpleNamespace(remote=lambda *arguments: Later(lambda: method(*arguments)))
+
+
+@dataclass
+class Ray:
+    """What this package asks of Ray."""
+
+    machines: list[str]
+    make: Callable[[str], Any]
+    killed: list[str] = field(default_factory=list)
+    exceptions = SimpleNamespace(RayError=RayError, GetTimeoutError=GetTimeoutError)
+    full = False
+    is_on = True
+    __version__ = "2"
+
+    def is_initialized(self) -> bool:
+        return self.is_on
+
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(gcs_address="here:1")
+
+    def shutdown(self) -> None:
+        self.is_on = False
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [
+            {"NodeID": name, "NodeManagerAddress": name, "Alive": True, "Resources": {"CPU": 1}}
+            for name in self.machines
+        ]
+
+    def put(self, value: object) -> object:
+        if self.full:
+            raise RayError("the disk is full\nand more")
+        return Later(lambda: value)
+
+    def get(self, later: Later, timeout: float) -> Any:
+        return later.make()
+
+    def kill(self, actor: Handle) -> None:
+        self.killed.append(actor.machine)
+
+    def method(self, concurrency_group: str) -> Callable[[Any], Any]:
+        return lambda function: function
+
+    def remote(self, **options: object) -> Callable[[Any], Any]:
+        def options_of(**options: Any) -> Any:
+            machine = options["scheduling_strategy"].node_id
+            return SimpleNamespace(remote=lambda: Handle(self.make(machine), machine))
+
+        return lambda cls: SimpleNamespace(options=options_of)
+
+
+@dataclass
+class Machine:
+    """An actor that says what a test wants."""
+
+    facts: object
+    spoken: Callable[[], object] = lambda: None
+    known: dict[str, str] = field(default_factory=versions)
+
+    def versions(self) -> dict[str, str]:
+        return self.known
+
+    def open(self, id: str, order: object, costs: object) -> object:
+        return self.facts
+
+    def said(self, wait_s: float) -> object:
+        return self.spoken()
+
+    def close(self) -> None:
+        return None
+
+
+@dataclass
+class Silent:
+    """An actor that never begins."""
+
+    error: Exception
+
+    def versions(self) -> dict[str, str]:
+        raise self.error
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ray]:
+    """Return a function that puts a Ray of some machines in the place of Ray."""
+
+    def install(*machines: str, make: Callable[[str], Any] = lambda machine: Machine(SimpleNamespace(costs=1))) -> Ray:
+        ray = Ray(list(machines), make)
+        strategies = SimpleNamespace(
+            NodeAffinitySchedulingStrategy=lambda node_id, soft: SimpleNamespace(node_id=node_id)
+        )
+        monkeypatch.setitem(sys.modules, "ray", ray)  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "ray.util", SimpleNamespace())  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)  # type: ignore[arg-type]
+        return ray
+
+    return install
+
+
+def boxes_of(said: list[str] | None = None) -> Any:
+    return over_ray.ray_boxes("auto", None, (said if said is not None else []).append)  # type: ignore[arg-type]
+
+
+def test_without_ray_a_sentence_says_what_to_install(
+    call: Call, tiny: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    folder = tmp_path / "images" / "A"
+    folder.mkdir(parents=True)
+    (folder / "one.png").write_bytes(b"")
+    options = ("--board", tiny[0], "--store", tiny[1], "--images", folder.parent, "--out", tmp_path / "run")
+    said = call(*options, "--cluster", "auto", command=inspect)
+    assert said.status == 2
+    assert "several boxes need Ray" in said.words
+    assert "pip install 'coe[cluster]'" in said.words
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("127.0.0.1:1", r"nobody answers at '127.0.0.1:1' \(.*refused\); this machine must be a part"),
+        ("nonsense", "give 'auto', or the address of the head node as HOST:6379"),
+        ("ray://host:10001", "give 'auto', or the address"),
+        ("host:99999", "give 'auto', or the address"),
+        ("host..name:1", "nobody answers"),
+    ],
+)
+def test_a_wrong_address_is_said_at_once(
+    ray: Callable[..., Ray], tiny: tuple[Path, Path], address: str, sentence: str
+) -> None:
+    ray().is_on = False
+    with pytest.raises(ConfigError, match=sentence):
+        Inspector(tiny[0], store=tiny[1], cluster=address)
+
+
+def test_a_box_that_is_lost_is_named_during_a_run() -> None:
+    notices = Notices()
+    notices.observe(Lost("box2@10.0.0.7", "it was silent for 30 s"), [], 0.0)
+    assert [(notice.about, notice.sentence) for notice in notices.fetch()] == [
+        ("lost", "box2@10.0.0.7 no longer answers (it was silent for 30 s); whatever else can, goes on")
+    ]
+
+
+def test_a_process_that_is_connected_with_another_cluster_says_so(ray: Callable[..., Ray]) -> None:
+    ray("a")
+    over_ray.ray_boxes("here:1", None, print)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="connected with the Ray cluster at here:1"):
+        over_ray.ray_boxes("there:1", None, print)  # type: ignore[arg-type]
+
+
+def test_machines_become_boxes_in_the_order_of_their_names(ray: Callable[..., Ray]) -> None:
+    here = ray("b", "a")
+    boxes = boxes_of()
+    assert [link.id for link in boxes.open()] == ["box1@a", "box2@b"]
+    assert boxes.joined(0) == []
+    here.machines.append("c")
+    assert [link.id for link in boxes.joined(0)] == ["box3@c"]
+    boxes.close()
+    assert sorted(here.killed) == ["a", "b", "c"]
+    assert here.is_initialized(), "Ray was on before, and stays on"
+
+
+def test_a_machine_that_refuses_ends_the_opening_and_is_named(ray: Callable[..., Ray]) -> None:
+    here = ray("a", "b", make=lambda name: Machine(Refusal("no store") if name == "b" else SimpleNamespace(costs=1)))
+    with pytest.raises(ConfigError, match=r"^box2@b: no store$"):
+        boxes_of().open()
+    assert here.killed == ["b"]
+
+
+def test_other_versions_are_named(ray: Callable[..., Ray]) -> None:
+    ray("a", make=lambda name: Machine(None, known={**versions(), "Python": "3.9.1"}))
+    with pytest.raises(ConfigError, match=r"^box1@a has Python 3\.9\.1, and this machine has .*; install the same"):
+        boxes_of().open()
+
+
+def test_a_machine_that_has_just_died_is_left_out(ray: Callable[..., Ray]) -> None:
+    def make(name: str) -> Any:
+        return Silent(RayError("its node has died")) if name == "a" else Machine(SimpleNamespace(costs=1))
+
+    ray("a", "b", make=make)
+    said: list[str] = []
+    assert [link.id for link in boxes_of(said).open()] == ["box2@b"]
+    assert said == ["warning: box1@a could not be started: its node has died; going on without it"]
+    ray("a", make=make)
+    with pytest.raises(ConfigError, match="no machine of the Ray cluster answers"):
+        boxes_of().open()
+    ray()
+    with pytest.raises(ConfigError, match="no machine of the Ray cluster has processors"):
+        boxes_of().open()
+
+
+def test_a_machine_that_lacks_coe_is_named(ray: Callable[..., Ray]) -> None:
+    error = RayError("The actor died because of an error raised in its creation task: no module coe")
+    error.actor_init_failed = True  # type: ignore[attr-defined]
+    ray("a", make=lambda name: Silent(error))
+    with pytest.raises(ConfigError, match=r"^box1@a could not be started \(.*no module coe\); install coe there"):
+        boxes_of().open()
+
+
+def test_a_machine_whose_box_was_lost_is_left_alone_for_a_while(
+    ray: Callable[..., Ray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray("a")
+    clock = [1000.0]
+    monkeypatch.setattr(over_ray.time, "monotonic", lambda: clock[0])
+    boxes = boxes_of()
+    (link,) = boxes.open()
+    link.close()
+    assert boxes.joined(0) == []
+    clock[0] += 61
+    assert [link.id for link in boxes.joined(0)] == ["box2@a"]
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [(GetTimeoutError("late"), "^it was silent for 30 s$"), (RayError("\n killed \n more"), "^killed$")],
+)
+def test_a_box_that_does_not_answer_is_gone(ray: Callable[..., Ray], error: Exception, sentence: str) -> None:
+    def spoken() -> object:
+        raise error
+
+    ray("a", make=lambda name: Machine(SimpleNamespace(costs=1), spoken))
+    (link,) = boxes_of().open()
+    with pytest.raises(BoxGone, match=sentence):
+        link.said()
+
+
+def test_a_full_object_store_says_what_to_do(ray: Callable[..., Ray]) -> None:
+    here = ray()
+    boxes = boxes_of()
+    here.full = True
+    with pytest.raises(NotCarried, match=r"takes no image more \(the disk is full\); start Ray with a larger"):
+        boxes.share(None)
+
+
+def test_an_actor_takes_parcels_in_the_order_of_their_numbers() -> None:
+    taken: list[int] = []
+    box = SimpleNamespace(facts="facts", take=lambda parcel: taken.append(parcel.number))
+    actor = BoxActor()
+    assert actor.open("box1", SimpleNamespace(open=lambda *arguments: box), None) == "facts"  # type: ignore[arg-type, comparison-overlap]
+    for number in (1, 2, 0, 4, 3):
+        actor.take(Parcel(number, 0.0, ()))
+    assert taken == [0, 1, 2, 3, 4]
+
+
+def test_an_actor_says_why_its_machine_cannot_be_a_box() -> None:
+    def refuse(*arguments: object) -> None:
+        raise StoreError("no weights")
+
+    assert BoxActor().open("box1", SimpleNamespace(open=refuse), None) == Refusal("no weights")  # type: ignore[arg-type]
+    assert BoxActor().close() is None
