@@ -32,7 +32,7 @@ inspect: $(if $(FULL),demo,first-look) ## make a first look (FULL=1: the demo) i
 test: check ## lint, types and all tests that are not marked slow, gpu or stress (JOBS=2 at a time)
 	$(call passes,not slow and not gpu and not stress)
 
-test-all: check ## the same with the slow tests, and with clients of brokers and browsers that they need
+test-all: check ## the same with the slow tests, and with the clients of brokers and browsers, and Ray, that they need
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements.real.lock
 	$(call passes,not gpu and not stress)
 

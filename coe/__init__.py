@@ -54,19 +54,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return _version()
+        return import_module("coe.versions").own()
     if name not in _HOMES:
         raise AttributeError(f"module 'coe' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("coe")
-    except PackageNotFoundError:  # the source tree without an installation
-        return "0+unknown"
 
 
 def __dir__() -> list[str]:

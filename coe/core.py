@@ -24,7 +24,7 @@ class Verdict(StrEnum):
 _SEVERITIES = {verdict: severity for severity, verdict in enumerate(Verdict)}
 
 
-def worst(verdicts: list[Verdict]) -> Verdict:
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the most severe verdict; OK if there is none."""
     return max(verdicts, key=_SEVERITIES.__getitem__, default=Verdict.OK)
 

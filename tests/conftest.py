@@ -16,7 +16,7 @@ settings.register_profile(
     "stable",
     deadline=None,
     derandomize=True,
-    max_examples=60,
+    max_examples=30,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.register_profile(
@@ -29,7 +29,7 @@ settings.register_profile(
 STRESS = bool(os.environ.get("COE_STRESS_SEED"))
 settings.load_profile("stress" if STRESS else "stable")
 
-pytest_plugins = ["tiny_line", "built_once", "common_trunk", "measured_once"]
+pytest_plugins = ["tiny_line", "built_once", "common_trunk", "measured_once", "thread_boxes"]
 
 # torch reads this variable when it is loaded, which is later. A device gives each operator all cores of the machine. On
 # networks as small as those of the tests, threads wait for each other longer than they calculate; if other processes
@@ -37,6 +37,9 @@ pytest_plugins = ["tiny_line", "built_once", "common_trunk", "measured_once"]
 # `make stress` runs with as many threads as users have.
 if not STRESS:
     os.environ.setdefault("OMP_THREAD_LIMIT", "1")
+
+# A process that finds no list of fonts where matplotlib keeps it makes one, in seconds.
+os.environ.setdefault("MPLCONFIGDIR", str(Path(__file__).parents[1] / ".pytest_cache" / "matplotlib"))
 
 # A shell that starts the tests in the background makes them, and all commands that they start, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

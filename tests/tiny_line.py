@@ -59,7 +59,7 @@ experts:
   body-a: {kind: narrow, labels: [ok, bad], input: 48}
   body-b: {kind: narrow, labels: [ok, bad], input: 48}
   body-c: {kind: narrow, labels: [ok, bad], input: 48}
-  joint: {kind: yolov5n, labels: [joint, bridge], input: 64, reject: [bridge], then: {none: OK}}
+  joint: {kind: narrow_boxes, labels: [joint, bridge], input: 64, reject: [bridge], then: {none: OK}}
 components:
   A: {count: 5, inspect: body-a, then: {ok: joint, bad: joint}}
   B: {count: 3, inspect: body-b, min_score: 0.2, then: {ok: joint, bad: REVIEW}}

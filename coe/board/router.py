@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from coe import config
 from coe.core import FULL, NOTHING, Finding, Verdict, added, again_id, worst
 from coe.errors import RulesError, did_you_mean
 
+CONSEQUENCES = 10_000
+"""So many consequences are kept: a detector may see any of its labels together."""
 GIVEN = "given"
 """The word in the rules for a reference that comes with each picture."""
 
@@ -122,6 +125,12 @@ class Router:
         }
 
         self._likely = {component.root: _likely(component.root) for component in components.values()}
+        # Few combinations of labels ever come, and each is asked for again and again.
+        self._consequence = lru_cache(CONSEQUENCES)(_consequence)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel to another process as the rules alone; what is kept for speed is made there again."""
+        return type(self), (self.components, self.escalations, self.names)
 
     def _on_the_way(self, root: Step) -> Iterator[str]:
         for step in root.walk():
@@ -180,21 +189,27 @@ class Router:
         for box in finding.boxes:
             if box.label != finding.label:  # the finding's score is that of the best box with its label
                 scores[box.label] = max(scores.get(box.label, box.score), box.score)
-        sure: dict[Outcome, bool] = {}
-        for label, score in scores.items():
-            outcome = _outcome(step, label)
-            sure[outcome] = sure.get(outcome, False) or step.believes(label, score)
-        outcomes = [outcome if is_sure else Verdict.REVIEW for outcome, is_sure in sure.items()]
-        verdicts = [outcome for outcome in outcomes if isinstance(outcome, Verdict)]
-        if Verdict.NG in verdicts:
-            return Consequence(Verdict.NG)
-        if finding.doubt:
-            return Consequence(Verdict.REVIEW)
-        believed = set(outcomes)
-        # Steps come in the order of the rules, whatever the scores are.
-        ahead = [outcome for outcome in step.outcomes.values() if isinstance(outcome, tuple) and outcome in believed]
-        steps = dict.fromkeys(step for outcome in ahead for step in outcome)
-        return Consequence(worst(verdicts) if verdicts else None, tuple(steps))
+        seen = tuple([(label, step.believes(label, score)) for label, score in scores.items()])
+        return self._consequence(step, seen, finding.doubt)
+
+
+def _consequence(step: Step, seen: tuple[tuple[str, bool], ...], doubt: bool) -> Consequence:
+    """Return the consequence of the labels that were seen, each with whether its best score is high enough."""
+    sure: dict[Outcome, bool] = {}
+    for label, is_believed in seen:
+        outcome = _outcome(step, label)
+        sure[outcome] = sure.get(outcome, False) or is_believed
+    outcomes = [outcome if is_sure else Verdict.REVIEW for outcome, is_sure in sure.items()]
+    verdicts = [outcome for outcome in outcomes if isinstance(outcome, Verdict)]
+    if Verdict.NG in verdicts:
+        return Consequence(Verdict.NG)
+    if doubt:
+        return Consequence(Verdict.REVIEW)
+    believed = set(outcomes)
+    # Steps come in the order of the rules, whatever the scores are.
+    ahead = [outcome for outcome in step.outcomes.values() if isinstance(outcome, tuple) and outcome in believed]
+    steps = dict.fromkeys(step for outcome in ahead for step in outcome)
+    return Consequence(worst(verdicts) if verdicts else None, tuple(steps))
 
 
 def _outcome(step: Step, label: str) -> Outcome:

@@ -335,7 +335,11 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("write", "says"), FILES.values(), ids=FILES)
+SLOW = {"a million steps, the old way"}
+CASES = [pytest.param(*case, id=id, marks=pytest.mark.slow if id in SLOW else ()) for id, case in FILES.items()]
+
+
+@pytest.mark.parametrize(("write", "says"), CASES)
 @pytest.mark.filterwarnings("ignore")
 def test_a_file_that_would_take_more_than_it_has(tmp_path: Path, call: Call, write: Any, says: str) -> None:
     write(tmp_path / "x.pt")

@@ -248,9 +248,9 @@ components:
   E: {inspect: eye, then: {ok: OK, fine: OK}}
 """
 ALL_KINDS = (
-    TINY.replace("body-a: {kind: narrow", "body-a: {kind: resnet18").replace(
-        "components:", "  eye: {kind: onnx, labels: [ok, fine], input: 8}\ncomponents:", 1
-    )
+    TINY.replace("body-a: {kind: narrow", "body-a: {kind: resnet18")
+    .replace("joint: {kind: narrow_boxes", "joint: {kind: yolov5n")
+    .replace("components:", "  eye: {kind: onnx, labels: [ok, fine], input: 8}\ncomponents:", 1)
     + "  E: {inspect: eye, then: {ok: joint, fine: joint}}\n"
 ).replace("reject: [bridge]}", "reject: [], then: {joint: OK, bridge: OK, none: OK}}")
 
@@ -362,8 +362,9 @@ with open(os.path.join(allowed[0], "seen.json"), "w") as file:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("everything", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["inspect", "all"])
 def test_nothing_is_written_outside_what_the_user_named_and_nothing_calls_out(
-    line: list[str], tmp_path: Path, everything: bool
+    request: pytest.FixtureRequest, tmp_path: Path, everything: bool
 ) -> None:
+    line = request.getfixturevalue("line" if everything else "small_line")
     homes = {name: tmp_path / name for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "TMPDIR")}
     for folder in homes.values():
         folder.mkdir()

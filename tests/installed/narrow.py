@@ -29,9 +29,9 @@ class Narrow(ResNet):
             "conv1": nn.Conv2d(3, 32, 3, 2, 1, bias=False),
             "bn1": nn.BatchNorm2d(32),
             "relu": nn.ReLU(inplace=True),
-            "layer1": _block(32, 32),
-            "layer2": _block(32, 64),
-            "layer3": _block(64, 128),
+            "layer1": block(32, 32),
+            "layer2": block(32, 64),
+            "layer3": block(64, 128),
             "avgpool": nn.AdaptiveAvgPool2d(1),
             "flatten": nn.Flatten(),
             "wide": nn.Sequential(nn.Linear(128, HIDDEN), nn.ReLU(inplace=True)),
@@ -41,6 +41,6 @@ class Narrow(ResNet):
         return nn.Sequential(OrderedDict(layers)).eval()
 
 
-def _block(before: int, after: int) -> nn.Module:
+def block(before: int, after: int) -> nn.Module:
     shortcut = nn.Sequential(nn.Conv2d(before, after, 1, 2, bias=False), nn.BatchNorm2d(after))
     return BasicBlock(before, after, stride=2, downsample=shortcut)

@@ -31,7 +31,8 @@ OTHER = """
 board: other
 experts:
   body-a: {kind: narrow, labels: [ok, bad], input: 48}
-  joint: {kind: yolov5n, labels: [joint, bridge], input: 64, reject: [bridge], then: {none: OK}, weights: tiny/joint}
+  joint:
+    {kind: narrow_boxes, labels: [joint, bridge], input: 64, reject: [bridge], then: {none: OK}, weights: tiny/joint}
 components:
   A: {count: 2, inspect: body-a, then: {ok: NG, bad: joint}}
   D: {count: 1, inspect: joint}

@@ -226,6 +226,7 @@ def _many(folder: Path) -> None:
         (folder / "SN3" / f"R{index}__{'ABC'[index % 3]}.png").write_bytes(pixels)
 
 
+@pytest.mark.slow  # test_results.py kills a writer, and a test above goes on with a file that was torn
 def test_kill_9_loses_nothing_and_resume_goes_on(tiny, folder, tmp_path, inspect):
     board, store = tiny
     options = ("--board", board, "--images", folder, "--store", store, "--out", tmp_path / "out", "--memory", "29MB")
@@ -271,7 +272,7 @@ def test_experts_are_listed_shown_and_verified(own_tiny, monkeypatch, capsys):
     run(experts_cli.main, monkeypatch, "list", "--store", store)
     assert "tiny/joint" in capsys.readouterr().out
     run(experts_cli.main, monkeypatch, "show", "tiny/joint", "--store", store)
-    assert json.loads(capsys.readouterr().out)["kind"] == "yolov5n"
+    assert json.loads(capsys.readouterr().out)["kind"] == "narrow_boxes"
     assert run(experts_cli.main, monkeypatch, "verify", "--store", store) == 0
     weights = store / "tiny" / "joint" / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from fake_gpu import FakeDriver
+from tables import with_slow_rows
 
 from coe.board.image_source import ImageSource
 from coe.core import Finding, Request
@@ -92,7 +93,7 @@ def line_of(store, name, *, executors, resident, copies):
 
 @pytest.mark.parametrize(
     ("name", "executors", "resident", "copies"),
-    [("coserve", 2, 3.3, 0), ("line", 1, 1.2, 3.3), ("samba", 1, 3.3, 5.3)],
+    with_slow_rows([("line", 1, 1.2, 3.3), ("coserve", 2, 3.3, 0), ("samba", 1, 3.3, 5.3)], fast=1),
 )
 def test_the_disk_reader_alone_reads(store, monkeypatch, name, executors, resident, copies):
     readers: set[str] = set()

@@ -76,7 +76,7 @@ LAZY, LANE_FIRST, BATCHES_FIRST = frozenset(), frozenset({"lane"}), frozenset({"
     ("variant", "eager"),
     [
         ("fp32", LAZY),
-        ("q8", LANE_FIRST),
+        pytest.param("q8", LANE_FIRST, marks=pytest.mark.slow),
         pytest.param("fp32", BATCHES_FIRST, marks=pytest.mark.slow),
         *(pytest.param(variant, LAZY, marks=pytest.mark.slow) for variant in VARIANTS if variant != "fp32"),
         pytest.param("fp32", LANE_FIRST, marks=pytest.mark.slow),

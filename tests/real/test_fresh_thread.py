@@ -16,12 +16,12 @@ from coe.store.store import Store
 
 @pytest.mark.usefixtures("measures_itself")
 def test_measuring_and_preparing_run_on_threads_that_end(tmp_path, monkeypatch) -> None:
-    kind = kinds.resolve("resnet18")
-    expert = Expert("e", "resnet18", ("ok", "bad"), 32, "e")
+    kind = kinds.resolve("narrow")
+    expert = Expert("e", "narrow", ("ok", "bad"), 32, "e")
     store = Store(tmp_path)
     store.put(
         "e",
-        kind="resnet18",
+        kind="narrow",
         labels=expert.labels,
         input_size=32,
         state=kind.skeleton(expert).state_dict(),
@@ -38,7 +38,7 @@ def test_measuring_and_preparing_run_on_threads_that_end(tmp_path, monkeypatch) 
 
     monkeypatch.setattr(type(kind), "forward", noting(type(kind).forward))
     monkeypatch.setattr(type(kind), "skeleton", noting(type(kind).skeleton))
-    device = CpuDevice(store, {"resnet18": kind}, threads=2)
+    device = CpuDevice(store, {"narrow": kind}, threads=2)
     device.measure(expert)
     device.prepare([expert])
     assert threads

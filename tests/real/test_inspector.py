@@ -23,14 +23,14 @@ from coe.scheduler.events import Loaded, single_steps
     with_slow_rows(
         [
             {"strategy": "line", "memory": "29MB"},
+            {"strategy": "samba-parallel", "memory": "46MB", "executors": "cpu=2"},
             {"strategy": "line", "memory": "60MB", "executors": "cpu=2", "max_wait_s": 0.1},
             {"strategy": "coserve", "memory": "29MB"},
-            {"strategy": "samba-parallel", "memory": "46MB", "executors": "cpu=2"},
             {"strategy": "samba", "memory": "29MB"},
             {"strategy": "coserve-none", "memory": "29MB"},
             {"strategy": "coserve", "memory": "60MB", "executors": "cpu=2"},
         ],
-        fast=4,
+        fast=2,
     ),
     ids=lambda options: "-".join(str(value) for value in options.values()),
 )

@@ -33,7 +33,7 @@ from coe.store.store import Store
 from coe.system import forget_file
 
 CLASSIFIER = Expert("joint", "narrow", ("ok", "bad"), 64, "line/joint")
-DETECTOR = Expert("bridge", "yolov5n", ("bridge",), 160, "line/bridge")
+DETECTOR = Expert("bridge", "yolov5n", ("bridge",), 96, "line/bridge")
 BOTH = pytest.mark.parametrize("expert", [CLASSIFIER, DETECTOR], ids=["narrow", "yolov5n"])
 FITTED = (1, 2, 4, 8)
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from built_once import linked_copy
 from PIL import Image
+from tables import with_slow_rows
 
 from coe.cli import experts as experts_cli
 from coe.core import Expert
@@ -24,9 +25,10 @@ from coe.store import kinds
 from coe.store.store import Store
 
 CLASSIFIER = Expert("joint", "narrow", ("ok", "bad", "gone"), 64, "line/joint")
-DETECTOR = Expert("bridge", "yolov5n", ("bridge", "gap"), 96, "line/bridge")
+DETECTOR = Expert("bridge", "narrow_boxes", ("bridge", "gap"), 96, "line/bridge")
 FULL_WIDTH = Expert("body", "resnet18", ("ok", "bad"), 64, "line/body")
-BOTH = pytest.mark.parametrize("expert", [CLASSIFIER, DETECTOR], ids=["narrow", "yolov5n"])
+YOLO = Expert("mark", "yolov5n", ("mark", "scratch"), 96, "line/mark")
+BOTH = pytest.mark.parametrize("expert", [CLASSIFIER, DETECTOR], ids=["narrow", "narrow_boxes"])
 ALL = ("fp32", "bf16", "q8")
 
 
@@ -82,7 +84,7 @@ def store(filled: Store, tmp_path: Path) -> Store:
     return Store(shutil.copytree(filled.root, tmp_path / "store"))
 
 
-@pytest.mark.parametrize("expert", [CLASSIFIER, FULL_WIDTH, DETECTOR], ids=["narrow", "resnet18", "yolov5n"])
+@pytest.mark.parametrize("expert", [CLASSIFIER, FULL_WIDTH, YOLO], ids=["narrow", "resnet18", "yolov5n"])
 def test_a_folded_network_says_the_same(expert):
     kind, state = kinds.resolve(expert.kind), weights(expert)
     found = fold(kind, expert, state)
@@ -97,7 +99,21 @@ def test_a_folded_network_says_the_same(expert):
 
 @BOTH
 def test_a_prepared_expert_is_sound_and_tells_how_far_it_agrees(prepared, expert):
-    manifest = prepared.check(expert.weights)
+    sound(prepared, expert)
+
+
+@pytest.mark.slow
+def test_a_detector_of_full_width_is_sound_too(store):
+    store.put(YOLO.weights, kind=YOLO.kind, labels=YOLO.labels, input_size=YOLO.input_size, state=weights(YOLO))
+    first = Preparer(store, ALL).prepare(YOLO.weights)
+    assert first.made == ALL
+    sound(store, YOLO)
+    again = Preparer(store, ALL, force=True).prepare(YOLO.weights)
+    assert again.manifest.variants == first.manifest.variants
+
+
+def sound(store: Store, expert: Expert) -> None:
+    manifest = store.check(expert.weights)
     assert tuple(manifest.variants) == ALL
     sizes = [variant.bytes for variant in manifest.variants.values()]
     assert manifest.bytes > sizes[0] > 1.9 * sizes[1] > 3.4 * sizes[2]
@@ -109,7 +125,7 @@ def test_a_prepared_expert_is_sound_and_tells_how_far_it_agrees(prepared, expert
     assert manifest.variants["q8"].escalate_below > 0
 
 
-@BOTH
+@pytest.mark.parametrize("expert", with_slow_rows([DETECTOR, CLASSIFIER], fast=1), ids=["narrow_boxes", "narrow"])
 def test_the_same_weights_give_the_same_blobs(prepared, store, expert):
     again = Preparer(store, ALL).prepare(expert.weights).manifest
     assert again.variants == prepared.manifest(expert.weights).variants

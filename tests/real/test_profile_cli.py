@@ -21,7 +21,7 @@ from coe.system import usable_cores
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch) -> None:
-    monkeypatch.setattr(profiling, "QUICK", profiling.Effort(kind_s=0.3, other_ways=False, confirm_images=8))
+    monkeypatch.setattr(profiling, "QUICK", profiling.Effort(kind_s=0.1, other_ways=False, confirm_images=8))
     monkeypatch.setattr(profiling, "SAMPLE_REQUESTS", 60)
     monkeypatch.setattr(profiling, "_CONFIRM_S", 0.0)
     monkeypatch.setattr(confirm, "_LONG_ENOUGH_S", 1e-9)
@@ -66,7 +66,9 @@ def test_a_machine_is_profiled_and_lines_use_it_by_themselves(bench, run, call, 
     assert [result.error for result in results] == [None] * 12
     assert used == 150_000_000
     assert len(plan.executors) == sum(chosen.executors.values())
-    assert {pool.workspace_bytes for pool in plan.pools} == set(chosen.workspace_bytes.values())
+    # The strategy joins the pools of a device's executors.
+    joined = {device: number * chosen.workspace_bytes[device] for device, number in chosen.executors.items()}
+    assert {pool.device: pool.workspace_bytes for pool in plan.pools} == joined
 
     shown = run("--show")
     assert shown.status == 0

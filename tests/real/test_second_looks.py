@@ -71,10 +71,10 @@ def test_doubtful_findings_are_made_again_and_a_recorded_run_is_repeated(prepare
     options = {"store": store, "memory": "46MB", "executors": "cpu=2", "precision": "half", "keep_trace": True}
     options["make_devices"] = PRETENDING
     with Inspector(board, store=store, memory="46MB", make_devices=PRETENDING) as line:
-        sharp = by_name(line.stream(pictures))
+        sharp = by_name(line.stream(pictures[:16]))
     said: list[str] = []
     with Inspector(board, say=said.append, **options) as line:
-        found = by_name(line.stream(pictures))
+        found = by_name(line.stream(pictures[:16]))
         seen = line.metrics()
     assert {expert.variant for expert in line.rules.experts.values()} == {"bf16", "fp32"}
     assert any("2 run in fp32 because they are not prepared (coe-experts prepare)" in sentence for sentence in said)
@@ -89,7 +89,7 @@ def test_doubtful_findings_are_made_again_and_a_recorded_run_is_repeated(prepare
     assert seen.escalated == sum(result.request.component == "A" for result in found.values()) > 0
     assert (seen.changed, seen.escalated_s > 0) == (0, True)
     with Inspector(board, costs=line.costs, make_decider=repeating(line.trace), **options) as repeated:
-        again = by_name(repeated.stream(pictures))
+        again = by_name(repeated.stream(pictures[:16]))
     for name, result in found.items():
         assert (again[name].verdict, again[name].error) == (result.verdict, None)
         assert [(f.expert, f.label) for f in again[name].findings] == [(f.expert, f.label) for f in result.findings]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 from bodies_in_place import Obeyed
@@ -10,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import board, cost, joined
 from test_random_changeovers import BOARDS, COSTS, SHARED, ChangingLine, Plot, plots
+from thorough import THOROUGH
 
 from coe.scheduler.costs import Body, Cost
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import STRATEGIES
 from coe.testing import Troubles, VirtualLine, pools_of
 
-THOROUGH = int(os.environ.get("COE_THOROUGH", "1"))
 P, Q = Body("P", 12, 1.5, 0.2), Body("Q", 7, 0.5, 0.1)
 
 
@@ -29,7 +28,7 @@ class ObeyedChangingLine(Obeyed, ChangingLine):
 
 
 @given(plots(), st.sampled_from(sorted(STRATEGIES)), st.sampled_from([30, 45, 80]), st.data())
-@settings(max_examples=40 * THOROUGH, deadline=None)
+@settings(max_examples=20 * THOROUGH, deadline=None)
 def test_boards_come_and_go_while_bodies_are_resident(
     plot: Plot, strategy: str, capacity: int, data: st.DataObject
 ) -> None:
@@ -72,7 +71,7 @@ def costs(draw: st.DrawFn) -> dict[str, Cost | dict[str, Cost]]:
     st.sampled_from(sorted(STRATEGIES)),
     st.data(),
 )
-@settings(max_examples=60 * THOROUGH, deadline=None)
+@settings(max_examples=30 * THOROUGH, deadline=None)
 def test_a_copy_lane_host_memory_failures_and_a_lost_device(
     costs: dict[str, Cost | dict[str, Cost]], arrivals: list[tuple[float, str]], strategy: str, data: st.DataObject
 ) -> None:

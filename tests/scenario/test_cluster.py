@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tables import with_slow_rows
 
 from apps.boards.make import board_file
 from coe.bench.cluster import ClusterRun, Mishap, PlacedBy, Scene, cluster_run
@@ -61,7 +62,7 @@ def test_verdicts_are_those_of_one_box(small: Scene, alone: ClusterRun, placed_b
     check(run, small, alone, 2)
 
 
-@pytest.mark.parametrize("strategy", ["coserve", "samba"])
+@pytest.mark.parametrize("strategy", with_slow_rows(["coserve", "samba"], fast=1))
 def test_boxes_run_any_strategy(alone: ClusterRun, strategy: str) -> None:
     scene = scene_of(["A"], 400, strategy=strategy)
     check(cluster_run(scene, 2, PlacedBy.HOMES), scene, alone, 2)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import arrive, board, line_of
-from test_invariants import LABELS, LINE, THOROUGH, Case, Chosen, answers, cases, watch
+from test_invariants import LABELS, LINE, Case, Chosen, answers, cases, watch
 from test_prescheduled import Line
+from thorough import THOROUGH
 
 from coe.board.rules import Rules
 from coe.core import Finding, Verdict
@@ -151,7 +152,7 @@ def blurred(case: Case) -> Doubtful:
 
 
 @given(cases(), st.lists(LINE, min_size=2, max_size=2))
-@settings(max_examples=20 * THOROUGH)
+@settings(max_examples=10 * THOROUGH)
 def test_verdicts_are_those_of_full_precision_on_every_line(case: Case, lines: list[Chosen]) -> None:
     sharp = case.line(*lines[0])
     sharp.run()
@@ -166,7 +167,7 @@ def test_verdicts_are_those_of_full_precision_on_every_line(case: Case, lines: l
 
 
 @given(cases(), LINE, st.data())
-@settings(max_examples=20 * THOROUGH)
+@settings(max_examples=10 * THOROUGH)
 def test_each_image_gets_one_reply_and_replays_whatever_fails(case: Case, chosen: Chosen, data: st.DataObject) -> None:
     doubtful = blurred(case)
     experts = sorted(doubtful.rules.experts)

@@ -1,7 +1,6 @@
 """What holds on any board, on any line, whatever fails (DESIGN section 7)."""
 
 import math
-import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,6 +8,7 @@ from functools import cache
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import THOROUGH
 
 from coe.board.rules import Rules
 from coe.core import Finding
@@ -18,8 +18,6 @@ from coe.scheduler.state import State
 from coe.scheduler.strategies import STRATEGIES
 from coe.testing import Troubles, VirtualLine, pools_of, rules_from
 
-THOROUGH = int(os.environ.get("COE_THOROUGH", "3" if "COE_STRESS_SEED" in os.environ else "1"))
-"""Set it to 50 for an afternoon's search."""
 LABELS = ("ok", "bad", "odd")
 
 
@@ -177,7 +175,7 @@ def answers(line: VirtualLine) -> dict[int, tuple[object, ...]]:
 
 
 @given(ANY_CASES, st.lists(LINE, min_size=2, max_size=3))
-@settings(max_examples=27 * THOROUGH)
+@settings(max_examples=14 * THOROUGH)
 def test_verdicts_and_findings_are_the_same_on_every_line(case: Case, lines: list[Chosen]) -> None:
     expected = None
     for chosen in lines:
@@ -190,7 +188,7 @@ def test_verdicts_and_findings_are_the_same_on_every_line(case: Case, lines: lis
 
 
 @given(ANY_CASES, LINE, st.data())
-@settings(max_examples=27 * THOROUGH)
+@settings(max_examples=14 * THOROUGH)
 def test_each_image_gets_one_reply_whatever_fails(case: Case, chosen: Chosen, data: st.DataObject) -> None:
     experts = sorted(case.rules.experts)
     stages = st.tuples(st.integers(0, len(case.arrivals) - 1), st.sampled_from(experts))
@@ -208,7 +206,7 @@ def test_each_image_gets_one_reply_whatever_fails(case: Case, chosen: Chosen, da
 
 
 @given(cases(), LINE, st.data())
-@settings(max_examples=20 * THOROUGH)
+@settings(max_examples=10 * THOROUGH)
 def test_a_poisoned_stage_spoils_its_own_image_alone(case: Case, chosen: Chosen, data: st.DataObject) -> None:
     stages = st.tuples(st.integers(0, len(case.arrivals) - 1), st.sampled_from(sorted(case.rules.experts)))
     bad_stages = data.draw(st.frozensets(stages, min_size=1, max_size=8))
@@ -222,7 +220,7 @@ def test_a_poisoned_stage_spoils_its_own_image_alone(case: Case, chosen: Chosen,
 
 
 @given(cases(), LINE)
-@settings(max_examples=20 * THOROUGH)
+@settings(max_examples=10 * THOROUGH)
 def test_an_expert_runs_once_for_an_image_and_is_used_before_it_leaves(case: Case, chosen: Chosen) -> None:
     line = case.line(*chosen)
     line.run()
@@ -244,7 +242,7 @@ def test_an_expert_runs_once_for_an_image_and_is_used_before_it_leaves(case: Cas
 
 
 @given(ANY_CASES, LINE, st.data())
-@settings(max_examples=20 * THOROUGH)
+@settings(max_examples=10 * THOROUGH)
 def test_the_same_events_give_a_fresh_controller_the_same_ideas(
     case: Case, chosen: Chosen, data: st.DataObject
 ) -> None:
@@ -259,7 +257,7 @@ def test_the_same_events_give_a_fresh_controller_the_same_ideas(
 
 
 @given(ANY_CASES, LINE)
-@settings(max_examples=15 * THOROUGH)
+@settings(max_examples=8 * THOROUGH)
 def test_loads_of_one_expert_are_never_doubled(case: Case, chosen: Chosen) -> None:
     line = case.line(*chosen)
     line.run()

@@ -8,6 +8,7 @@ import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import THOROUGH
 
 from coe.bench.simulated import contender
 from coe.board.parts import PlacedPart
@@ -306,7 +307,7 @@ class Watched(VirtualLine):
 
 
 @given(images(), st.sampled_from(["", "ABCDABDCBA"]), st.integers(2, 4), st.sampled_from([0.0, 0.2]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30 * THOROUGH, deadline=None)
 def test_a_speculative_load_holds_nothing_up(
     drawn: list[tuple[float, str, str, str]], parts: str, experts: int, evict_s: float
 ) -> None:
@@ -358,7 +359,7 @@ BURSTS = st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from("A
 
 
 @given(BURSTS, st.sampled_from(["", "ABCDABDCBA", "DC"]), st.integers(1, 4), st.integers(1, 2))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30 * THOROUGH, deadline=None)
 def test_while_pools_fill_a_wanted_expert_waits_only_for_the_load_under_way_and_for_those_wanted_before(
     burst: list[tuple[float, str]], parts: str, experts: int, executors: int
 ) -> None:
@@ -376,7 +377,7 @@ def test_while_pools_fill_a_wanted_expert_waits_only_for_the_load_under_way_and_
 
 
 @given(images(), st.integers(1, 3), st.integers(1, 3))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10 * THOROUGH, deadline=None)
 def test_filling_ends_on_two_devices_too(drawn: list[tuple[float, str, str, str]], gpu: int, cpu: int) -> None:
     """There a wanted expert may be left to the other device; but every image has its answer, and both pools fill."""
     room = {"gpu": gpu, "cpu": cpu}
@@ -395,7 +396,7 @@ def test_filling_ends_on_two_devices_too(drawn: list[tuple[float, str, str, str]
 
 
 @given(images())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10 * THOROUGH, deadline=None)
 def test_verdicts_do_not_depend_on_what_is_foreseen(drawn: list[tuple[float, str, str, str]]) -> None:
     verdicts = []
     for parts in ("", "ABCDABDCBA", "D"):

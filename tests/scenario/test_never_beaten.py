@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import board, cost
-from test_invariants import ANY_CASES, LINE, THOROUGH, Case
+from test_invariants import ANY_CASES, LINE, Case
+from thorough import THOROUGH
 
 from coe.board.rules import Rules
 from coe.core import Finding, Request
@@ -72,7 +73,7 @@ def plan_of(line: VirtualLine) -> Plan:
 
 
 @given(ANY_CASES, LINE)
-@settings(max_examples=50 * THOROUGH, deadline=None)
+@settings(max_examples=25 * THOROUGH, deadline=None)
 def test_no_line_beats_the_bound(case: Case, chosen: tuple[str, int, int, float]) -> None:
     line = case.line(*chosen)
     line.run()
@@ -129,7 +130,7 @@ class Box:
 
 
 @given(st.data(), ANY_CASES, st.sampled_from(sorted(STRATEGIES)), st.booleans())
-@settings(max_examples=50 * THOROUGH, deadline=None)
+@settings(max_examples=25 * THOROUGH, deadline=None)
 def test_no_box_beats_the_bound(data: st.DataObject, case: Case, name: str, preloaded: bool) -> None:
     box = data.draw(boxes(case))
     controller = Controller(

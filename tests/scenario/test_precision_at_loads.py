@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import arrive, board, cost, log_of
-from test_invariants import LINE, THOROUGH, Chosen
+from test_invariants import LINE, Chosen
+from thorough import THOROUGH
 
 from coe.board.rules import Rules
 from coe.core import Finding, Verdict
@@ -214,7 +215,7 @@ def test_a_strategy_says_whether_loads_vary() -> None:
     st.frozensets(st.integers(0, 24), max_size=6),
     st.integers(1, 3),
 )
-@settings(max_examples=27 * THOROUGH)
+@settings(max_examples=14 * THOROUGH)
 def test_every_image_has_its_verdict_and_a_coarse_finding_in_doubt_is_never_the_last(
     chosen: Chosen,
     precision: str | type[Precision],

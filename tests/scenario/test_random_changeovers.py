@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,13 +10,13 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import board, cost, joined
+from thorough import THOROUGH
 
 from coe.core import Result
 from coe.scheduler.events import Command, Event, Reply
 from coe.scheduler.strategies import STRATEGIES
 from coe.testing import VirtualLine, pools_of
 
-THOROUGH = int(os.environ.get("COE_THOROUGH", "1"))
 BOARDS = {
     "A": board({"R": 4, "C": 1, "U": 1}, {"u": "[r, x]"}),
     "B": board({"R": 1, "D": 2}, {"r": "x"}),
@@ -130,7 +129,7 @@ def alone(plot: Plot) -> Iterator[tuple[int, Result]]:
 
 
 @given(plots(), st.sampled_from(sorted(STRATEGIES)), st.sampled_from([20, 30, 60]), st.integers(1, 2))
-@settings(max_examples=60 * THOROUGH, deadline=None)
+@settings(max_examples=30 * THOROUGH, deadline=None)
 def test_boards_may_come_and_go_at_any_time(plot: Plot, strategy: str, capacity: int, executors: int) -> None:
     line = line_of(plot, strategy, capacity, executors)
     line.begin(plot)

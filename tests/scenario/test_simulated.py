@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_invariants import THOROUGH, Case, cases
+from test_invariants import Case, cases
 from test_never_beaten import boxes
+from thorough import THOROUGH
 
 from coe.bench.simulated import CONTENDERS, PlannedBox, run_plan, simulated_run
 from coe.core import Request
@@ -19,7 +20,7 @@ LATE_S = st.sampled_from([0.0, 0.0, 7.3, 1000.0])
 
 
 @given(st.data(), cases(), st.sampled_from(sorted(CONTENDERS)), LATE_S, st.integers(0, 9))
-@settings(max_examples=50 * THOROUGH, deadline=None)
+@settings(max_examples=25 * THOROUGH, deadline=None)
 def test_no_row_beats_its_own_bound(data: st.DataObject, case: Case, name: str, late_s: float, seed: int) -> None:
     """Several devices, copies, a host cache, speeds; requests may begin late, as in a recorded day."""
     box = data.draw(boxes(case))

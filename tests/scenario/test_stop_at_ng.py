@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import arrive, board, cost, line_of, log_of
-from test_invariants import LINE, THOROUGH, Case, Chosen, cases, watch
+from test_invariants import LINE, Case, Chosen, cases, watch
+from thorough import THOROUGH
 
 from coe.board.router import Router
 from coe.board.rules import Rules
@@ -118,7 +119,7 @@ def test_the_key_is_a_word_of_the_rules_and_survives_what_is_made_of_them() -> N
 
 
 @given(cases(), LINE, st.data())
-@settings(max_examples=27 * THOROUGH)
+@settings(max_examples=14 * THOROUGH)
 def test_verdicts_are_those_of_a_board_that_goes_on(case: Case, chosen: Chosen, data: st.DataObject) -> None:
     going_on = case.line(*chosen)
     going_on.run()

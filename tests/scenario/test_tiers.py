@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import arrive, board, cost, log_of
+from thorough import THOROUGH
 
 from coe.scheduler.costs import Tier
 from coe.scheduler.events import Evict, Fill, FillFailed, Load, Loaded, LoadFailed, Why
@@ -289,7 +290,7 @@ ARRIVALS = st.lists(st.tuples(TIMES, st.sampled_from("ABCDE")), min_size=1, max_
     st.sampled_from([("cuda",), ("cuda", "cpu")]),
     st.dictionaries(st.sampled_from("abcde"), st.integers(1, 3), max_size=2),
 )
-@settings(max_examples=60)
+@settings(max_examples=30 * THOROUGH)
 def test_disk_and_lanes_carry_one_expert_at_a_time(arrivals, strategy, copies, devices, bad):
     """The books of the pools are proved after each event: no byte is used that was not reserved."""
     line = line_of(copies, strategy, devices, rules=FIVE, capacity=24, bad_loads=bad)

@@ -15,6 +15,7 @@ import torch
 from built_once import linked_copy
 from common_trunk import AGREEMENT, IDS, weights
 from fake_gpu import FakeDriver
+from tables import with_slow_rows
 from tiny_line import Call
 
 from coe.cli import experts
@@ -82,7 +83,7 @@ def prepare(store: Store, id: str, *wanted: Variant) -> None:
             variants.put(store, manifest, made.header, chunks(made.data), agreement=AGREEMENT, escalate_below=0.0)
 
 
-@pytest.mark.parametrize("is_prepared_before", [True, False])
+@pytest.mark.parametrize("is_prepared_before", with_slow_rows([True, False], fast=1))
 def test_a_layer_whose_norm_was_trained_on_is_in_no_prepared_body(tmp_path: Path, is_prepared_before: bool) -> None:
     """Folded, the layer is the expert's own: its blobs have no body, and the trained weights have."""
     store, id = Store(tmp_path / "store"), "t/a"

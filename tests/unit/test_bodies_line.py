@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from common_trunk import BOARD
 from fake_gpu import FakeDriver
+from tables import with_slow_rows
 
 from coe import Inspector, Picture
 from coe.core import FailureKind, Finding, Result
@@ -41,7 +42,7 @@ def found(results: dict[str, Result]) -> dict[str, tuple[Finding, ...]]:
     return {name: result.findings for name, result in results.items()}
 
 
-@pytest.mark.parametrize("precision", ["fp32", "mixed"])
+@pytest.mark.parametrize("precision", with_slow_rows(["mixed", "fp32"], fast=1))
 def test_every_finding_is_equal_to_the_digit_before_and_after_sharing(
     prepared_trunk: Path, shared_trunk: Path, pictures: list[Picture], tmp_path: Path, precision: str
 ) -> None:
@@ -109,7 +110,7 @@ def _digest(store: Path) -> str:
     return body.digest
 
 
-@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("on_gpu", with_slow_rows([False, True], fast=1))
 def test_an_expert_that_is_trained_again_joins_the_body_that_is_resident(
     shared_trunk: Path, pictures: list[Picture], tmp_path: Path, driver: FakeDriver, on_gpu: bool
 ) -> None:

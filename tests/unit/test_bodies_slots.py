@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from common_trunk import LABELS
+from tables import with_slow_rows
 
 from coe.core import Expert
 from coe.runtime.cpu import CpuDevice
@@ -64,7 +65,7 @@ def expected(prepared_trunk: Path) -> dict[str, float]:
     return scores
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", with_slow_rows(range(3), fast=1))
 def test_slots_bind_the_right_body_whatever_came_before(
     shared_trunk: Path, expected: dict[str, float], seed: int
 ) -> None:

@@ -5,6 +5,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import texts
 
 from coe.config import format_bytes, parse_bytes, parse_executors, parse_seconds
 from coe.errors import ConfigError
@@ -68,7 +69,7 @@ def test_what_is_written_can_be_read_again(amount: int) -> None:
     assert parse_bytes(format_bytes(amount)) == pytest.approx(amount, rel=0.05)
 
 
-@given(st.text())
+@given(texts())
 def test_any_text_is_an_amount_or_refused(text: str) -> None:
     for parse in (parse_bytes, parse_executors):
         with suppress(ConfigError):

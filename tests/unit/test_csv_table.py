@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import texts
 
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.files import write_atomically
@@ -31,8 +32,8 @@ def test_no_cell_is_a_formula(sign: str) -> None:
     failed = Result(Request(0, text, text, text, text), None, (finding,), 0.0, Failure(FailureKind.RUN, text))
     heads, row = table(failed)
     assert tuple(heads) == COLUMNS
-    texts = [cell for name, cell in zip(COLUMNS, row, strict=True) if name not in ("verdict", "latency_s", "late")]
-    assert all(cell.startswith("'" + sign) for cell in texts)
+    cells = [cell for name, cell in zip(COLUMNS, row, strict=True) if name not in ("verdict", "latency_s", "late")]
+    assert all(cell.startswith("'" + sign) for cell in cells)
     assert restored(row[0]) == text
 
 
@@ -55,7 +56,7 @@ def test_every_name_is_given_back(text: str) -> None:
     assert restored(guarded(text)) == text
 
 
-@given(st.text(max_size=8), st.text(max_size=8))
+@given(texts(8), texts(8))
 def test_two_names_never_share_a_cell(one: str, other: str) -> None:
     assert (guarded(one) == guarded(other)) == (one == other)
 

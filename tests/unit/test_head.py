@@ -7,8 +7,11 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import THOROUGH
 
 from coe.core import Failure, FailureKind, Finding, Request, Verdict
+from coe.scheduler.events import Stopped
+from coe.scheduler.failures import STOPPED
 from coe.scheduler.head import (
     Answer,
     BoxJoined,
@@ -204,7 +207,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75 * THOROUGH, deadline=None)
 def test_every_image_has_exactly_one_answer_and_comes_to_a_box_once(steps: list[tuple[str, int | str]]) -> None:
     boxes, images, names = Boxes(homes_on(["one", "two", "three"])), 0, 3
     for what, which in steps:
@@ -238,3 +241,33 @@ def test_a_box_that_nobody_knows_is_lost_without_consequence() -> None:
     boxes.tell(ImageCame(Request(0, "A")))
     with pytest.raises(AssertionError, match="at idle"):
         boxes.head.check(idle=True)
+
+
+def test_once_it_is_stopped_no_stage_is_sent_and_each_image_is_answered() -> None:
+    boxes = Boxes(homes_on(["one", "two"]))
+    for number in range(3):
+        boxes.tell(ImageCame(Request(number, "A")))
+    assert boxes.tell(Stopped()) == []
+    assert boxes.tell(ImageCame(Request(3, "A")))[-1:] == [boxes.answers[0]]
+    first, second, third = sorted(boxes.open)
+    boxes.answer(first, "ok")  # its successors are not sent
+    boxes.answer(second, "bad")  # it has its verdict
+    boxes.open.pop(third)
+    boxes.tell(StageDone(third, None, STOPPED))  # as a stopped box says; no other box gets it
+    boxes.head.check(idle=True)
+    said = {answer.result.request.id: answer.result for answer in boxes.answers}
+    assert [said[number].failure for number in range(4)] == [STOPPED, None, STOPPED, STOPPED]
+    assert said[1].verdict is Verdict.NG
+
+
+def test_stages_that_wait_for_a_box_are_answered_when_it_is_stopped() -> None:
+    boxes = Boxes(homes_on(["one", "two", "three"]))
+    boxes.tell(ImageCame(Request(0, "B")))
+    for box in boxes.homes.of("b"):
+        boxes.alive.remove(box)
+        boxes.open.clear()
+        boxes.here.clear()
+        boxes.tell(BoxLost(box))
+    assert boxes.answers == []
+    boxes.tell(Stopped())
+    assert [answer.result.failure for answer in boxes.answers] == [STOPPED]

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from thorough import THOROUGH
 
 from coe.board.decoding import Order
 from coe.board.images import decode
@@ -89,7 +90,7 @@ def test_every_truncation_is_an_error(file: bytes, capfd: pytest.CaptureFixture[
     assert capfd.readouterr() == ("", "")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150 * THOROUGH, deadline=None)
 @given(
     st.sampled_from(QUIET),
     st.integers(0, 10_000),

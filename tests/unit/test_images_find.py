@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import texts
 
 from coe.board.images import FoundImage, find, natural
 from coe.errors import ConfigError
@@ -191,7 +192,7 @@ def test_a_table_in_another_encoding(tmp_path: Path) -> None:
         find(tmp_path, COMPONENTS)
 
 
-@given(st.lists(st.text()))
+@given(st.lists(texts()))
 def test_natural_order_is_an_order_of_any_text(names: list[str]) -> None:
     backwards = names[::-1]
     assert sorted(names, key=natural) == sorted(backwards, key=natural)

@@ -2,6 +2,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from narrow import Narrow
 from safetensors.torch import load_file, save_file
 
 from coe.core import Expert
@@ -12,7 +13,8 @@ from experts.classifier_train import computing, pace
 from experts.resnet import ResNet, normalise
 
 CHIP = Expert("chip", "resnet18", ("bright", "dark"), 32, "b/chip")
-KIND = ResNet(18)
+KIND, SMALL = ResNet(18), Narrow()
+"""Training is the same for a network of any width; one test trains a wide one."""
 
 
 def folder(root, counts):
@@ -64,19 +66,19 @@ def test_a_batch_gives_a_finding_an_image_and_none_depends_on_its_neighbours():
 
 def test_training_learns_and_reports_what_was_held_out(tmp_path):
     seen = []
-    trained = KIND.train(
-        CHIP, plan(folder(tmp_path / "d", {"bright": 12, "dark": 12}), epochs=4), lambda *words: seen.append(words)
+    trained = SMALL.train(
+        CHIP, plan(folder(tmp_path / "d", {"bright": 12, "dark": 12}), epochs=12), lambda *words: seen.append(words)
     )
-    assert [done for done, _, _ in seen] == list(range(1, 5))
+    assert [done for done, _, _ in seen] == list(range(1, 13))
     assert trained.metrics["held_out"] == 4
     assert trained.metrics["accuracy"] == 1.0
-    assert set(trained.state) == set(KIND.skeleton(CHIP).state_dict())
+    assert set(trained.state) == set(SMALL.skeleton(CHIP).state_dict())
 
 
 def test_the_same_plan_gives_the_same_weights_and_leaves_the_world_as_it_was(tmp_path):
     root = folder(tmp_path / "d", {"bright": 5, "dark": 5})
     threads, drawn = torch.get_num_threads(), torch.get_rng_state()
-    first, second = (KIND.train(CHIP, plan(root, epochs=1), silent).state for _ in range(2))
+    first, second = (SMALL.train(CHIP, plan(root, epochs=1), silent).state for _ in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), drawn)
@@ -85,7 +87,7 @@ def test_the_same_plan_gives_the_same_weights_and_leaves_the_world_as_it_was(tmp
 def test_training_uses_the_split_that_is_there(tmp_path):
     folder(tmp_path / "train", {"bright": 4, "dark": 4})
     folder(tmp_path / "val", {"bright": 2, "dark": 1})
-    assert KIND.train(CHIP, plan(tmp_path, epochs=1), silent).metrics["held_out"] == 3
+    assert SMALL.train(CHIP, plan(tmp_path, epochs=1), silent).metrics["held_out"] == 3
 
 
 def test_training_starts_from_weights_with_another_head(tmp_path):
@@ -107,22 +109,22 @@ def test_training_starts_from_weights_with_another_head(tmp_path):
 )
 def test_a_folder_that_does_not_fit_is_told(tmp_path, counts, words):
     with pytest.raises(ConfigError, match=words):
-        KIND.train(CHIP, plan(folder(tmp_path / "d", counts)), silent)
+        SMALL.train(CHIP, plan(folder(tmp_path / "d", counts)), silent)
 
 
 def test_an_image_that_cannot_be_read_is_named(tmp_path):
     root = folder(tmp_path / "d", {"bright": 3, "dark": 3})
     (root / "dark" / "x.png").write_bytes(b"no image")
     with pytest.raises(ConfigError, match=r"x\.png"):
-        KIND.train(CHIP, plan(root), silent)
+        SMALL.train(CHIP, plan(root), silent)
 
 
 def test_no_folder_and_no_start_are_told(tmp_path):
     with pytest.raises(ConfigError, match="not a folder"):
-        KIND.train(CHIP, plan(tmp_path / "none"), silent)
+        SMALL.train(CHIP, plan(tmp_path / "none"), silent)
     root = folder(tmp_path / "d", {"bright": 3, "dark": 3})
     with pytest.raises(ConfigError, match="safetensors"):
-        KIND.train(CHIP, plan(root, init=tmp_path / "none.safetensors"), silent)
+        SMALL.train(CHIP, plan(root, init=tmp_path / "none.safetensors"), silent)
 
 
 def test_a_torchvision_state_dict_is_imported_with_and_without_module():
@@ -177,27 +179,28 @@ def test_threads_are_restored_after_an_error():
 
 def test_frozen_layers_stay_as_they_were_given_and_the_rest_learns(tmp_path):
     start = tmp_path / "start.safetensors"
-    save_file(KIND.skeleton(CHIP).state_dict(), start)
+    save_file(SMALL.skeleton(CHIP).state_dict(), start)
     root = folder(tmp_path / "d", {"bright": 5, "dark": 5})
-    frozen = ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4.0")
-    after = KIND.train(CHIP, plan(root, init=start, freeze=frozen), silent)
+    frozen = ("conv1", "bn1", "layer1", "layer2", "layer3.conv1")
+    after = SMALL.train(CHIP, plan(root, init=start, freeze=frozen), silent)
     before = load_file(start)
     same = {name for name, value in after.state.items() if torch.equal(value, before[name])}
     assert {name for name in before if name.startswith(frozen)} <= same
-    assert not {name for name in before if name.startswith(("layer4.1", "fc")) and not name.endswith("tracked")} & same
+    learns = ("layer3.conv2", "deep", "fc")
+    assert not {name for name in before if name.startswith(learns) and not name.endswith("tracked")} & same
 
 
 @pytest.mark.parametrize(
     ("frozen", "given", "words"),
     [(("layer1",), False, "need weights to start from"), (("stem",), True, "'stem' cannot be frozen"),
-     (("conv1", "bn1", "layer", "fc"), True, "leaves nothing to train")],
+     (("conv1", "bn1", "layer", "wide", "deep", "fc"), True, "leaves nothing to train")],
 )  # fmt: skip
 def test_what_cannot_be_frozen_is_said(tmp_path, frozen, given, words):
     start = tmp_path / "start.safetensors"
-    save_file(KIND.skeleton(CHIP).state_dict(), start)
+    save_file(SMALL.skeleton(CHIP).state_dict(), start)
     root = folder(tmp_path / "d", {"bright": 2, "dark": 2})
     with pytest.raises(ConfigError, match=words):
-        KIND.train(CHIP, plan(root, init=start if given else None, freeze=frozen), silent)
+        SMALL.train(CHIP, plan(root, init=start if given else None, freeze=frozen), silent)
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ TORCH = {
 # These make weights for trials, and import torch inside the functions that do, so that `--help` starts without it.
 LAZY_TORCH = {"bench", "cli.experts", "store.store"}
 # `system` waits where Windows does not let a file be replaced yet.
-CLOCKS = {"runtime", "profiler", "cli", "inspector", "bench", "serve", "system"}
+CLOCKS = {"runtime", "profiler", "cluster", "cli", "inspector", "bench", "serve", "system"}
 CLOCK_MODULES = {"time", "threading", "concurrent", "asyncio", "multiprocessing"}
 NETWORK = {"socket", "ssl", "urllib", "http", "requests", "httpx", "ftplib", "smtplib"}
 
@@ -64,11 +64,20 @@ def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements in a statement; expressions are passed over, which are most of a tree."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield child
+            yield from _statements(child)
+
+
 @cache
 def _nodes(path: Path) -> list[ast.AST]:
+    calls = re.search("__import__|import_module", path.read_text(encoding="utf-8"))
     return [
         node
-        for node in ast.walk(_tree(path))
+        for node in (ast.walk if calls else _statements)(_tree(path))
         if isinstance(node, (ast.Import, ast.ImportFrom)) or (isinstance(node, ast.Call) and _imports(node.func))
     ]
 
@@ -162,11 +171,13 @@ def test_clocks_and_threads_stay_at_the_rim() -> None:
 
 
 def test_nothing_calls_out() -> None:
-    assert not forbidden(NETWORK, {"serve", "bench.service"}), "no connection is opened, at import or at run time"
+    asking = {"bench.service", "cluster.over_ray"}
+    assert not forbidden(NETWORK, {"serve", *asking}), "no connection is opened, at import or at run time"
     # The gate has HTTP's words and answers; datagrams on this machine tell systemd and the other processes; the
-    # bridge tells those whom the config names. A benchmark asks the service that it has started on this machine.
+    # bridge tells those whom the config names. A benchmark asks the service that it has started on this machine, and
+    # the way to boxes whether anybody is there.
     assert not forbidden({"http"}, {"serve.gate", "serve.bridge", "bench.service"})
-    assert not forbidden({"socket"}, {"serve.notify", "serve.wake", "bench.service"})
+    assert not forbidden({"socket"}, {"serve.notify", "serve.wake", *asking})
     assert not forbidden({"ssl"}, {"serve.bridge"})
     assert not forbidden(NETWORK - {"http", "socket", "ssl"}, set())
 
@@ -177,14 +188,20 @@ def test_the_libraries_of_the_service_stay_in_its_rooms() -> None:
     assert not forbidden({"paho", "proton", "asyncua"}, {"serve.bridge"})
 
 
+def test_one_package_alone_knows_ray() -> None:
+    assert not forbidden({"ray"}, set(), {"cluster.over_ray", "cluster.actor"})
+
+
 def test_the_walk_sees_every_way_to_import(tmp_path: Path) -> None:
-    path = tmp_path / "m.py"
-    path.write_text(
+    path, other = tmp_path / "m.py", tmp_path / "n.py"
+    statements = (
         "import a.b as c, d\nfrom coe.board import rules, images as i\nfrom coe.scheduler.pool import State\n"
         "def f():\n    import time\n    if TYPE_CHECKING:\n        from coe.x import y\n"
-        "    importlib.import_module('torch')\n"
+        "    try:\n        import e\n    except ImportError:\n        import g\n"
+        "    match 1:\n        case 1:\n            with h:\n                import j\n"
     )
-    assert sorted(imports(path)) == [
+    path.write_text(statements)
+    seen = [
         (1, "a.b"),
         (1, "d"),
         (2, "coe.board.images"),
@@ -192,8 +209,13 @@ def test_the_walk_sees_every_way_to_import(tmp_path: Path) -> None:
         (3, "coe.scheduler.pool"),
         (5, "time"),
         (7, "coe.x"),
-        (8, "torch"),
+        (9, "e"),
+        (11, "g"),
+        (15, "j"),
     ]
+    assert sorted(imports(path)) == seen
+    other.write_text(statements + "    print(importlib.import_module('torch'))\n")
+    assert sorted(imports(other)) == [*seen, (16, "torch")]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from coe.core import Failure, FailureKind, Request
-from coe.results.metrics import Recorder
+from coe.results.metrics import Recorder, of_cluster
 from coe.scheduler.costs import Body
 from coe.scheduler.events import Arrived, Evict, Evicted, Load, Loaded, Rejected, Why
 from coe.scheduler.plan import PoolSpec
@@ -68,3 +70,12 @@ def test_a_body_that_two_loads_under_way_were_to_bring_counts_once_each_time_it_
             recorder.observe(None, [Evict("cpu0", expert, body=pool.leave(expert))], 2.0)
             pool.release(expert)
     assert recorder.metrics().switch_bytes == 2 * (10 + 100 + 10)
+
+
+def test_several_boxes_count_their_stages_and_the_head_the_images() -> None:
+    none = Recorder({}).metrics()
+    head = replace(none, images=3, ok=2, ng=1, wall_s=2.0, control_s=0.5)
+    boxes = [replace(none, images=4, ok=4, stages=4, switches=2, control_s=0.1, wall_s=9.0, pace=p) for p in (1.0, 1.5)]
+    counted = of_cluster(head, boxes)
+    assert counted == replace(head, stages=8, switches=4, control_s=0.7, pace=1.5)
+    assert of_cluster(head, []) == head

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import texts
 
 from coe.store.pickle_tuples import TupleSizes
 
@@ -30,11 +31,11 @@ def largest_in(value: Any) -> int:
 
 
 values = st.recursive(
-    st.one_of(st.integers(), st.text(max_size=3), st.none(), st.just(OrderedDict(a=1))),
+    st.one_of(st.integers(), texts(3), st.none(), st.just(OrderedDict(a=1))),
     lambda parts: st.one_of(
         st.lists(parts, max_size=4),
         st.lists(parts, max_size=4).map(tuple),
-        st.dictionaries(st.text(max_size=3), parts, max_size=3),
+        st.dictionaries(texts(3), parts, max_size=3),
         parts.map(lambda part: (part, part)),
     ),
     max_leaves=12,

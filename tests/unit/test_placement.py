@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import with_slow_rows
+from thorough import THOROUGH
 
 from coe.bench.other_homes import by_hash, homes_by, in_turn
 from coe.errors import ConfigError
@@ -75,7 +78,7 @@ def check(homes: Homes, experts: list[Needs], boxes: list[BoxBudget]) -> None:
 
 
 @given(EXPERTS, BUDGETS, st.randoms(use_true_random=False))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15 * THOROUGH, deadline=None)
 def test_every_expert_has_a_box_if_any_can_hold_it_and_budgets_hold(
     experts: list[Needs], budgets: list[int], chance: random.Random
 ) -> None:
@@ -86,7 +89,7 @@ def test_every_expert_has_a_box_if_any_can_hold_it_and_budgets_hold(
 
 
 @given(EXPERTS, BUDGETS, st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15 * THOROUGH, deadline=None)
 def test_names_of_boxes_change_nothing(experts: list[Needs], budgets: list[int], data: st.DataObject) -> None:
     boxes = boxes_of(*budgets)
     names = dict(zip([box.id for box in boxes], data.draw(st.permutations("vwxyz")), strict=False))
@@ -98,7 +101,7 @@ def test_names_of_boxes_change_nothing(experts: list[Needs], budgets: list[int],
 
 
 @given(EXPERTS, BUDGETS, st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15 * THOROUGH, deadline=None)
 def test_when_a_box_goes_only_its_experts_move(experts: list[Needs], budgets: list[int], data: st.DataObject) -> None:
     boxes = boxes_of(*budgets)
     before = place(experts, boxes, TRAFFIC)
@@ -114,7 +117,7 @@ def test_when_a_box_goes_only_its_experts_move(experts: list[Needs], budgets: li
 
 
 @given(EXPERTS, BUDGETS, st.integers(1, 80))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15 * THOROUGH, deadline=None)
 def test_when_a_box_comes_homes_move_to_it_alone_and_only_where_that_pays(
     experts: list[Needs], budgets: list[int], budget: int
 ) -> None:
@@ -128,6 +131,12 @@ def test_when_a_box_comes_homes_move_to_it_alone_and_only_where_that_pays(
     placed = [expert for expert in experts if expert.expert in before.boxes]
     staying = replace(before, held=before.held | {"new": ()}, beyond=before.beyond | {"new": ()})
     assert objective(homes, placed, more, TRAFFIC) <= objective(staying, placed, more, TRAFFIC) * (1 + 1e-9) + 1e-12
+
+
+def test_a_board_that_hardly_anybody_uses_weighs_nothing() -> None:
+    """The inverse of its seconds is more than the largest number."""
+    experts = [need("hardly", usage={"a": sys.float_info.min}), need("often", usage={"b": 0.5})]
+    check(place(experts, boxes_of(20, 20), TRAFFIC), experts, boxes_of(20, 20))
 
 
 def test_the_same_boxes_leave_everything_where_it_is() -> None:
@@ -147,8 +156,9 @@ def test_moves_are_about_a_box_of_experts() -> None:
     assert len(anew.moves_from(before)) > 5 * len(joined.moves_from(before))
 
 
-@pytest.mark.parametrize("boxes", [2, 4, 8])
-@pytest.mark.parametrize("budget", [400, 4000])
+@pytest.mark.parametrize(
+    ("boxes", "budget"), with_slow_rows([(2, 400), (8, 4000), (2, 4000), (4, 400), (4, 4000), (8, 400)], fast=2)
+)
 def test_no_other_placement_has_a_lesser_objective(boxes: int, budget: int) -> None:
     experts, here = board(600, boards=4), boxes_of(*[budget] * boxes)
     ours = objective(place(experts, here, TRAFFIC), experts, here, TRAFFIC)
@@ -204,6 +214,14 @@ def test_the_standbys_of_a_box_are_spread_over_all_others() -> None:
     homes = place(experts, boxes_of(*[200] * 5), TRAFFIC)
     behind = [homes.standby[e] for e, places in homes.boxes.items() if places == ("box0",)]
     assert {behind.count(f"box{n}") for n in range(1, 5)} == {4}
+
+
+def test_a_box_is_told_of_its_experts_alone() -> None:
+    homes = place([need(name) for name in "abcdefgh"], [BoxBudget(box, 25) for box in ("one", "two", "three")])
+    for box in homes.held:
+        seen = homes.seen_by(box)
+        assert set(seen.boxes) == set(homes.on(box)) == set(seen.on(box))
+        assert all(seen.boxes[name] == homes.boxes[name] for name in seen.boxes)
 
 
 def test_bad_input_is_refused() -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from texts import texts
+from thorough import THOROUGH
 
 from coe.errors import ConfigError
 from coe.placement import DIALECTS, Placement, Side, read_placements
@@ -156,9 +158,9 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=150)
+@settings(max_examples=75 * THOROUGH)
 @given(
-    rows=st.lists(st.lists(WORDS | st.text(max_size=5), max_size=8), max_size=5),
+    rows=st.lists(st.lists(WORDS | texts(5), max_size=8), max_size=5),
     separator=st.sampled_from([",", ";", "\t", " "]),
     encoding=st.sampled_from(["utf-8", "utf-16", "cp1252"]),
     dialect=st.sampled_from(sorted(DIALECTS)),

@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import texts
 
 from coe.config import parse_bytes
 from coe.errors import ConfigError
@@ -98,7 +99,7 @@ def test_a_score_is_a_footprint_in_experts() -> None:
     assert score_bytes(1.5, {"small": 100, "large": 300}) == 300
 
 
-@given(st.dictionaries(st.text(), st.integers(1, 1 << 40), min_size=1))
+@given(st.dictionaries(texts(), st.integers(1, 1 << 40), min_size=1))
 def test_the_scores_of_a_board_add_up_to_its_number_of_experts(sizes: dict[str, int]) -> None:
     scores = memory_scores(sizes)
     assert sum(scores.values()) == pytest.approx(len(sizes))

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from texts import texts
 
 from coe.board.images import FoundImage
 from coe.core import Box, Failure, FailureKind, Finding, Heat, Request, Result, Verdict
@@ -232,9 +233,7 @@ def test_lone_surrogates_do_not_stop_it(tmp_path: Path) -> None:
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(st.tuples(st.text(max_size=8), st.sampled_from([OK, NG, REVIEW, None]), st.text(max_size=3)), max_size=12)
-)
+@given(st.lists(st.tuples(texts(8), st.sampled_from([OK, NG, REVIEW, None]), texts(3)), max_size=12))
 def test_any_results_give_a_sound_page(tmp_path: Path, rows: list[tuple[str, Verdict | None, str]]) -> None:
     results = [result(name, verdict, serial=serial, component=serial) for name, verdict, serial in rows]
     page = render(tmp_path, results)[1]

@@ -20,6 +20,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from thorough import THOROUGH
 
 from coe import files
 from coe.board.images import FoundImage
@@ -186,7 +187,7 @@ def test_a_resumed_run_ends_as_if_it_had_not_been_stopped(tmp_path: Path) -> Non
         assert (tmp_path / "straight" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=20 * THOROUGH, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
 def test_a_file_cut_anywhere_loses_one_line_at_most(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

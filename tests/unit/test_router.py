@@ -1,6 +1,7 @@
 """From findings to the next steps, and from counts and shares to probabilities worked out by hand."""
 
 import math
+import pickle
 
 import pytest
 
@@ -172,3 +173,19 @@ def test_a_box_of_the_label_that_decides_changes_nothing(label: str, score: floa
     believed = {"ok": None, "odd": Verdict.OK, "bad": Verdict.NG}[label]
     assert decision.verdict == (believed if score >= 0.5 else Verdict.REVIEW)
     assert [following.expert for following in decision.steps] == (["x", "y"] if label == "ok" and score >= 0.5 else [])
+
+
+def test_rules_travel_to_another_process_and_say_the_same_there() -> None:
+    here = board(
+        "  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {ok: x}}\n"
+        "  x: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}",
+        "  A: {count: 5, inspect: a}",
+    ).router
+
+    def said(router: Router, label: str) -> tuple[Verdict | None, list[str]]:
+        found = router.next(router.first("A"), Finding("a", "fp32", label, 1.0))
+        return found.verdict, [step.expert for step in found.steps]
+
+    assert said(here, "ok") == (None, ["x"])
+    there = pickle.loads(pickle.dumps(here))
+    assert [said(there, label) for label in ("ok", "bad")] == [(None, ["x"]), (Verdict.NG, [])]

@@ -86,3 +86,17 @@ def test_the_books_of_a_view_go_back_to_nothing() -> None:
     for expert in "aab":
         view.answered(expert)
     assert (view.loads_s, view.work_s, view.waiting) == (0.0, 0.0, {})
+
+
+def test_a_box_that_has_become_slow_takes_fewer_stages() -> None:
+    """Its stages take 0.4 s, those of the other box 0.1 s; both have all experts."""
+    chosen = routing({"a": ("one", "two")})
+    chosen.views["one"].told({"a": 0.0}, pace=4.0)
+    chosen.views["two"].told({"a": 0.0})
+    taken = []
+    for _ in range(5):
+        box = chosen.choose("a", ())
+        assert box is not None
+        chosen.views[box].sent("a")
+        taken.append(box)
+    assert taken == ["two", "two", "two", "one", "two"]

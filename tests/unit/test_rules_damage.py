@@ -7,6 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 from test_rules_errors import GOOD
+from texts import texts
 
 from coe.board import rules
 from coe.board.rules import Rules
@@ -25,7 +26,7 @@ def test_the_file_that_the_others_are_made_from_is_right(board_file: Write) -> N
     assert rules.load(board_file(GOOD)).board == "demo"
 
 
-@given(st.one_of(st.text(max_size=60), st.text(alphabet="ab:-[]{}!&*'\"#|>%@,? \t\n\r\0", max_size=60)))
+@given(st.one_of(texts(60), st.text(alphabet="ab:-[]{}!&*'\"#|>%@,? \t\n\r\0", max_size=60)))
 def test_any_text_is_read_or_refused(tmp_path: Path, text: str) -> None:
     load_or_complain(tmp_path / "board.yaml", text.encode("utf-8", "surrogatepass"))
 

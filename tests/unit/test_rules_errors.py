@@ -249,7 +249,7 @@ def test_a_wrong_value_is_refused_with_its_line(board_file: Write, old: str, new
 
 
 def test_a_message_is_one_short_line_of_visible_characters_whatever_the_file_holds(board_file: Write) -> None:
-    for word in ("x" * 3_000_000, '"\\e[2J\\nboard.yaml:1: all is well"'):
+    for word in ("x" * 300_000, '"\\e[2J\\nboard.yaml:1: all is well"'):
         with pytest.raises(RulesError) as caught:
             rules.load(board_file(GOOD.replace("ok: joint", f"ok: {word}")))
         assert len(str(caught.value)) < 1100
@@ -259,7 +259,7 @@ def test_a_message_is_one_short_line_of_visible_characters_whatever_the_file_hol
 
 def test_more_steps_than_anyone_needs_are_refused(board_file: Write) -> None:
     lines = ["board: b", "experts:"]
-    lines += [f"  e{i}: {{kind: k, labels: [ok], input: 8, then: {{ok: e{i + 1}}}}}" for i in range(5000)]
-    lines += ["  e5000: {kind: k, labels: [ok], input: 8, then: {ok: OK}}", "components: {R1: {inspect: e0}}"]
+    lines += [f"  e{i}: {{kind: k, labels: [ok], input: 8, then: {{ok: e{i + 1}}}}}" for i in range(1500)]
+    lines += ["  e1500: {kind: k, labels: [ok], input: 8, then: {ok: OK}}", "components: {R1: {inspect: e0}}"]
     with pytest.raises(RulesError, match=r"board.yaml:1: experts follow each other through hundreds of steps"):
         rules.load(board_file("\n".join(lines)))

@@ -18,10 +18,10 @@ from coe.profiler.target import Target
 from coe.store.store import Store
 from coe.testing import rules_from
 
-EXPERT = Expert("e", "resnet18", ("ok", "bad"), 32, "t/e")
+EXPERT = Expert("e", "narrow", ("ok", "bad"), 32, "t/e")
 BOARD = """
 board: t
-experts: {e: {kind: resnet18, labels: [ok, bad], input: 32, reject: [bad], then: {none: OK}}}
+experts: {e: {kind: narrow, labels: [ok, bad], input: 32, reject: [bad], then: {none: OK}}}
 components: {C: {count: 1, inspect: e}}
 """
 
@@ -58,13 +58,13 @@ def test_executors_are_measured_together_as_long_as_they_fit(tmp_path, monkeypat
     monkeypatch.setattr(survey, "together", together)
     draft = Draft(tmp_path / "profile.json", print)
     site = ProfiledSite(rules_from(BOARD), Store(tmp_path / "store"), [], 1 << 30)
-    measure_together(site, draft, "resnet18", Target("cuda", 1), 4)
+    measure_together(site, draft, "narrow", Target("cuda", 1), 4)
     assert draft.scaling("cuda", 1) == (1.0, 1.5)
     # Those are known now; under another budget more may fit.
     tried: list[int] = []
     monkeypatch.setattr(survey, "together", lambda *arguments, **options: tried.append(arguments[3]) or 1.6)
     for _ in range(2):
-        measure_together(site, draft, "resnet18", Target("cuda", 1), 4)
+        measure_together(site, draft, "narrow", Target("cuda", 1), 4)
     assert tried == [3, 4]
     assert Draft(tmp_path / "profile.json", print).scaling("cuda", 1) == (1.0, 1.5, 1.6, 1.6)
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from tables import with_slow_rows
 
 from coe.bench.simulated import CONTENDERS, Row, run_plan
 from coe.bench.simulated_precision import PreparedRun, VariantShares, prepared_run
@@ -128,7 +129,7 @@ def test_all_experts_of_board_a_fit_into_device_and_host_memory() -> None:
     assert any("372 experts take" in sentence for sentence in mixed.sentences)
 
 
-@pytest.mark.parametrize("strategy", ["line", "coserve", "samba"])
+@pytest.mark.parametrize("strategy", with_slow_rows(["line", "coserve", "samba"], fast=1))
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 def test_no_run_beats_its_bound(strategy: str, warm: bool) -> None:
     row = run(strategy, doubtful=0.1, warm=warm)
@@ -179,7 +180,7 @@ def test_a_row_is_named_by_its_mode_and_by_a_share_that_matters() -> None:
     assert words == ["on-miss", "on-miss sound 0.3", "blobs"]
 
 
-@pytest.mark.parametrize("mode", ["on-miss", "urgent"])
+@pytest.mark.parametrize("mode", with_slow_rows(["on-miss", "urgent"], fast=1))
 def test_fewer_bytes_at_a_load_make_a_burst_faster_than_blobs_in_fp32(mode: str) -> None:
     full, chosen = run("line", "blobs"), run("line", mode, doubtful=0.0)
     assert (chosen.images, chosen.errors) == (300, 0)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import texts
 
 from coe import config
 from coe.board import rules
@@ -99,12 +100,12 @@ def findings() -> st.SearchStrategy[dict[str, Finding]]:
 
 @given(
     rows=st.lists(
-        st.tuples(st.floats(0, 1e9), st.sampled_from(["R-1K", "C-1U"]), st.text(), st.text(), st.text(), findings()),
+        st.tuples(st.floats(0, 1e9), st.sampled_from(["R-1K", "C-1U"]), texts(), texts(), texts(), findings()),
         min_size=1,
         max_size=20,
     ),
     counts=st.none() | st.fixed_dictionaries({"R-1K": st.floats(0.001, 1e9), "C-1U": st.floats(0, 1e9)}),
-    words=st.tuples(st.text(), st.text()),
+    words=st.tuples(texts(), texts()),
 )
 def test_what_is_written_is_read(rows: list, counts: dict | None, words: tuple, board: Rules, path: Path) -> None:
     rows.sort(key=lambda row: row[0])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
 from coe.errors import LineClosed
@@ -56,3 +59,25 @@ def test_nothing_is_taken_in_after_the_end():
     for taking in (workers.put, workers.submit):
         with pytest.raises(LineClosed):
             taking(lambda: None)
+
+
+def test_they_say_how_long_the_longest_work_under_way_takes() -> None:
+    workers, go_on, begun = Workers(2, "test"), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        go_on.wait(60)
+
+    assert workers.longest_s() == 0
+    for thread in workers.threads:
+        thread.start()
+    workers.submit(work)
+    assert begun.wait(60)
+    first_s = workers.longest_s()
+    while workers.longest_s() <= first_s:
+        time.sleep(0.001)
+    go_on.set()
+    workers.close()
+    for thread in workers.threads:
+        thread.join()
+    assert workers.longest_s() == 0

@@ -11,10 +11,11 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select
 
 from coe.core import Verdict
+from coe.placement.dialects import Side
 from coe.serve.database import counts, schema, tallies
 from coe.serve.database.tallies import Tally
 from coe.serve.moments import SECOND_US
-from coe.serve.words import BoardState, CallKind, CallReason, Outcome, Side
+from coe.serve.words import BoardState, CallKind, CallReason, Outcome
 
 Row = dict[str, Any]
 _TABLES = (schema.board, schema.view, schema.call, schema.verification, schema.event)
