@@ -66,7 +66,8 @@ class Small(_Both, ModuleKind):
         return module
 
     def forward(self, module, images):
-        return module.fc(torch.zeros(len(images), 12) + images.float().mean() * 0).float()
+        # A processor that computes in bf16 gets a variant of that type.
+        return module.fc(torch.zeros(len(images), 12, dtype=module.fc.weight.dtype) + images.float().mean() * 0).float()
 
 
 class Filed(_Both, FileKind):

@@ -7,6 +7,7 @@ import gc
 import pytest
 from fake_gpu import FEW, FakeDriver
 from tables import with_slow_rows
+from waiting import eventually
 
 from coe import Inspector
 from coe.core import Verdict
@@ -55,6 +56,8 @@ def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pi
     # Room for one of the large experts beside what runs.
     own = GPU | {"executors": "cuda=1", "device_memory": "100MB"}
     with Inspector(board, store=store, keep_trace=True, say=sentences.append, costs=costs, **own) as line:
+        # An idle disk fills host memory; a stream from the start may keep the disk busy to its end.
+        eventually(lambda: any(isinstance(event, Filled) for _, event, _ in list(line.trace)))
         # Twice, so that what has left is needed again whatever the strategy does to avoid it.
         for _ in range(2):
             assert {result.error for result in line.stream(pictures[:16])} == {None}
@@ -65,9 +68,7 @@ def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pi
     assert any(one.keep_copy for one in commands if isinstance(one, Evict | Load))
     assert any(one.source == "host" for one in loads)
     reads = sum(one.source == "disk" for one in loads)
-    # An idle disk has filled host memory before the first image came.
     assert any(isinstance(one, Fill) for one in commands)
-    assert any(isinstance(event, Filled) for _, event, _ in line.trace)
     assert reads <= 4 + 1
     assert sentences[0].startswith("cuda: 95.4 MiB of 4.00 GiB of device memory (its driver and other processes hold")
     assert "hold another 100.0 MiB)" in sentences[0]

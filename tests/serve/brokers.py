@@ -7,8 +7,7 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,22 +15,13 @@ from typing import Any
 import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
-
-PATIENCE_S = 20.0
+from waiting import PATIENCE_S, eventually
 
 
 def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
-
-
-def wait_until(is_true: Callable[[], Any], what: str = "it") -> None:
-    """Wait until something is true; fail after a long time."""
-    until = time.monotonic() + PATIENCE_S
-    while not is_true():
-        assert time.monotonic() < until, f"{what} did not come true in {PATIENCE_S:g} s"
-        time.sleep(0.005)
 
 
 def answers(port: int) -> bool:
@@ -59,7 +49,7 @@ class Mosquitto:
         self._process = subprocess.Popen(
             [self._program, "-c", str(self._config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        wait_until(lambda: answers(self.port), "the broker")
+        eventually(lambda: answers(self.port), "the broker")
 
     def stop(self) -> None:
         if self._process is not None:

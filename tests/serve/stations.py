@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -102,16 +102,6 @@ def deciding(
         station.end()
         thread.join()
     assert not errors, errors
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    """Wait until a condition holds."""
-    pause = threading.Event()
-    for _ in range(int(timeout_s / 0.01)):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not happen in time")
 
 
 def state_of(database: Database, id: int) -> Board:

@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("proton", reason="python-qpid-proton is not installed; install coe[amqp]")
 
-from brokers import answers, free_port, wait_until
+from brokers import answers, free_port
 from proton import Event
 from proton import Message as Envelope
 from proton.handlers import MessagingHandler
@@ -26,6 +26,7 @@ from proton.reactor import ApplicationEvent, Container, EventInjector
 from proton.utils import BlockingConnection
 from serve_rows import NOON, decided, ng
 from serving import config_of
+from waiting import eventually
 
 from coe.serve.bridge import courier, process
 from coe.serve.bridge.amqp import AmqpConnection, AmqpPlace
@@ -147,7 +148,7 @@ def test_a_connection_that_is_lost_is_found_out() -> None:
         sink.connect()
         peer.stop()
         with pytest.raises(SinkFailed, match="was lost"):
-            wait_until(sink.look)
+            eventually(sink.look)
         with pytest.raises(SinkFailed):
             sink.send(HELLO)
         sink.close()
@@ -170,7 +171,7 @@ def bridged(database: Database, folder: Path, port: int, **more: object) -> Iter
     bridge = threading.Thread(target=process.tell, args=(posts, database, stop))
     bridge.start()
     try:
-        wait_until(lambda: registered(database))
+        eventually(lambda: registered(database))
         yield
     finally:
         stop.set()
@@ -195,11 +196,11 @@ def test_what_happens_while_the_broker_is_down_is_told_when_it_is_back(
     with listening() as first, bridged(sqlite_database, tmp_path, first.port):
         with sqlite_database.writing() as connection:
             decided(connection, "k1", ng())
-        wait_until(lambda: names(first.came) == ["Heartbeat", *BOARD])
+        eventually(lambda: names(first.came) == ["Heartbeat", *BOARD])
     with listening(first.port) as second, bridged(sqlite_database, tmp_path, first.port):
         with sqlite_database.writing() as connection:
             decided(connection, "k2")
-        wait_until(lambda: len(second.came) >= 4)
+        eventually(lambda: len(second.came) >= 4)
     assert [name for name in names(second.came) if name != "Heartbeat"][:3] == BOARD
 
 
@@ -249,7 +250,7 @@ class Rabbit:
             self._process = subprocess.Popen(
                 [str(self.program)], env=self._environment, stdout=out, stderr=out, start_new_session=True
             )
-        wait_until(lambda: answers(self.port), "RabbitMQ")
+        eventually(lambda: answers(self.port), "RabbitMQ")
 
     def stop(self) -> None:
         if self._process is not None:
@@ -271,13 +272,13 @@ def test_a_real_rabbitmq_is_told_and_its_kill_loses_nothing(sqlite_database: Dat
         with bridged(sqlite_database, tmp_path, rabbit.port, address=QUEUE, **login):
             with sqlite_database.writing() as connection:
                 decided(connection, "k1", ng())
-            wait_until(lambda: waiting(sqlite_database) == 0)
+            eventually(lambda: waiting(sqlite_database) == 0)
             rabbit.stop()
             with sqlite_database.writing() as connection:
                 decided(connection, "k2")
-            wait_until(lambda: is_faulty(sqlite_database))
+            eventually(lambda: is_faulty(sqlite_database))
             rabbit.start()
-            wait_until(lambda: waiting(sqlite_database) == 0 and not is_faulty(sqlite_database))
+            eventually(lambda: waiting(sqlite_database) == 0 and not is_faulty(sqlite_database))
         came = received(rabbit.port)
     units = [
         (one["MessageName"].rpartition(".")[2], one["MessageBody"]["Units"][0]["UnitIdentifier"])

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from quick_line import QuickDevice
 from serve_rows import NOON, accepted, decision, ng
 from serving import Served, config_of, embedded
-from stations import LIGHT, accept, deciding, eventually, quick_opener, state_of
+from stations import LIGHT, accept, deciding, quick_opener, state_of
 from thorough import THOROUGH
 from tiny_line import TINY
+from waiting import eventually
 
 from coe.core import Verdict
 from coe.serve.config import Audits, Retention

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import ClassVar
 
 import pytest
-from brokers import wait_until
 from serve_rows import NOON, decided, ng
+from waiting import eventually
 
 from coe.serve.bridge import courier, process
 from coe.serve.bridge.courier import Post
@@ -72,7 +72,7 @@ def told(database: Database, **sinks: Remembered) -> Iterator[None]:
     bridge = threading.Thread(target=process.tell, args=(posts, database, stop))
     bridge.start()
     try:
-        wait_until(lambda: set(sinks) == {queue.sink for queue in read(database)})
+        eventually(lambda: set(sinks) == {queue.sink for queue in read(database)})
         yield
     finally:
         stop.set()
@@ -103,8 +103,8 @@ def test_every_sink_is_told_every_event_in_order_and_the_outbox_empties(sqlite_d
     one, other = Remembered(), Remembered()
     with told(sqlite_database, one=one, other=other):
         append(sqlite_database, *range(250))
-        wait_until(lambda: len(one.numbers) == len(other.numbers) == 250)
-        wait_until(lambda: not any(queue.waiting for queue in read(sqlite_database)))
+        eventually(lambda: len(one.numbers) == len(other.numbers) == 250)
+        eventually(lambda: not any(queue.waiting for queue in read(sqlite_database)))
     assert one.numbers == other.numbers == list(range(250))
     assert [message.id for message in one.told] == [message.id for message in other.told]
 
@@ -115,11 +115,11 @@ def test_a_sink_that_hangs_or_fails_holds_up_no_other(sqlite_database: Database)
     fails.is_down = True
     with told(sqlite_database, hangs=hangs, fails=fails, works=works):
         append(sqlite_database, 1, 2, 3)
-        wait_until(lambda: works.numbers == [1, 2, 3])
+        eventually(lambda: works.numbers == [1, 2, 3])
         assert not hangs.told
         assert not fails.told
         hangs.gate.set()
-        wait_until(lambda: hangs.numbers == [1, 2, 3])
+        eventually(lambda: hangs.numbers == [1, 2, 3])
 
 
 def test_what_waits_while_a_sink_is_down_is_told_once_it_is_back_and_the_fault_is_raised_and_cleared(
@@ -128,14 +128,14 @@ def test_what_waits_while_a_sink_is_down_is_told_once_it_is_back_and_the_fault_i
     sink = Remembered()
     with told(sqlite_database, plant=sink):
         append(sqlite_database, 1)
-        wait_until(lambda: sink.numbers == [1])
+        eventually(lambda: sink.numbers == [1])
         sink.is_down = True
         append(sqlite_database, 2, 3)
-        wait_until(lambda: open_faults(sqlite_database) == [(Process.BRIDGE, FaultKind.SINK, "plant")])
-        wait_until(lambda: read(sqlite_database)[0].error == "it is down")
+        eventually(lambda: open_faults(sqlite_database) == [(Process.BRIDGE, FaultKind.SINK, "plant")])
+        eventually(lambda: read(sqlite_database)[0].error == "it is down")
         assert waiting(sqlite_database, "plant") == 3, "two events, and that of the fault"
         sink.is_down = False
-        wait_until(lambda: not open_faults(sqlite_database))
+        eventually(lambda: not open_faults(sqlite_database))
     assert [message.name for message in sink.told][:4] == ["recipe.staged"] * 3 + ["fault.raised"]
     assert sink.numbers == [1, 2, 3]
 
@@ -145,10 +145,10 @@ def test_what_was_told_before_a_failure_is_not_told_again(sqlite_database: Datab
     sink.fails_after = 3
     with told(sqlite_database, plant=sink):
         append(sqlite_database, *range(6))
-        wait_until(lambda: open_faults(sqlite_database))
+        eventually(lambda: open_faults(sqlite_database))
         assert sink.numbers == [0, 1, 2]
         sink.fails_after = -1
-        wait_until(lambda: len(sink.numbers) == 6)
+        eventually(lambda: len(sink.numbers) == 6)
     assert sink.numbers == [0, 1, 2, 3, 4, 5]
 
 
@@ -188,7 +188,7 @@ def test_a_clock_that_was_set_back_does_not_silence_a_sink(sqlite_database: Data
         first = events.append(connection, NewEvent(EventKind.RECIPE_STAGED, NOON, {"n": 1}))
         outbox.failed(connection, "plant", first.id, error="it was down", next_try_us=2**62)
     with told(sqlite_database, plant=sink):
-        wait_until(lambda: sink.numbers == [1])
+        eventually(lambda: sink.numbers == [1])
 
 
 def test_a_sink_whose_code_fails_is_tried_again_like_any_other(sqlite_database: Database) -> None:
@@ -201,16 +201,16 @@ def test_a_sink_whose_code_fails_is_tried_again_like_any_other(sqlite_database: 
     sink = Broken()
     with told(sqlite_database, plant=sink):
         append(sqlite_database, 1)
-        wait_until(lambda: sink.numbers == [1])
+        eventually(lambda: sink.numbers == [1])
 
 
 def test_the_state_of_the_station_is_shown_at_the_start_and_when_it_changes(sqlite_database: Database) -> None:
     sink = Remembered()
     with told(sqlite_database, plant=sink):
-        wait_until(lambda: [one.line for one in sink.shown] == [LineState.DOWN])
+        eventually(lambda: [one.line for one in sink.shown] == [LineState.DOWN])
         with sqlite_database.writing() as connection:
             states.change(connection, Subject.LINE, LineState.WAITING, by="line", now_us=NOON)
-        wait_until(lambda: [one.line for one in sink.shown] == [LineState.DOWN, LineState.WAITING])
+        eventually(lambda: [one.line for one in sink.shown] == [LineState.DOWN, LineState.WAITING])
 
 
 def test_a_message_names_the_recipe_and_the_bridge_gives_signs_of_life(sqlite_database: Database) -> None:
@@ -218,7 +218,7 @@ def test_a_message_names_the_recipe_and_the_bridge_gives_signs_of_life(sqlite_da
     with told(sqlite_database, plant=sink):
         with sqlite_database.writing() as connection:
             decided(connection, "k1", ng())
-        wait_until(lambda: len(sink.told) == 2)
+        eventually(lambda: len(sink.told) == 2)
         with sqlite_database.reading() as connection:
             assert states.heartbeats(connection)[Process.BRIDGE].facts == {"sinks": ["plant"]}
     body = sink.told[1].body
@@ -246,7 +246,7 @@ def test_a_recipe_is_read_once_for_many_messages_and_few_recipes_are_kept(
         with sqlite_database.writing() as connection:
             for key in ("k1", "k2", "k3"):
                 decided(connection, key, ng())
-        wait_until(lambda: len(sink.told) >= 6 and not waiting(sqlite_database, "one"))
+        eventually(lambda: len(sink.told) >= 6 and not waiting(sqlite_database, "one"))
     assert len(read_ids) == 1
 
 
@@ -267,9 +267,9 @@ def test_a_sink_that_does_not_close_in_order_is_tried_again(sqlite_database: Dat
     with told(sqlite_database, plant=sink):
         sink.is_down = True
         append(sqlite_database, 1)
-        wait_until(lambda: len(open_faults(sqlite_database)) == 1)
+        eventually(lambda: len(open_faults(sqlite_database)) == 1)
         sink.is_down = False
-        wait_until(lambda: sink.numbers == [1])
+        eventually(lambda: sink.numbers == [1])
 
 
 def test_a_failure_that_cannot_be_noted_ends_no_courier(
@@ -288,4 +288,4 @@ def test_a_failure_that_cannot_be_noted_ends_no_courier(
             append(sqlite_database, 1)
             assert noted.wait(20)
         sink.is_down = False
-        wait_until(lambda: sink.numbers == [1])
+        eventually(lambda: sink.numbers == [1])

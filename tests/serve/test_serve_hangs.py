@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from quick_line import QuickDevice
 from serving import activated, embedded
-from stations import LIGHT, accept_request, deciding, eventually, quick_opener, state_of
+from stations import LIGHT, accept_request, deciding, quick_opener, state_of
 from test_serve_whole import BOARD, WHOLE, png
 from tiny_line import TINY
+from waiting import eventually
 
 from coe.board.picture_file import PictureFile
 from coe.core import Verdict

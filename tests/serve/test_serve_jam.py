@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from quick_line import QuickDevice
 from serving import activated, embedded
-from stations import LIGHT, accept, eventually, quick_opener, state_of
+from stations import LIGHT, accept, quick_opener, state_of
 from tiny_line import TINY
+from waiting import eventually
 
 from coe.core import Verdict
 from coe.errors import ConfigError

@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 from quick_line import QuickDevice
 from serving import activated, config_of, embedded
-from stations import DARK, LIGHT, accept, accept_request, deciding, eventually, grey, quick_opener, state_of
+from stations import DARK, LIGHT, accept, accept_request, deciding, grey, quick_opener, state_of
 from tiny_line import TINY
+from waiting import eventually
 
 from coe.core import Batch, Stage, Verdict
 from coe.errors import DeviceLost

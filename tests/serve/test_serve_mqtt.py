@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from brokers import Mosquitto, free_port, hearing, wait_until
+from brokers import Mosquitto, free_port, hearing
 from serve_rows import NOON, decided, ng
 from serving import config_of
+from waiting import eventually
 
 from coe.serve.bridge import courier, process
 from coe.serve.bridge.building import posts_of
@@ -48,7 +49,7 @@ def bridged(database: Database, folder: Path, **sink: object) -> Iterator[None]:
     bridge = threading.Thread(target=process.tell, args=(list(posts_of(config)), database, stop))
     bridge.start()
     try:
-        wait_until(lambda: registered(database) == ["plant"])
+        eventually(lambda: registered(database) == ["plant"])
         yield
     finally:
         stop.set()
@@ -71,16 +72,16 @@ def test_events_and_the_retained_state_have_their_topics(
     with hearing(broker.port) as hearer:
         with bridged(sqlite_database, tmp_path, port=broker.port):
             append(sqlite_database, 7)
-            wait_until(lambda: hearer.bodies("coe/test/recipe/staged"))
+            eventually(lambda: hearer.bodies("coe/test/recipe/staged"))
             [message] = hearer.bodies("coe/test/recipe/staged")
             assert message["kind"] == "recipe.staged"
             assert message["body"] == {"n": 7}
             assert hearer.bodies("coe/test/state")[0]["online"] is True
             with hearing(broker.port, "coe/test/state") as late:
-                wait_until(lambda: late.heard)
+                eventually(lambda: late.heard)
                 _, state, retained = late.heard[0]
                 assert (state["line"], state["intake"], state["faults"], retained) == ("down", "open", 0, True)
-        wait_until(lambda: hearer.bodies("coe/test/state")[-1] == {"online": False})
+        eventually(lambda: hearer.bodies("coe/test/state")[-1] == {"online": False})
 
 
 def test_messages_of_ipc_cfx_have_their_topics_too(
@@ -92,7 +93,7 @@ def test_messages_of_ipc_cfx_have_their_topics_too(
     ):
         with sqlite_database.writing() as connection:
             decided(connection, "k1", ng())
-        wait_until(lambda: hearer.bodies("line-1/CFX/Production/WorkCompleted"))
+        eventually(lambda: hearer.bodies("line-1/CFX/Production/WorkCompleted"))
         [inspected] = hearer.bodies("line-1/CFX/Production/TestAndInspection/UnitsInspected")
         [beat] = hearer.bodies("line-1/CFX/Heartbeat")
     assert inspected["MessageBody"]["InspectedUnits"][0]["OverallResult"] == "Failed"
@@ -105,9 +106,9 @@ def test_a_station_that_is_cut_off_is_not_online_by_the_brokers_word(broker: Mos
     with hearing(broker.port, "coe/a/state") as hearer:
         sink.connect()
         other.connect()  # a second client of the same name: the broker cuts the first one off
-        wait_until(lambda: hearer.bodies("coe/a/state") == [{"online": False}])
+        eventually(lambda: hearer.bodies("coe/a/state") == [{"online": False}])
         with pytest.raises(SinkFailed, match="was lost"):
-            wait_until(sink.look)
+            eventually(sink.look)
         with pytest.raises(SinkFailed):
             sink.send(Message("1", "x", NOON, {}))
     sink.close()
@@ -124,13 +125,13 @@ def test_a_broker_that_restarts_in_mid_stream_loses_nothing(
         for number in range(120):
             append(sqlite_database, number)
             if number == 40:
-                wait_until(lambda: len(heard()) > 10)
+                eventually(lambda: len(heard()) > 10)
                 broker.stop()
             if number == 80:
-                wait_until(lambda: is_faulty(sqlite_database))
+                eventually(lambda: is_faulty(sqlite_database))
                 broker.start()
-        wait_until(lambda: set(heard()) == set(range(120)))
-        wait_until(lambda: not is_faulty(sqlite_database))
+        eventually(lambda: set(heard()) == set(range(120)))
+        eventually(lambda: not is_faulty(sqlite_database))
     # A repetition is allowed; a message that comes after a later one for the first time is not.
     assert list(dict.fromkeys(heard())) == list(range(120))
     ids = {message["body"]["n"]: message["id"] for message in hearer.bodies("coe/test/recipe/staged")}
@@ -164,9 +165,9 @@ def test_a_bridge_that_is_killed_repeats_what_it_had_not_noted_with_the_same_ids
     with hearing(broker.port, "coe/test/#") as hearer:
         died = subprocess.run([sys.executable, "-c", _DIES, str(file)], check=False)
         assert died.returncode == -signal.SIGKILL
-        wait_until(lambda: len(hearer.bodies("coe/test/recipe/staged")) == 3)
+        eventually(lambda: len(hearer.bodies("coe/test/recipe/staged")) == 3)
         with bridged(sqlite_database, tmp_path, port=broker.port):
-            wait_until(lambda: len(hearer.bodies("coe/test/recipe/staged")) == 8)
+            eventually(lambda: len(hearer.bodies("coe/test/recipe/staged")) == 8)
         heard = hearer.bodies("coe/test/recipe/staged")
     assert [message["body"]["n"] for message in heard] == [0, 1, 2, 0, 1, 2, 3, 4]
     assert len({message["id"] for message in heard}) == 5

@@ -11,7 +11,8 @@ import pytest
 from quick_line import QuickDevice
 from serve_rows import decision, ng
 from serving import Served, config_of, hand_in, png, serving
-from stations import deciding, eventually, quick_opener
+from stations import deciding, quick_opener
+from waiting import eventually
 
 from coe.serve import supervisor
 from coe.serve.backup import back_up

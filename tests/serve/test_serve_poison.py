@@ -8,8 +8,9 @@ import pytest
 from quick_line import QuickDevice
 from serve_rows import NOON, decided, ng
 from serving import activated, config_of
-from stations import LIGHT, accept, deciding, eventually, quick_opener, state_of
+from stations import LIGHT, accept, deciding, quick_opener, state_of
 from tiny_line import TINY
+from waiting import eventually
 
 from coe.core import Verdict
 from coe.errors import ConfigError

@@ -13,8 +13,9 @@ import pytest
 from PIL import Image
 from quick_line import QuickDevice
 from serving import activated, config_of, embedded
-from stations import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
+from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
 from tiny_line import TINY
+from waiting import eventually
 
 from coe import Inspector
 from coe.core import Verdict

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 from serving import Served, hand_in, png
-from stations import eventually
 from test_serve_hostile import problem
+from waiting import eventually
 
 from coe.serve.crops import Pixels
 from coe.serve.database.opening import Database

@@ -12,9 +12,10 @@ import pytest
 from drawn_boards import truth
 from PIL import Image
 from serving import Served, activated, config_of, put, serving
-from stations import deciding, eventually, quick_opener, state_of
+from stations import deciding, quick_opener, state_of
 from test_serve_whole import POSE, WHOLE, RedDevice, layout_of, picture_of, png
 from tiny_line import TINY, Call
+from waiting import eventually
 
 from coe.cli import experts
 from coe.core import Verdict

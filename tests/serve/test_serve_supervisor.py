@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from serve_rows import decision, ng
 from serving import activated, config_of
-from stations import DARK, LIGHT, accept, eventually
+from stations import DARK, LIGHT, accept
 from tiny_line import TINY, Call
+from waiting import eventually
 
 from coe.cli import serve
 from coe.core import Verdict

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from brokers import Mosquitto, answers, free_port, hearing, wait_until
+from brokers import Mosquitto, answers, free_port, hearing
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -23,10 +23,11 @@ from quick_line import QuickDevice
 from serve_rows import NOON, decided, decision, ng
 from serving import Served, activated, client_of, embedded, hand_in, png, put
 from sqlalchemy import event
-from stations import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
+from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
 from test_serve_bridge import Remembered, append, told, waiting
 from test_serve_mqtt import bridged
 from tiny_line import TINY
+from waiting import eventually
 
 from coe.core import Verdict
 from coe.serve.bridge import courier
@@ -85,8 +86,8 @@ def test_a_locked_database_loses_nothing_repeats_no_message_and_everybody_goes_o
         first = hand_in(served.feeder, "k1", {"R1": "C", "R2": "C"}).json()["board"]
         put(served.feeder, "k2", "R1")
         eventually(device.reached.is_set)
-        wait_until(lambda: "board.started" in [message.name for message in sink.told])
-        wait_until(lambda: not waiting(impatient, "plant"))
+        eventually(lambda: "board.started" in [message.name for message in sink.told])
+        eventually(lambda: not waiting(impatient, "plant"))
         sink.gate.clear()
         append(impatient, 1)
         with locked(impatient):
@@ -97,11 +98,11 @@ def test_a_locked_database_loses_nothing_repeats_no_message_and_everybody_goes_o
             refused = served.feeder.post("/api/v1/boards/k2", json=body)
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
             assert served.operator.get(f"/api/v1/boards/{first}").json()["verdict"] is None
-            wait_until(lambda: sink.numbers == [1])
+            eventually(lambda: sink.numbers == [1])
         again = served.feeder.post("/api/v1/boards/k2", json=body)
         assert again.status_code == 202
         eventually(lambda: is_decided(impatient, first) and is_decided(impatient, again.json()["board"]))
-        wait_until(lambda: [message.name for message in sink.told].count("board.decided") == 2)
+        eventually(lambda: [message.name for message in sink.told].count("board.decided") == 2)
     assert sink.numbers == [1]
     assert len({message.id for message in sink.told}) == len(sink.told)
     assert (FaultKind.DATABASE, "line") in all_faults(impatient)
@@ -461,7 +462,7 @@ def encrypted(tmp_path: Path, plant: Authority) -> Iterator[tuple[Mosquitto, int
         f"listener {open_port} 127.0.0.1",
     )
     broker.start()
-    wait_until(lambda: answers(open_port), "the broker")
+    eventually(lambda: answers(open_port), "the broker")
     yield broker, open_port
     broker.stop()
 
@@ -474,7 +475,7 @@ def test_a_broker_is_told_over_tls_with_certificates_of_the_plants_own_authority
     tls = {"ca": str(plant.path), "certificate": str(certificate), "private_key": str(private)}
     with hearing(open_port) as hearer, bridged(sqlite_database, tmp_path, port=broker.port, tls=tls):
         append(sqlite_database, 7)
-        wait_until(lambda: hearer.bodies("coe/test/recipe/staged"))
+        eventually(lambda: hearer.bodies("coe/test/recipe/staged"))
 
 
 # paho leaves the socket of a handshake that failed to the garbage collector.

@@ -11,9 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from brokers import free_port, wait_until
+from brokers import free_port
 from serve_rows import NOON, decided, ng
 from serving import config_of
+from waiting import eventually
 
 from coe.serve.bridge import courier, process
 from coe.serve.bridge.building import posts_of
@@ -158,10 +159,10 @@ def test_a_hook_of_the_config_is_told_until_it_acknowledges(
         bridge = threading.Thread(target=process.tell, args=(posts, sqlite_database, stop))
         bridge.start()
         try:
-            wait_until(lambda: is_registered(sqlite_database))
+            eventually(lambda: is_registered(sqlite_database))
             with sqlite_database.writing() as connection:
                 decided(connection, "k1", ng())
-            wait_until(lambda: any(json.loads(body)["kind"] == "fault.cleared" for _, _, body in server.posted))
+            eventually(lambda: any(json.loads(body)["kind"] == "fault.cleared" for _, _, body in server.posted))
         finally:
             stop.set()
             bridge.join()

@@ -20,8 +20,9 @@ from killed import KILLED, run_line
 from PIL import Image
 from quick_line import QuickDevice
 from serving import Served, activated, embedded, put
-from stations import accept_request, deciding, eventually, grey, quick_opener, state_of
+from stations import accept_request, deciding, grey, quick_opener, state_of
 from tiny_line import TINY
+from waiting import eventually
 
 from coe.core import Expert, Finding, Verdict
 from coe.errors import ConfigError
