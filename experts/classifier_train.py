@@ -16,6 +16,7 @@ from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
 from experts.augment import Augment
 from experts.labelled_folder import LabelledImages, read
 from experts.matching import load_matching
+from experts.mixed_precision import forward_precision
 
 WEIGHT_DECAY = 0.02
 WARM_UP = 0.1
@@ -60,8 +61,9 @@ def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progr
         lost = 0.0
         for places in _batches(len(training.labels), plan.batch, generator):
             images = augment(training.images[places], generator).to(device)
-            logits = kind.forward(module, images)
-            loss = functional.cross_entropy(logits, training.labels[places].to(device), weight=weights)
+            with forward_precision(plan, device):
+                logits = kind.forward(module, images)
+            loss = functional.cross_entropy(logits.float(), training.labels[places].to(device), weight=weights)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()

@@ -21,17 +21,20 @@ from coe.store.kinds import Progress, Trained, TrainingPlan
 from experts import quiet_ultralytics, yolo_images
 from experts.classifier_train import pace
 from experts.matching import load_matching
+from experts.mixed_precision import uses_bf16
 
 
 def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict[str, Any]) -> Trained:
     """Train `expert` on the YOLO data set `plan.data` (a YAML file) and return the epoch of the best held-out mAP50.
 
-    `settings` are ultralytics' training arguments, which override ours. The best weights so far are also in
-    `plan.work/best.safetensors`, so that an interrupted training is not lost. Raises ConfigError if the data set or
-    its labels do not fit.
+    `settings` are ultralytics' training arguments, which override ours, except `amp`: `plan.bf16` says it. The best
+    weights so far are also in `plan.work/best.safetensors`, so that an interrupted training is not lost. Raises
+    ConfigError if the data set or its labels do not fit.
     """
     if plan.freeze:
         raise ConfigError(f"expert '{expert.id}': layers of a detector cannot be frozen; plan it without 'freeze'")
+    if "amp" in settings:
+        raise ConfigError(f"expert '{expert.id}': 'amp' is no setting here; plan it with 'bf16'")
     quiet_ultralytics.prepare(plan.work / "ultralytics")
     data = read_data_set(plan, expert)
     trainer = _trainer_class()(expert, plan, data, progress, settings)
@@ -79,7 +82,7 @@ def _overrides(expert: Expert, plan: TrainingPlan, settings: dict[str, Any]) -> 
         "warmup_epochs": 0.0,  # `_set_pace` warms up
         "pretrained": False,
         "patience": plan.epochs,
-        "amp": False,  # ultralytics' check of it downloads weights
+        "amp": "bf16" if plan.bf16 and torch.cuda.is_available() else False,  # `True` downloads weights for a check
         "plots": False,
         "verbose": False,
         "workers": 0,
@@ -138,7 +141,9 @@ def _trainer_class() -> Callable[..., Any]:
             return batch
 
         def run_callbacks(self, event: str) -> None:
-            """Run only our two callbacks, because others report to services."""
+            """Run only our callbacks, because others report to services."""
+            if event == "on_train_start" and self.device.type == "cpu":
+                self.amp = uses_bf16(self.plan, self.device)  # ultralytics' setting refuses bf16 on a CPU
             if event == "on_train_batch_start":
                 self._set_pace()
             if event == "on_fit_epoch_end":

@@ -101,6 +101,10 @@ def train(  # noqa: PLR0913
     threads: Annotated[
         int, typer.Option(min=0, max=config.MAX_THREADS, help="Threads of the CPU; 0 uses all cores.")
     ] = 0,
+    bf16: Annotated[
+        bool | None,
+        typer.Option(help="Compute products in bf16, weights stay fp32. Default: where the processor has bf16."),
+    ] = None,
     no_prepare: NoPrepareOption = False,
     store: StoreOption = None,
     allow_kind: AllowKindOption = None,
@@ -138,6 +142,7 @@ def train(  # noqa: PLR0913
         freeze=tuple(name.strip() for name in (freeze or "").split(",") if name.strip()),
         reference=experts_reference.of_expert(shelf, board, expert.id) if board and resolved.good_only else None,
         false_calls=false_calls,
+        bf16=bf16,
     )
     columns = (words("training", "bold"), BarColumn(), MofNCompleteColumn(), words("{task.fields[measures]}"))
     with (

@@ -70,6 +70,8 @@ class TrainingPlan:
     `reference` and `false_calls` are for kinds that learn from good parts alone: the reference with which these are
     aligned, and the share of good parts that may be called (None: the kind decides). `data` is then a folder of images
     of good parts.
+
+    `bf16` says whether products are computed in bf16, with weights in fp32; None: where the processor has bf16.
     """
 
     data: Path
@@ -84,6 +86,7 @@ class TrainingPlan:
     freeze: tuple[str, ...] = ()
     reference: Reference | None = None
     false_calls: float | None = None
+    bf16: bool | None = None
 
     def __post_init__(self) -> None:
         """Raise ConfigError for numbers with which nothing can be trained."""
@@ -95,6 +98,8 @@ class TrainingPlan:
         values.real("held_out", self.held_out, least=0, most=1)
         if self.false_calls is not None:
             values.real("false_calls", self.false_calls, least=1e-6, most=0.5)
+        if self.bf16 is not None:
+            values.flag("bf16", self.bf16)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ from safetensors.torch import load_file, save_file
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.store.kinds import TrainingPlan, random_weights, resolve
+from experts import mixed_precision
 from experts.augment import Augment
 from experts.classifier_train import computing, pace
+from experts.mixed_precision import uses_bf16
 from experts.resnet import ResNet, normalise
 
 CHIP = Expert("chip", "resnet18", ("bright", "dark"), 32, "b/chip")
@@ -82,6 +84,27 @@ def test_the_same_plan_gives_the_same_weights_and_leaves_the_world_as_it_was(tmp
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), drawn)
+
+
+def test_products_in_bf16_train_other_weights_and_these_are_fp32(tmp_path):
+    root = folder(tmp_path / "d", {"bright": 12, "dark": 12})
+    exact, rounded = (SMALL.train(CHIP, plan(root, epochs=12, bf16=bf16), silent) for bf16 in (False, True))
+    assert rounded.metrics["accuracy"] == 1.0
+    assert not torch.equal(rounded.state["fc.weight"], exact.state["fc.weight"])
+    assert {name: value.dtype for name, value in rounded.state.items()} == {
+        name: value.dtype for name, value in exact.state.items()
+    }
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_processor_with_bf16_trains_in_it_unless_the_plan_says_otherwise(tmp_path, monkeypatch, native):
+    monkeypatch.setattr(mixed_precision, "has_bf16", lambda: native)
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert uses_bf16(plan(tmp_path), cpu) is native
+    assert uses_bf16(plan(tmp_path), gpu) is False
+    for bf16 in (True, False):
+        assert uses_bf16(plan(tmp_path, bf16=bf16), cpu) is bf16
+        assert uses_bf16(plan(tmp_path, bf16=bf16), gpu) is bf16
 
 
 def test_training_uses_the_split_that_is_there(tmp_path):

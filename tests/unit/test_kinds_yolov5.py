@@ -15,7 +15,7 @@ from coe.errors import ConfigError, StoreError
 from coe.store.kinds import Prepared, TrainingPlan, resolve
 from experts.checkpoint import read_checkpoint
 from experts.yolov5 import YoloV5
-from experts.yolov5_train import read_data_set
+from experts.yolov5_train import read_data_set, train
 
 JOINT = Expert("joint", "yolov5n", ("joint", "bridge"), 64, "b/joint", frozenset({"bridge"}))
 KIND = YoloV5("n")
@@ -87,6 +87,29 @@ def test_training_returns_the_skeletons_tensors_and_held_out_measures(tmp_path):
     assert not [path for path in work.rglob("*") if path.suffix in (".pt", ".pth", ".pkl")]
     again = plan(tmp_path / "d" / "data.yaml", tmp_path / "again", init=work / "best.safetensors", learning_rate=0.0)
     assert set(KIND.train(JOINT, again, lambda *words: None).state) == set(trained.state)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_a_detector_computes_products_as_planned(tmp_path, monkeypatch, bf16):
+    types = []
+    conv2d = torch.nn.functional.conv2d
+
+    def watched(*given, **named):
+        result = conv2d(*given, **named)
+        if result.requires_grad:
+            types.append(result.dtype)
+        return result
+
+    monkeypatch.setattr(torch.nn.functional, "conv2d", watched)
+    made = plan(data_set(tmp_path / "d", images=3), tmp_path / "w", bf16=bf16)
+    trained = KIND.train(JOINT, made, lambda *words: None)
+    assert (torch.bfloat16 in types) is bf16
+    assert {value.dtype for value in trained.state.values() if value.is_floating_point()} == {torch.float32}
+
+
+def test_the_trainers_own_precision_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="plan it with 'bf16'"):
+        train(JOINT, plan(data_set(tmp_path / "d"), tmp_path / "w"), lambda *words: None, {"amp": True})
 
 
 def test_without_a_val_split_a_share_is_held_out_by_seed(tmp_path):
