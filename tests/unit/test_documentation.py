@@ -103,7 +103,7 @@ def test_options_in_sentences_exist() -> None:
         for page in pages.PAGES
         for words in pages.inline(page)
         if not words.startswith("python")
-        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", words)
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", words)
         if option not in known
     ]
     assert stale == []
