@@ -27,24 +27,30 @@ _ALIKE = 0.97
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a board lies in a picture; `why` is empty if it is registered, and a sentence's end if it is not.
+    """Where a board lies in a picture; `reasons` says why it is not registered, and is empty if it is.
 
-    `expected` maps the board to the middle of the picture, `fit` to where it lies (None if it is not registered).
-    `found` are the fiducials found, by name, also of a board that is not registered. `residual_um` says by how much the
-    fiducials contradict the recipe, if all were found. `skipped` holds the units that are not inspected, and why.
+    Each reason is a sentence's end, and `why` joins them. `expected` maps the board to the middle of the picture, `fit`
+    to where it lies (None if it is not registered). `found` are the fiducials found, by name, also of a board that is
+    not registered. `residual_um` says by how much the fiducials contradict the recipe, if all were found. `skipped`
+    holds the units that are not inspected, and why.
     """
 
     expected: Fit
     found: Mapping[str, Disc]
     fit: Fit | None = None
     residual_um: float | None = None
-    why: str = ""
+    reasons: tuple[str, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def registered(self) -> bool:
         """Whether the board may be cut into crops."""
         return self.fit is not None
+
+    @property
+    def why(self) -> str:
+        """The reasons as the end of one sentence; empty if the board is registered."""
+        return "; ".join(self.reasons)
 
 
 def locate(pixels: Pixels, layout: Layout, skip: Iterable[str] = ()) -> Location:
@@ -59,13 +65,13 @@ def locate(pixels: Pixels, layout: Layout, skip: Iterable[str] = ()) -> Location
     expected = _expected(grey, layout)
     location = _registered(grey, layout, expected)
     if location.fit is None:
-        other = _lies_otherwise(grey, layout, expected)
-        return replace(location, why=location.why + other, skipped=skipped)
+        reasons = location.reasons + _lies_otherwise(grey, layout, expected)
+        return replace(location, reasons=reasons, skipped=skipped)
     for name in layout.marks:
         level = _level_at_mark(grey, layout, location.fit, name)
         if level is None and name not in skipped:
             why = f"the bad mark of unit '{name}' lies partly outside of the picture"
-            return replace(location, fit=None, why=why, skipped=skipped)
+            return replace(location, fit=None, reasons=(why,), skipped=skipped)
         if level is not None and _is_bad(layout, level):
             skipped.setdefault(name, f"it has a bad mark of grey level {level:.0f}")
     return replace(location, skipped=skipped)
@@ -96,36 +102,35 @@ def _registered(grey: Pixels, layout: Layout, expected: Fit) -> Location:
     best = {name: candidates[0] for name, candidates in zip(names, near, strict=True) if candidates}
     if missing := [name for name in names if name not in best]:
         where = f"within {form.search:g} mm of where {_listed(missing)} should be"
-        return Location(expected, best, why=f"no fiducial was found {where}")
+        return Location(expected, best, reasons=(f"no fiducial was found {where}",))
     choices = list(_choices(points, near, layout))
     if not choices:
-        return Location(
-            expected,
-            best,
-            why=f"the fiducials do not lie to each other as in the recipe: at {recipe.um_per_pixel:g} um a pixel, give "
-            f"or take {recipe.most_stretch:.1%}, and turned by at most {recipe.most_turn:g} degrees",
+        why = (
+            f"the fiducials do not lie to each other as in the recipe: at {recipe.um_per_pixel:g} um a pixel, give "
+            f"or take {recipe.most_stretch:.1%}, and turned by at most {recipe.most_turn:g} degrees"
         )
+        return Location(expected, best, reasons=(why,))
     good = [choice for choice in choices if choice.residual_um <= recipe.tolerance_um]
     chosen = max(good, key=lambda choice: choice.score) if good else min(choices, key=lambda c: c.residual_um)
-    why = _contradiction(layout, chosen, good)
+    reasons = _contradiction(layout, chosen, good)
     by_name = dict(zip(names, chosen.discs, strict=True))
-    return Location(expected, by_name, None if why else chosen.fit, chosen.residual_um, why)
+    return Location(expected, by_name, None if reasons else chosen.fit, chosen.residual_um, reasons)
 
 
-def _contradiction(layout: Layout, chosen: _Choice, good: list[_Choice]) -> str:
-    """Return why the best choice of discs is no registration; "" if it is."""
+def _contradiction(layout: Layout, chosen: _Choice, good: list[_Choice]) -> tuple[str, ...]:
+    """Return why the best choice of discs is no registration; nothing if it is."""
     recipe = layout.recipe
     if not good:
         return (
             f"the fiducials lie {chosen.residual_um:.0f} um off the recipe, over its tolerance of "
-            f"{recipe.tolerance_um:g} um (found at {chosen.fit.um_per_pixel:.3f} um a pixel)"
+            f"{recipe.tolerance_um:g} um (found at {chosen.fit.um_per_pixel:.3f} um a pixel)",
         )
     if any(choice.score >= _ALIKE * chosen.score and choice.is_elsewhere(chosen) for choice in good):
         return (
             "the fiducials fit in two places equally well; let the recipe search in less than "
-            f"{recipe.fiducials.search:g} mm, or choose fiducials that nothing else looks like"
+            f"{recipe.fiducials.search:g} mm, or choose fiducials that nothing else looks like",
         )
-    return ""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +187,7 @@ def blind_to(layout: Layout) -> tuple[str, ...]:
     )
 
 
-def _lies_otherwise(grey: Pixels, layout: Layout, expected: Fit) -> str:
+def _lies_otherwise(grey: Pixels, layout: Layout, expected: Fit) -> tuple[str, ...]:
     """Return how the board lies if it lies turned over, or round, so that a person need not guess."""
     x, y = (layout.low.x_mm + layout.high.x_mm) / 2, (layout.low.y_mm + layout.high.y_mm) / 2
     ways = {
@@ -197,8 +202,8 @@ def _lies_otherwise(grey: Pixels, layout: Layout, expected: Fit) -> str:
             for name, point in layout.fiducials.items()
         }
         if _registered(grey, replace(layout, fiducials=moved), expected).registered:
-            return f"; {words}"
-    return ""
+            return (words,)
+    return ()
 
 
 def _level_at_mark(grey: Pixels, layout: Layout, fit: Fit, unit: str) -> float | None:

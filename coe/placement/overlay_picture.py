@@ -36,21 +36,27 @@ def overlay(pixels: Pixels, layout: Layout, location: Location, side_px: int = 1
     if location.fit is not None:
         for site in layout.sites:
             _draw_site(drawing, site, location, width, height)
-        lines = [
-            f"registered: residual {location.residual_um:.1f} um, {location.fit.um_per_pixel:.3f} um a pixel, "
-            f"turned by {location.fit.turn_deg:.2f} degrees"
-        ]
     else:
         reach = layout.recipe.fiducials.search
         for name, point in layout.fiducials.items():
             square = np.array([(-1, 1), (1, 1), (1, -1), (-1, -1)]) * reach + (point.x_mm, point.y_mm)
             drawing.polygon(location.expected.pixels(square), _WINDOW)
             drawing.words(name, location.expected.pixels(square[:1])[0], _WINDOW)
-        lines = ["not registered: " + why for why in location.why.split("; ")]
     _draw_fiducials(drawing, location.found)
-    lines += [f"{unit} is skipped: {why}" for unit, why in location.skipped.items()]
-    drawing.heading(lines)
+    drawing.heading(heading_lines(location))
     return drawing.pixels
+
+
+def heading_lines(location: Location) -> list[str]:
+    """Return the text above an overlay: how the board is registered, or each reason why it is not; skipped units."""
+    if location.fit is not None:
+        lines = [
+            f"registered: residual {location.residual_um:.1f} um, {location.fit.um_per_pixel:.3f} um a pixel, "
+            f"turned by {location.fit.turn_deg:.2f} degrees"
+        ]
+    else:
+        lines = [f"not registered: {reason}" for reason in location.reasons]
+    return lines + [f"{unit} is skipped: {why}" for unit, why in location.skipped.items()]
 
 
 def _draw_site(drawing: _Drawing, site: Site, location: Location, width: int, height: int) -> None:

@@ -19,6 +19,7 @@ from coe.placement.dialects import Side
 from coe.placement.fiducials import discs
 from coe.placement.fit import Fit, affine, fitted, residual_um, similarity
 from coe.placement.layout import Bottom
+from coe.placement.overlay_picture import heading_lines
 
 LAYOUT = layout()
 POINTS = np.array(list(FIDUCIALS.values()))
@@ -147,7 +148,16 @@ def test_other_discs_do_not_lead_astray_but_a_second_set_is_ambiguous() -> None:
     for point in POINTS:
         disc(picture, *fit.pixels(point[None] + (0.1, 1.9))[0], 20, 210)
     shown = np.repeat(picture.round().astype(np.uint8)[..., None], 3, axis=2)
-    assert "fit in two places equally well" in reason(shown)
+    ambiguous = locate(shown, LAYOUT)
+    assert "fit in two places equally well; let the recipe search" in ambiguous.why
+    # The reason has a semicolon of its own, and is one line of the overlay nevertheless.
+    assert heading_lines(ambiguous) == [f"not registered: {ambiguous.why}"]
+
+
+def test_an_overlay_says_each_reason_on_a_line() -> None:
+    mirrored = locate(draw(LAYOUT, Pose(mirrored=True)), LAYOUT)
+    assert len(mirrored.reasons) == 2
+    assert heading_lines(mirrored) == [f"not registered: {reason}" for reason in mirrored.reasons]
 
 
 def test_dark_and_large_fiducials_are_found() -> None:
