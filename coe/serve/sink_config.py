@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -51,7 +51,7 @@ class MessageFormat(StrEnum):
 
 
 class SinkKind(StrEnum):
-    """How a sink is told."""
+    """How a sink is told. Its value is the name of a field of `Sinks`, and of a line of `building._KINDS`."""
 
     MQTT = "mqtt"
     AMQP = "amqp"
@@ -218,9 +218,15 @@ class Sinks(Form):
                 raise ValueError(f"webhook '{name}' has a password in its URL; requests are signed with `secret`")
         return self
 
+    def of(self, kind: SinkKind) -> Mapping[str, Form]:
+        """Return the sinks of a kind by name. The only sink of its kind has the name of the kind."""
+        sinks: Mapping[str, Form] | Form | None = getattr(self, kind.value)
+        if sinks is None:
+            return {}
+        return {kind.value: sinks} if isinstance(sinks, Form) else sinks
+
     @property
     def names(self) -> Iterator[str]:
         """The names of all sinks."""
-        yield from (*self.mqtt, *self.amqp, *self.webhooks)
-        if self.opcua is not None:
-            yield SinkKind.OPCUA.value
+        for kind in SinkKind:
+            yield from self.of(kind)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ from coe.errors import ConfigError, RulesError
 from coe.serve import config
 from coe.serve.bridge import building
 from coe.serve.bridge.building import expect_packages
-from coe.serve.sink_config import Secret
+from coe.serve.form import Form
+from coe.serve.sink_config import Secret, SinkKind, Sinks
 
 
 def written(folder: Path, text: str) -> Path:
@@ -95,4 +98,44 @@ def test_a_sink_whose_package_is_absent_is_one_sentence(tmp_path: Path, monkeypa
     expect_packages(read)
     monkeypatch.setattr(building, "find_spec", lambda module: None)
     with pytest.raises(ConfigError, match=r"sinks.mqtt needs paho-mqtt, which is not installed; install coe\[mqtt\]"):
+        expect_packages(read)
+
+
+PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+ALL_SINKS = """
+station: a
+sinks:
+  opcua: {}
+  webhooks: {w: {url: "https://a/b", secret: {environment: COE_TEST_SECRET}}}
+  amqp: {q: {host: a, address: /exchange/cfx}}
+  mqtt: {m: {host: a}, n: {host: b}}
+  hosts: [a]
+"""
+
+
+def test_each_kind_of_sink_has_its_name_its_form_and_its_line_of_the_table(tmp_path: Path) -> None:
+    read = config.load(written(tmp_path, ALL_SINKS))
+    assert list(read.sinks.names) == ["m", "n", "q", "w", "opcua"]
+    assert config.load(written(tmp_path, "station: a")).sinks == Sinks()
+    forms = {name for name, field in Sinks.model_fields.items() if "Sink" in str(field.annotation)}
+    assert forms == set(SinkKind) == set(building._KINDS)
+    assert all(issubclass(type(form), Form) for kind in SinkKind for form in read.sinks.of(kind).values())
+    extras = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    for kind in building._KINDS.values():
+        if kind.package is not None:
+            assert [word for word in extras[kind.package.extra] if word.startswith(f"{kind.package.name}>=")]
+
+
+@pytest.mark.parametrize("kind", SinkKind)
+def test_a_package_in_the_table_is_looked_for_whatever_the_kind(
+    kind: SinkKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        building, "_KINDS", {other: replace(row, package=None) for other, row in building._KINDS.items()}
+    )
+    read = config.load(written(tmp_path, ALL_SINKS))
+    expect_packages(read)
+    package = building._Package("no_such_module", "no-such-package", "no-extra")
+    monkeypatch.setitem(building._KINDS, kind, replace(building._KINDS[kind], package=package))
+    with pytest.raises(ConfigError, match=rf"sinks.{kind} needs no-such-package, .* install coe\[no-extra\]"):
         expect_packages(read)

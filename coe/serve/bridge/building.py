@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
 
 from coe.errors import ConfigError
 from coe.serve.bridge.cfx import CfxFormat
@@ -15,38 +17,32 @@ from coe.serve.bridge.webhook import WebhookConnection, WebhookPlace
 from coe.serve.config import ServeConfig
 from coe.serve.sink_config import AmqpSink, Broker, MessageFormat, MqttSink, OpcUaSink, SinkKind, Tls, WebhookSink
 
-_PACKAGES = {
-    SinkKind.MQTT: ("paho", "paho-mqtt", "mqtt"),
-    SinkKind.AMQP: ("proton", "python-qpid-proton", "amqp"),
-    SinkKind.OPCUA: ("asyncua", "asyncua", "opcua"),
-}
-"""The module that a kind of sink imports, its package, and the extra of CoE that installs the package."""
+
+@dataclass(frozen=True, slots=True)
+class _Package:
+    """The module that a kind of sink imports, its package, and the extra of CoE that installs the package."""
+
+    module: str
+    name: str
+    extra: str
 
 
 def expect_packages(config: ServeConfig) -> None:
     """Raise ConfigError if a sink of the config needs a package that is not installed."""
-    used = {
-        SinkKind.MQTT: bool(config.sinks.mqtt),
-        SinkKind.AMQP: bool(config.sinks.amqp),
-        SinkKind.OPCUA: config.sinks.opcua is not None,
-    }
-    for kind, is_used in used.items():
-        module, package, extra = _PACKAGES[kind]
-        if is_used and find_spec(module) is None:
-            raise ConfigError(f"sinks.{kind} needs {package}, which is not installed; install coe[{extra}]")
+    for kind in SinkKind:
+        package = _KINDS[kind].package
+        if package is not None and config.sinks.of(kind) and find_spec(package.module) is None:
+            raise ConfigError(
+                f"sinks.{kind} needs {package.name}, which is not installed; install coe[{package.extra}]"
+            )
 
 
 def posts_of(config: ServeConfig) -> Iterator[Post]:
     """Yield the sinks of a config; raises ConfigError for a missing package, an unreadable secret or certificate."""
     expect_packages(config)
-    for name, mqtt in config.sinks.mqtt.items():
-        yield _mqtt(config, name, mqtt)
-    for name, amqp in config.sinks.amqp.items():
-        yield _amqp(config, name, amqp)
-    for name, hook in config.sinks.webhooks.items():
-        yield _webhook(config, name, hook)
-    if config.sinks.opcua is not None:
-        yield _opcua(config, config.sinks.opcua)
+    for kind in SinkKind:
+        for name, form in config.sinks.of(kind).items():
+            yield _KINDS[kind].post(config, name, form)
 
 
 def _mqtt(config: ServeConfig, name: str, sink: MqttSink) -> Post:
@@ -97,7 +93,7 @@ def _webhook(config: ServeConfig, name: str, sink: WebhookSink) -> Post:
     return Post(name, WebhookConnection(place), _format(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
 
 
-def _opcua(config: ServeConfig, sink: OpcUaSink) -> Post:
+def _opcua(config: ServeConfig, name: str, sink: OpcUaSink) -> Post:
     from coe.serve.bridge.opcua import OpcUaConnection, OpcUaPlace
 
     for file in (sink.nodeset, sink.certificate, sink.private_key, *sink.clients):
@@ -112,7 +108,7 @@ def _opcua(config: ServeConfig, sink: OpcUaSink) -> Post:
         private_key=sink.private_key,
         clients=sink.clients,
     )
-    return Post(SinkKind.OPCUA.value, OpcUaConnection(place), EventFormat(config.station))
+    return Post(name, OpcUaConnection(place), EventFormat(config.station))
 
 
 def _password(broker: Broker, what: str) -> str | None:
@@ -127,3 +123,20 @@ def _format(config: ServeConfig, format: MessageFormat, heartbeat_s: float) -> F
 
 def _handle(config: ServeConfig) -> str:
     return config.sinks.cfx_handle or config.station
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How a sink of a kind becomes a `Post`, from its name and form, and the package that it needs."""
+
+    post: Callable[[ServeConfig, str, Any], Post]
+    package: _Package | None = None
+
+
+_KINDS = {
+    SinkKind.MQTT: _Kind(_mqtt, _Package("paho", "paho-mqtt", "mqtt")),
+    SinkKind.AMQP: _Kind(_amqp, _Package("proton", "python-qpid-proton", "amqp")),
+    SinkKind.WEBHOOK: _Kind(_webhook),
+    SinkKind.OPCUA: _Kind(_opcua, _Package("asyncua", "asyncua", "opcua")),
+}
+"""All that a kind of sink needs beside its form in `Sinks`."""
