@@ -1,7 +1,7 @@
 """When images and boards are due, which images are in a hurry, and which boards will miss.
 
-A board is all images of one serial that are under way, with or without a due time; an image without a serial is a board
-by itself. Only this file puts images into a hurry.
+A board is all images of one serial and one version of a board file that are under way, with or without a due time; an
+image without a serial is a board by itself. Only this file puts images into a hurry.
 
 The file is long because hurrying and missing depend on each other: a board that is certain to miss is in no hurry.
 """
@@ -24,6 +24,9 @@ from coe.scheduler.state import State
 TooLateFrom = Callable[[Mapping[int, float], float], float]
 """A function of the due times by request and of the time now. See `LeastTime.too_late_s`."""
 
+BoardKey = tuple[str, str] | int
+"""The board's key on the line (`Request.board_key`) and the serial; the id of the request if it has no serial."""
+
 _GROWN = 1.25
 """A board is checked again once its number of images has grown by this factor, so that checks cost little an image."""
 _PATIENCE = 0.05
@@ -44,7 +47,7 @@ class DueBoard:
     time that the board needed when it was last checked, with `checked` images.
     """
 
-    key: str
+    key: BoardKey
     name: str
     due_s: float = math.inf
     hurry_s: float = math.inf
@@ -96,7 +99,7 @@ class Deadlines:
         self._arrived_s: dict[int, float] = {}
         self._aging: list[tuple[float, int, int]] = []
         self._hurried: dict[int, float] = {}
-        self._boards: dict[str, DueBoard] = {}
+        self._boards: dict[BoardKey, DueBoard] = {}
         self._board_of: dict[int, DueBoard] = {}
         self._to_hurry: list[tuple[float, int, DueBoard]] = []
         self._to_check: list[tuple[float, int, DueBoard]] = []
@@ -113,8 +116,9 @@ class Deadlines:
         heapq.heappush(self._aging, (since_s, next(self._ties), request.id))
         if request.due_s == math.inf and not request.serial:
             return
-        # Two images with the same name and no serial are two boards.
-        key = f"serial {request.board}/{request.serial}" if request.serial else f"request {request.id}"
+        # Two images with the same name and no serial are two boards. So are images of two versions of a board: one that
+        # the old version judges too late must not take the hurry from a board that passes again.
+        key: BoardKey = (request.board_key, request.serial) if request.serial else request.id
         name = request.serial or request.image or f"image {request.id}"
         board = self._board_of[request.id] = self._boards.setdefault(key, DueBoard(key, name))
         board.images[request.id] = request.due_s

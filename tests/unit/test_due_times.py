@@ -58,6 +58,17 @@ def test_a_board_that_misses_is_told_once_and_is_in_no_hurry_any_more() -> None:
     assert (list(book.changes(11.0)), book.missed()) == ([], [])
 
 
+def test_a_serial_that_passes_again_by_a_new_version_of_its_board_is_a_board_by_itself() -> None:
+    book = made(least_s=4.0)
+    book.arrived(Request(0, "R", serial="S", due_s=10.0, board="A", board_key="A"), 0.0)
+    assert list(book.changes(7.0)) == []
+    assert [board.name for board in book.missed()] == ["S"]
+    book.arrived(Request(1, "R", serial="S", due_s=15.0, board="A", board_key="A#2"), 7.0)
+    assert [*book.changes(7.0), *book.changes(9.0)] == [Change(1, 15.0, math.inf)]
+    assert list(book.changes(12.0)) == [Change(1, math.inf, 15.0)]
+    assert [board.name for board in book.missed()] == ["S"]
+
+
 def test_a_late_reply_that_nobody_foresaw_is_told() -> None:
     book = made()
     late = Request(0, "R", image="x.png", due_s=10.0)
