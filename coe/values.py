@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
+from typing import TypeGuard
 
 from coe import config
 from coe.errors import ConfigError
@@ -44,20 +45,25 @@ def patience(name: str, value: object) -> float | None:
 
 def amount(name: str, value: object) -> int:
     """Return an amount of memory in bytes, given as a number of bytes or as "1.5GiB"; raises ConfigError."""
-    if isinstance(value, str):
-        try:
-            size = config.parse_bytes(value)
-        except ConfigError as error:
-            raise ConfigError(f"{name}: {error}") from None
-    elif isinstance(value, bool) or not isinstance(value, Integral):
-        raise ConfigError(f'{name}={shown(value)}: give an amount of memory, in whole bytes or as "1.5GiB"')
-    else:
-        size = int(value)
-    if not 1 <= size <= config.MAX_BYTES:
-        raise ConfigError(
-            f'{name}={shown(value)}: give from 1 byte to {config.format_bytes(config.MAX_BYTES)}, as "1.5GiB"'
-        )
-    return size
+    try:
+        size = config.parse_bytes(value) if isinstance(value, str) else value
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    if not is_amount(size):
+        raise ConfigError(f"{name}={shown(value)}: {no_amount(size)}")
+    return int(size)
+
+
+def is_amount(size: object) -> TypeGuard[Integral]:
+    """Return whether a number is an amount of memory in whole bytes, from 1 byte to the most that a line takes."""
+    return not isinstance(size, bool) and isinstance(size, Integral) and 1 <= int(size) <= config.MAX_BYTES
+
+
+def no_amount(size: object) -> str:
+    """Return what to give instead of something that is no amount of memory: the end of a sentence."""
+    if isinstance(size, bool) or not isinstance(size, Integral):
+        return 'give an amount of memory, in whole bytes or as "1.5GiB"'
+    return f'give from 1 byte to {config.format_bytes(config.MAX_BYTES)}, as "1.5GiB"'
 
 
 def bandwidth(name: str, value: object) -> int:

@@ -28,9 +28,12 @@ MOST_PIXELS = 89_000_000
 
 def _bytes(value: Any) -> int:
     try:
-        return values.amount("bytes", value)
+        size = config.parse_bytes(value) if isinstance(value, str) else value
     except ConfigError as error:
-        raise ValueError(str(error).partition(": ")[2]) from None
+        raise ValueError(error) from None
+    if not values.is_amount(size):
+        raise ValueError(values.no_amount(size))
+    return int(size)
 
 
 def _address(host: str) -> str:

@@ -24,8 +24,9 @@ _STREAMS = 32
 _NO_MEMORY = 2
 _CAPTURE_ERRORS = range(900, 909)
 """CUDA's error codes: no memory for an allocation outside torch's allocator, and all errors of a capture."""
-_LIBRARIES_FULL = re.compile("ALLOC(ATION)?_FAILED")
-"""cuBLAS and cuDNN report in these words that they got no memory; they have no error class."""
+_LIBRARIES_FULL = "ALLOC(ATION)?_FAILED"
+_OF_CUDA = "CUDA error"
+"""Words of errors that have neither a class nor a code; see `_has_words`."""
 
 _alone = threading.RLock()
 """Held while a graph is captured, for all lines: meanwhile no other graph is captured and no memory is given back."""
@@ -66,8 +67,7 @@ def _meant(error: RuntimeError) -> CoeError | None:
     while (before := chain[-1].__context__) is not None:
         chain.append(before)
     for link in chain:
-        full = isinstance(link, torch.cuda.OutOfMemoryError) or _code(link) == _NO_MEMORY
-        if full or _LIBRARIES_FULL.search(str(link)):
+        if _is_full(link):
             return DeviceFull(_line(link))
     if any(_code(link) in _CAPTURE_ERRORS for link in chain):
         # The device is lost all the same: torch's allocator believes that the capture still goes on.
@@ -76,9 +76,31 @@ def _meant(error: RuntimeError) -> CoeError | None:
             f"({_line(chain[-1])})"
         )
     # After an error of the device every further call fails: nothing on it can be used again.
-    if any(isinstance(link, torch.AcceleratorError) or "CUDA error" in str(link) for link in chain):
+    if any(_is_device_error(link) for link in chain):
         return DeviceLost(_line(error))
     return None
+
+
+def _is_full(error: BaseException) -> bool:
+    """Tell whether an error says that the device has no memory left."""
+    return (
+        isinstance(error, torch.cuda.OutOfMemoryError)
+        or _code(error) == _NO_MEMORY
+        or _has_words(error, _LIBRARIES_FULL)
+    )
+
+
+def _is_device_error(error: BaseException) -> bool:
+    """Tell whether an error is one of the device."""
+    return isinstance(error, torch.AcceleratorError) or _has_words(error, _OF_CUDA)
+
+
+def _has_words(error: BaseException, words: str) -> bool:
+    """Tell whether the message of an error has words that match a pattern.
+
+    Torch reports an error of cuBLAS or cuDNN as a `RuntimeError` without a code: only its message says what it is.
+    """
+    return re.search(words, str(error)) is not None
 
 
 def _code(error: BaseException) -> int | None:
