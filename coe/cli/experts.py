@@ -28,9 +28,10 @@ from coe.errors import ConfigError, StoreError, sentence_of
 from coe.prepare import accept, data_set, verification
 from coe.store import bodies, kinds, torch_file
 from coe.store.dotted import running
+from coe.store.expert_id import ExpertId
 from coe.store.kinds import FileKind, ModuleKind, TrainingPlan
 from coe.store.manifest import Manifest
-from coe.store.references import FOLDER, References
+from coe.store.references import References, reference_named
 from coe.store.store import Store
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ def list_(
     damaged = False
     shown: list[Manifest] = []
     for id in shelf.ids():
-        if not board or id.startswith(f"{board}/"):
+        if not board or ExpertId.of(id).board == board:
             try:
                 m = shelf.manifest(id)
             except StoreError as error:
@@ -278,8 +279,8 @@ def show(
     Example: coe-experts show demo/chip-resistor
     """
     shelf = Store(store)
-    folder, _, name = id.partition("/")
-    manifest = References(shelf).manifest(name) if folder == FOLDER and "/" in name else shelf.manifest(id)
+    reference = reference_named(id)
+    manifest = shelf.manifest(id) if reference is None else References(shelf).manifest(reference)
     out.print_json(manifest.model_dump_json())
 
 
@@ -372,7 +373,7 @@ def _expert(id: str, board: str | None, kind: str | None, labels: str | None, in
     if kind is None or input_size is None:
         raise ConfigError("give --kind and --input, or --board to take both from its rules")
     words = () if labels is None else tuple(word.strip() for word in labels.split(","))
-    expert = Expert(id.rpartition("/")[2], kind, words, input_size, id)
+    expert = Expert(ExpertId.of(id).name, kind, words, input_size, id)
     if labels is not None:
         accept.check_labels(expert)
     return expert

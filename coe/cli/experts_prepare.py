@@ -19,6 +19,7 @@ from coe.errors import ConfigError, StoreError, did_you_mean, sentence_of
 from coe.files import DiskFull
 from coe.prepare.prepare import Preparation, Preparer
 from coe.store.blob_format import Variant
+from coe.store.expert_id import ExpertId
 from coe.store.store import Store
 
 KNOWN: tuple[Variant, ...] = get_args(Variant)
@@ -112,7 +113,7 @@ class _SampleImages:
 
     def of(self, id: str) -> list[Path]:
         """Return the images of an expert."""
-        return self._by_name.get(id) or self._by_name.get(id.rpartition("/")[2]) or self._all
+        return self._by_name.get(id) or self._by_name.get(ExpertId.of(id).name) or self._all
 
 
 def work(preparer: Preparer, ids: Sequence[str], pictures: _SampleImages) -> Exit:

@@ -17,6 +17,7 @@ from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import styled
 from coe.cli.options import StoreOption
 from coe.errors import CoeError, ConfigError, ImageError, StoreError
+from coe.store.expert_id import ExpertId
 from coe.store.references import FOLDER, ReferenceManifest, References
 from coe.store.store import Store
 
@@ -87,7 +88,7 @@ def list_references(shelf: Store, board: str) -> bool:
     for heading in ("reference", "version", "size", "pictures", "left out"):
         table.add_column(heading, justify="left" if heading == "reference" else "right")
     for id in references.ids():
-        if board and not id.startswith(f"{board}/"):
+        if board and ExpertId.of(id).board != board:
             continue
         try:
             manifest = references.manifest(id)

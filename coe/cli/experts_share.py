@@ -19,6 +19,7 @@ from coe.errors import ConfigError, StoreError
 from coe.prepare.sharing import Sharing, SharingOutcome, resident, stored
 from coe.store import bodies
 from coe.store.blob_format import Variant
+from coe.store.expert_id import ExpertId
 from coe.store.manifest import Manifest
 from coe.store.store import Store
 
@@ -74,7 +75,7 @@ def export(
 
 def experts_of(shelf: Store, board: str) -> list[str]:
     """Return the experts of a board in the store; raises StoreError if there is none, ConfigError, RulesError."""
-    ids = [id for id in shelf.ids() if id.startswith(f"{board}/")]
+    ids = [id for id in shelf.ids() if board and ExpertId.of(id).board == board]
     if not ids:
         wanted = {expert.weights for expert in rules.load(board).experts.values()}
         ids = [id for id in shelf.ids() if id in wanted]
@@ -88,10 +89,11 @@ def share_new(shelf: Store, id: str, parent: str, allow_kinds: Sequence[str]) ->
 
     If it cannot, as when the parent changed during the training, the expert stays whole, and the reason is said.
     """
+    board = ExpertId.of(id).board or "BOARD"
     try:
         body = Sharing(shelf, allow_kinds=allow_kinds).share_new(id, parent)
     except StoreError as error:
-        complain(f"{error}; {id} is stored whole, and `coe-experts share {id.partition('/')[0]}` may divide it later")
+        complain(f"{error}; {id} is stored whole, and `coe-experts share {board}` may divide it later")
         return Exit.NOT_GOOD
     if body is None:
         out.print(
@@ -104,7 +106,7 @@ def share_new(shelf: Store, id: str, parent: str, allow_kinds: Sequence[str]) ->
     count = "1 expert" if len(holders) == 1 else f"{len(holders)} experts"
     sentence = f"{id}: {common} of its {whole} are a body, stored and loaded once for {count}"
     if parent not in holders:
-        sentence += f"; {parent} holds the same layers, and `coe-experts share {id.partition('/')[0]}` lets it join"
+        sentence += f"; {parent} holds the same layers, and `coe-experts share {board}` lets it join"
     out.print(sentence, soft_wrap=True)
     return Exit.OK
 

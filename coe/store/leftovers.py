@@ -11,6 +11,7 @@ from pathlib import Path
 
 from coe import regular
 from coe.files import TEMPORARY
+from coe.store.expert_id import ExpertId
 
 _MADE, _REPLACED = ".put-", ".old-"
 _AGE_S = 24 * 3600
@@ -52,7 +53,7 @@ def _is_abandoned(folder: Path) -> bool:
 def _has_successor(folder: Path, board: Path, manifest: str) -> bool:
     try:
         content = json.loads(regular.read(folder / "expert" / manifest, 1 << 24))
-        name = str(content["id"]).rpartition("/")[2]
+        name = ExpertId.of(str(content["id"])).name
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return False
     return bool(name) and (board / name / manifest).is_file()

@@ -22,6 +22,7 @@ from coe.errors import StoreError, did_you_mean
 from coe.files import alone, replacing
 from coe.schema import Bytes, Count, Record
 from coe.store import leftovers
+from coe.store.expert_id import ExpertId
 from coe.store.store import Store
 
 FOLDER = "references"
@@ -83,6 +84,12 @@ class NewReference:
     source: str = ""
 
 
+def reference_named(word: str) -> str | None:
+    """Return the id of the reference that a user names as `references/<board>/<name>`; None for any other word."""
+    id = word.removeprefix(f"{FOLDER}/")
+    return id if id != word and ExpertId.of(id).board else None
+
+
 class References:
     """The references of a store by id, `<board>/<name>`."""
 
@@ -97,7 +104,7 @@ class References:
         root = self._shelf.root
         try:
             boards = [name for name in regular.names(root) if (root / name).is_dir()]
-            ids = [f"{board}/{name}" for board in boards for name in regular.names(root / board)]
+            ids = [str(ExpertId(board, name)) for board in boards for name in regular.names(root / board)]
         except OSError as error:
             raise StoreError(f"{root} cannot be read: {error.strerror or error}") from error
         return sorted(id for id in ids if regular.may_exist(root / id / _MANIFEST))

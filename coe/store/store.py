@@ -25,6 +25,7 @@ from coe.files import DiskFull, alone, is_full, replacing
 from coe.store import blob_file, leftovers, weights_file
 from coe.store import manifest as manifests
 from coe.store.blob_format import Identity, Variant
+from coe.store.expert_id import ExpertId
 from coe.store.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Store:
         ids = {board for board in boards if regular.may_exist(self.root / board / MANIFEST)}
         for board in boards:
             try:
-                experts = [f"{board}/{name}" for name in regular.names(self.root / board)]
+                experts = [str(ExpertId(board, name)) for name in regular.names(self.root / board)]
             except OSError:
                 ids.add(board)
             else:
@@ -82,14 +83,15 @@ class Store:
 
     def folder(self, weights: str) -> Path:
         """Return the folder of an expert, which need not exist; raises StoreError for an id that leaves the root."""
-        if not _ID.fullmatch(weights) or ".." in weights or max(map(len, weights.split("/"))) > _ID_PART:
+        folders = ExpertId.of(weights).folders
+        if not _ID.fullmatch(weights) or ".." in weights or max(map(len, folders)) > _ID_PART:
             raise StoreError(
                 f"{weights!r} is not an expert id: letters, digits and . _ + - with at most one '/', up to {_ID_PART} "
                 "before and after it"
             )
-        if weights.partition("/")[0].lower() == BODIES:
+        if folders[0].lower() == BODIES:
             raise StoreError(f"{weights!r} is not an expert id: '{BODIES}' is the folder of what experts share")
-        for part in weights.split("/"):
+        for part in folders:
             if part.endswith(".") or _DEVICES.fullmatch(part):
                 raise StoreError(
                     f"{weights!r} is not an expert id: Windows can have no folder '{part}'; give it another name"
@@ -291,7 +293,7 @@ class Store:
 
     def _check_place(self, weights: str, folder: Path) -> None:
         self._check_case(weights, folder)
-        if "/" in weights:
+        if ExpertId.of(weights).board:
             if (folder.parent / MANIFEST).exists():
                 raise StoreError(f"{weights}: '{folder.parent.name}' is an expert in {self.root}, not a board")
         elif list(folder.glob(f"*/{MANIFEST}")):
@@ -299,7 +301,7 @@ class Store:
 
     def _check_case(self, weights: str, folder: Path) -> None:
         """Refuse an id that differs from another id only in case: on Windows both are one folder."""
-        for part in (folder, folder.parent) if "/" in weights else (folder,):
+        for part in (folder, folder.parent) if ExpertId.of(weights).board else (folder,):
             for name in regular.names(part.parent):
                 if name != part.name and name.lower() == part.name.lower():
                     raise StoreError(
