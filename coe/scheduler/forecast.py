@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from coe.core import added
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
@@ -34,7 +35,7 @@ def stage_prices(
 
 def _price(costs: CostTable, rates: Mapping[str, float], expert: str) -> StagePrice:
     by_device = {device: costs(device, expert) for device in rates}
-    a_second = sum(
+    a_second = added(
         rate / max(1e-9, by_device[device].batch_s(by_device[device].max_batch) / by_device[device].max_batch)
         for device, rate in rates.items()
     )

@@ -7,7 +7,6 @@ file: the same images give the same places.
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from coe import config
 from coe.board.parts import PlacedPart
 from coe.board.router import Router
-from coe.core import rule_of
+from coe.core import added, rule_of
 from coe.scheduler.history import HistoryWatcher, ImageView
 from coe.scheduler.learned_order import LearnedOrder
 
@@ -105,7 +104,7 @@ class Foresight(HistoryWatcher):
             return self.head
         # A mean, because images may come in groups; without the longest, which may be the pause between two boards.
         counted = max(1, len(self._gaps_s) - 1)
-        gap_s = math.fsum(sorted(self._gaps_s)[:counted]) / counted
+        gap_s = added(sorted(self._gaps_s)[:counted]) / counted
         return self.head + int(config.AHEAD_S / max(gap_s, 1e-3))
 
     def follow(self, router: Router) -> None:

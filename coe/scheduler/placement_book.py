@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from coe.core import added
+
 Floats = npt.NDArray[np.float64]
 
 WHOLE = ""
@@ -57,13 +59,13 @@ def joint(burdens: Iterable[Burden]) -> Burden:
     """Return what several experts ask together."""
     burdens = tuple(burdens)
     return Burden(
-        _added(burden.work_s for burden in burdens),
-        _added(burden.loads_s for burden in burdens),
-        sum(burden.held_bytes for burden in burdens),
+        _by_board(burden.work_s for burden in burdens),
+        _by_board(burden.loads_s for burden in burdens),
+        added(burden.held_bytes for burden in burdens),
     )
 
 
-def _added(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def _by_board(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     total: dict[str, float] = {}
     for part in parts:
         for board, seconds in part.items():

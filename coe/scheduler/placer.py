@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from coe.core import added
 from coe.scheduler.families import Flow, families
 from coe.scheduler.homes import BoxBudget, Homes, Needs, Traffic
 from coe.scheduler.placement_book import WHOLE, Book, Burden, Floats, joint
@@ -24,14 +25,14 @@ class Placer:
 
     def __init__(self, needs: Mapping[str, Needs], boxes: Sequence[BoxBudget], traffic: Traffic) -> None:
         self._needs, self._boxes, self._traffic = needs, boxes, traffic
-        self._usage = {name: math.fsum(need.usage.values()) for name, need in needs.items()}
+        self._usage = {name: added(need.usage.values()) for name, need in needs.items()}
         held = self._worth_holding()
         boards = {board for need in needs.values() for board, stages in need.usage.items() if stages > 0}
         # A single board is all boards together.
         kinds = sorted(boards) if len(boards) > 1 else []
         self._burdens = {name: self._burden(name, kinds, held=name in held) for name in needs}
         total = joint(self._burdens.values())
-        speed = math.fsum(box.speed for box in boxes)
+        speed = added(box.speed for box in boxes)
         mean_s = {
             board: total.work_s.get(board, 0.0) / speed + total.loads_s.get(board, 0.0) / len(boxes)
             for board in (WHOLE, *kinds)
@@ -213,7 +214,7 @@ class Placer:
         flows = self._flows
         if experts is not None:
             flows = [flow for expert in experts for flow in (*self._leaders[expert], *self._followers[expert])]
-        return math.fsum(flow.images * self._apart(flow) for flow in flows)
+        return added(flow.images * self._apart(flow) for flow in flows)
 
     def _apart(self, flow: Flow) -> float:
         leaders, followers = self.boxes(flow.leader), self.boxes(flow.follower)

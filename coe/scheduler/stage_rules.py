@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from coe.board.graph import ExpertGraph
 from coe.board.router import Component, Consequence, Router, Step
-from coe.core import Finding, Verdict
+from coe.core import Finding, Verdict, added
 from coe.scheduler.homes import Homes
 
 
@@ -59,7 +59,7 @@ def stage_rules(
         for expert in experts
         if box in (places := homes.boxes.get(expert, ()))
     }
-    total = sum(shares.values()) or 1.0
+    total = added(shares.values()) or 1.0
     here = set(experts)
     edges = [(expert, other) for expert in experts for other in graph.successors(expert) if other in here]
     first = [expert for expert in experts if not graph.waits_for_others(expert)]

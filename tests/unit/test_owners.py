@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,8 @@ POOL_WRITERS = {
 }
 CACHE_WRITERS = {"hold", "fetch", "leave", "forget", "begin_fill", "end_fill"}
 HISTORY_WRITERS = {"arrived", "ran", "found", "answered"}
+FLOATS = {"seconds", "speed", "rate", "rates", "share", "shares", "usage", "probability"}
+"""Words in the names of floats."""
 OWNERS = {"scheduler/pool.py", "scheduler/host_cache.py", "scheduler/residency.py"}
 
 
@@ -45,6 +48,16 @@ def written_elsewhere(tree: ast.AST) -> Iterator[str]:
             owner = ast.unparse(node.func.value)
             if ("pool" in owner and method in POOL_WRITERS) or ("cache" in owner and method in CACHE_WRITERS):
                 yield f"line {node.lineno}: {owner}.{method}(...)"
+
+
+def rounded_sums(tree: ast.AST) -> Iterator[str]:
+    """Yield the sums of floats, told by their names, that are not computed by `core.added`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            function, words = ast.unparse(node.func), set(re.split(r"\W+", ast.unparse(node)))
+            named = {word for word in words if word.endswith("_s") or {*word.split("_")} & FLOATS}
+            if function in ("math.fsum", "fsum") or (function == "sum" and named):
+                yield f"line {node.lineno}: {ast.unparse(node)}"
 
 
 def fields_of_others(tree: ast.AST) -> Iterator[str]:
@@ -92,6 +105,16 @@ def test_the_controller_alone_writes_the_history() -> None:
     assert writers == {"scheduler/controller.py"}
 
 
+def test_sums_of_floats_in_the_scheduler_round_alike_on_every_version_of_python() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}, {total}"
+        for path in sorted(SCHEDULER.rglob("*.py"))
+        for tree in trees(path, "sum(")
+        for total in rounded_sums(tree)
+    ]
+    assert not wrong, "; ".join(wrong) + ": use coe.core.added"
+
+
 def test_no_module_of_the_scheduler_writes_the_fields_of_another() -> None:
     wrong = [
         f"{path.relative_to(PACKAGE)}, {field}"
@@ -107,6 +130,8 @@ def test_a_write_from_outside_would_be_noticed() -> None:
         "line 2: executor.pool.unpin(...)",
         "line 3: self.cache.forget(...)",
     ]
+    rounded = ast.parse("sum(cost.load_s for cost in costs)\nsum(sizes)\nmath.fsum(sizes)\nadded(shares)")
+    assert [sum_.partition(":")[0] for sum_ in rounded_sums(rounded)] == ["line 1", "line 3"]
     assert list(fields_of_others(tree)) == ["line 1: executor.batch = ...", "line 4: group.open = ..."]
 
 
