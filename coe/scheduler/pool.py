@@ -29,19 +29,22 @@ _ON_THEIR_WAY = (State.PLANNED, State.LOADING)
 
 
 class PoolWatcher(Protocol):
-    """Is told which experts come and go, so that it can keep a ranking instead of making one for every decision."""
+    """Is told which experts come and go, so that it can keep a ranking instead of making one for every decision.
+
+    A subclass hears of nothing unless it overrides a method.
+    """
 
     def entered(self, expert: str) -> None:
         """Take note of an expert that is in the pool, or on its way into it, from now on."""
-        ...
 
     def left(self, expert: str) -> None:
         """Take note of an expert that is gone, or leaving."""
-        ...
 
     def changed(self, expert: str) -> None:
-        """Take note that an expert, here or not, frees or needs other bytes now: others hold its body, or no longer."""
-        ...
+        """Take note that the bytes that an expert frees or needs have changed, because of another expert.
+
+        The other expert began or ceased to hold its body. The expert itself may be absent.
+        """
 
 
 @dataclass(slots=True)

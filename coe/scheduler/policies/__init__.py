@@ -1,6 +1,6 @@
 """Policies by family and name. A strategy has one policy of each family, by name or as a class.
 
-To add a policy, add a file to the folder of its family, and name it in a strategy of `coe.scheduler.strategies`.
+A policy is a file in the folder of its family. CONTRIBUTING.md says step by step how to add one.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from coe.scheduler.executor import Executor
 from coe.scheduler.history import History
 from coe.scheduler.host_cache import HostCache
 from coe.scheduler.line_foresight import LineForesight
-from coe.scheduler.pool import ModelPool
+from coe.scheduler.pool import ModelPool, PoolWatcher
 
 
 class Need(StrEnum):
@@ -70,7 +70,8 @@ class World:
     def switch_s(self, pool: ModelPool, expert: str) -> float:
         """Return the time in which an expert comes into a pool from the tier where its weights lie now.
 
-        It is absent, or has left by then. If no other expert holds its body, that comes with it, from the disk.
+        The expert must not be in the pool, or must be leaving it. If no other expert holds its body, the body comes
+        from the disk with it.
         """
         cost = self.costs(pool.device, expert)
         if cost.body is not None and not pool.holds(cost.body, expert):
@@ -159,20 +160,15 @@ class Split(Policy, ABC):
         """Return the size of the batch, 0 if none fits; at most what `room_bytes` and the group allow."""
 
 
-class Eviction(Policy, ABC):
-    """Which expert leaves first? Each pool has its own object, which may keep its ranking as experts come and go."""
+class Eviction(Policy, PoolWatcher, ABC):
+    """Which expert leaves first? Each pool has its own object, which may keep its ranking as experts come and go.
+
+    The pool tells it of them by `entered`, `left` and `changed`. A policy that ranks by demand takes `subscribe()` of
+    `world.demand` in `watch`, which names the experts whose numbers have changed, and those that come and go.
+    """
 
     def watch(self, pool: ModelPool, world: World) -> None:
         """Take the pool; called once, before the policy is told of any expert."""
-
-    def entered(self, expert: str) -> None:
-        """Take note of an expert that is in the pool, or on its way into it, from now on."""
-
-    def left(self, expert: str) -> None:
-        """Take note of an expert that is gone, or leaving."""
-
-    def changed(self, expert: str) -> None:
-        """Take note that an expert, here or not, frees or needs other bytes now: others hold its body, or no longer."""
 
     @abstractmethod
     def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
