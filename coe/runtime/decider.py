@@ -12,7 +12,11 @@ from coe.scheduler.pool import ModelPool
 
 
 class Decider(Protocol):
-    """Answers events with commands. Called by one thread; pools, executors and router are never replaced."""
+    """Answers events with commands. Called by one thread.
+
+    The engine reads `router`, `pools` and `executors` once, when it is made. A decider may later take another router
+    (the event `RulesChanged`) and drop executors (`Lost`): the engine hands in these events, and never asks again.
+    """
 
     @property
     def router(self) -> Router:
@@ -29,11 +33,6 @@ class Decider(Protocol):
         """The executors, by id."""
         ...
 
-    @property
-    def under_way(self) -> int:
-        """The number of requests that have arrived and have no reply yet."""
-        ...
-
     def lacks_initial(self) -> bool:
         """Return whether the pools do not hold their initial experts yet."""
         ...
@@ -44,10 +43,6 @@ class Decider(Protocol):
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one event and return the commands to carry out, in order; `now` never decreases."""
-        ...
-
-    def check(self, *, idle: bool = False) -> None:
-        """Prove all books; raises AssertionError."""
         ...
 
 
