@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from coe.errors import LineClosed, LineFull
 
@@ -91,6 +91,13 @@ class Ticket:
         self.abandoned = True
 
 
+class _Answers(NamedTuple):
+    """Tickets that leave the queue together, with an answer."""
+
+    granted: list[Ticket]
+    refused: list[Ticket]
+
+
 class Admission:
     """Bounds how many tickets are inside, and their bytes. A ticket larger than `limit_bytes` is let in alone.
 
@@ -134,8 +141,8 @@ class Admission:
                 )
             ticket.queue_up()
             self._waiting[ticket] = None
-            granted, refused = self._go_through()
-        _tell(granted, refused)
+            answers = self._go_through()
+        _tell(answers)
         return ticket
 
     @contextmanager
@@ -155,10 +162,10 @@ class Admission:
         # leaves answers the waiting tickets; a ticket is inside as long as any ticket waits.
         if self._changed.acquire(blocking=False):
             try:
-                granted, refused = self._go_through()
+                answers = self._go_through()
             finally:
                 self._changed.release()
-            _tell(granted, refused)
+            _tell(answers)
 
     def wait_empty(self, timeout_s: float | None = None) -> bool:
         """Wait until no ticket is inside; return False if `timeout_s` passes first."""
@@ -171,24 +178,24 @@ class Admission:
             if ticket in self._inside and not row_only:
                 self._inside.remove(ticket)
                 self._bytes -= ticket.size
-            granted, refused = self._go_through()
+            answers = self._go_through()
             self._changed.notify_all()
-        _tell(granted, refused)
+        _tell(answers)
 
-    def _go_through(self) -> tuple[list[Ticket], list[Ticket]]:
-        """Take the tickets that have an answer now from the queue; return those granted, and those refused."""
+    def _go_through(self) -> _Answers:
+        """Take the tickets that have an answer now from the queue, and return them."""
         granted: list[Ticket] = []
         if self._closed:
             refused = list(self._waiting)
             self._waiting.clear()
-            return granted, refused
+            return _Answers(granted, refused)
         while self._waiting and ((first := next(iter(self._waiting))).abandoned or self._has_room(first.size)):
             del self._waiting[first]
             if first.abandoned:
                 continue
             self._let_in(first)
             granted.append(first)
-        return granted, []
+        return _Answers(granted, [])
 
     def _let_in(self, ticket: Ticket) -> None:
         self._inside.add(ticket)
@@ -200,9 +207,9 @@ class Admission:
         return len(self._inside) < self.places and self._bytes + size <= self.limit_bytes
 
 
-def _tell(granted: list[Ticket], refused: list[Ticket]) -> None:
+def _tell(answers: _Answers) -> None:
     """Answer tickets. Not under the lock: their callbacks may call the admission again."""
-    for ticket in granted:
+    for ticket in answers.granted:
         ticket.granted.set_result(None)
-    for ticket in refused:
+    for ticket in answers.refused:
         ticket.granted.set_exception(LineClosed(CLOSED))

@@ -20,6 +20,13 @@ class Place(NamedTuple):
     since_s: float
 
 
+class Taken(NamedTuple):
+    """Stages that were taken out of a group, and the seconds that were charged for them."""
+
+    stages: tuple[Stage, ...]
+    charged_s: float
+
+
 class Group:
     """Stages of one expert that stand together: first those in a hurry, by due time, then the others, by arrival.
 
@@ -83,12 +90,12 @@ class Group:
             self._others.move_to_end(request_id, last=False)
         return True
 
-    def take(self, count: int) -> tuple[tuple[Stage, ...], float]:
-        """Take `count` stages from the front; return them, and the seconds that were charged for them."""
+    def take(self, count: int) -> Taken:
+        """Take `count` stages from the front."""
         taken = [
             self._hurried.popitem(0)[1] if self._hurried else self._others.popitem(last=False)[1] for _ in range(count)
         ]
-        return tuple(place.stage for place in taken), added(place.charge_s for place in taken)
+        return Taken(tuple(place.stage for place in taken), added(place.charge_s for place in taken))
 
     def withdraw(self, request_id: int, due_s: float) -> float | None:
         """Take out the stage of a request that is due at `due_s`; return its charge, None if it does not wait here."""
