@@ -238,7 +238,7 @@ class Line:
         now = self._engine.now()
         self._engine.line_threads.expect_process()
         if not isinstance(picture, Picture):
-            raise TypeError(f"a line takes pictures (coe.inspector.inspector.Picture), not {type(picture).__name__}")
+            raise TypeError(f"a line takes pictures (`coe.Picture`), not {type(picture).__name__}")
         picture.check()
         check_hurry(self._config.strategy, within_s=picture.within_s)
         board = self._boards.named(picture.board)

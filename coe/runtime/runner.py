@@ -29,7 +29,7 @@ class _Launched:
 
 
 class Runner:
-    """Runs an executor's batches on `device`, on the threads that run `bodies`, and reports each to `tell`.
+    """Runs an executor's batches on `device`, on the threads that run `thread_functions`, and reports each to `tell`.
 
     `prepared` gives the images of a batch, in order.
     """
