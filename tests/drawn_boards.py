@@ -92,9 +92,15 @@ def disc(picture: NDArray[np.float64], x: float, y: float, diameter: float, leve
     picture += share * (level - picture)
 
 
+def millimetres(fit: Fit, pixels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return points (n, 2) of a picture as points (n, 2) of the board."""
+    points: NDArray[np.float64] = (pixels - fit.matrix[:, 2]) @ np.linalg.inv(fit.matrix[:, :2]).T
+    return points
+
+
 def _draw_part(picture: NDArray[np.float64], fit: Fit, site: Any) -> None:
     rows, columns = np.mgrid[: picture.shape[0], : picture.shape[1]]
-    board = fit.millimetres(np.column_stack([columns.ravel(), rows.ravel()]).astype(float))
+    board = millimetres(fit, np.column_stack([columns.ravel(), rows.ravel()]).astype(float))
     turn = radians(-site.angle_deg)
     offset = board - (site.at.x_mm, site.at.y_mm)
     along = (offset @ np.array([[cos(turn), -sin(turn)], [sin(turn), cos(turn)]]).T).reshape(*picture.shape, 2)

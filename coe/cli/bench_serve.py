@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from coe.bench.service.figures import Measured, Part
     from coe.bench.service.plan import Amounts
 
-SOAKED = 40
-"""The components of a board of the soak."""
 PARTS = "speed,decisions,intake,pages,clients,pace"
 BOARD, MEMORY, IMAGES, KINDS = "first_look", "25MB", Path("build/first-look/images"), ["apps.demo"]
 

@@ -26,11 +26,6 @@ class Fit:
         mapped: Numbers = points @ self.matrix[:, :2].T + self.matrix[:, 2]
         return mapped
 
-    def millimetres(self, pixels: Numbers) -> Numbers:
-        """Return points (n, 2) of the picture as points (n, 2) of the board."""
-        mapped: Numbers = (pixels - self.matrix[:, 2]) @ np.linalg.inv(self.matrix[:, :2]).T
-        return mapped
-
     @property
     def um_per_pixel(self) -> float:
         """The length of a pixel on the board, the mean over both directions."""

@@ -437,7 +437,7 @@ class Controller:
         batch = Batch(group.expert, executor.backlog.take(group, size, now))
         until_s = executor.idle_from_s(now) + cost.batch_s(size)
         self._residency.begin(executor, batch, cost.batch_bytes(size), until_s)
-        self.history.ran(group.expert, size, now)
+        self.history.ran(group.expert, size)
         self._commands.append(Run(executor.id, batch))
         return True
 

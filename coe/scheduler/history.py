@@ -5,7 +5,6 @@ A policy that keeps a ranking watches, and is told of each image and finding, so
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,14 +40,13 @@ class HistoryWatcher:
 
 
 class History:
-    """The images under way, and when and how often experts ran."""
+    """The images under way, and how often experts ran."""
 
     def __init__(self) -> None:
         self.images = 0
         """How many images have come: the next image's place."""
         self._under_way: dict[int, ImageView] = {}
         self._findings: dict[int, dict[str, Finding]] = {}
-        self._last_run_s: dict[str, float] = {}
         self._batches: Counter[str] = Counter()
         self._stages: Counter[str] = Counter()
         self._watchers: list[HistoryWatcher] = []
@@ -62,10 +60,6 @@ class History:
     def under_way(self) -> Mapping[int, ImageView]:
         """The images without a result, by request id, in the order in which they came."""
         return self._under_way
-
-    def last_run_s(self, expert: str) -> float:
-        """Return when the last batch of an expert began; minus infinity if it has not run."""
-        return self._last_run_s.get(expert, -math.inf)
 
     def batches(self, expert: str) -> int:
         """Return how many batches of an expert have begun."""
@@ -99,9 +93,8 @@ class History:
         for watcher in self._watchers:
             watcher.arrived(image)
 
-    def ran(self, expert: str, stages: int, now: float) -> None:
+    def ran(self, expert: str, stages: int) -> None:
         """Note a batch that begins."""
-        self._last_run_s[expert] = now
         self._batches[expert] += 1
         self._stages[expert] += stages
 

@@ -9,7 +9,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from serve_rows import NOON, accepted, decided, decision, good, late, ng, recipe
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from coe.core import Verdict
@@ -198,6 +198,15 @@ def test_verifications_supersede_and_are_never_overwritten(database: Database) -
     for change in (update(schema.verification).values(note="no"), delete(schema.verification)):
         with pytest.raises(IntegrityError, match="never changed"), database.writing() as connection:
             connection.execute(change)
+
+
+def test_triggers_keep_the_append_only_tables_and_no_others(database: Database) -> None:
+    triggers = "SELECT DISTINCT event_object_table FROM information_schema.triggers"
+    if database.is_sqlite:
+        triggers = "SELECT DISTINCT tbl_name FROM sqlite_master WHERE type = 'trigger'"
+    with database.reading() as connection:
+        tables = set(connection.scalars(text(triggers)))
+    assert tables == {table.name for table in schema.APPEND_ONLY}
 
 
 def test_a_call_is_claimed_by_one_person_until_the_claim_expires(database: Database) -> None:

@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 import pytest
-from drawn_boards import FIDUCIALS, HEIGHT_MM, PARTS, UM, WIDTH_MM, Pose, disc, draw, layout, truth
+from drawn_boards import FIDUCIALS, HEIGHT_MM, PARTS, UM, WIDTH_MM, Pose, disc, draw, layout, millimetres, truth
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -53,7 +53,7 @@ numbers = st.floats(-1000, 1000)
 def test_a_map_there_and_back_changes_nothing(turn: float, scale: float, x: float, y: float) -> None:
     a, b = scale * np.cos(np.radians(turn)), scale * np.sin(np.radians(turn))
     fit = Fit(np.array([[a, -b, x], [-b, -a, y]]))
-    assert np.allclose(fit.millimetres(fit.pixels(POINTS)), POINTS, atol=1e-6)
+    assert np.allclose(millimetres(fit, fit.pixels(POINTS)), POINTS, atol=1e-6)
     for found in (similarity(POINTS[:2], fit.pixels(POINTS[:2])), affine(POINTS, fit.pixels(POINTS))):
         assert np.allclose(found.matrix, fit.matrix, atol=1e-6 * max(1, scale))
     assert fit.um_per_pixel == pytest.approx(1000 / scale)

@@ -1,8 +1,6 @@
-"""What policies can see of the past: images with their findings, and when experts ran."""
+"""What policies can see of the past: images with their findings, and how often experts ran."""
 
 from __future__ import annotations
-
-import math
 
 from coe.core import Finding
 from coe.scheduler.costs import Cost
@@ -59,6 +57,4 @@ def test_a_watcher_is_told_of_each_image_and_finding() -> None:
         "R3 answered",
     ]
     assert (history.images, dict(history.under_way)) == (3, {})
-    assert (history.last_run_s("a"), history.last_run_s("x")) == (12.5, 13.5)
     assert (history.batches("x"), history.stages("x"), history.stages("a")) == (2, 2, 2)
-    assert history.last_run_s("never") == -math.inf

@@ -122,7 +122,6 @@ class Moments:
     """When the last component of a board had its result, and when its decision was on the disk; seconds since 1970."""
 
     board_id: int
-    first_found_s: float
     found_s: float
     decided_s: float
     components: int
@@ -211,7 +210,7 @@ class Running:
                 found.setdefault(int(board), []).append(float(moment_s))
         by_board = dict(zip(self._in_order(len(decided)), decided, strict=True))
         return [
-            Moments(id, min(found[id]), max(found[id]), by_board[id], len(found[id]))
+            Moments(id, max(found[id]), by_board[id], len(found[id]))
             for id in board_ids
             if id in by_board and id in found
         ]

@@ -48,7 +48,7 @@ class World:
     """By pool."""
     cache: HostCache | None = None
     history: History = field(default_factory=History)
-    """The images under way with their components, serials and findings, and when experts ran."""
+    """The images under way with their components, serials and findings, and how often experts ran."""
     foresight: LineForesight | None = None
     """Which expert is needed at which place ahead; None if no policy of the strategy looks ahead."""
     router: Router = field(default_factory=lambda: Router({}))

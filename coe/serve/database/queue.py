@@ -49,12 +49,6 @@ def release(connection: Connection, id: int, *, by: str, now_us: int) -> bool:
     return calls.claim(connection, id, by=by, until_us=now_us, now_us=now_us)
 
 
-def count_free(connection: Connection, *, by: str, now_us: int) -> int:
-    """Return how many open calls a person could take."""
-    query = select(func.count()).where(call.c.verification_id.is_(None), calls.is_free(by, now_us))
-    return connection.scalar(query) or 0
-
-
 def answered(connection: Connection, *, before_id: int | None = None, limit: int = 100) -> list[Call]:
     """Return answered calls, the newest call first."""
     query = select(call).where(call.c.verification_id.is_not(None)).order_by(call.c.id.desc()).limit(limit)
