@@ -27,6 +27,7 @@ from coe.board import rules
 from coe.cli import bench_out
 from coe.cli.common import application, err, out, run
 from coe.cli.console import Progress
+from coe.cli.options import words_of
 from coe.core import Expert
 from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
 from coe.inspector.line_costs import LineCosts
@@ -115,7 +116,7 @@ def shared_bodies(  # noqa: PLR0913
 
     Example: python -m apps.shared_bodies --work build/bodies
     """
-    layers = [name.strip() for name in frozen.split(",")]
+    layers = words_of(frozen)
     made = on_fresh_thread(lambda: material(work, kind, experts, input_size, layers))
     board = rules.load(made.board)
     whole_bytes = max(made.stores["whole"].manifest(expert.weights).bytes for expert in board.experts.values())

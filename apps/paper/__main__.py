@@ -15,11 +15,11 @@ from pydantic import TypeAdapter, ValidationError
 from coe import config
 from coe.bench.rows import Heading, Row
 from coe.cli import bench_out
-from coe.cli.bench_sim import split, workloads_of
+from coe.cli.bench_sim import workloads_of
 from coe.cli.bench_source import synthetic_experts
 from coe.cli.common import application, err, out, run
 from coe.cli.console import Progress
-from coe.cli.options import WORK, JsonOption, SeedOption, WorkOption
+from coe.cli.options import WORK, JsonOption, SeedOption, WorkOption, words_of
 from coe.errors import ConfigError
 from coe.inspector.line_config import AskedSettings, LineConfig
 from coe.scheduler.strategies import strategy as named_strategy
@@ -67,7 +67,7 @@ def sweeps(
     from apps.paper.figures import draw
     from apps.paper.sweeps import executors, loaded_experts
 
-    machines = [Machine(name) for name in (preset.names() if device.strip() == "all" else split(device))]
+    machines = [Machine(name) for name in (preset.names() if device.strip() == "all" else words_of(device))]
     first_of_board = {workload.board.board: workload for workload in reversed(workloads_of(task, None, tail, seed))}
     executor_points, loaded_points = [], []
     with Progress(console=err, transient=True) as bar:

@@ -12,6 +12,7 @@ import typer
 from coe.cli import bench_out
 from coe.cli.common import err, out, wide
 from coe.cli.console import Progress
+from coe.cli.options import words_of
 from coe.config import parse_bandwidth, parse_bytes, parse_seconds
 from coe.errors import ConfigError, did_you_mean
 from coe.sim.workload import EVERY_S, Workload, synthetic
@@ -74,11 +75,11 @@ class Boxes:
     @classmethod
     def parsed(cls, boxes: str, boards: str | None, placement: str, mishap: str, network: str) -> Boxes:
         """Read the options; raises ConfigError."""
-        numbers = [_number(part.strip()) for part in boxes.split(",")]
+        numbers = [_number(word) for word in words_of(boxes)]
         mishaps = _words("--mishap", mishap, MISHAPS)
         if "lost" in mishaps and 1 in numbers:
             raise ConfigError("--mishap lost takes a box away, and --boxes 1 has no other; give at least 2 boxes")
-        names = [] if boards is None else [name.strip() for name in boards.split(",")]
+        names = [] if boards is None else words_of(boards)
         return cls(numbers, names, _words("--placement", placement, PLACEMENTS), mishaps, _network(network))
 
 
@@ -167,7 +168,7 @@ def _number(text: str) -> int:
 
 
 def _words(option: str, text: str, known: Sequence[str]) -> list[str]:
-    words = list(known) if text.strip() == "all" else [word.strip() for word in text.split(",")]
+    words = list(known) if text.strip() == "all" else words_of(text)
     for word in words:
         if word not in known:
             raise ConfigError(f"{option}: there is no '{word}'{did_you_mean(word, known)}")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from coe import config
+from coe.cli.options import words_of
 from coe.errors import ConfigError, did_you_mean
 from coe.sim.workload import DISTURBED, EVERY_S, UNDISTURBED, Disturbance, Workload, placement
 
@@ -73,7 +74,7 @@ class Circumstances:
         cls, images: int | None, every_ms: float | None, disturbed: bool, foresight: str, cold: bool, settling: int
     ) -> Circumstances:
         """Read the options; raises ConfigError for an unknown word."""
-        words = FORESIGHT if foresight.strip() == "all" else tuple(word.strip() for word in foresight.split(","))
+        words = FORESIGHT if foresight.strip() == "all" else tuple(words_of(foresight))
         for word in words:
             if word not in FORESIGHT:
                 raise ConfigError(f"--foresight: there is no '{word}'{did_you_mean(word, FORESIGHT)}")

@@ -12,6 +12,7 @@ from coe.bench.rows import Row, to_json, to_table
 from coe.cli import options
 from coe.cli.bench_ways import USUAL
 from coe.cli.common import err, out, wide
+from coe.cli.options import words_of
 from coe.errors import ConfigError
 from coe.files import why_not
 from coe.scheduler.strategies import STRATEGIES, Times, check_hurry
@@ -28,7 +29,7 @@ def strategies(text: str, *, also: Sequence[str] = (), usual: bool = False) -> l
     """
     if text.strip() == "all":
         return [name for name, strategy in STRATEGIES.items() if not strategy.varies]
-    names = [name.strip() for name in text.split(",")]
+    names = words_of(text)
     for name in names:
         if name not in also:
             _check_name(name, also, usual)

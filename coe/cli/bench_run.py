@@ -32,6 +32,7 @@ from coe.cli.options import (
     StoreOption,
     WithinOption,
     WorkOption,
+    words_of,
 )
 from coe.core import FULL
 from coe.errors import ConfigError
@@ -271,7 +272,7 @@ def _compare(
 
 
 def _precisions(text: str, floor: float, names: Sequence[str]) -> list[str]:
-    precisions = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    precisions = list(dict.fromkeys(words_of(text)))
     for name in precisions:
         check_precision(name, floor)
     if (usual := [name for name in names if name.endswith(USUAL)]) and FULL not in precisions:

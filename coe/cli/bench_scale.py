@@ -16,7 +16,7 @@ from coe import config
 from coe.cli.bench_out import strategies
 from coe.cli.common import err, out, wide
 from coe.cli.console import Progress
-from coe.cli.options import finite
+from coe.cli.options import finite, words_of
 from coe.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _measure(runs: Sequence[Callable[[], Point]], columns: Columns[Point], as_js
 
 
 def _numbers(option: str, text: str) -> list[int]:
-    numbers = [part.strip() for part in text.split(",")]
+    numbers = words_of(text)
     for number in numbers:
         if not (number.isdecimal() and len(number) <= 9) or not 40 <= int(number) <= 10_000_000:
             raise ConfigError(f"{option}: '{number}' is not a number between 40 and 10,000,000")

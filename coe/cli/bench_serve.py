@@ -16,7 +16,7 @@ from rich.table import Table
 from coe import config
 from coe.cli.bench_out import STANDARD_OUTPUT, check_json, write_json
 from coe.cli.common import err, out, wide
-from coe.cli.options import AllowKindOption, JsonOption, StoreOption, finite, found_here
+from coe.cli.options import AllowKindOption, JsonOption, StoreOption, finite, found_here, words_of
 from coe.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _parts(text: str, soak: float | None) -> list[Part]:
         if text != PARTS:
             raise ConfigError("--soak is a part by itself; leave --parts out")
         return [Part.SOAK]
-    names = [name.strip() for name in text.split(",")]
+    names = words_of(text)
     known = [part.value for part in Part if part is not Part.SOAK]
     for name in names:
         if name not in known:

@@ -30,7 +30,7 @@ from coe.cli.bench_circumstances import (
 )
 from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.cli.options import JsonOption, MaxWaitOption, WithinOption
+from coe.cli.options import JsonOption, MaxWaitOption, WithinOption, words_of
 from coe.core import FULL
 from coe.errors import ConfigError, did_you_mean
 from coe.files import why_not
@@ -179,9 +179,9 @@ def sim(  # noqa: PLR0913
     world = _World(_precisions(precision, sound, doubtful, warm), seed)
     if warm and cold:
         raise ConfigError("--warm fills memory before the first image, and --cold nothing; leave one of them out")
-    contenders = [contender(name) for name in (CONTENDERS if strategy.strip() == "all" else split(strategy))]
+    contenders = [contender(name) for name in (CONTENDERS if strategy.strip() == "all" else words_of(strategy))]
     shares = _shares("--bodies", bodies, "an expert")
-    presets = preset.names() if device.strip() == "all" else split(device)
+    presets = preset.names() if device.strip() == "all" else words_of(device)
     machines = [Machine(name, share) for name in presets for share in shares]
     circumstances = Circumstances.parsed(images, every, disturbed, foresight, cold, settling)
     if several is not None and several.boards:
@@ -281,7 +281,7 @@ def _precisions(text: str, sound: str, doubtful: float, warm: bool) -> list[Vari
 
 
 def _shares(option: str, text: str, of: str) -> list[float]:
-    return [_share(option, part, of) for part in split(text)]
+    return [_share(option, part, of) for part in words_of(text)]
 
 
 def _share(option: str, text: str, of: str) -> float:
@@ -294,13 +294,8 @@ def _share(option: str, text: str, of: str) -> float:
     return share
 
 
-def split(text: str) -> list[str]:
-    """Return the names of a list with commas."""
-    return [name.strip() for name in text.split(",")]
-
-
 def _choices(option: str, text: str, choices: Sequence[str] | Mapping[str, object]) -> list[str]:
-    names = list(choices) if text.strip() == "all" else split(text)
+    names = list(choices) if text.strip() == "all" else words_of(text)
     for name in names:
         if name not in choices:
             raise ConfigError(f"{option}: there is no '{name}'{did_you_mean(name, choices)}")
@@ -315,7 +310,7 @@ def workloads_of(
 
     orders, tails = _choices("--order", order or ORDERS[0], ORDERS), _choices("--tail", tail or "board", TAILS)
     workloads: list[Workload] = []
-    for name in TASKS if task.strip() == "all" else split(task):
+    for name in TASKS if task.strip() == "all" else words_of(task):
         if name in TASKS:
             workloads += [
                 task_named(

@@ -14,7 +14,7 @@ from rich.table import Table
 from coe import config
 from coe.cli.bench_out import STANDARD_OUTPUT, check_json, write_json
 from coe.cli.common import err, out, wide
-from coe.cli.options import WORK, JsonOption, WorkOption
+from coe.cli.options import WORK, JsonOption, WorkOption, words_of
 from coe.errors import ConfigError, did_you_mean
 from coe.store.blob_format import Variant
 from coe.system import usable_cores
@@ -75,7 +75,7 @@ def switch(  # noqa: PLR0913
     from coe.bench.cycles import turn_over
     from coe.runtime.cuda import torch_driver
 
-    names, wanted = [name.strip() for name in kind.split(",")], _variants(variant)
+    names, wanted = words_of(kind), _variants(variant)
     check_json(json_to)
     if repeats is not None and cycles is not None:
         raise ConfigError("--repeats is for medians, and --cycles takes no medians; leave one of them out")
@@ -103,9 +103,9 @@ def switch(  # noqa: PLR0913
 def _variants(text: str) -> list[Variant]:
     all_variants: tuple[Variant, ...] = get_args(Variant)
     variants: list[Variant] = []
-    for name in text.split(","):
-        if not (matching := [variant for variant in all_variants if variant == name.strip()]):
-            raise ConfigError(f"--variant: there is no '{name.strip()}'{did_you_mean(name, all_variants)}")
+    for name in words_of(text):
+        if not (matching := [variant for variant in all_variants if variant == name]):
+            raise ConfigError(f"--variant: there is no '{name}'{did_you_mean(name, all_variants)}")
         variants += matching
     return variants
 

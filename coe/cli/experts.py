@@ -22,7 +22,7 @@ from coe.board import images, rules
 from coe.cli import experts_calibrate, experts_overlay, experts_prepare, experts_reference, experts_share
 from coe.cli.common import Exit, application, complain, err, out, run, wide
 from coe.cli.console import Progress, styled, words
-from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOption, finite
+from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOption, finite, words_of
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, sentence_of
 from coe.prepare import accept, data_set, verification
@@ -140,7 +140,7 @@ def train(  # noqa: PLR0913
         learning_rate=learning_rate,
         seed=seed,
         threads=threads,
-        freeze=tuple(name.strip() for name in (freeze or "").split(",") if name.strip()),
+        freeze=_frozen(freeze),
         reference=experts_reference.of_expert(shelf, board, expert.id) if board and resolved.good_only else None,
         false_calls=false_calls,
         bf16=bf16,
@@ -372,11 +372,19 @@ def _expert(id: str, board: str | None, kind: str | None, labels: str | None, in
         raise ConfigError(f"board '{board}' has no expert with the weights '{id}'")
     if kind is None or input_size is None:
         raise ConfigError("give --kind and --input, or --board to take both from its rules")
-    words = () if labels is None else tuple(word.strip() for word in labels.split(","))
+    words = () if labels is None else tuple(words_of(labels))
     expert = Expert(ExpertId.of(id).name, kind, words, input_size, id)
     if labels is not None:
         accept.check_labels(expert)
     return expert
+
+
+def _frozen(text: str | None) -> tuple[str, ...]:
+    """Read the layers that stay as they are; raises ConfigError for a comma too many."""
+    names = words_of(text) if text else []
+    if "" in names:
+        raise ConfigError(f"--freeze: a name is empty in '{text}'; write names with a comma between them, as conv1,bn1")
+    return tuple(names)
 
 
 def _samples_of(data: Path) -> list[Path]:

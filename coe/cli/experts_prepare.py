@@ -14,7 +14,7 @@ from coe.board import images, rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import Progress, words
-from coe.cli.options import AllowKindOption, StoreOption
+from coe.cli.options import AllowKindOption, StoreOption, words_of
 from coe.errors import ConfigError, StoreError, did_you_mean, sentence_of
 from coe.files import DiskFull
 from coe.prepare.prepare import Preparation, Preparer
@@ -85,7 +85,7 @@ def prepare_new(store: Path | None, id: str, samples: Sequence[Path] = (), allow
 
 def parse(text: str) -> tuple[Variant, ...]:
     """Read a list of variants; raises ConfigError for a word that is not a variant."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
+    words = words_of(text) if text.strip() else []
     for word in words:
         if word not in KNOWN:
             raise ConfigError(f"'{word}' is not a variant{did_you_mean(word, KNOWN)}")

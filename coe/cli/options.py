@@ -91,6 +91,14 @@ JsonOption = Annotated[
 ]
 
 
+def words_of(text: str) -> list[str]:
+    """Return the words of a list with commas, without spaces around them.
+
+    An empty word stays: the command, which knows the words that there are, refuses it. A comma too many is no choice.
+    """
+    return [word.strip() for word in text.split(",")]
+
+
 def finite(value: float | None) -> float | None:
     """Check an option: refuse infinity and not-a-number, which pass every range. Raises typer.BadParameter."""
     if value is not None and not math.isfinite(value):

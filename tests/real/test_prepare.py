@@ -239,6 +239,7 @@ def test_the_command_prepares_what_lacks_a_variant_and_goes_on_after_an_error(st
 
 def test_the_command_says_what_is_wrong(store, monkeypatch, capsys, tmp_path):
     assert run(monkeypatch, "prepare", "--variants", "fp31", "--store", store.root) == 2
+    assert run(monkeypatch, "prepare", "--variants", "fp32,,q8", "--store", store.root) == 2
     assert "'fp31' is not a variant; did you mean 'fp32'" in capsys.readouterr().err
     assert run(monkeypatch, "prepare", "--store", tmp_path / "empty") == 2
     assert "holds no experts" in capsys.readouterr().err

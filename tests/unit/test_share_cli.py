@@ -125,6 +125,7 @@ def test_training_from_a_body_shares_its_frozen_layers_and_says_what_that_saves(
     [
         (("--body", "trunk/a"), "--body and --freeze belong together"),
         (("--freeze", "conv1"), "--body and --freeze belong together"),
+        (("--body", "trunk/a", "--freeze", "conv1,"), "--freeze: a name is empty in 'conv1,'"),
         (("--body", "trunk/a", "--freeze", "conv1", "--init", "trunk/b"), "leave --init out"),
         (("--body", "trunk/a", "--freeze", "stem"), "'stem' cannot be frozen"),
         (("--body", "trunk/x", "--freeze", "conv1"), "no expert 'trunk/x'"),
