@@ -68,6 +68,11 @@ def sentence_of(error: BaseException, during: str = "") -> str:
     return f"{type(error).__name__}{f' while {during}' if during else ''}: {words}"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message that is not blank; the name of its type if there is none."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 def shortened(text: str, most: int) -> str:
     """Return a text of at most `most` characters; a longer text loses its middle and states its full length.
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from coe import regular, surroundings
 from coe.core import Expert, Finding
-from coe.errors import StoreError
+from coe.errors import StoreError, first_line
 from coe.store.kinds import FileKind, Image, Prepared
 from experts.findings import Cut, classified, detected
 from experts.geometry import letterbox
@@ -124,7 +124,7 @@ class _Session:
             raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
         except Exception as error:  # onnxruntime's classes of errors have no other common parent
             raise StoreError(
-                f"{path}: not an ONNX model that can be run with the weights in this one file ({_first_line(error)})"
+                f"{path}: not an ONNX model that can be run with the weights in this one file ({first_line(error)})"
             ) from error
         self._input = self._session.get_inputs()[0]
         self._output = self._session.get_outputs()[0]
@@ -164,10 +164,6 @@ def _probabilities(values: torch.Tensor) -> torch.Tensor:
     """
     whole = (values >= 0).all(dim=1) & ((values.sum(dim=1) - 1).abs() < 1e-3)
     return torch.where(whole[:, None], values, values.softmax(dim=1))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0]
 
 
 onnx = Onnx()

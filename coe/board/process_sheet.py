@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from coe import config
-from coe.errors import RulesError
+from coe.errors import RulesError, first_line
 
 Place = tuple[str | int, ...]
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -82,7 +82,7 @@ def parse(path: Path, raw: bytes, needs: str = "board, experts and components") 
         raise RulesError(f"{path.name}:{line}: not valid YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise RulesError(f"{path.name}:{line}: not valid YAML: {str(error).splitlines()[0]}") from None
+        raise RulesError(f"{path.name}:{line}: not valid YAML: {first_line(error)}") from None
     if root is None:
         raise RulesError(f"{path.name}:1: the file is empty; it needs {needs}")
     lines: dict[Place, int] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from coe.core import Expert, Finding
-from coe.errors import StoreError
+from coe.errors import StoreError, first_line
 from coe.prepare.agreement import compare, escalate_below, findings
 from coe.prepare.fold import Folded, fold, network
 from coe.prepare.layout import FLOATS, LaidOut, chunks, lay_out, tensors
@@ -144,7 +144,7 @@ class _Subject:
         try:
             actual = self._findings(module)
         except RuntimeError as error:
-            raise StoreError(f"kind '{self.kind.name}' does not run in {variant} ({_first_line(error)})") from None
+            raise StoreError(f"kind '{self.kind.name}' does not run in {variant} ({first_line(error)})") from None
         if variant == "fp32":
             off = compare(self.expected, actual, generated=False).largest_score_difference
             if off > FOLDED_DIFFERENCE:
@@ -161,7 +161,3 @@ class _Subject:
 
 def _weights(manifest: Manifest) -> _Weights:
     return manifest.checksum, manifest.kind, len(manifest.labels), manifest.input_size
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n", 1)[0] or type(error).__name__

@@ -14,7 +14,7 @@ import torch
 
 from coe import surroundings
 from coe.core import Expert
-from coe.errors import ConfigError
+from coe.errors import ConfigError, first_line
 from coe.runtime.processor import has_bf16
 from coe.runtime.trial import Trial, opened, warmed
 from coe.store.kinds import Image, Kind, ModuleKind
@@ -51,7 +51,7 @@ def bf16(kind: Kind, expert: Expert, file: Path) -> Trial:
             lambda: [_halved(tensor) for tensor in load_tensors(file).values()],
         )
     except RuntimeError as error:
-        raise CannotMeasure(f"kind '{kind.name}' does not run in bf16 ({_first_line(error)})") from None
+        raise CannotMeasure(f"kind '{kind.name}' does not run in bf16 ({first_line(error)})") from None
 
 
 def onnxruntime(kind: Kind, expert: Expert, file: Path, threads: int, folder: Path) -> Trial:
@@ -113,7 +113,7 @@ def _export(kind: ModuleKind, expert: Expert, file: Path, path: Path) -> None:
         noise = torch.randint(0, 256, (3, 3, size, size), dtype=torch.uint8)
         actual = _Exported(path, 1).run(noise.numpy())
     except Exception as error:  # the exporter may raise anything
-        raise CannotMeasure(f"kind '{kind.name}' cannot be run as ONNX ({_first_line(error)})") from None
+        raise CannotMeasure(f"kind '{kind.name}' cannot be run as ONNX ({first_line(error)})") from None
     with torch.inference_mode():
         expected = kind.forward(module, noise)
     off = float((actual - expected).abs().max()) if actual.shape == expected.shape else float("inf")
@@ -133,7 +133,3 @@ def _module(kind: ModuleKind, expert: Expert, file: Path) -> torch.nn.Module:
 
 def _halved(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor.clone()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0] or type(error).__name__

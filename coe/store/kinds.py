@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from coe import config, values
 from coe.core import Expert, Finding
-from coe.errors import ConfigError, StoreError
+from coe.errors import ConfigError, StoreError, first_line
 from coe.store import dotted, torch_file
 from coe.store.store import load_tensors
 from coe.store.weights_file import holds
@@ -192,8 +192,7 @@ class ModuleKind(Kind):
         try:
             state = torch_file.load(path)
         except pickle.UnpicklingError as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise StoreError(f"{path}: cannot be opened safely as weights ({reason:.300})") from error
+            raise StoreError(f"{path}: cannot be opened safely as weights ({first_line(error):.300})") from error
         if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
             raise StoreError(f"{path}: does not hold a state dict, tensors by name")
         torch_file.check_tensors(str(path), state, most_bytes=path.stat().st_size)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coe import regular
-from coe.errors import StoreError
+from coe.errors import StoreError, first_line
 from coe.schema import Bytes, Count, Record, Share
 from coe.store.blob_format import Identity, Variant
 
@@ -154,4 +154,4 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:200]
-    return str(error).splitlines()[0][:200]
+    return first_line(error)[:200]

@@ -18,7 +18,7 @@ import xxhash
 from pydantic import ValidationError
 
 from coe import regular
-from coe.errors import StoreError, did_you_mean
+from coe.errors import StoreError, did_you_mean, first_line
 from coe.files import alone, replacing
 from coe.schema import Bytes, Count, Record
 from coe.store import leftovers
@@ -118,7 +118,7 @@ class References:
             hint = did_you_mean(id, self.ids()) or "; make it with `coe-experts reference`"
             raise StoreError(f"no reference '{id}' in {self._shelf.root}{hint}") from None
         except (OSError, ValueError, RecursionError) as error:
-            detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error).partition("\n")[0]
+            detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else first_line(error)
             raise StoreError(
                 f"{path}: the manifest cannot be read ({detail:.200}); make the reference again"
             ) from error

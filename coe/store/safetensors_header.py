@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from coe import regular
-from coe.errors import StoreError
+from coe.errors import StoreError, first_line
 from coe.store.blob_format import ITEM_BYTES, Identity, TensorEntry
 
 LENGTH_BYTES = 8
@@ -117,4 +117,4 @@ def _reason(error: Exception) -> str:
         return "it is nested too deeply"
     if isinstance(error, ValidationError):
         return error.errors()[0]["msg"]
-    return str(error).splitlines()[0][:200]
+    return first_line(error)[:200]

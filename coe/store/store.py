@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 import safetensors
 
 from coe import config, regular
-from coe.errors import StoreError, did_you_mean
+from coe.errors import StoreError, did_you_mean, first_line
 from coe.files import DiskFull, alone, is_full, replacing
 from coe.store import blob_file, leftovers, weights_file
 from coe.store import manifest as manifests
@@ -403,4 +403,4 @@ def _reading(weights: str, path: Path) -> Iterator[None]:
 def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    return first_line(error)

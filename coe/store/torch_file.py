@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from coe.errors import StoreError
+from coe.errors import StoreError, first_line
 from coe.store.pickle_tuples import TupleSizes
 
 _MOST_ENTRIES = 10_000
@@ -68,7 +68,7 @@ def load(path: Path) -> Any:
     except pickle.UnpicklingError:
         raise
     except Exception as error:  # of hostile bytes, the unpickler raises nearly anything, MemoryError too
-        raise StoreError(f"{path}: cannot be read as a PyTorch file ({_first_line(error)})") from error
+        raise StoreError(f"{path}: cannot be read as a PyTorch file ({_visible_line(error)})") from error
 
 
 def check_tensors(where: str, state: Mapping[Any, Any], *, most_bytes: int | None = None) -> None:
@@ -150,7 +150,7 @@ def _check_archive(path: Path) -> None:
                     with archive.open(entry) as file:
                         _count_steps(path, file)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
-        raise StoreError(f"{path}: cannot be read as a PyTorch file ({_first_line(error)})") from error
+        raise StoreError(f"{path}: cannot be read as a PyTorch file ({_visible_line(error)})") from error
 
 
 def _repacked(path: Path) -> io.BytesIO:
@@ -185,7 +185,7 @@ def _count_steps(path: Path, file: Any) -> None:
     except StoreError:
         raise
     except Exception as error:  # of hostile bytes, the reader raises nearly anything
-        reason = _first_line(error)
+        reason = _visible_line(error)
         raise StoreError(f"{path}: cannot be read as a PyTorch file: its pickle is damaged ({reason})") from error
 
 
@@ -193,6 +193,5 @@ def _too_large(size: int) -> str:
     return f"its pickle, of {size / 1e6:.1f} MB or more beside the tensors, holds more than names and shapes of weights"
 
 
-def _first_line(error: BaseException) -> str:
-    line = (str(error).strip() or type(error).__name__).split("\n", 1)[0]
-    return "".join(character if character.isprintable() else "?" for character in line)[:300]
+def _visible_line(error: BaseException) -> str:
+    return "".join(character if character.isprintable() else "?" for character in first_line(error))[:300]

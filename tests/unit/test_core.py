@@ -1,6 +1,7 @@
 """The words of the framework: second looks, and what was decided."""
 
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict, again_id, decided, deciding
+from coe.errors import first_line
 
 
 def says(expert: str, label: str) -> Finding:
@@ -23,3 +24,9 @@ def test_an_error_is_the_sentence_of_a_failure() -> None:
     refused = Result.refused(request, Failure(FailureKind.STOPPED, "too late"), now=3.0)
     assert (refused.verdict, refused.error, refused.latency_s, refused.late) == (None, "too late", 2.0, True)
     assert Result(request, Verdict.OK, (), 0.1).error is None
+
+
+def test_the_first_line_of_an_error_is_never_blank() -> None:
+    assert first_line(ValueError("no room\nat line 3")) == "no room"
+    assert first_line(ValueError("\n  \n  it is damaged \n")) == "it is damaged"
+    assert [first_line(error) for error in (ValueError(), ValueError("\n"))] == ["ValueError", "ValueError"]

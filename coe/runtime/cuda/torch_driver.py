@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from coe.config import format_bytes
-from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
+from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost, first_line
 from coe.runtime.cuda.driver import Stream, StreamMark, Usage
 from coe.system import private_memory
 
@@ -68,16 +68,16 @@ def _meant(error: RuntimeError) -> CoeError | None:
         chain.append(before)
     for link in chain:
         if _is_full(link):
-            return DeviceFull(_line(link))
+            return DeviceFull(first_line(link))
     if any(_code(link) in _CAPTURE_ERRORS for link in chain):
         # The device is lost all the same: torch's allocator believes that the capture still goes on.
         return DeviceLost(
             f"a batch cannot be captured as a graph; its kind's `forward` must not make the host wait "
-            f"({_line(chain[-1])})"
+            f"({first_line(chain[-1])})"
         )
     # After an error of the device every further call fails: nothing on it can be used again.
     if any(_is_device_error(link) for link in chain):
-        return DeviceLost(_line(error))
+        return DeviceLost(first_line(error))
     return None
 
 
@@ -105,10 +105,6 @@ def _has_words(error: BaseException, words: str) -> bool:
 
 def _code(error: BaseException) -> int | None:
     return getattr(error, "error_code", None) if isinstance(error, torch.AcceleratorError) else None
-
-
-def _line(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0]
 
 
 class TorchMark:
