@@ -122,7 +122,7 @@ class Broker(Form):
         return self
 
 
-class MqttSink(Broker):
+class MqttSettings(Broker):
     """An MQTT broker. `topic` is what all topics begin with; `coe/STATION` if none is given."""
 
     topic: Topic | None = None
@@ -134,7 +134,7 @@ class MqttSink(Broker):
         return self.port or (8883 if self.tls else 1883)
 
 
-class AmqpSink(Broker):
+class AmqpSettings(Broker):
     """An AMQP 1.0 broker, which gets messages of IPC-CFX. `address` is where they go, as `/exchange/cfx`."""
 
     address: Annotated[str, Field(min_length=1, max_length=500)]
@@ -146,7 +146,7 @@ class AmqpSink(Broker):
         return self.port or (5671 if self.tls else 5672)
 
 
-class WebhookSink(Form):
+class WebhookSettings(Form):
     """A URL to which messages are posted, signed with `secret`. `ca` is a PEM file of those who are trusted."""
 
     url: HttpUrl
@@ -162,7 +162,7 @@ class WebhookSink(Form):
         return (self.url.host or "").strip("[]").lower()
 
 
-class OpcUaSink(Form):
+class OpcUaSettings(Form):
     """The OPC UA server. `nodeset` is the XML file of the companion specification OPC 40100-1, if there is one.
 
     Reached from other machines, it needs a certificate of its own and the certificates of those who may read.
@@ -176,7 +176,7 @@ class OpcUaSink(Form):
     clients: tuple[Path, ...] = ()
 
     @model_validator(mode="after")
-    def _is_guarded(self) -> OpcUaSink:
+    def _is_guarded(self) -> OpcUaSettings:
         try:
             is_loopback = ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -198,13 +198,13 @@ class Sinks(Form):
     Webhooks go to `hosts` alone: a URL that somebody mistypes, or puts in, tells nobody else.
     """
 
-    mqtt: dict[Name, MqttSink] = Field(default_factory=dict)
-    amqp: dict[Name, AmqpSink] = Field(default_factory=dict)
-    webhooks: dict[Name, WebhookSink] = Field(default_factory=dict)
+    mqtt: dict[Name, MqttSettings] = Field(default_factory=dict)
+    amqp: dict[Name, AmqpSettings] = Field(default_factory=dict)
+    webhooks: dict[Name, WebhookSettings] = Field(default_factory=dict)
     hosts: tuple[Host, ...] = ()
     cfx_handle: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[!-~]+$")] | None = None
     """The name of the station in messages of IPC-CFX, as `VENDOR.MODEL.SERIAL`; the station's own name if not given."""
-    opcua: OpcUaSink | None = None
+    opcua: OpcUaSettings | None = None
 
     @model_validator(mode="after")
     def _are_clear(self) -> Sinks:

@@ -119,7 +119,7 @@ def test_each_kind_of_sink_has_its_name_its_form_and_its_line_of_the_table(tmp_p
     read = config.load(written(tmp_path, ALL_SINKS))
     assert list(read.sinks.names) == ["m", "n", "q", "w", "opcua"]
     assert config.load(written(tmp_path, "station: a")).sinks == Sinks()
-    forms = {name for name, field in Sinks.model_fields.items() if "Sink" in str(field.annotation)}
+    forms = {name for name, field in Sinks.model_fields.items() if "Settings" in str(field.annotation)}
     assert forms == set(SinkKind) == set(building._KINDS)
     assert all(issubclass(type(form), Form) for kind in SinkKind for form in read.sinks.of(kind).values())
     extras = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]

@@ -15,7 +15,16 @@ from coe.serve.bridge.sinks import Format
 from coe.serve.bridge.tls import context_of
 from coe.serve.bridge.webhook import WebhookConnection, WebhookPlace
 from coe.serve.config import ServeConfig
-from coe.serve.sink_config import AmqpSink, Broker, MessageFormat, MqttSink, OpcUaSink, SinkKind, Tls, WebhookSink
+from coe.serve.sink_config import (
+    AmqpSettings,
+    Broker,
+    MessageFormat,
+    MqttSettings,
+    OpcUaSettings,
+    SinkKind,
+    Tls,
+    WebhookSettings,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +54,7 @@ def posts_of(config: ServeConfig) -> Iterator[Post]:
             yield _KINDS[kind].post(config, name, form)
 
 
-def _mqtt(config: ServeConfig, name: str, sink: MqttSink) -> Post:
+def _mqtt(config: ServeConfig, name: str, sink: MqttSettings) -> Post:
     from coe.serve.bridge.mqtt import MqttConnection, MqttPlace
 
     what = f"sinks.mqtt.{name}"
@@ -61,7 +70,7 @@ def _mqtt(config: ServeConfig, name: str, sink: MqttSink) -> Post:
     return Post(name, MqttConnection(place), _format(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
 
 
-def _amqp(config: ServeConfig, name: str, sink: AmqpSink) -> Post:
+def _amqp(config: ServeConfig, name: str, sink: AmqpSettings) -> Post:
     from coe.serve.bridge.amqp import AmqpConnection, AmqpPlace, domain_of
 
     what = f"sinks.amqp.{name}"
@@ -78,7 +87,7 @@ def _amqp(config: ServeConfig, name: str, sink: AmqpSink) -> Post:
     return Post(name, AmqpConnection(place), CfxFormat(_handle(config), sink.heartbeat_s), sink.heartbeat_s)
 
 
-def _webhook(config: ServeConfig, name: str, sink: WebhookSink) -> Post:
+def _webhook(config: ServeConfig, name: str, sink: WebhookSettings) -> Post:
     what = f"sinks.webhooks.{name}"
     url = sink.url
     assert url.port is not None  # that of the scheme, if the URL has none
@@ -93,7 +102,7 @@ def _webhook(config: ServeConfig, name: str, sink: WebhookSink) -> Post:
     return Post(name, WebhookConnection(place), _format(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
 
 
-def _opcua(config: ServeConfig, name: str, sink: OpcUaSink) -> Post:
+def _opcua(config: ServeConfig, name: str, sink: OpcUaSettings) -> Post:
     from coe.serve.bridge.opcua import OpcUaConnection, OpcUaPlace
 
     for file in (sink.nodeset, sink.certificate, sink.private_key, *sink.clients):

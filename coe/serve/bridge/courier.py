@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from coe.serve import points
-from coe.serve.bridge.sinks import Format, Happening, Sink, SinkFailed, Standing
+from coe.serve.bridge.sinks import Format, Happening, SinkConnection, SinkFailed, Standing
 from coe.serve.database import boards, faults, outbox, states
 from coe.serve.database.events import Event
 from coe.serve.database.faults import NewFault
@@ -39,10 +39,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A sink, its name in the outbox, the format of its messages, and how often it gets a sign of life."""
+    """All that a courier needs for a sink: its name in the outbox, the connection to it, the format of its messages.
+
+    It gets a sign of life every `heartbeat_s` seconds.
+    """
 
     name: str
-    sink: Sink
+    connection: SinkConnection
     format: Format
     heartbeat_s: float = 60.0
 
@@ -78,7 +81,7 @@ class Courier:
 
     def _close(self) -> None:
         try:
-            self._post.sink.close()
+            self._post.connection.close()
         except Exception:  # of a connection that has failed already
             _log.exception("sink '%s' did not close in order", self._post.name)
 
@@ -108,13 +111,13 @@ class Courier:
         told = 0
         try:
             self._connect()
-            self._post.sink.look()
+            self._post.connection.look()
             self._show()
             for happening in waiting:
                 if self._stop.is_set():
                     break
                 for message in self._post.format.messages(happening):
-                    self._post.sink.send(message)
+                    self._post.connection.send(message)
                     points.reached(points.Point.SINK_TOLD)
                 self._told.append(happening.event)
                 told += 1
@@ -132,7 +135,7 @@ class Courier:
 
     def _connect(self) -> None:
         if not self._is_connected:
-            self._post.sink.connect()
+            self._post.connection.connect()
             self._is_connected = True
             self._is_shown, self._next_beat_s = False, 0.0
 
@@ -143,12 +146,12 @@ class Courier:
             return
         with self._database.reading() as connection:
             standing = _standing(connection)
-        self._post.sink.show(standing)
+        self._post.connection.show(standing)
         self._is_shown = True
         if is_time:
             self._next_beat_s = time.monotonic() + self._post.heartbeat_s
             if (beat := self._post.format.heartbeat(standing)) is not None:
-                self._post.sink.send(beat)
+                self._post.connection.send(beat)
 
     def _overcome(self) -> None:
         if self._may_have_fault:

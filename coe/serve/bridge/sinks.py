@@ -63,8 +63,8 @@ class Format(Protocol):
         """Return a sign of life; None if the format has none."""
 
 
-class Sink(Protocol):
-    """A connection to another machine, used by one thread. Every method but `close` may raise SinkFailed."""
+class SinkConnection(Protocol):
+    """A connection to a sink, used by one thread. Every method but `close` may raise SinkFailed."""
 
     def connect(self) -> None:
         """Connect; called again after a failure, once `close` was called."""
