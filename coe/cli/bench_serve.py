@@ -106,7 +106,9 @@ def serve(  # noqa: PLR0913
     wanted = Wanted(board, store or Path(config.STORE_FOLDER), memory, tuple(allow_kind or found_here(KINDS) or ()))
     with _folder(work) as folder:
         samples = folder / "samples.json"
-        planned = plan.Plan(wanted, images, folder, chosen, replace(amounts, pace=pace, soak=soaked), samples)
+        planned = plan.ServiceBenchPlan(
+            wanted, images, folder, chosen, replace(amounts, pace=pace, soak=soaked), samples
+        )
         measured = list(plan.run(planned, lambda sentence: err.print(sentence, style="dim", soft_wrap=True)))
         if plot is not None:
             drawing.draw(samples, plot)

@@ -58,7 +58,7 @@ QUICK = Amounts(
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ServiceBenchPlan:
     """A board with its experts and its pictures, and the parts to measure."""
 
     wanted: Wanted
@@ -78,7 +78,7 @@ def pictures_of(board: str, folder: Path) -> list[Picture]:
     return pictures
 
 
-def run(plan: Plan, say: Callable[[str], None]) -> Iterator[Measured]:
+def run(plan: ServiceBenchPlan, say: Callable[[str], None]) -> Iterator[Measured]:
     """Measure part after part, and yield the figures as they come; raises ServiceFailed, and CoeError of a board."""
     pictures = pictures_of(plan.wanted.board, plan.images)
     folder = plan.folder / "service"
@@ -99,7 +99,7 @@ def run(plan: Plan, say: Callable[[str], None]) -> Iterator[Measured]:
             yield from _measured(Part.PACE, service, plan, pictures)
 
 
-def _measured(part: Part, service: Running, plan: Plan, pictures: Sequence[Picture]) -> list[Measured]:
+def _measured(part: Part, service: Running, plan: ServiceBenchPlan, pictures: Sequence[Picture]) -> list[Measured]:
     amounts = plan.amounts
     match part:
         case Part.SPEED:
@@ -119,7 +119,7 @@ def _measured(part: Part, service: Running, plan: Plan, pictures: Sequence[Pictu
             return [] if amounts.soak is None else soak.soak(service, pictures, amounts.soak, plan.samples)
 
 
-def _fill(folder: Path, plan: Plan) -> None:
+def _fill(folder: Path, plan: ServiceBenchPlan) -> None:
     config = configs.load(folder / "serve.yaml")
     database = open_database(config.database_url)
     with database.reading() as connection:

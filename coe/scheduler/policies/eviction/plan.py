@@ -11,7 +11,7 @@ from coe.scheduler.policies.use_plan import UsePlan
 from coe.scheduler.pool import ModelPool
 
 
-class Plan(Eviction):
+class PlanEviction(Eviction):
     """Ranks by the number of images that are expected to need an expert, then by usage probability."""
 
     def watch(self, pool: ModelPool, world: World) -> None:

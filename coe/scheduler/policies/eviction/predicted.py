@@ -15,7 +15,7 @@ from coe.scheduler.pool import ModelPool
 _WRONG, _DONE, _NEEDED = 0.0, 1.0, 2.0
 
 
-class Predicted(Eviction, HistoryWatcher):
+class PredictedEviction(Eviction, HistoryWatcher):
     """First experts that came and never ran, and are on no predicted path; then those on no path, least recent first.
 
     Last are the experts on the predicted paths of images under way, those of few images first.

@@ -11,7 +11,7 @@ from coe.scheduler.policies.base import Need, Prefetch, World
 from coe.scheduler.policies.use_plan import UsePlan
 
 
-class Plan(Prefetch):
+class PlanPrefetch(Prefetch):
     """First the next groups in the backlog; while nothing is loaded, the absent experts of the present plan."""
 
     gives = frozenset({Need.LOADS})

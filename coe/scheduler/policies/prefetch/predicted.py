@@ -11,7 +11,7 @@ from coe.scheduler.policies.base import Need, Prefetch, World
 from coe.scheduler.policies.paths import remaining
 
 
-class Predicted(Prefetch):
+class PredictedPrefetch(Prefetch):
     """First the next groups in the backlog; while nothing is loaded, what the images under way will need after them.
 
     The paper's predictor, a small transformer, sees the tokens; here the component and the rules tell the path.
