@@ -12,14 +12,9 @@ from coe.inspector import fitting, references
 from coe.inspector.line_boards import ReadBoard
 from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
-from coe.inspector.line_devices import decode_workers
 from coe.inspector.opening import assembled
 from coe.inspector.weights_used import expert_digests, reference_digests
-from coe.runtime.inputs import Decoding
-from coe.runtime.lane import Disk
-from coe.runtime.throttle import Throttle
 from coe.scheduler.costs import CostTable
-from coe.scheduler.plan import images_budget
 from coe.store.store import Store
 
 
@@ -49,8 +44,6 @@ class BoxOrder:
         store = self.config.store if self.config.store.root.is_dir() else Store()
         config = replace(self.config, store=store, costs=costs or self.config.costs)
         assembly = assembled(config, [_with_own_weights(config, board) for board in self.boards])
-        images = images_budget(assembly.settings.memory_bytes, config.inbox.limit_bytes)
-        throttle = None if config.disk_bytes_per_s is None else Throttle(config.disk_bytes_per_s)
         choice = assembly.lineup.choice
         facts = BoxFacts(
             assembly.costs,
@@ -65,8 +58,8 @@ class BoxOrder:
             facts,
             assembly.devices,
             assembly.kinds,
-            Disk(assembly.file_bytes, throttle, assembly.body_bytes),
-            Decoding(decode_workers(), images.decoding_bytes, images.ahead_bytes),
+            assembly.disk(config),
+            assembly.decoding(config),
             config.strategy,
             config.max_wait_s,
             {

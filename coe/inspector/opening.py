@@ -22,8 +22,11 @@ from coe.inspector.precision import VariantChoice
 from coe.inspector.settings import Settings, settle
 from coe.inspector.weights_used import reference_digests
 from coe.runtime.device import Device
+from coe.runtime.inputs import Decoding
+from coe.runtime.lane import Disk
+from coe.runtime.throttle import Throttle
 from coe.scheduler.costs import Cost
-from coe.scheduler.plan import Plan
+from coe.scheduler.plan import Plan, images_budget
 from coe.store import kinds
 from coe.store.kinds import FileKind, Kind
 from coe.store.manifest import Manifest
@@ -73,6 +76,16 @@ class Assembly:
         """The bytes that all devices may take for experts, batches and images under way."""
         sizes = [device.memory_bytes for device in self.devices.values()]
         return sum(self.settings.memory_bytes if size is None else size for size in sizes)
+
+    def disk(self, config: LineConfig) -> Disk:
+        """Return the disk that the line reads from, no faster than its config says."""
+        throttle = None if config.disk_bytes_per_s is None else Throttle(config.disk_bytes_per_s)
+        return Disk(self.file_bytes, throttle, self.body_bytes)
+
+    def decoding(self, config: LineConfig) -> Decoding:
+        """Return how many pictures the line decodes at a time, and in how much memory."""
+        images = images_budget(self.settings.memory_bytes, config.inbox.limit_bytes)
+        return Decoding(line_devices.decode_workers(), images.decoding_bytes, images.ahead_bytes)
 
 
 def read_board(config: LineConfig, asked: AskedBoard) -> ReadBoard:

@@ -17,20 +17,15 @@ from coe.inspector.box_order import BoxOrder, quiet
 from coe.inspector.line_boards import LineBoard, Register
 from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
-from coe.inspector.line_devices import decode_workers
 from coe.inspector.opening import Assembly, Lineup, assemble, kinds_of, read_boards
 from coe.inspector.precision import VariantChoice
 from coe.inspector.settings import Settings
 from coe.runtime.engine import Engine
-from coe.runtime.inputs import Decoding
-from coe.runtime.lane import Disk
-from coe.runtime.throttle import Throttle
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Demand
 from coe.scheduler.homes import Traffic
 from coe.scheduler.needs import needs_of
 from coe.scheduler.pace import FollowingCosts
-from coe.scheduler.plan import images_budget
 from coe.store.snapshot import Snapshot
 
 _MOVE_S = 0.001
@@ -59,15 +54,13 @@ def start_here(config: LineConfig) -> Started:
         max_wait_s=config.max_wait_s,
         parts={board.key: board.read.parts for board in assembly.boards},
     )
-    images = images_budget(assembly.settings.memory_bytes, config.inbox.limit_bytes)
-    throttle = None if config.disk_bytes_per_s is None else Throttle(config.disk_bytes_per_s)
     engine = Engine(
         decider,
         assembly.devices,
         assembly.rules.experts,
         assembly.kinds,
-        disk=Disk(assembly.file_bytes, throttle, assembly.body_bytes),
-        decoding=Decoding(decode_workers(), images.decoding_bytes, images.ahead_bytes),
+        disk=assembly.disk(config),
+        decoding=assembly.decoding(config),
         watchers=config.watchers,
         keep_trace=config.keep_trace,
     )
