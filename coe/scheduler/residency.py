@@ -167,7 +167,11 @@ class Residency:
         self._guessed.clear()
 
     def withdraw(self) -> None:
-        """Give up speculative loads that have not begun, unless stages wait for them by now."""
+        """Take planned speculative loads back, unless stages wait for their experts by now.
+
+        Loads that have begun go on, and experts that leave to make room for a load that is taken back leave all the
+        same.
+        """
         for pool in self.pools.values():
             for expert in pool.planned() if pool.has_planned() else ():
                 if pool.why(expert) is Why.SPECULATIVE and not self._is_wanted(pool, expert):
@@ -210,7 +214,11 @@ class Residency:
                 self.cache.forget(expert)
 
     def issue(self) -> None:
-        """Issue the loads of planned experts whose bytes have become free, first come, first served."""
+        """Reserve the bytes of planned experts for which there is room by now, and emit their `Load`.
+
+        First come, first served in each pool: an expert without room holds up those that were planned after it. With a
+        host cache, the books of copies change, too.
+        """
         for pool in self.pools.values():
             for expert in pool.to_reserve():
                 if not pool.reserve(expert):
