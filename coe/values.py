@@ -60,7 +60,7 @@ def is_amount(size: object) -> TypeGuard[Integral]:
 
 
 def no_amount(size: object) -> str:
-    """Return what to give instead of something that is no amount of memory: the end of a sentence."""
+    """Return the end of a sentence that refuses `size`: which amounts of memory a user may give."""
     if isinstance(size, bool) or not isinstance(size, Integral):
         return 'give an amount of memory, in whole bytes or as "1.5GiB"'
     return f'give from 1 byte to {config.format_bytes(config.MAX_BYTES)}, as "1.5GiB"'

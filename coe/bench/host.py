@@ -100,5 +100,5 @@ def _batch(outputs: Sequence[Any]) -> Any:
 
 
 def devices(remembered: RememberedOutputs) -> MakeDevices:
-    """Return what makes devices that take no time, as `coe.inspector.line_devices.make` makes the engine's."""
+    """Return a function like `coe.inspector.line_devices.make`, whose devices take no time."""
     return partial(line_devices.make, makers={"cpu": partial(HostOnlyDevice, remembered=remembered)})

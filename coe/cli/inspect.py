@@ -252,9 +252,10 @@ def inspect(  # noqa: PLR0913
 def _references(
     items: Sequence[FoundImage], board: Rules, store: Path | None, checksums: Mapping[str, str]
 ) -> Callable[[str], NDArray[np.uint8] | None]:
-    """Return what gives an image's reference; `checksums` are those of the references that the run used, by id.
+    """Return a function that gives an image's reference.
 
-    A reference that was replaced meanwhile is not shown: no picture was compared with it.
+    `checksums` are those of the references that the run used, by id. A reference that was replaced meanwhile
+    is not shown: no picture was compared with it.
     """
     by_name = {item.name: item for item in items}
 

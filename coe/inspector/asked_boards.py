@@ -36,7 +36,7 @@ Boards = str | Path | Sequence[str | Path] | Mapping[str, float] | Sequence[Aske
 
 
 def asked_boards(board: object, parts: object = None) -> tuple[AskedBoard, ...]:
-    """Return the boards that a user asks for; raises ConfigError for what names no boards, or no parts lists."""
+    """Return the boards that a user asks for; raises ConfigError if `board` or `parts` is of another form."""
     if isinstance(board, Sequence) and board and all(isinstance(asked, AskedBoard) for asked in board):
         return tuple(board)
     mixes = _mixes(board)
@@ -81,7 +81,7 @@ def _lists(parts: object, boards: Mapping[str | Path, float]) -> dict[str, tuple
 
 
 def _parts(parts: object) -> tuple[PlacedPart, ...]:
-    """Return a parts list; raises ConfigError for what is none."""
+    """Return a parts list; raises ConfigError for anything but a path or a list of PlacedPart."""
     if isinstance(parts, str | Path) and str(parts):
         return parts_lists.read(Path(parts))
     if not isinstance(parts, Sequence) or not parts or not all(isinstance(part, PlacedPart) for part in parts):

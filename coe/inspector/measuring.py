@@ -17,7 +17,7 @@ from coe.store.manifest import BodyFile, Manifest, PreparedVariant
 
 
 def stored(manifest: Manifest, variant: str) -> PreparedVariant | Manifest:
-    """Return what says which files an expert runs from: its blob, else its weights as trained."""
+    """Return the record of the files that an expert runs from: of its blob, else of its weights as trained."""
     return next((blob for name, blob in manifest.variants.items() if name == variant), manifest)
 
 

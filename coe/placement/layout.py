@@ -48,7 +48,7 @@ class Bottom:
 
     @classmethod
     def of(cls, x: str, angle: str) -> Bottom:
-        """Return what two words say; raises ConfigError for other words."""
+        """Return a description made of a word for each field; raises ConfigError for unknown words."""
         for name, word, known in (("x", x, BottomX), ("angle", angle, BottomAngle)):
             if word not in set(known):
                 raise ConfigError(f"bottom {name} '{word}' is not known; give {', '.join(known)}")
@@ -153,7 +153,7 @@ class Layout:
 
 
 def lay_out(recipe: BoardRecipe, placements: Sequence[Placement], bottom: Bottom | None = None) -> Layout:
-    """Return what the camera sees of a board with these placements.
+    """Return the layout of a board with these placements, as the camera sees it.
 
     `bottom` says how the placements describe the bottom side: it is needed if the recipe is of the bottom side, and
     refused if it is of the top side, where it would say nothing. Raises ConfigError for this, for a side without

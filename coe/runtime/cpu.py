@@ -243,7 +243,10 @@ class CpuDevice:
             give_memory_back()
 
     def _needs(self, expert: Expert) -> Needs | None:
-        """Return what skeleton an expert needs; None if it needs none, or is damaged, which its load will report."""
+        """Return the skeleton and the bytes that an expert needs; None if it needs none, or is damaged.
+
+        Its load will report the damage.
+        """
         if isinstance(self.kinds[expert.kind], FileKind):
             return None
         with contextlib.suppress(StoreError):

@@ -30,7 +30,7 @@ class MeasuredOnce(Generic[T]):
         return f"<MeasuredOnce {len(self._results)} results>"
 
     def alone(self, measure: Callable[[], T]) -> T:
-        """Return what `measure` returns; no other measuring runs meanwhile."""
+        """Call `measure` and return its result; no other measuring runs meanwhile."""
         with self._lock:
             return measure()
 
@@ -50,7 +50,7 @@ class MeasuredOnce(Generic[T]):
 
 
 def identity(path: Path) -> Hashable | None:
-    """Return what tells a file from others and from its earlier contents; None if it cannot be read."""
+    """Return a key that no other file has, nor this file with earlier contents; None if it cannot be read."""
     try:
         stat = path.stat()
     except OSError:

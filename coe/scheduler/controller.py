@@ -115,7 +115,7 @@ class Controller:
         return f"<Controller {self.strategy.name}, {len(self._cases)} requests under way, {len(self.pools)} pools>"
 
     def _seen(self) -> World:
-        """Return what policies look at."""
+        """Return the world that policies look at."""
         return World(
             self.graph,
             self.costs,

@@ -1,4 +1,4 @@
-"""What a box tells the head of its cluster: in which time its experts would be there, and what a stage takes."""
+"""What a box tells the head of its cluster: the seconds until each expert would be resident, and what a stage takes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def comes_in_s(controller: Controller, expert: str) -> float:
 def stage_prices(
     costs: CostTable, plan: Plan, experts: Iterable[str], speeds: Mapping[str, float] | None = None
 ) -> dict[str, StagePrice]:
-    """Return what a stage of each expert takes of a box that is busy, and how long its expert loads from disk.
+    """Return the seconds that a stage of each expert costs a busy box, and those of a load of the expert from disk.
 
     Devices share the stages of a busy box, in full batches: their rates add up. `speeds` says how many times as fast
     as one executor those of a device are together; without it they do not slow each other.

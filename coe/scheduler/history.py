@@ -27,7 +27,7 @@ class ImageView:
 
 
 class HistoryWatcher:
-    """The base class of what is told of images and findings; each method does nothing unless it is overridden."""
+    """The base class of observers of images and findings; each method does nothing unless it is overridden."""
 
     def arrived(self, image: ImageView) -> None:
         """Take note of an image that has come; its first stage is not open yet."""

@@ -27,7 +27,7 @@ class Needs:
     leads: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a number that is none."""
+        """Raise ConfigError for a number that is negative, infinite or NaN."""
         for number in (self.bytes, self.stage_s, self.load_s, *self.usage.values(), *self.leads.values()):
             if not 0 <= number < math.inf:
                 raise ConfigError(f"expert '{self.expert}' cannot be placed with {number}; give numbers of 0 or more")

@@ -31,7 +31,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Burden:
-    """What an expert, or a family, asks of its box, for each image of the cluster.
+    """The work, loads and bytes that an expert, or a family, puts on its box, for each image of the cluster.
 
     `work_s` and `loads_s` are seconds of a processor and of the disk, by board; both name the same boards, and WHOLE.
     An expert that is worth holding asks for `held_bytes` instead of loads.
@@ -56,7 +56,7 @@ class Burden:
 
 
 def joint(burdens: Iterable[Burden]) -> Burden:
-    """Return what several experts ask together."""
+    """Return the sum of burdens."""
     burdens = tuple(burdens)
     return Burden(
         _by_board(burden.work_s for burden in burdens),

@@ -223,7 +223,7 @@ class Placer:
     # The end
 
     def homes(self, standbys: Mapping[str, int], nowhere: tuple[str, ...]) -> Homes:
-        """Return what was decided, with the experts that each box holds."""
+        """Return the boxes of each expert, as they were decided, with the experts that each box holds."""
         names = [box.id for box in self._boxes]
         held: dict[str, tuple[str, ...]] = {}
         beyond: dict[str, tuple[str, ...]] = {}

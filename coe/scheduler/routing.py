@@ -86,7 +86,7 @@ class BoxView:
                 self.work_s = self.loads_s = 0.0
 
     def told(self, comes_s: Mapping[str, float], pace: float = 1.0) -> None:
-        """Take in in which time experts would be there now, and the pace of the box."""
+        """Note the seconds until each of these experts would be resident, and the pace of the box."""
         self.pace = pace
         for expert, seconds in comes_s.items():
             if expert in self.waiting:

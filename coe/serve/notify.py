@@ -11,7 +11,7 @@ VARIABLE = "NOTIFY_SOCKET"
 
 
 class SystemdNotice(StrEnum):
-    """What can be said."""
+    """The notices that systemd understands."""
 
     READY = "READY=1"
     ALIVE = "WATCHDOG=1"

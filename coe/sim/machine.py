@@ -49,7 +49,8 @@ class Machine:
     """A box made of a device preset.
 
     With `body_share` all experts of a kind have one body of this share of their bytes, in each variant; it is read at
-    the disk's bandwidth, and each expert's own part in the rest of a load. Raises ConfigError for a share that is none.
+    the disk's bandwidth, and each expert's own part in the rest of a load. Raises ConfigError for a share that is
+    negative, NaN, 1 or more.
     """
 
     def __init__(self, name: str, body_share: float = 0.0) -> None:

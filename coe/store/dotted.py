@@ -81,7 +81,7 @@ def running(noun: str, name: str, done: str) -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """Return what was raised, on one line."""
+    """Return the type and the message of an error, on one line."""
     try:
         words = " ".join(str(error).split())
     except Exception:  # a user's error may fail to be shown

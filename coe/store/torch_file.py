@@ -57,7 +57,10 @@ def check_file(path: Path) -> None:
 
 
 def load(path: Path) -> Any:
-    """Return what torch saved, on the CPU; raises StoreError, UnpicklingError for what holds more than weights."""
+    """Return the object that torch saved, on the CPU.
+
+    Raises StoreError, and UnpicklingError for a file that holds more than weights.
+    """
     try:
         with warnings.catch_warnings():
             # torch warns about pickle protocols before it refuses; only the refusal counts.

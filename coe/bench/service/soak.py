@@ -112,7 +112,7 @@ def _sample(service: Running, began_s: float) -> Sample:
 
 
 def _reader(service: Running) -> Callable[[], None]:
-    """Return what a person does who looks at one page after the other."""
+    """Return a function that reads the next page, as a person does who looks at one page after the other."""
     admin, paths = service.client("admin"), cycle(_PAGES)
 
     def read() -> None:
@@ -122,7 +122,7 @@ def _reader(service: Running) -> Callable[[], None]:
 
 
 def _verifier(service: Running) -> Callable[[], None]:
-    """Return what an operator does: take the next call, and answer it."""
+    """Return a function that takes the next call and answers it, as an operator does."""
     operator = service.client("operator")
 
     def verify() -> None:
@@ -155,7 +155,7 @@ def slope(samples: Sequence[Sample], value: Callable[[Sample], float]) -> Slope:
 
 
 def verdicts(samples: Sequence[Sample], number: int, lost: int) -> list[Measured]:
-    """Return what grew, and what was lost, of so many boards."""
+    """Return the figures of a soak of `number` boards: how fast its processes grew, and how many boards were lost."""
     measured = [Measured(Part.SOAK, "boards without exactly one decision", lost, "", number, Goal(0))]
     if len(samples) < 6:
         return measured

@@ -69,7 +69,7 @@ class Sizing:
         return graphs
 
     def measured_as(self, expert: Expert) -> tuple[Hashable, ...]:
-        """Return what the measurings of a network depend on, besides weights and labels."""
+        """Return the facts that change the measurings of a network, besides its weights and labels, as a key."""
         kind = self._networks.kind(expert)
         sizes_of_graphs = tuple(sizes(kind.max_batch))
         return self._driver.measured_as, self._graphs_bytes, type(kind), kind.name, sizes_of_graphs, expert.input_size

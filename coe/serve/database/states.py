@@ -75,7 +75,7 @@ def intake(connection: Connection) -> Intake:
 
 
 def line(connection: Connection) -> LineState:
-    """Return what the line does."""
+    """Return the state of the line; DOWN if it never said one."""
     newest = current(connection, Subject.LINE)
     return LineState(newest.state) if newest else LineState.DOWN
 

@@ -126,7 +126,7 @@ def _is_news(connection: Connection, seen: Call, added: Verification) -> bool:
 
 
 def _answers(connection: Connection, board_id: int) -> list[dict[str, object]]:
-    """Return what was called on a board, each with the newest word on it, as JSON; and what an audit found there."""
+    """Return the calls of a board as JSON, each with its newest verification, and the defects that its audits found."""
     is_defect = or_(call.c.kind == CallKind.DEFECT, verification.c.outcome != Outcome.FALSE_CALL)
     query = (
         select(call, verification.c.outcome, verification.c.label.label("seen_label"))

@@ -38,7 +38,7 @@ async def _change(visit: Visit, state: Intake, action: str) -> Response:
 
 
 async def get_state(visit: Visit) -> Response:
-    """Tell what gate and line do."""
+    """Return the states of gate and line."""
     expect_query(visit)
 
     def read(connection: Connection) -> dict[str, object]:

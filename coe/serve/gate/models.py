@@ -51,7 +51,7 @@ _OUTPUTS = [
 
 
 async def get_server(visit: Visit) -> Response:
-    """Return what the server is."""
+    """Return name, version and extensions of the server."""
     expect_query(visit)
     return JSONResponse({"name": "coe-serve", "version": coe.__version__, "extensions": ["binary_tensor_data"]})
 
@@ -203,7 +203,7 @@ _REFUSALS = {404: "no such recipe", 422: "a request that cannot be used", 503: "
 
 
 def _operations(path: str) -> list[Operation]:
-    """Return what can be done with the active version of a recipe, or with one that the path names."""
+    """Return the operations on a recipe: on its active version, or on the version that the path names."""
     return [
         Operation("GET", path, "Inputs and outputs of a recipe.", get_model, ANY, answers={200: "the inputs"}),
         Operation("GET", f"{path}/ready", "There is such a recipe.", get_model_ready, ANY, answers={200: "it is"}),

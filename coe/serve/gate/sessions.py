@@ -72,7 +72,7 @@ async def csrf_of(gate: Gate, request: Request) -> str:
 
 
 async def signature(gate: Gate, text: str) -> str:
-    """Return what proves later that this service said a text; the first word says what it is for."""
+    """Sign a text, so that the service knows it again later; `text` begins with its purpose."""
     return _signed(await _secret(gate), text)
 
 

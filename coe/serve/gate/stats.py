@@ -178,7 +178,7 @@ async def get_spc(visit: Visit) -> Response:
 
 
 def by_of(visit: Visit) -> paretos.By:
-    """Return what the query counts by; raises Problem."""
+    """Return the dimension by which the query counts; raises Problem for an unknown one."""
     given = visit.request.query_params.get("by", paretos.By.COMPONENT.value)
     try:
         return paretos.By(given)

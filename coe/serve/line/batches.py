@@ -30,7 +30,7 @@ class LineHangs(CoeError):
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """What does not end: `words` are a sentence, `expert` is "" if no expert is to blame."""
+    """A batch, a load or a thread that does not end: `words` are a sentence, `expert` is "" if none is to blame."""
 
     expert: str
     words: str

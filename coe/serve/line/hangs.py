@@ -15,7 +15,7 @@ class HangWatch(Protocol):
     """Finds out whether a part of the line hangs."""
 
     def hanging(self, line: Line | None) -> Hang | None:
-        """Return what does not end; `line` is the open line, or the line that is being opened."""
+        """Return the part that hangs; None if none does. `line` is the open line, or the line that is being opened."""
 
 
 class Hangs:

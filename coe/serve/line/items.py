@@ -133,5 +133,5 @@ def _of_whole(request: BoardRequest, content: RecipeContent, view: View, picture
 
 
 def skipped(unit: str, why: str, view_id: int, place: Any = NOWHERE) -> Unseen:
-    """Return what stands for all components of a unit that is not inspected."""
+    """Return the item that stands for all components of a unit that is not inspected."""
     return Unseen(unit, "", CallReason.SKIPPED, f"unit '{unit}' is skipped: {why}", view_id, place)
