@@ -121,3 +121,15 @@ def test_make_has_the_targets_that_pages_name() -> None:
     named |= {target for words in inline for target in re.findall(r"^make ([a-z-]+)", words)}
     assert named <= targets
     assert named
+
+
+def test_what_a_kind_may_import_from_experts_is_there() -> None:
+    page = (pages.ROOT / "docs" / "experts.md").read_text(encoding="utf-8")
+    table = page.partition("What you may import from `experts`")[2].partition("What a kind must keep to")[0]
+    module, names = "", 0
+    for source, words in re.findall(r"^\|([^|]*)\|([^|]*`[^|]*)\|", table, re.MULTILINE):
+        module = source.strip(" `") or module
+        for name in re.findall(r"`(\w+)`", words):
+            assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
+            names += 1
+    assert names == 9
