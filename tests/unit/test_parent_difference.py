@@ -93,6 +93,6 @@ def test_a_second_look_replaces_what_is_in_doubt() -> None:
 
     tally = Tally()
     exact_ones = said(("ok", 0.9), ("ok", 0.9), ("bad", 0.9))
-    exact_ones[0] = Finding("e", "", "ok", 0.9, margin=0.9)  # one sample moved, so margins under some limit are in doubt
+    exact_ones[0] = Finding("e", "", "ok", 0.9, margin=0.9)  # one sample moved: there is a limit
     tally.add(exact_ones, said(("ok", 0.9), ("bad", 0.01), ("ok", 0.95)))
     assert (tally.images, tally.equal, tally.again, tally.equal_at_last) == (3, 1, 1, 2)
