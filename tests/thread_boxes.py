@@ -36,6 +36,9 @@ class ThreadLink:
     heard: list[Parcel] = field(default_factory=list)
     is_cut_off: bool = False
     is_closed: bool = False
+    deadly: Callable[[RunStage], bool] = lambda stage: False
+    """Tells whether a stage ends the process of the box."""
+    has_crashed: bool = False
 
     @property
     def id(self) -> str:
@@ -49,6 +52,8 @@ class ThreadLink:
         parcel = pickle.loads(pickle.dumps(parcel))
         assert parcel.number == len(self.heard)
         self.heard.append(parcel)
+        if any(isinstance(message, RunStage) and self.deadly(message) for message in parcel.messages):
+            self.has_crashed = self.is_cut_off = True
         if not self.is_cut_off:
             self.box.take(parcel)
 
@@ -57,6 +62,8 @@ class ThreadLink:
             report = pickle.loads(pickle.dumps(self.box.said(0.05)))
             if not self.is_cut_off:
                 return report
+        if self.has_crashed:
+            raise BoxGone("its process died", crashed=True)
         raise BoxGone("its cable was pulled")
 
     def close(self) -> Report | None:
@@ -83,6 +90,8 @@ class ThreadBoxes:
         self.fetched: Counter[tuple[str, int]] = Counter()
         self.room = 1 << 40
         self.before_open: Callable[[str], None] = lambda id: None
+        self.after_open: Callable[[ThreadLink], None] = lambda link: None
+        self.deadly: Callable[[RunStage], bool] = lambda stage: False
         self.is_closed = False
         self._machines, self._numbers = machines, count()
         self._coming: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -137,7 +146,8 @@ class ThreadBoxes:
         try:
             self.before_open(id)
             costs = self.links[0].facts.costs if self.links else None
-            link = ThreadLink(pickle.loads(self._order).open(id, costs, fetch))
+            link = ThreadLink(pickle.loads(self._order).open(id, costs, fetch), deadly=self.deadly)
+            self.after_open(link)
         except CoeError as error:
             raise ConfigError(f"{id}: {sentence_of(error)}") from None
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -77,8 +78,8 @@ class Box:
         self._followers = parts.rules.router.followers()
         self._images: dict[int, CarriedImage] = {}
         self._engine: Engine | None = None
-        self._ahead_s = 0.0
-        """How far the clock of the engine is ahead of the head's."""
+        self._ahead_s = math.inf
+        """How far the clock of the engine is ahead of the head's: the least that a parcel says, the quickest one."""
         self._out = _Outbox(id)
 
     def __repr__(self) -> str:
@@ -177,7 +178,7 @@ class Box:
             self._out.put(StageDone(message.request.id, None, Failure(FailureKind.LINE, reason)))
             return
         assert self._engine is not None, f"{self.id} got a stage before its rules"
-        self._ahead_s = self._engine.now() - now_s
+        self._ahead_s = min(self._ahead_s, self._engine.now() - now_s)
         since_s = message.request.since_s(now_s) + self._ahead_s
         request = replace(message.request, due_s=message.request.due_s + self._ahead_s, submitted_s=since_s)
         self._out.began()

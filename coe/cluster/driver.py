@@ -7,6 +7,7 @@ out of several happenings in one parcel.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from coe.board.rules import Rules
@@ -71,10 +72,11 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A box no longer answers."""
+    """A box no longer answers; if it has `crashed`, its machine lives on."""
 
     box: str
     reason: str
+    crashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +170,15 @@ class Driver:
 
     def close(self) -> None:
         """End the boxes, and keep their last counts."""
-        for link in self.links:
-            if (report := link.close()) is not None:
+        links = self.links
+        # Side by side: a box that does not answer takes half a minute.
+        try:
+            with ThreadPoolExecutor(max(1, len(links)), "coe-closes") as pool:
+                reports = list(pool.map(lambda link: link.close(), links))
+        except RuntimeError:  # the interpreter exits, and lets no thread begin
+            reports = [link.close() for link in links]
+        for link, report in zip(links, reports, strict=True):
+            if report is not None:
                 self._reports[link.id] = report
 
     def _take_image(self, came: Came) -> None:
@@ -197,7 +206,7 @@ class Driver:
         if (report := self._reports.pop(gone.box, None)) is not None:
             self._lost.append(report.metrics)
         self._observe(Lost(gone.box, gone.reason), [])
-        self._tell_head(BoxLost(gone.box))
+        self._tell_head(BoxLost(gone.box, gone.crashed))
         self._rehouse()
 
     def _join(self, link: Link) -> None:

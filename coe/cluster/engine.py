@@ -8,6 +8,7 @@ boxes, every image gets its reply.
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import queue
 import threading
@@ -20,7 +21,7 @@ from coe.board.image_source import ImageSource
 from coe.board.rules import Rules
 from coe.cluster.carrying import whole
 from coe.cluster.driver import Came, Driver, Gone, Happening, Joined, Placing, Said
-from coe.cluster.links import Boxes, BoxGone, Link, NotCarried, Say
+from coe.cluster.links import Boxes, BoxGone, Link, NotCarried, Say, check_same
 from coe.cluster.messages import CarriedImage
 from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import ConfigError, sentence_of
@@ -66,7 +67,7 @@ class ClusterEngine:
         watchers: Sequence[Watcher] = (),
         say: Say = lambda sentence: None,
     ) -> None:
-        self._boxes, self._say = boxes, say
+        self._boxes, self._say, self._first = boxes, _guarded(say), links[0]
         self._driver = Driver(rules, links, placing, now=self.now, reply=self._reply, observe=self._observe)
         self.line_threads = LineThreads()
         self._recorder = Recorder({}, rules.router.second_looks)
@@ -189,9 +190,10 @@ class ClusterEngine:
                 report = link.said()
                 self._queue.put(Said(link.id, report))
                 if report.broken:
-                    raise BoxGone(report.broken)
+                    raise BoxGone(report.broken, crashed=True)
         except BaseException as error:
-            self._queue.put(Gone(link.id, sentence_of(error)))
+            crashed = isinstance(error, BoxGone) and error.crashed
+            self._queue.put(Gone(link.id, sentence_of(error), crashed))
             if not self._ended.is_set():
                 link.close()  # whatever is left of it
 
@@ -199,7 +201,13 @@ class ClusterEngine:
         try:
             while not self._ended.is_set():
                 for link in self._boxes.joined(_LOOK_S):
-                    self._queue.put(Joined(link))
+                    try:
+                        check_same(self._first, link)
+                    except ConfigError as error:
+                        link.close()
+                        self._say(f"warning: a machine cannot join: {sentence_of(error)}")
+                    else:
+                        self._queue.put(Joined(link))
         except BaseException as error:
             self._say(f"warning: machines that come are not found any more: {sentence_of(error)}")
 
@@ -271,3 +279,15 @@ class ClusterEngine:
         finally:
             self._replies.put(None)
             self._settled.set()
+
+
+def _guarded(say: Say) -> Say:
+    """Return `say`, which may be a user's function, as one that raises nothing: images must not wait for words."""
+
+    def guarded(sentence: str) -> None:
+        try:
+            say(sentence)
+        except BaseException:
+            logging.getLogger(__name__).exception("`say` failed for: %s", sentence)
+
+    return guarded

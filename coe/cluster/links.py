@@ -7,16 +7,30 @@ from typing import Protocol
 
 from coe.cluster.box import Box, Fetch
 from coe.cluster.messages import BoxFacts, CarriedImage, Parcel, Report
-from coe.errors import CoeError
+from coe.errors import CoeError, ConfigError
 from coe.scheduler.costs import CostTable
 
 
 class BoxGone(CoeError):
-    """A box no longer answers, or can run nothing any more."""
+    """A box no longer answers, or can run nothing any more; if it has `crashed`, its machine lives on."""
+
+    def __init__(self, reason: str, *, crashed: bool = False) -> None:
+        super().__init__(reason)
+        self.crashed = crashed
 
 
 class NotCarried(CoeError):
     """An image could not be brought to the boxes."""
+
+
+def check_same(first: Link, other: Link) -> None:
+    """Raise ConfigError if boxes would run an expert in different variants: findings would depend on the box."""
+    ours, theirs = first.facts, other.facts
+    if (ours.variants, ours.escalate_below) != (theirs.variants, theirs.escalate_below):
+        raise ConfigError(
+            f"{first.id} and {other.id} would run experts in different precisions, because their memories differ; "
+            "give all boxes the same memory and executors, or take --precision fp32"
+        )
 
 
 class Link(Protocol):

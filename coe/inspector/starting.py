@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from coe.board.union import union
 from coe.cluster.driver import Placing
 from coe.cluster.engine import ClusterEngine
-from coe.cluster.links import Link
+from coe.cluster.links import Link, check_same
 from coe.cluster.over_ray import ray_boxes
 from coe.core import rule_of
-from coe.errors import ConfigError
 from coe.inspector import precision
 from coe.inspector.box_order import BoxOrder, quiet
 from coe.inspector.line_boards import LineBoard, Register
@@ -79,7 +78,8 @@ def start_cluster(config: LineConfig) -> Started:
     boxes = (config.make_boxes or ray_boxes)(config.cluster, BoxOrder(quiet(config), tuple(read)), config.say)
     try:
         links = boxes.open()
-        _check_same(links)
+        for link in links[1:]:
+            check_same(links[0], link)
         register = Register(config.precision)
         boards = tuple(register.enrol(board, alone=len(read) == 1) for board in read)
         assembly = _assembly(config, boards, register, links)
@@ -120,15 +120,3 @@ def _assembly(config: LineConfig, boards: tuple[LineBoard, ...], register: Regis
 
 def _rules_by_board(boards: Sequence[LineBoard]) -> Mapping[str, list[str]]:
     return {board.key: [rule_of(board.key, name) for name in board.member.rules.components] for board in boards}
-
-
-def _check_same(links: Sequence[Link]) -> None:
-    """Raise ConfigError if boxes would run an expert in different variants: findings would depend on the box."""
-    first = links[0]
-    for link in links[1:]:
-        ours, theirs = first.facts, link.facts
-        if (ours.variants, ours.escalate_below) != (theirs.variants, theirs.escalate_below):
-            raise ConfigError(
-                f"{first.id} and {link.id} would run experts in different precisions, because their memories differ; "
-                "give all boxes the same memory and executors, or take --precision fp32"
-            )

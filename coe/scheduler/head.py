@@ -17,6 +17,7 @@ from coe.scheduler.events import Stopped
 from coe.scheduler.failures import STOPPED
 from coe.scheduler.homes import Homes
 from coe.scheduler.routing import BoxView, Routing
+from coe.scheduler.suspects import Suspects
 
 # Events
 
@@ -51,9 +52,13 @@ class BoxTold:
 
 @dataclass(frozen=True, slots=True)
 class BoxLost:
-    """A box no longer answers; whatever it sends from now on is ignored."""
+    """A box no longer answers; whatever it sends from now on is ignored.
+
+    `crashed` says that its machine lives on: one of its images may have ended it (`coe.scheduler.suspects`).
+    """
 
     box: str
+    crashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,8 @@ Order = SendStage | Answer | Release | GiveRules
 
 _OF_THE_BOX = frozenset({FailureKind.LOAD, FailureKind.DEVICE, FailureKind.STOPPED, FailureKind.LINE})
 """Failures for which another box may be luckier."""
+_ENDS_BOX = frozenset({FailureKind.DEVICE, FailureKind.LINE})
+"""Failures after which a box is lost, perhaps by the image."""
 
 _NO_BOX = Failure(FailureKind.DEVICE, "every box of the cluster is lost")
 
@@ -127,6 +134,13 @@ class _Sent:
     stage: Stage
     box: str
     failed_on: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldBack:
+    stage: Stage
+    failed_on: frozenset[str]
+    failure: Failure | None
 
 
 @dataclass(slots=True)
@@ -148,6 +162,9 @@ class Head:
         self._sent: dict[int, _Sent] = {}
         self._on_box: dict[str, dict[int, None]] = {box: {} for box in routing.views}
         self._stranded: list[Stage] = []
+        self._suspects = Suspects()
+        self._held_back: list[_HeldBack] = []
+        """Stages of suspects, until a box has room for them."""
         self._stopped = False
         self._ids = count()
         self._orders: list[Order] = []
@@ -173,7 +190,7 @@ class Head:
                 if event.box in self._routing.views:
                     self._routing.views[event.box].told(event.comes_s, event.pace)
             case BoxLost():
-                self._lose(event.box, now)
+                self._lose(event, now)
             case BoxJoined():
                 self._routing.views[event.view.id] = event.view
                 self._on_box[event.view.id] = {}
@@ -182,6 +199,7 @@ class Head:
             case Stopped():
                 self._stopped = True
                 self._send_stranded(now)
+                self._send_held_back(now)
         orders, self._orders = self._orders, []
         return orders
 
@@ -191,7 +209,9 @@ class Head:
         for box, ids in self._on_box.items():
             waiting = self._routing.views[box].waiting
             assert sum(waiting.values()) == len(ids), f"{self!r}: {waiting} stages on {box}"
-        assert not idle or not (self._cases or self._sent or self._images or self._stranded), f"{self!r} at idle"
+        assert not idle or not (self._cases or self._sent or self._images or self._stranded or self._held_back), (
+            f"{self!r} at idle"
+        )
 
     # Images
 
@@ -199,6 +219,7 @@ class Head:
         for stage in advance.stages:
             self._send(stage, frozenset(), now)
         if advance.result is not None:
+            self._suspects.answered(request_id)
             self._orders.append(Answer(advance.result))
             self._orders += [Release(box, request_id) for box in sorted(self._images.pop(request_id).boxes)]
 
@@ -206,6 +227,9 @@ class Head:
         """Send a stage to a box. `failure` is that of the last box of `failed_on`."""
         if self._stopped:
             self._fail(stage, STOPPED, now)
+            return
+        if crashed := self._suspects.crashed_with(stage.request_id):
+            self._fail(stage, failure or _culprit(crashed), now)
             return
         image = self._images[stage.request_id]
         box = self._routing.choose(stage.expert, image.boxes, failed_on)
@@ -220,6 +244,13 @@ class Head:
             else:
                 self._stranded.append(stage)
             return
+        if stage.request_id in self._suspects:
+            taken = self._suspects.boxes_without_room(stage.request_id)
+            box = self._routing.choose(stage.expert, image.boxes, failed_on | taken)
+            if box is None:
+                self._held_back.append(_HeldBack(stage, failed_on, failure))
+                return
+            self._suspects.sent(stage.request_id, box)
         stage_id = next(self._ids)
         self._sent[stage_id] = _Sent(stage, box, failed_on)
         self._on_box[box][stage_id] = None
@@ -235,11 +266,20 @@ class Head:
             return  # of a box that was given up
         del self._on_box[sent.box][event.stage_id]
         self._routing.views[sent.box].answered(sent.stage.expert)
+        suspicious = sent.stage.request_id in self._suspects
+        self._go_on_after(sent, event, now)
+        if suspicious:
+            self._make_room(sent, now)
+
+    def _go_on_after(self, sent: _Sent, event: StageDone, now: float) -> None:
         if event.finding is not None:
+            self._suspects.acquit(sent.stage.request_id, sent.box)
             self._go_on(sent.stage.request_id, self._cases.found(sent.stage, event.finding, now), now)
             return
         failure = event.failure or Failure(FailureKind.LINE, f"{sent.box} gave neither a finding nor a reason")
         if failure.kind in _OF_THE_BOX:
+            if failure.kind in _ENDS_BOX:
+                self._suspects.accuse([sent.stage.request_id], sent.box)
             self._send(sent.stage, sent.failed_on | {sent.box}, now, failure)
         else:
             self._fail(sent.stage, failure, now)
@@ -249,17 +289,22 @@ class Head:
 
     # Boxes
 
-    def _lose(self, box: str, now: float) -> None:
+    def _lose(self, event: BoxLost, now: float) -> None:
         """Go on without a box: its stages go to other boxes, with their images."""
+        box = event.box
         if self._routing.views.pop(box, None) is None:
             return
         for image in self._images.values():
             image.boxes.discard(box)
         lost = [self._sent.pop(stage_id) for stage_id in self._on_box.pop(box)]
+        self._suspects.lost(box)
+        if event.crashed:
+            self._suspects.accuse((sent.stage.request_id for sent in lost), box)
         if not self._on_box:
             self._send_stranded(now)
         for sent in lost:
             self._send(sent.stage, sent.failed_on, now)
+        self._send_held_back(now)
 
     def _rehouse(self, homes: Homes, now: float) -> None:
         """Go on with other homes, and send the stages that no box could run."""
@@ -268,8 +313,33 @@ class Head:
         for box, view in self._routing.views.items():
             self._orders.append(GiveRules(box, frozenset(view.waiting)))
         self._send_stranded(now)
+        self._send_held_back(now)
 
     def _send_stranded(self, now: float) -> None:
         stranded, self._stranded = self._stranded, []
         for stage in stranded:
             self._send(stage, frozenset(), now)
+
+    # Suspects
+
+    def _make_room(self, sent: _Sent, now: float) -> None:
+        """Send stages of other suspects to the box that a stage of a suspect has left."""
+        request_id = sent.stage.request_id
+        on_box = self._on_box.get(sent.box, {})
+        if not any(self._sent[stage_id].stage.request_id == request_id for stage_id in on_box):
+            self._suspects.left(request_id, sent.box)
+        self._send_held_back(now)
+
+    def _send_held_back(self, now: float) -> None:
+        """Send stages of suspects, the oldest first, as long as a box has room for suspects."""
+        held_back, self._held_back = self._held_back, []
+        for number, held in enumerate(held_back):
+            if not self._stopped and self._suspects.is_full_on(self._on_box):
+                self._held_back += held_back[number:]
+                break
+            self._send(held.stage, held.failed_on, now, held.failure)
+
+
+def _culprit(boxes: tuple[str, ...]) -> Failure:
+    reason = f"{' and '.join(boxes)} crashed while they had this image; it is sent to no other box"
+    return Failure(FailureKind.RUN, reason)

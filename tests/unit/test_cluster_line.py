@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 import queue
+import re
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from thread_boxes import ThreadBoxes, same
+from thread_boxes import ThreadBoxes, ThreadLink, same
 from tiny_line import fill
 
 from coe import Inspector, Picture
@@ -63,6 +65,19 @@ def test_a_box_that_is_lost_costs_no_image(
     assert left == {"body-a", "body-b", "body-c", "joint"}
 
 
+def test_an_image_that_crashes_boxes_ends_two_of_them_and_all_others_get_their_results(
+    inspect_all: Run, thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
+) -> None:
+    boxes, cut = thread_boxes(4), Cut(1 << 40, lambda: None)
+    boxes.deadly = lambda stage: stage.request_id == 7
+    results = inspect_all(pictures, cluster="auto", make_boxes=boxes, watchers=[cut])
+    deadly = results.pop(pictures[7].name)
+    assert deadly.failure.kind is FailureKind.RUN
+    assert re.fullmatch(r"box\d and box\d crashed while they had this image; .*", deadly.failure.reason)
+    same(results, {name: result for name, result in alone.items() if name != pictures[7].name})
+    assert [lost.reason for lost in cut.lost] == ["its process died"] * 2
+
+
 def test_a_box_that_can_run_nothing_any_more_is_given_up(
     inspect_all: Run, thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
 ) -> None:
@@ -107,6 +122,41 @@ def test_a_box_that_comes_takes_experts_and_stages(
         same({result.request.image: result for result in line.stream(pictures)}, alone)
     assert boxes.links[1].experts
     assert boxes.links[1].stages
+
+
+def test_a_box_that_comes_and_would_run_other_precisions_is_refused(
+    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
+) -> None:
+    boxes, said = thread_boxes(1), queue.SimpleQueue[str]()
+
+    def other(link: ThreadLink) -> None:
+        if link.id == "box2":
+            parts = link.box._parts
+            link.box._parts = replace(parts, facts=replace(parts.facts, variants={"joint": "q8"}))
+
+    boxes.after_open = other
+    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes, say=said.put) as line:
+        boxes.come()
+        sentence = said.get(timeout=20)
+        assert sentence.startswith("warning: a machine cannot join: box1 and box2 would run experts in different prec")
+        same({result.request.image: result for result in line.stream(pictures)}, alone)
+    assert not boxes.links[1].stages
+    assert boxes.links[1].is_closed
+
+
+def test_words_for_the_user_that_go_wrong_cost_no_image(
+    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
+) -> None:
+    boxes, heard = thread_boxes(1), threading.Event()
+
+    def say(sentence: str) -> None:
+        heard.set()
+        raise SystemExit(sentence)
+
+    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes, say=say) as line:
+        boxes.come()
+        assert heard.wait(20)
+        same({result.request.image: result for result in line.stream(pictures)}, alone)
 
 
 def test_without_any_box_left_each_image_says_so_until_another_comes(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +17,15 @@ from tiny_line import Call
 from coe import Inspector
 from coe.cli import inspect
 from coe.cli.notices import Notices
-from coe.cluster import over_ray
+from coe.cluster import over_ray, ray_session
 from coe.cluster.actor import BoxActor, Refusal, versions
 from coe.cluster.links import BoxGone, NotCarried
-from coe.cluster.messages import Parcel
+from coe.cluster.messages import Parcel, Report
 from coe.errors import ConfigError, StoreError
+from coe.results.metrics import Recorder
 from coe.scheduler.events import Lost
+
+REPORT = Report((), (), Recorder({}).metrics(), settled=True)
 
 
 class RayError(Exception):
@@ -72,6 +77,7 @@ class Ray:
         self.is_on = False
 
     def nodes(self) -> list[dict[str, Any]]:
+        assert self.is_on, "Ray would connect anew"
         return [
             {"NodeID": name, "NodeManagerAddress": name, "Alive": True, "Resources": {"CPU": 1}}
             for name in self.machines
@@ -82,10 +88,15 @@ class Ray:
             raise RayError("the disk is full\nand more")
         return Later(lambda: value)
 
-    def get(self, later: Later, timeout: float) -> Any:
-        return later.make()
+    def get(self, later: Later | list[Later], timeout: float = 0) -> Any:
+        assert self.is_on, "Ray would connect anew"
+        return [one.make() for one in later] if isinstance(later, list) else later.make()
+
+    def wait(self, laters: list[Later], num_returns: int, timeout: float) -> tuple[list[Later], list[Later]]:
+        return laters, []
 
     def kill(self, actor: Handle) -> None:
+        assert self.is_on, "Ray would connect anew"
         self.killed.append(actor.machine)
 
     def method(self, concurrency_group: str) -> Callable[[Any], Any]:
@@ -104,7 +115,7 @@ class Machine:
     """An actor that says what a test wants."""
 
     facts: object
-    spoken: Callable[[], object] = lambda: None
+    spoken: Callable[[], object] = lambda: REPORT
     known: dict[str, str] = field(default_factory=versions)
 
     def versions(self) -> dict[str, str]:
@@ -115,6 +126,9 @@ class Machine:
 
     def said(self, wait_s: float) -> object:
         return self.spoken()
+
+    def take(self, parcel: object) -> None:
+        return None
 
     def close(self) -> None:
         return None
@@ -181,6 +195,88 @@ def test_a_wrong_address_is_said_at_once(
     ray().is_on = False
     with pytest.raises(ConfigError, match=sentence):
         Inspector(tiny[0], store=tiny[1], cluster=address)
+
+
+@pytest.mark.parametrize("said", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH"])
+def test_an_address_where_another_program_listens_is_said_within_seconds(
+    ray: Callable[..., Ray], said: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray().is_on = False
+    monkeypatch.setattr(ray_session, "_CONNECT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                if said is None:
+                    connection.recv(1000)
+                    connection.recv(1000)
+                else:
+                    connection.sendall(said)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ConfigError, match=f"whoever listens at '{address}' is not the head node of a Ray cluster"):
+            over_ray.ray_boxes(address, None, print)  # type: ignore[arg-type]
+        thread.join()
+
+
+def test_lines_of_one_process_share_its_connection_and_the_last_one_ends_it(
+    ray: Callable[..., Ray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = ray("a")
+    here.is_on = False
+
+    def connect(module: Ray, address: str) -> None:
+        module.is_on = True
+
+    monkeypatch.setattr(ray_session, "_connect", connect)
+    first, second = boxes_of(), boxes_of()
+    (link,) = second.open()
+    first.close()
+    first.close()
+    assert here.is_initialized()
+    assert link.said() is REPORT
+    second.close()
+    assert not here.is_initialized()
+    with pytest.raises(BoxGone, match="has left"):
+        link.said()
+    assert second.joined(0) == []
+    assert link.close() is None
+
+
+def test_ray_is_left_only_when_no_thread_uses_it(ray: Callable[..., Ray], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is being opened while the line ends must not use Ray after the line has left it."""
+    opening, may_open = threading.Event(), threading.Event()
+
+    def make(name: str) -> Any:
+        if name == "b":
+            opening.set()
+            assert may_open.wait(20)
+        return Machine(SimpleNamespace(costs=1))
+
+    here = ray("a", make=make)
+    here.is_on = False
+    monkeypatch.setattr(ray_session, "_connect", lambda module, address: setattr(module, "is_on", True))
+    said: list[str] = []
+    boxes = boxes_of(said)
+    boxes.open()
+    here.machines += ["b", "c"]
+    looking = threading.Thread(target=lambda: boxes.joined(0))
+    looking.start()
+    assert opening.wait(20)
+    closing = threading.Thread(target=boxes.close)
+    closing.start()
+    closing.join(0.1)
+    assert closing.is_alive()
+    assert here.is_initialized()
+    may_open.set()
+    closing.join(20)
+    looking.join(20)
+    assert not here.is_initialized()
+    assert sorted(set(here.killed)) == ["a", "b"]
+    assert said == []
 
 
 def test_a_box_that_is_lost_is_named_during_a_run() -> None:
@@ -263,15 +359,42 @@ def test_a_machine_whose_box_was_lost_is_left_alone_for_a_while(
 
 @pytest.mark.parametrize(
     ("error", "sentence"),
-    [(GetTimeoutError("late"), "^it was silent for 30 s$"), (RayError("\n killed \n more"), "^killed$")],
+    [(GetTimeoutError("late"), "^it was silent for 0.1 s$"), (RayError("\n killed \n more"), "^killed$")],
 )
-def test_a_box_that_does_not_answer_is_gone(ray: Callable[..., Ray], error: Exception, sentence: str) -> None:
+def test_a_box_that_does_not_answer_is_gone(
+    ray: Callable[..., Ray], error: Exception, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def spoken() -> object:
         raise error
 
-    ray("a", make=lambda name: Machine(SimpleNamespace(costs=1), spoken))
+    here = ray("a", make=lambda name: Machine(SimpleNamespace(costs=1), spoken))
+    monkeypatch.setattr(over_ray, "_SILENT_S", 0.1)
     (link,) = boxes_of().open()
-    with pytest.raises(BoxGone, match=sentence):
+    with pytest.raises(BoxGone, match=sentence) as gone:
+        link.said()
+    assert gone.value.crashed
+    here.machines.clear()
+    with pytest.raises(BoxGone, match=sentence) as gone:
+        link.said()
+    assert not gone.value.crashed
+
+
+def test_a_box_that_loses_a_parcel_is_gone(ray: Callable[..., Ray]) -> None:
+    """It would wait for the parcel for ever, and say that it lives."""
+
+    class Deaf(Machine):
+        def take(self, parcel: object) -> None:
+            raise RayError("the connection was cut")
+
+    here = ray("a", make=lambda name: Deaf(SimpleNamespace(costs=1), lambda: REPORT))
+    (link,) = boxes_of().open()
+    assert link.said() is REPORT
+    link.take(Parcel(0, 0.0, ()))
+    with pytest.raises(BoxGone, match="the connection was cut"):
+        link.said()
+    here.is_on = False
+    link.take(Parcel(1, 0.0, ()))
+    with pytest.raises(BoxGone, match="has left"):
         link.said()
 
 

@@ -88,14 +88,16 @@ class Boxes:
         stage = self.open.pop(stage_id)
         return self.tell(StageDone(stage_id, Finding(stage.request.component, "fp32", label, 1.0)))
 
-    def lose(self, box: str) -> None:
+    def lose(self, box: str, *, crashed: bool = False) -> None:
         self.alive.remove(box)
         lost = [id for id, stage in self.open.items() if stage.box == box]
         self.here = {place for place in self.here if place[0] != box}
-        self.tell(BoxLost(box))
+        # First, so that stages which go to other boxes now stay.
+        for id in lost:
+            self.open.pop(id)
+        self.tell(BoxLost(box, crashed))
         for id in lost:
             # Its answers may still come, and count nowhere.
-            self.open.pop(id)
             assert self.tell(StageDone(id, Finding("a", "fp32", "bad", 1.0))) == []
         self.rehouse()
 
@@ -145,6 +147,83 @@ def test_a_picture_that_is_to_blame_is_tried_once() -> None:
     boxes.open.clear()
     boxes.tell(StageDone(stage_id, None, broken))
     assert [answer.result.failure for answer in boxes.answers] == [broken]
+
+
+def holder(boxes: Boxes, request_id: int) -> str:
+    """Return the box that has an image, or "" if it is held back."""
+    return next((stage.box for stage in boxes.open.values() if stage.request_id == request_id), "")
+
+
+def test_an_image_that_crashes_boxes_ends_two_of_them_and_costs_no_other_image_its_verdict() -> None:
+    boxes = Boxes(homes_on([f"box{number}" for number in range(6)]))
+    for number in range(40):
+        boxes.tell(ImageCame(Request(number, "B")))
+    crashes = []
+    while boxes.open:
+        if box := holder(boxes, 7):
+            crashes.append(box)
+            boxes.lose(box, crashed=True)
+        else:
+            boxes.answer(next(iter(boxes.open)))
+    boxes.head.check(idle=True)
+    assert len(crashes) == 2
+    said = {answer.result.request.id: answer.result for answer in boxes.answers}
+    reason = f"{crashes[0]} and {crashes[1]} crashed while they had this image; it is sent to no other box"
+    assert said.pop(7).failure == Failure(FailureKind.RUN, reason)
+    assert len(said) == 39
+    assert {result.verdict for result in said.values()} == {Verdict.OK}
+
+
+def test_suspects_go_to_a_box_one_at_a_time_until_they_are_acquitted_and_other_images_go_on() -> None:
+    boxes = Boxes(homes_on(["one", "two"]))
+    for number in range(6):
+        boxes.tell(ImageCame(Request(number, "B")))
+    first = holder(boxes, 0)
+    suspects = {stage.request_id for stage in boxes.open.values() if stage.box == first}
+    boxes.lose(first, crashed=True)
+    assert len([stage for stage in boxes.open.values() if stage.request_id in suspects]) == 1
+    for number in range(6, 9):
+        boxes.tell(ImageCame(Request(number, "B")))
+        assert holder(boxes, number)
+    boxes.finish()
+    assert [answer.result.verdict for answer in boxes.answers] == [Verdict.OK] * 9
+
+
+def test_a_machine_that_dies_makes_no_image_a_suspect() -> None:
+    boxes = Boxes(homes_on(["one", "two", "three"]))
+    for number in range(6):
+        boxes.tell(ImageCame(Request(number, "B")))
+    boxes.lose(holder(boxes, 0))
+    assert {stage.request_id for stage in boxes.open.values()} == set(range(6))
+    boxes.lose(holder(boxes, 0))
+    boxes.finish()
+    assert [answer.result.verdict for answer in boxes.answers] == [Verdict.OK] * 6
+
+
+def test_an_image_after_which_devices_are_lost_is_answered_after_the_second() -> None:
+    boxes, lost = Boxes(homes_on(["one", "two", "three"])), Failure(FailureKind.DEVICE, "cuda:0 was lost")
+    boxes.tell(ImageCame(Request(0, "A")))
+    tried = []
+    while boxes.open:
+        stage_id, stage = boxes.open.popitem()
+        tried.append(stage.box)
+        boxes.tell(StageDone(stage_id, None, lost))
+        boxes.lose(stage.box, crashed=True)
+    assert len(tried) == 2
+    assert [answer.result.failure for answer in boxes.answers] == [lost]
+
+
+def test_suspects_that_wait_for_a_box_are_answered_when_the_line_is_stopped() -> None:
+    boxes = Boxes(homes_on(["one", "two"]))
+    for number in range(6):
+        boxes.tell(ImageCame(Request(number, "B")))
+    boxes.lose(holder(boxes, 0), crashed=True)
+    held_back = [number for number in range(6) if not holder(boxes, number)]
+    assert held_back
+    boxes.tell(Stopped())
+    assert {answer.result.request.id: answer.result.failure for answer in boxes.answers} == dict.fromkeys(
+        held_back, STOPPED
+    )
 
 
 def test_without_any_box_images_are_answered_and_say_so() -> None:
@@ -199,6 +278,7 @@ STEPS = st.lists(
         st.tuples(st.just("answer"), st.integers(0, 10)),
         st.tuples(st.just("fail"), st.integers(0, 10)),
         st.tuples(st.just("lose"), st.integers(0, 3)),
+        st.tuples(st.just("crash"), st.integers(0, 3)),
         st.tuples(st.just("join"), st.just(0)),
         st.tuples(st.just("told"), st.integers(0, 3)),
     ),
@@ -221,8 +301,8 @@ def test_every_image_has_exactly_one_answer_and_comes_to_a_box_once(steps: list[
             else:
                 boxes.open.pop(stage_id)
                 boxes.tell(StageDone(stage_id, None, LOAD))
-        elif what == "lose" and boxes.alive:
-            boxes.lose(boxes.alive[int(which) % len(boxes.alive)])
+        elif what in ("lose", "crash") and boxes.alive:
+            boxes.lose(boxes.alive[int(which) % len(boxes.alive)], crashed=what == "crash")
         elif what == "join":
             names += 1
             boxes.alive.append(f"box{names}")

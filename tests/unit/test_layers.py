@@ -171,7 +171,7 @@ def test_clocks_and_threads_stay_at_the_rim() -> None:
 
 
 def test_nothing_calls_out() -> None:
-    asking = {"bench.service", "cluster.over_ray"}
+    asking = {"bench.service", "cluster.ray_session"}
     assert not forbidden(NETWORK, {"serve", *asking}), "no connection is opened, at import or at run time"
     # The gate has HTTP's words and answers; datagrams on this machine tell systemd and the other processes; the
     # bridge tells those whom the config names. A benchmark asks the service that it has started on this machine, and
@@ -189,7 +189,7 @@ def test_the_libraries_of_the_service_stay_in_its_rooms() -> None:
 
 
 def test_one_package_alone_knows_ray() -> None:
-    assert not forbidden({"ray"}, set(), {"cluster.over_ray", "cluster.actor"})
+    assert not forbidden({"ray"}, set(), {"cluster.over_ray", "cluster.ray_session", "cluster.actor"})
 
 
 def test_the_walk_sees_every_way_to_import(tmp_path: Path) -> None:
