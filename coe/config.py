@@ -166,8 +166,13 @@ def format_bytes(amount: float) -> str:
     return f"{amount:.2f} GiB"
 
 
+def is_gpu(device: str) -> bool:
+    """Tell whether a device's name is that of a GPU: "cuda", or "cuda:1" for the second one."""
+    return device.partition(":")[0] == "cuda"
+
+
 def parse_executors(text: str) -> dict[str, int]:
-    """Read executors by device such as "cpu=2"; raises ConfigError."""
+    """Read executors by device such as "cpu=2" or "cuda:0=2,cuda:1=2"; raises ConfigError."""
     executors: dict[str, int] = {}
     for part in text.split(","):
         device, equals, count = part.strip().partition("=")
@@ -181,4 +186,8 @@ def parse_executors(text: str) -> dict[str, int]:
                 f"'{shortened(text, 40)}': the number of executors of '{shortened(device, 40)}' must lie between 1 and "
                 "64"
             )
+    if "cuda" in executors and (numbered := [device for device in executors if is_gpu(device) and device != "cuda"]):
+        raise ConfigError(
+            f"'{shortened(text, 40)}' names a GPU with a number and one without; write cuda:0 beside {numbered[0]}"
+        )
     return executors

@@ -55,8 +55,8 @@ def threads_each(executors: Mapping[str, int], cores: int) -> dict[str, int]:
 
     Each executor of a GPU keeps a core busy, too, with the work before and after its batches.
     """
-    left = max(1, cores - executors.get("cuda", 0))
-    return {device: max(1, left // count) for device, count in executors.items() if device != "cuda"}
+    left = max(1, cores - sum(count for device, count in executors.items() if config.is_gpu(device)))
+    return {device: max(1, left // count) for device, count in executors.items() if not config.is_gpu(device)}
 
 
 def chosen_threads(
@@ -66,7 +66,7 @@ def chosen_threads(
 
     `cores` are those to share out; None means the cores that are free now. `say` is told if that is not all of them.
     """
-    if all(device in given or device == "cuda" for device in executors):
+    if all(device in given or config.is_gpu(device) for device in executors):
         return dict(given)
     cores = _free_cores_lately() if cores is None else cores
     chosen = threads_each(executors, cores)

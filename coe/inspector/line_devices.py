@@ -28,7 +28,7 @@ MAKERS: Mapping[str, Callable[..., Device]] = {"cpu": CpuDevice, "cuda": CudaDev
 
 @dataclass(frozen=True, slots=True)
 class GpuSettings:
-    """The device memory and the host memory of a GPU, in bytes; None means a part of what is free.
+    """The device memory of each GPU, and the host memory of all, in bytes; None means a part of what is free.
 
     `search_kernels` lets libraries run all their kernels for each graph, to find the quickest, before it is captured.
     """
@@ -58,44 +58,69 @@ def make(
 ) -> dict[str, Device]:
     """Make the devices that `numbers` (of executors) names, with `threads` threads for each executor.
 
-    An executor of a device without `threads` gets an equal part of all cores. `makers` make the devices, by name.
+    An executor of a device without `threads` gets an equal part of all cores. `makers` make the devices, by name; that
+    of "cuda" makes "cuda:1" too. Each GPU has memories of its own; the host memory for copies is divided equally.
     Raises ConfigError for an unknown device.
     """
-    if unknown := [device for device in numbers if device not in makers]:
-        raise ConfigError(f"there is no device '{unknown[0]}'; known: {', '.join(makers)}")
+    if unknown := [device for device in numbers if device not in makers and not _number(device).isdecimal()]:
+        raise ConfigError(f"there is no device '{unknown[0]}'; known: {', '.join(makers)}, and cuda:1 for another GPU")
+    gpus = {device: count for device, count in numbers.items() if config.is_gpu(device)}
     made: dict[str, Device] = {}
     for device in numbers:
-        if device == "cuda":
-            made[device] = _gpu(makers[device], numbers[device], store, known, gpu, say)
+        if device in gpus:
+            made[device] = _Gpu(device, gpus, gpu, say).made(makers["cuda"], store, known)
         else:
             number = threads.get(device) or threads_each(numbers, usable_cores())[device]
             made[device] = makers[device](store, known, number)
     return made
 
 
-def _gpu(
-    make: Callable[..., Device],
-    executors: int,
-    store: Store,
-    known: Mapping[str, Kind],
-    settings: GpuSettings,
-    say: Callable[[str], None],
-) -> Device:
-    driver = torch_driver.driver(search_kernels=settings.search_kernels)
-    # The memory of an earlier line is free only after torch gives it back.
-    give_back(driver)
-    usage = driver.usage()
-    memory_bytes = int(config.DEVICE_SHARE * usage.free) if settings.memory_bytes is None else settings.memory_bytes
-    if memory_bytes > usage.free:
-        raise ConfigError(
-            f"a device memory of {format_bytes(memory_bytes)} is more than is free ({format_bytes(usage.free)} of "
-            f"{format_bytes(usage.total)}); give less --device-memory"
+def _number(device: str) -> str:
+    """Return the number of a GPU, as in "cuda:1"; "" for every other name."""
+    return device.partition(":")[2] if config.is_gpu(device) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    """A GPU that is to be made, beside all of `gpus` (executors by name)."""
+
+    name: str
+    gpus: Mapping[str, int]
+    settings: GpuSettings
+    say: Callable[[str], None]
+
+    def made(self, make: Callable[..., Device], store: Store, known: Mapping[str, Kind]) -> Device:
+        """Make the device; raises ConfigError if it is not there, or has too little memory."""
+        settings, number = self.settings, _number(self.name)
+        numbered = {"index": int(number)} if number else {}
+        driver = torch_driver.driver(search_kernels=settings.search_kernels, **numbered)
+        # The memory of an earlier line is free only after torch gives it back.
+        give_back(driver)
+        usage = driver.usage()
+        memory_bytes = int(config.DEVICE_SHARE * usage.free) if settings.memory_bytes is None else settings.memory_bytes
+        if memory_bytes > usage.free:
+            raise ConfigError(
+                f"a device memory of {format_bytes(memory_bytes)} is more than is free on {self.name} "
+                f"({format_bytes(usage.free)} of {format_bytes(usage.total)}); give less --device-memory"
+            )
+        host_bytes = self._host_bytes()
+        self.say(
+            f"{self.name}: {format_bytes(memory_bytes)} of {format_bytes(usage.total)} of device memory (its driver "
+            f"and other processes hold another {format_bytes(usage.elsewhere)}), {format_bytes(host_bytes)} of host "
+            "memory for copies"
         )
-    host_bytes = settings.host_bytes
-    if host_bytes is None:
-        host_bytes = min(config.parse_bytes(config.HOST_MEMORY), psutil.virtual_memory().available // 2)
-    say(
-        f"cuda: {format_bytes(memory_bytes)} of {format_bytes(usage.total)} of device memory (its driver and other "
-        f"processes hold another {format_bytes(usage.elsewhere)}), {format_bytes(host_bytes)} of host memory for copies"
-    )
-    return make(store, known, driver, executors=executors, memory_bytes=memory_bytes, host_bytes=host_bytes, say=say)
+        return make(
+            store,
+            known,
+            driver,
+            executors=self.gpus[self.name],
+            memory_bytes=memory_bytes,
+            host_bytes=host_bytes,
+            say=self.say,
+        )
+
+    def _host_bytes(self) -> int:
+        """Return this GPU's part of the host memory for copies: each copy is of use to the GPU that read it alone."""
+        if self.settings.host_bytes is not None:
+            return self.settings.host_bytes // len(self.gpus)
+        return min(config.parse_bytes(config.HOST_MEMORY), psutil.virtual_memory().available // 2) // len(self.gpus)

@@ -21,9 +21,9 @@ class Settings:
     """Executors, their threads and the workspace of their pools, by device, and the host memory that they share.
 
     A device without threads gets an equal part of the cores that are free (`coe.inspector.cores`). A device without a
-    workspace gets the workspace that `coe.scheduler.plan` reserves, or that the memory score `loaded` leaves. A GPU has
-    `device_bytes` of device memory, and `host_bytes` of host memory for copies; None is a default that depends on the
-    free memory.
+    workspace gets the workspace that `coe.scheduler.plan` reserves, or that the memory score `loaded` leaves. Each GPU
+    has `device_bytes` of device memory, and all share `host_bytes` of host memory for copies; None is a default that
+    depends on the free memory.
     """
 
     memory_bytes: int
@@ -52,14 +52,14 @@ def settle(board: Rules, asked: AskedSettings, *, single: bool, say: Callable[[s
         say(f"{board.path.name} has changed since it was profiled; run coe-profile --board {board.board} again")
         profiled = None
     numbers = asked.executors or (profiled.chosen.executors if profiled else config.parse_executors(config.EXECUTORS))
-    if (device_bytes, host_bytes) != (None, None) and "cuda" not in numbers:
+    if (device_bytes, host_bytes) != (None, None) and not any(map(config.is_gpu, numbers)):
         raise ConfigError(
             "device memory and host memory are for executors of a GPU, and none were asked for; "
             "give --executors cuda=1 too, or leave --device-memory and --host-memory out"
         )
     if single:
         numbers = {next(iter(numbers)): 1}
-    if profiled and "cuda" in numbers:
+    if profiled and any(map(config.is_gpu, numbers)):
         device_bytes = profiled.device_bytes if device_bytes is None else device_bytes
         host_bytes = profiled.host_bytes if host_bytes is None else host_bytes
     if profiled is None or single:

@@ -53,6 +53,11 @@ class Plan:
     cache: CacheSpec | None = None
 
 
+def executor_id(device: str, index: int) -> str:
+    """Return the name of an executor and of its pool: "cpu0", or "cuda:1/0" on a device whose name has a number."""
+    return f"{device}/{index}" if device[-1:].isdigit() else f"{device}{index}"
+
+
 def plan(
     executors: Mapping[str, int],
     memory_bytes: int,
@@ -104,8 +109,9 @@ def plan(
                 f"{math.floor(10 * (capacity - single) / an_expert) / 10:g}"
             )
         for index in range(number):
-            pools.append(PoolSpec(f"{device}{index}", device, capacity, workspace))
-            specs.append(ExecutorSpec(f"{device}{index}", device, f"{device}{index}"))
+            id = executor_id(device, index)
+            pools.append(PoolSpec(id, device, capacity, workspace))
+            specs.append(ExecutorSpec(id, device, id))
     return Plan(tuple(pools), tuple(specs))
 
 

@@ -12,7 +12,7 @@ from coe.config import format_bytes
 from coe.core import FULL, Expert
 from coe.errors import ConfigError, did_you_mean
 from coe.scheduler.costs import Body, Cost, CostTable
-from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, TooSmall, workspace_bytes
+from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, TooSmall, executor_id, workspace_bytes
 from coe.scheduler.strategies import Strategy
 from coe.sim import preset
 from coe.sim.preset import BlobCostPreset, Preset, SourcedFigure
@@ -186,8 +186,9 @@ class Machine:
             except TooSmall as small:
                 raise self._too_small(device, sharing[memory], capacity, small) from None
             for index in range(number):
-                pools.append(PoolSpec(f"{device}{index}", device, capacity, workspace))
-                executors.append(ExecutorSpec(f"{device}{index}", device, f"{device}{index}"))
+                id = executor_id(device, index)
+                pools.append(PoolSpec(id, device, capacity, workspace))
+                executors.append(ExecutorSpec(id, device, id))
         idle = [memory for memory in self.preset.memories if memory not in sharing]
         cache = None
         if idle and (strategy.cached or configuration.copies):

@@ -130,7 +130,9 @@ def test_half_precision_on_a_gpu_is_fp16(driver, tiny, prepared_tiny, pictures):
 
 def test_what_cannot_be_is_said_before_anything_starts(driver, tiny):
     board, store = tiny
-    with pytest.raises(ConfigError, match=r"a device memory of 9.00 GiB is more than is free \(3.90 GiB of 4.00 GiB\)"):
+    with pytest.raises(
+        ConfigError, match=r"a device memory of 9.00 GiB is more than is free on cuda \(3.90 GiB of 4.00 GiB\)"
+    ):
         Inspector(board, store=store, **{**GPU, "device_memory": "9GiB"})
     with pytest.raises(ConfigError, match="give more --device-memory"):
         Inspector(board, store=store, **{**GPU, "device_memory": "60MB"})

@@ -37,13 +37,15 @@ def is_there() -> bool:
     return torch.cuda.is_available()
 
 
-def driver(*, search_kernels: bool = True) -> TorchDriver:
-    """Return this machine's first GPU; see `TorchDriver`; raises ConfigError if there is none that torch can use."""
+def driver(*, search_kernels: bool = True, index: int | None = None) -> TorchDriver:
+    """Return a GPU by its number, or torch's current one; see `TorchDriver`; raises ConfigError if it is not there."""
     if not is_there():
         raise ConfigError(
             "there is no GPU that torch can use here (torch.cuda.is_available() says so); use --executors cpu=1"
         )
-    return TorchDriver(search_kernels)
+    if index is not None and index >= (there := torch.cuda.device_count()):
+        raise ConfigError(f"there is no cuda:{index} here; torch can use {there}: cuda:0 to cuda:{there - 1}")
+    return TorchDriver(search_kernels, index)
 
 
 @contextmanager
@@ -184,20 +186,20 @@ class TorchGraph:
 
 
 class TorchDriver:
-    """One GPU, as torch's current device.
+    """One GPU: torch's current device, or that with a number.
 
     With `search_kernels` cuDNN runs all its kernels for each graph, to find the quickest, before it is captured.
     """
 
-    def __init__(self, search_kernels: bool = True) -> None:
+    def __init__(self, search_kernels: bool = True, index: int | None = None) -> None:
         self._search_kernels = search_kernels
         with errors():
-            self.device = torch.device("cuda", torch.cuda.current_device())
+            self.device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
             # Doubtful findings are decided in full precision: TF32, with 10 bits of mantissa, is not.
             torch.backends.cudnn.allow_tf32 = False
             torch.backends.cuda.matmul.allow_tf32 = False
             self.measured_as: Hashable = ("cuda", self.device.index, search_kernels)
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self.device)
 
     def usage(self) -> Usage:
         """Return how the device memory is used now."""
