@@ -24,7 +24,7 @@ from coe.board.image_source import Picture
 from coe.board.rules import Rules
 from coe.board.union import Member
 from coe.core import Failure, FailureKind, Request, Result
-from coe.errors import ConfigError, LineClosed
+from coe.errors import BoardsClash, ConfigError, LineClosed
 from coe.inspector import references
 from coe.inspector.asked_boards import Boards, Parts, asked_boards
 from coe.inspector.changeover import enrolled, prepared
@@ -103,11 +103,13 @@ class Line:
         no cost is measured first, while images under way go on.
 
         Raises ConfigError, RulesError or StoreError as `Inspector` does, BoardsClash for boards that this line cannot
-        inspect together, or has no memory for, LineClosed, and WouldWaitForItself on a thread of the line.
+        inspect together, or has no memory for, and on several boxes, LineClosed, and WouldWaitForItself on a thread of the line.
         """
         self._engine.line_threads.expect_waitable("set_boards()")
         if not isinstance(self._engine, Engine):
-            raise ConfigError("several boxes keep to the boards that they were opened with; open another Inspector")
+            raise BoardsClash(
+                "several boxes keep to the boards that they were opened with; open another line for others"
+            )
         if self._demand is None:
             raise ConfigError("this line decides by `make_decider`, and keeps to the boards that it was opened with")
         asked = () if keep and not board else asked_boards(board, parts)

@@ -82,6 +82,8 @@ class LineSettings(Form):
     label_floor: Annotated[float, Field(ge=0, le=1)] = config.LABEL_FLOOR
     profile: str = AUTO
     allow_kinds: tuple[str, ...] = ()
+    cluster: Annotated[str, Field(min_length=1)] | None = None
+    """Inspect on all machines of a Ray cluster: "auto", or the address of its head node; None means this machine."""
     hangs_after_s: Annotated[float, Field(ge=60, le=86400, allow_inf_nan=False)] = 120.0
     """A batch that runs for so long, and for 20 times its forecast, hangs; then the line's process starts again."""
 

@@ -18,7 +18,7 @@ from coe.serve.database import boards, views
 from coe.serve.database.boards import Board, NewBoard
 from coe.serve.database.opening import Database
 from coe.serve.database.views import NewView
-from coe.serve.line.product import OpenLine
+from coe.serve.line.product import Adjust, OpenLine
 from coe.serve.line.station import Clocks, Station
 from coe.serve.moments import microseconds, now_us
 from coe.serve.pictures import Pictures
@@ -82,10 +82,14 @@ def quick_opener(tiny: tuple[Path, Path], device: QuickDevice, **options: object
 
 @contextmanager
 def deciding(
-    config: ServeConfig, database: Database, open_line: OpenLine | None, clocks: Clocks | None = None
+    config: ServeConfig,
+    database: Database,
+    open_line: OpenLine | None,
+    clocks: Clocks | None = None,
+    adjust: Adjust | None = None,
 ) -> Iterator[Station]:
-    """Run a station on a thread until the block ends; None opens real lines."""
-    station = Station(config, database, open_line=open_line, **({"clocks": clocks} if clocks else {}))
+    """Run a station on a thread until the block ends; None opens real lines, whose configs `adjust` may change."""
+    station = Station(config, database, open_line=open_line, adjust=adjust, **({"clocks": clocks} if clocks else {}))
     errors: list[BaseException] = []
 
     def run() -> None:

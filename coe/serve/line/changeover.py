@@ -131,6 +131,9 @@ class Changeover:
         self._apart = changed.apart
         if asked is not None and is_answered:
             self._asked = [one for one in self._asked if one.id != asked.id]
+            if asked.recipe_id in changed.products:
+                # As the database says from now on; without it this step would take the version off the line again.
+                self._active |= {asked.recipe_id}
             self._answering = None
         elif asked is not None and not changed.is_lost:
             self._first = asked.recipe_id

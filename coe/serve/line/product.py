@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,14 +89,17 @@ def line_opener(
 
         settings = config.line
         residents.begin()
+        # Several boxes learn the order of parts from the boards that came before.
+        taken = boards if settings.cluster is None else [replace(board, parts=()) for board in boards]
         line_config = LineConfig(
-            board=boards,
+            board=taken,
             store=Store(settings.store),
             asked=settings.asked(),
             precision=settings.precision,
             label_floor=settings.label_floor,
             watchers=[residents, *watchers],
             allowed_kinds=dotted.packages(settings.allow_kinds),
+            cluster=settings.cluster,
         )
         return Line(adjust(line_config) if adjust else line_config)
 
