@@ -103,7 +103,8 @@ class Line:
         no cost is measured first, while images under way go on.
 
         Raises ConfigError, RulesError or StoreError as `Inspector` does, BoardsClash for boards that this line cannot
-        inspect together, or has no memory for, and on several boxes, LineClosed, and WouldWaitForItself on a thread of the line.
+        inspect together, or has no memory for, and on several boxes, LineClosed, and WouldWaitForItself on a thread of
+        the line.
         """
         self._engine.line_threads.expect_waitable("set_boards()")
         if not isinstance(self._engine, Engine):
