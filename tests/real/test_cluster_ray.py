@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,12 +18,16 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from narrow_deadly import DEADLY
 from thread_boxes import same
+from tiny_line import fill
 
 from coe import Inspector, Picture
+from coe.board import rules
 from coe.cluster import actor, over_ray
 from coe.core import Failure, FailureKind, Result
 from coe.errors import ConfigError
+from coe.store.store import Store
 
 pytest.importorskip("ray", reason="Ray is not installed (requirements.real.lock)")
 pytestmark = [pytest.mark.slow, pytest.mark.serial, pytest.mark.filterwarnings("default")]
@@ -108,6 +113,47 @@ def test_a_day_of_three_machines(
             pass
         same({result.request.image: result for result in line.stream(pictures)}, alone)
         assert "2 boxes" in repr(line)
+
+
+def test_a_picture_that_ends_processes_ends_two_and_is_answered(
+    cluster: Any,
+    machine: Callable[[], Any],
+    own_tiny: tuple[Path, Path],
+    pictures: list[Picture],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    board, store = own_tiny
+    board.write_text(board.read_text(encoding="utf-8").replace("kind: narrow,", "kind: narrow_deadly,"), "utf-8")
+    fill(Store(store), rules.load(board))
+    with Inspector(board, store=store) as line:
+        expected = {result.request.image: result.verdict for result in line.stream(pictures)}
+    deadly = np.full((60, 60, 3), DEADLY[::-1], np.uint8)
+    shown = [*pictures[:9], Picture(deadly, "A", name="deadly"), *pictures[9:]]
+    for _ in range(3):
+        machine()
+    with Inspector(board, store=store, cluster=cluster.address) as line:
+        results = {result.request.image: result for result in line.stream(shown)}
+        assert "1 boxes" in repr(line)
+    failure = results.pop("deadly").failure
+    assert failure is not None
+    assert failure.kind is FailureKind.RUN
+    assert re.fullmatch(r"box\d@\S+ and box\d@\S+ crashed while they had this image; .*", failure.reason)
+    assert {name: result.verdict for name, result in results.items()} == expected
+    assert "raylet" not in capfd.readouterr().out, "results may go to standard output"
+
+
+def test_two_lines_of_one_process_share_a_cluster(
+    cluster: Any,
+    machine: Callable[[], Any],
+    tiny: tuple[Path, Path],
+    pictures: list[Picture],
+    alone: dict[str, Result],
+) -> None:
+    machine()
+    with Inspector(tiny[0], store=tiny[1], cluster=cluster.address) as second:
+        with Inspector(tiny[0], store=tiny[1], cluster="auto", costs=second.costs) as first:
+            same({result.request.image: result for result in first.stream(pictures)}, alone)
+        same({result.request.image: result for result in second.stream(pictures)}, alone)
 
 
 def test_an_image_larger_than_the_object_store_goes_over_the_disk_and_a_killed_process_is_noticed(
