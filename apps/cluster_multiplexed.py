@@ -5,8 +5,8 @@
 Both run on one Ray cluster of several nodes on this machine, in turn, with the same experts, pictures, memory for
 experts, disks, threads and images under way, and with our own runtime for loads and batches: only who decides differs.
 Ray Serve has a replica on each node, `@serve.multiplexed` with as many models as a box's pool holds, and its usual
-router. `serve.batch` waits for images of one model; here a replica runs all images that wait for the model of the
-oldest one together, which never waits. Needs `pip install 'ray[serve]'`.
+router. A replica runs all images that wait for the model of the oldest one together: the batches of `serve.batch`,
+without its waiting time. Needs `pip install 'ray[serve]'`.
 """
 
 from __future__ import annotations
