@@ -20,15 +20,14 @@ from typing import Any
 from coe.cluster.actor import BoxActor, Refusal, versions
 from coe.cluster.links import Boxes, BoxGone, BoxOrder, Link, NotCarried, Say
 from coe.cluster.messages import BoxFacts, CarriedImage, Parcel, Report
-from coe.cluster.ray_session import Gate, Session, first_line
+from coe.cluster.ray_calls import Calls, Machine
+from coe.cluster.ray_session import Session, first_line
 from coe.errors import CoeError, ConfigError, sentence_of
 
 _SIGN_OF_LIFE_S, _SILENT_S = 1.0, 30.0
 """A box reports after this time at the latest; it is given up if nothing came for the second time."""
 _START_S, _OPEN_S = 120.0, 1800.0
 """The longest times in which the process of a box starts, and in which it measures its experts and captures graphs."""
-_LOOK_UP_S = 2.0
-"""So often a call that waits looks whether the line ends."""
 _CLOSE_S = 30.0
 """So long a box may take to end the batches that run."""
 _AGAIN_S = 60.0
@@ -49,8 +48,8 @@ class _RayLink:
 
     id: str
     facts: BoxFacts
-    calls: _Calls
-    machine: _Machine
+    calls: Calls
+    machine: Machine
     actor: Any
     gone: bool = False
     parcels: deque[Any] = field(default_factory=deque)
@@ -96,59 +95,12 @@ class _RayLink:
         return report
 
 
-class _Calls:
-    """Calls of Ray, which end early when the line ends."""
-
-    def __init__(self, ray: Any) -> None:
-        self.ray, self.gate, self.closing = ray, Gate(ray), threading.Event()
-
-    @property
-    def timeout(self) -> type[Exception]:
-        """What `answer` raises if nothing came in time."""
-        timeout: type[Exception] = self.ray.exceptions.GetTimeoutError
-        return timeout
-
-    def answer(self, method: Any, *arguments: object, wait_s: float, even_at_the_end: bool = False) -> Any:
-        """Call a method of an actor and return its answer; raises what Ray raises, and BoxGone when the line ends."""
-        until_s = time.monotonic() + wait_s
-        with self.gate.passed():
-            answer = method.remote(*arguments)
-            while (left_s := until_s - time.monotonic()) > _LOOK_UP_S:
-                with contextlib.suppress(self.timeout):
-                    return self.ray.get(answer, timeout=_LOOK_UP_S)
-                if self.closing.is_set() and not even_at_the_end:
-                    raise BoxGone("the line has ended")
-            return self.ray.get(answer, timeout=max(0.0, left_s))
-
-    def unanswered(self, answers: list[Any]) -> list[Any]:
-        """Return the answers that have not come; raises what one of the others says went wrong."""
-        with self.gate.passed():
-            come, rest = self.ray.wait(answers, num_returns=len(answers), timeout=0)
-            self.ray.get(come)
-        return list(rest)
-
-    def lives(self, machine: _Machine) -> bool:
-        """Tell whether a machine lives, as far as Ray knows."""
-        return any(other.id == machine.id for other in self.machines())
-
-    def machines(self) -> list[_Machine]:
-        """Return the machines that live and have processors, in the order of their names."""
-        try:
-            with self.gate.passed():
-                nodes = [node for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-        except Exception:  # the head node of Ray does not answer; boxes may
-            return []
-        gpus = {node["NodeID"]: node["Resources"].get("GPU", 0) for node in nodes}
-        machines = [_Machine(node["NodeID"], node["NodeManagerAddress"], gpus[node["NodeID"]]) for node in nodes]
-        return sorted(machines, key=lambda machine: (machine.address, machine.id))
-
-
 class _RayBoxes:
     """A box on each machine that has processors for Ray."""
 
     def __init__(self, session: Session, order: BoxOrder, say: Say) -> None:
         self._session, self._ray, self._say = session, session.ray, say
-        self._calls = _Calls(session.ray)
+        self._calls = Calls(session.ray)
         try:
             # Once for all boxes: it holds the rules.
             self._order = self._ray.put(order)
@@ -179,7 +131,7 @@ class _RayBoxes:
                 links += opened
         return links
 
-    def _if_it_lives(self, machine: _Machine) -> list[_RayLink]:
+    def _if_it_lives(self, machine: Machine) -> list[_RayLink]:
         """Open the box of a machine; a machine that has just died, which Ray notices later, is left out and named."""
         try:
             return [self._opened(machine)]
@@ -229,7 +181,7 @@ class _RayBoxes:
         if self._calls.gate.close(_CLOSE_S):
             self._session.leave()
 
-    def _may_open(self, machine: _Machine) -> bool:
+    def _may_open(self, machine: Machine) -> bool:
         """Tell whether a machine has no box, and has had no failure lately."""
         link = self._links.get(machine.id)
         if link is not None:
@@ -239,7 +191,7 @@ class _RayBoxes:
             self._failed_s[machine.id] = time.monotonic()
         return time.monotonic() - self._failed_s.get(machine.id, -_AGAIN_S) >= _AGAIN_S
 
-    def _opened(self, machine: _Machine) -> _RayLink:
+    def _opened(self, machine: Machine) -> _RayLink:
         """Open the box of a machine; raises ConfigError, or BoxGone if the machine does not answer."""
         id = f"box{next(self._numbers)}@{machine.address}"
         actor = self._started(id, machine)
@@ -258,7 +210,7 @@ class _RayBoxes:
         link = self._links[machine.id] = _RayLink(id, facts, self._calls, machine, actor)
         return link
 
-    def _started(self, id: str, machine: _Machine) -> Any:
+    def _started(self, id: str, machine: Machine) -> Any:
         """Start the process of a box; raises ConfigError for other versions than ours, BoxGone if it is silent."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -289,15 +241,6 @@ class _RayBoxes:
             if theirs[name] != version:
                 raise ConfigError(f"{id} has {name} {theirs[name]}, and this machine has {version}; install the same")
         return actor
-
-
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    """A node of the Ray cluster, and how many GPUs it has."""
-
-    id: str
-    address: str
-    gpus: float
 
 
 def _grouped(ray: Any) -> type[BoxActor]:

@@ -2,6 +2,8 @@
 
 Like the controller of a box it has no I/O, thread or clock: whoever drives it, in virtual time or over a real network,
 carries out the orders and reports what happened. Rules and verdicts are here alone; a box runs single stages.
+
+The file is long because its events and orders stand beside the one state that they change.
 """
 
 from __future__ import annotations
