@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from coe.board.alignment import LEAST_FIT, LEAST_SEEN, Alignment, Numbers, align, same_shape
+from coe.board.local_shifts import settled
 from coe.core import Expert, Finding
 from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Reference
 from experts.findings import Cut, detected, of_corners
@@ -101,10 +102,11 @@ def compared(image: Image, reference: Reference) -> Compared:
         return Compared(None, alignment, f"it does not fit its reference: {alignment.fit:.2f}, at least {LEAST_FIT:g}")
     if alignment.seen < LEAST_SEEN:
         return Compared(None, alignment, f"it shows only {alignment.seen:.0%} of its reference, not {LEAST_SEEN:.0%}")
-    red, green, blue = cv2.split(cv2.absdiff(alignment.image, reference.image))
+    wanted, spread = settled(alignment.image, reference.image, reference.spread)
+    red, green, blue = cv2.split(cv2.absdiff(alignment.image, wanted))
     largest = cv2.max(cv2.max(red, green), blue)
-    difference = np.asarray(cv2.subtract(largest, reference.spread), np.uint8)
-    return Compared(stacked(alignment.image, reference.image, difference), alignment)
+    difference = np.asarray(cv2.subtract(largest, spread), np.uint8)
+    return Compared(stacked(alignment.image, wanted, difference), alignment)
 
 
 def differences(stack: Image) -> Grey:

@@ -209,10 +209,11 @@ def difference(image: Pixels, reference: Pixels) -> Pixels | None:
 
 def lasting_differences(image: Pixels, reference: Pixels) -> int:
     """Return how many pixels of two pictures of one size, (H, W, 3), differ and last through an opening."""
-    return int(cv2.countNonZero(_lasting(_grey(image), _grey(reference))))
+    return int(cv2.countNonZero(lasting(_grey(image), _grey(reference))))
 
 
-def _lasting(grey: Pixels, reference: Pixels) -> Pixels:
+def lasting(grey: Pixels, reference: Pixels) -> Pixels:
+    """Return 1 where two pictures in grey, (H, W) uint8, differ and that lasts through an opening, else 0."""
     differing = (cv2.absdiff(grey, reference) > LEVELS_APART).astype(np.uint8)
     return np.asarray(cv2.morphologyEx(differing, cv2.MORPH_OPEN, _OPENING), np.uint8)
 
@@ -281,13 +282,13 @@ def _moved(sizes: _Sizes, motion: Numbers) -> _Candidate:
     grey, reference = sizes.grey, sizes.reference
     whole = np.ones(reference.shape, np.uint8)
     if np.array_equal(motion, np.eye(2, 3)):
-        return _Candidate(motion, grey, whole, _lasting(grey, reference), 1.0, fit_of(grey, reference))
+        return _Candidate(motion, grey, whole, lasting(grey, reference), 1.0, fit_of(grey, reference))
     shown = np.asarray(cv2.warpAffine(whole, motion, whole.shape[::-1], flags=cv2.INTER_NEAREST | _BACK), np.uint8)
     grey = _filled(grey, reference, motion, shown)
     # The fit is of what is seen: pixels that were filled in would fit by themselves.
     count = cv2.countNonZero(shown)
     fit = fit_of(grey, reference, shown) if count else 0.0
-    return _Candidate(motion, grey, shown, _lasting(grey, reference), count / shown.size, fit)
+    return _Candidate(motion, grey, shown, lasting(grey, reference), count / shown.size, fit)
 
 
 def _filled(image: Pixels, reference: Pixels, motion: Numbers, shown: Pixels) -> Pixels:
