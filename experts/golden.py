@@ -16,12 +16,14 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.store.kinds import Image, Progress, Reference, Trained, TrainingPlan
 from experts.findings import suppress
-from experts.golden_network import GoldenNetwork
+from experts.golden_network import GoldenNetwork, peaks
 from experts.pair import Compared, PairKind, PreparedPair, compared, differences, in_picture
-from experts.proposals import CELL, Region, crops, regions
+from experts.proposals import CELL, REACH, Region, covering, crops, regions
 
 LEVELS = 40
 """A pixel differs if it is more than so many grey levels away from the reference."""
+PEAKS = 8
+"""The most defects that are looked for in one crop."""
 UNUSED = 255
 """All three values of a pixel in a cell without a crop; no crop has them, because white equals white by 0, not 255."""
 
@@ -57,7 +59,7 @@ class Golden(PairKind):
 
     def _filled(self, mosaic: Image, pair: Compared, stack: Image, size: tuple[int, int], room: int) -> PreparedPair:
         assert pair.alignment is not None
-        found = regions(differences(stack) > self.levels)
+        found = covering(regions(differences(stack) > self.levels))
         doubt = ""
         if len(found) > room:
             doubt = f"it differs from its reference at {len(found)} places, and {room} of them could be judged"
@@ -78,27 +80,28 @@ class Golden(PairKind):
         return GoldenNetwork(len(expert.labels)).eval()
 
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
-        """Return (n, crops, 1 + labels + 4): probabilities, the first that of "no defect", and a box as shares."""
+        """Return (n, crops, PEAKS, labels + 4): the scores of each place that may be a defect, and a box as shares."""
         number, side = len(images), images.shape[3] // CELL
         tiles = images[:, :, : side * CELL, : side * CELL].reshape(number, 3, side, CELL, side, CELL)
         tiles = tiles.permute(0, 2, 4, 1, 3, 5).reshape(number * side * side, 3, CELL, CELL)
         if images.device.type != "cpu":  # a graph computes the same for every batch
-            return _judged(module, tiles).reshape(number, side * side, -1)
+            return _judged(module, tiles).unflatten(0, (number, side * side))
         used = (tiles[:, :, 0, 0] != UNUSED).any(dim=1)
         judged = _judged(module, tiles[used] if bool(used.any()) else tiles[:1])
-        outputs = judged.new_zeros(len(tiles), judged.shape[1])
+        outputs = judged.new_zeros(len(tiles), *judged.shape[1:])
         if bool(used.any()):
             outputs[used] = judged
-        return outputs.reshape(number, side * side, -1)
+        return outputs.unflatten(0, (number, side * side))
 
     def candidates(self, output: torch.Tensor, pair: PreparedPair, expert: Expert) -> torch.Tensor:
-        """Return the box and the scores of each crop that no better crop shows as well."""
+        """Return the boxes and the scores of what the crops show, each defect once."""
         judged = output[: len(pair.regions)].float().cpu()
-        corners = torch.zeros(0, 4)
-        if pair.regions and pair.to_picture is not None:
-            boxes = _corners(judged[:, -4:], pair.regions).numpy().astype(np.float64)
-            corners = torch.from_numpy(in_picture(boxes, pair.to_picture)).float()
-        return _alone(torch.cat((corners, judged[:, 1:-4]), dim=1), expert, self.overlap)
+        shown, places = (judged[..., :-4].amax(dim=2) > 0).nonzero(as_tuple=True)
+        rows, corners = judged[shown, places], torch.zeros(0, 4)
+        if len(rows) and pair.to_picture is not None:
+            boxes = _corners(rows[:, -4:], [pair.regions[place] for place in shown.tolist()])
+            corners = torch.from_numpy(in_picture(boxes.numpy().astype(np.float64), pair.to_picture)).float()
+        return _alone(torch.cat((corners, rows[:, :-4]), dim=1), expert, self.overlap)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Train on a data set of pairs; see `experts.pair_data` and `experts.golden_train`."""
@@ -113,8 +116,8 @@ def cells(expert: Expert) -> int:
 
 
 def _judged(module: torch.nn.Module, tiles: torch.Tensor) -> torch.Tensor:
-    logits, box = module(tiles.to(next(module.parameters()).dtype).div(255.0))
-    return torch.cat((logits.softmax(dim=1), box), dim=1)
+    logits, boxes = module(tiles.to(next(module.parameters()).dtype).div(255.0))
+    return peaks(logits, boxes, PEAKS, REACH)
 
 
 def _alone(candidates: torch.Tensor, expert: Expert, overlap: float) -> torch.Tensor:

@@ -3,6 +3,9 @@
 The YAML has `path`, `train`, `val` and `names`. The image `images/train/a.png` has its boxes in `labels/train/a.txt` (a
 line of class, centre x, centre y, width and height, as shares, for each box; no file means no box), and its reference
 in `references/train/a.png`, or a file of that name with the ending of another picture format.
+
+The YAML may have `inverse`: for each label that of the same defect in the negative of both pictures, as `{short: open,
+open: short}` where dark traces become gaps. Training then sees negatives, too.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from coe.board.alignment import Numbers
 from coe.board.decoding import decode
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
+from coe.prepare import data_set
 from coe.store.kinds import Image, Reference, TrainingPlan
 from experts import yolo_images
 from experts.labelled_folder import SUFFIXES
@@ -49,6 +53,19 @@ def read(expert: Expert, plan: TrainingPlan) -> tuple[list[PairFiles], list[Pair
     images = yolo_images.read(expert, plan)
     training, held = ([_files(image, plan.data) for image in part] for part in (images.training, images.held_out))
     return training, held
+
+
+def inverse(expert: Expert, source: Path) -> tuple[int, ...] | None:
+    """Return for each label the place of its label in the negative; None if the data set has none.
+
+    Raises ConfigError.
+    """
+    entry = data_set.read(source).get("inverse")
+    if entry is None:
+        return None
+    if not isinstance(entry, dict) or sorted(entry) != sorted(expert.labels) or not {*entry.values()} <= {*entry}:
+        raise ConfigError(f"data set '{source}': 'inverse' must give one of {list(expert.labels)} for each of them")
+    return tuple(expert.labels.index(entry[label]) for label in expert.labels)
 
 
 def _files(image: Path, source: Path) -> PairFiles:

@@ -22,8 +22,12 @@ LEAST_AREA = 6
 """Regions of fewer pixels are noise of the edges."""
 LARGE, PART = 96, 64
 """A region with a side above LARGE is cut into parts of at most PART pixels, so that a crop shows each of them."""
-CELL = 64
+CELL = 96
 """The side in pixels of a crop as the network sees it."""
+REACH = 40
+"""By how many pixels, at most, a defect that a crop finds lies beside the middle of the crop."""
+_SHARED = 24
+"""A region whose every corner is so near to the middle of another region's crop needs no crop of its own."""
 
 Grey = NDArray[np.uint8]
 
@@ -69,6 +73,20 @@ def regions(different: NDArray[np.bool_]) -> list[Region]:
     rows = rows[rows[:, cv2.CC_STAT_AREA] >= LEAST_AREA]
     rows = rows[np.argsort(-rows[:, cv2.CC_STAT_AREA], kind="stable")]
     return [Region((x, y, x + width, y + height), area) for x, y, width, height, area in rows.tolist()]
+
+
+def covering(found: Sequence[Region]) -> list[Region]:
+    """Return the regions, in their order, that no crop of an earlier region shows well."""
+    kept: list[Region] = []
+    for region in found:
+        x1, y1, x2, y2 = region.xyxy
+        for other in kept:
+            x, y = other.centre
+            if other.context == region.context == CELL and max(x - x1, y - y1, x2 - x, y2 - y) <= _SHARED:
+                break
+        else:
+            kept.append(region)
+    return kept
 
 
 def stacked(image: Image, reference: Image, difference: Grey) -> Image:

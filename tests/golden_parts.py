@@ -24,7 +24,7 @@ experts:
     input: 160
     reject: [different]
     then: {none: OK}
-  golden: {kind: "golden_parts:GoldenPart", labels: [hole, blob], input: 128, reject: [hole, blob], then: {none: OK}}
+  golden: {kind: "golden_parts:GoldenPart", labels: [hole, blob], input: 192, reject: [hole, blob], then: {none: OK}}
 components:
   U1: {inspect: first-day, reference: U1}
   U2: {inspect: golden, reference: given}

@@ -22,7 +22,7 @@ from coe.store.store import Store
 
 BOARD, EXPERT = "deeppcb-golden", "pcb-golden"
 HELD_OUT_EVERY = 10
-BATCH = 64
+BATCH = 32
 """Crops in a step of training."""
 
 
@@ -38,7 +38,7 @@ def main(
     store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
     leave_out: Annotated[list[str] | None, typer.Option(help="Board types not to train on, as group77000.")] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the crops with a defect.")] = 40,
-    rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.0025,
+    rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.002,
     init: Annotated[Path | None, typer.Option(help="Weights to start from, as weights.safetensors.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
 ) -> None:

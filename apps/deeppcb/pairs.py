@@ -13,6 +13,12 @@ from apps.deeppcb.data import LABELS, Pair
 SIDE = 640
 """The side of every picture in pixels."""
 
+INVERSE = {
+    "open": "short", "short": "open", "mousebite": "spur", "spur": "mousebite",
+    "copper": "pin-hole", "pin-hole": "copper",
+}  # fmt: skip
+"""What a defect is in the negative, where copper is base and base is copper."""
+
 
 def lay_out(splits: dict[str, list[Pair]], out: Path) -> Path:
     """Write the data set of the splits `train` and `val` into `out`, whose files are replaced; return its YAML."""
@@ -27,7 +33,8 @@ def lay_out(splits: dict[str, list[Pair]], out: Path) -> Path:
             os.symlink(pair.template.resolve(), folders["references"] / f"{name}.jpg")
             (folders["labels"] / f"{name}.txt").write_text("".join(_lines(pair)), encoding="utf-8")
     names = dict(enumerate(LABELS))
-    text = yaml.safe_dump({"path": ".", "train": "images/train", "val": "images/val", "names": names}, sort_keys=False)
+    described = {"path": ".", "train": "images/train", "val": "images/val", "names": names, "inverse": INVERSE}
+    text = yaml.safe_dump(described, sort_keys=False)
     (out / "data.yaml").write_text(text, encoding="utf-8")
     return out / "data.yaml"
 

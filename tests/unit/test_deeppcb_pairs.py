@@ -37,6 +37,7 @@ def test_pairs_are_read_back_with_their_boxes(tmp_path: Path) -> None:
     plan = TrainingPlan(described, tmp_path, 1, 8, 1e-3)
     training, held = pair_data.read(expert, plan)
     assert [files.image.name for files in (*training, *held)] == ["group1-a.jpg", "group1-b.jpg", "group1-c.jpg"]
+    assert pair_data.inverse(expert, described) == (1, 0, 3, 2, 5, 4), "an open is a short in the negative"
     (labelled,) = pair_data.labelled(held, len(LABELS), described)
     assert labelled.labels.tolist() == [2]
     assert labelled.boxes[0] == pytest.approx([105, 295, 135, 325], abs=0.01)

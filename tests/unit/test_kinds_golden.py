@@ -23,11 +23,13 @@ from coe.prepare.fold import fold, network
 from coe.store.kinds import Reference, TrainingPlan, random_weights
 from experts.difference import difference
 from experts.difference_network import LIMIT
-from experts.golden import UNUSED, golden
+from experts.golden import PEAKS, UNUSED, golden
+from experts.golden_network import SIDE, STRIDE, peaks
+from experts.golden_train import MARGIN, Crops, _varied
 from experts.pair import PreparedPair, in_picture
-from experts.proposals import CELL, LARGE, PART, Region, crops, regions
+from experts.proposals import CELL, LARGE, PART, REACH, Region, covering, crops, regions
 
-GOLDEN = Expert("g", "golden", ("hole", "blob"), 128, "b/g", frozenset({"hole", "blob"}))
+GOLDEN = Expert("g", "golden", ("hole", "blob"), 2 * CELL, "b/g", frozenset({"hole", "blob"}))
 FIRST_DAY = Expert("d", "difference", ("different",), 160, "b/d", frozenset({"different"}))
 GOOD = part()
 
@@ -94,6 +96,26 @@ def test_a_crop_of_a_large_region_shows_more_at_half_the_resolution() -> None:
     assert [int((crop[..., 0] > 100).sum()) for crop in (small, large)] == [40 * CELL, 20 * 60]
 
 
+def test_a_region_that_another_crop_shows_well_gets_no_crop_of_its_own() -> None:
+    def square(x: int, y: int, side: int = 8) -> Region:
+        return Region((x, y, x + side, y + side), side * side)
+
+    near, far, wide = square(110, 90), square(125, 100), square(80, 80, 50)
+    assert covering([square(100, 100), near, far, wide]) == [square(100, 100), far, wide]
+    assert covering([wide, near]) == [wide, near], "a crop of a wide region has half the resolution"
+
+
+def test_two_defects_of_one_crop_are_two_places_and_none_at_its_border() -> None:
+    logits, boxes = torch.full((1, 2, SIDE, SIDE), -9.0), torch.full((1, 4, SIDE, SIDE), 0.1)
+    for label, row, column, score in ((0, 8, 10, 2.0), (1, 14, 10, 3.0), (1, 14, 11, 1.0), (0, 0, 10, 5.0)):
+        logits[0, label, row, column] = score
+    rows = peaks(logits, boxes, 4, REACH)[0]
+    assert rows[:2, :2].flatten().tolist() == pytest.approx([0.0, 0.953, 0.881, 0.0], abs=1e-3)
+    assert rows[2:, :2].max() < 0.01
+    x, y = (10.5 * STRIDE - CELL / 2) / CELL, (14.5 * STRIDE - CELL / 2) / CELL
+    assert rows[0, 2:].tolist() == pytest.approx([0.1 - x, 0.1 - y, 0.1 + x, 0.1 + y], abs=1e-6)
+
+
 def test_a_picture_that_equals_its_reference_has_nothing_to_judge() -> None:
     prepared = golden.compare(GOOD, reference(), GOLDEN)
     assert (prepared.regions, prepared.doubt) == ((), "")
@@ -113,8 +135,8 @@ def test_a_hole_is_judged_in_one_crop_and_its_box_is_where_it_is() -> None:
     (x, y), x1, y1, x2, y2 = prepared.regions[0].centre, *DEFECT
     assert x1 <= x <= x2
     assert y1 <= y <= y2
-    outputs = torch.zeros(1, 4, 1 + 2 + 4)
-    outputs[0, 0] = torch.tensor([0.1, 0.8, 0.1, *(length / CELL for length in (x - x1, y - y1, x2 - x, y2 - y))])
+    outputs = torch.zeros(1, 4, PEAKS, 2 + 4)
+    outputs[0, 0, 0] = torch.tensor([0.8, 0.1, *(length / CELL for length in (x - x1, y - y1, x2 - x, y2 - y))])
     (finding,) = golden.postprocess(outputs, [prepared], GOLDEN)
     assert (finding.label, finding.score) == ("hole", pytest.approx(0.8))
     assert finding.boxes[0].xyxy == pytest.approx((x1 + 5, y1 - 3, x2 + 5, y2 - 3), abs=0.6)
@@ -123,10 +145,12 @@ def test_a_hole_is_judged_in_one_crop_and_its_box_is_where_it_is() -> None:
 def test_of_overlapping_boxes_the_best_stays_but_a_harmless_box_hides_none_to_reject() -> None:
     expert = replace(GOLDEN, reject=frozenset({"hole"}))
     places = tuple(Region((x - 4, y - 4, x + 4, y + 4), 64) for x, y in ((50, 50), (52, 50), (51, 52)))
-    prepared = PreparedPair(np.zeros((3, 128, 128), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places)
-    outputs = torch.zeros(1, 4, 7)
-    outputs[0, :3, 3:] = 0.1
-    outputs[0, :3, :3] = torch.tensor([[0.1, 0.6, 0.3], [0.2, 0.7, 0.1], [0.05, 0.05, 0.9]])
+    prepared = PreparedPair(
+        np.zeros((3, 2 * CELL, 2 * CELL), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places
+    )
+    outputs = torch.zeros(1, 4, PEAKS, 6)
+    outputs[0, :3, 0, 2:] = 0.1
+    outputs[0, :3, 0, :2] = torch.tensor([[0.6, 0.3], [0.7, 0.1], [0.05, 0.9]])
     (finding,) = golden.postprocess(outputs, [prepared], expert)
     assert [(box.label, round(box.score, 2)) for box in finding.boxes] == [("blob", 0.9), ("hole", 0.7)]
     (finding,) = golden.postprocess(outputs, [prepared], GOLDEN)
@@ -134,14 +158,14 @@ def test_of_overlapping_boxes_the_best_stays_but_a_harmless_box_hides_none_to_re
 
 
 def test_more_differences_than_crops_are_in_doubt_and_the_largest_are_judged() -> None:
-    picture = GOOD.copy()
+    good = np.tile(GOOD, (2, 2, 1))
+    picture = good.copy()
     for place in range(7):
-        picture[10 + 20 * place : 18 + 20 * place, 20 : 30 + 2 * place] = (255, 0, 255)
-    prepared = golden.compare(picture, reference(), GOLDEN)
+        picture[10 + 42 * place : 18 + 42 * place, 20 : 30 + 2 * place] = (255, 0, 255)
+    prepared = golden.compare(picture, reference(good), GOLDEN)
     assert len(prepared.regions) == 4
     assert prepared.doubt == "it differs from its reference at 7 places, and 4 of them could be judged"
-    outputs = torch.zeros(1, 4, 7)
-    outputs[..., 0] = 1.0
+    outputs = torch.zeros(1, 4, PEAKS, 6)
     (finding,) = golden.postprocess(outputs, [prepared], GOLDEN)
     assert (finding.label, finding.doubt) == ("none", prepared.doubt)
 
@@ -160,7 +184,7 @@ def test_cells_without_a_crop_cost_nothing_and_change_nothing() -> None:
 
 def test_the_golden_network_folds_whole() -> None:
     folded = fold(golden, GOLDEN, random_weights(golden, GOLDEN, 0))
-    assert len(folded.pairs) == 9, "every norm is folded into its convolution"
+    assert len(folded.pairs) == 11, "every norm is folded into its convolution"
 
 
 @pytest.mark.parametrize(("kind", "expert"), [(golden, GOLDEN), (difference, FIRST_DAY)])
@@ -198,7 +222,7 @@ def test_boxes_are_upright_around_turned_corners() -> None:
 @pytest.mark.parametrize(
     ("kind", "expert", "sentence"),
     [
-        (golden, replace(GOLDEN, input_size=63), "holds no crop of 64"),
+        (golden, replace(GOLDEN, input_size=CELL - 1), "holds no crop of 96"),
         (difference, replace(FIRST_DAY, labels=("a", "b")), "give it exactly one"),
     ],
 )
@@ -238,13 +262,38 @@ def plan(data: Path, epochs: int = 6) -> TrainingPlan:
 
 def test_golden_learns_from_pairs(pairs: Path) -> None:
     seen: list[int] = []
-    trained = golden.train(GOLDEN, plan(pairs), lambda done, of, measures: seen.append(done))
-    assert seen == list(range(1, 7))
+    trained = golden.train(GOLDEN, plan(pairs, 8), lambda done, of, measures: seen.append(done))
+    assert seen == list(range(1, 9))
     assert trained.metrics["accuracy"] > 0.9
     assert trained.metrics["iou"] > 0.3
     again = golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
     once = golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
     assert all(torch.equal(again.state[name], value) for name, value in once.state.items())
+
+
+def test_a_box_follows_its_defect_through_every_variation_and_a_negative_has_the_inverse_label() -> None:
+    side = CELL + 2 * MARGIN
+    images = torch.full((8, 3, side, side), 200, dtype=torch.uint8)
+    x1, y1, x2, y2 = 40, 52, 60, 58  # of what is seen without a shift
+    images[:, 0, MARGIN + y1 : MARGIN + y2, MARGIN + x1 : MARGIN + x2] = 20
+    images[:, 2] = 180 * (images[:, 0] == 20)
+    boxes = torch.tensor([x1, y1, x2, y2]) / CELL
+    crops = Crops(images, torch.tensor([[1, -1]] * 8), torch.stack((boxes, torch.zeros(4))).repeat(8, 1, 1))
+    torch.manual_seed(0)
+    labels = set()
+    for _ in range(20):
+        varied, label, box = _varied(crops, torch.arange(8), torch.tensor([1, 0, -1]))
+        for crop, one, corners in zip(varied, label, box[:, 0] * CELL, strict=True):
+            dark = bool(crop[1, CELL // 2, CELL // 2] > 0.5)
+            rows, columns = ((crop[0] < 0.4) if dark else (crop[0] > 0.6)).nonzero(as_tuple=True)
+            found = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+            assert [int(value) for value in found] == corners.round().int().tolist()
+            assert one.tolist() == [1 if dark else 0, -1]
+            labels.add(int(one[0]))
+    assert labels == {0, 1}
+    varied, label, _ = _varied(crops, torch.arange(8), None)
+    assert (varied[:, 1, CELL // 2, CELL // 2] > 0.5).all()
+    assert (label[:, 0] == 1).all()
 
 
 def test_difference_is_calibrated_on_the_good_parts(pairs: Path) -> None:
@@ -269,6 +318,10 @@ def test_difference_is_calibrated_on_the_good_parts(pairs: Path) -> None:
         (lambda root: (root / "labels/train/1.txt").write_text("7 0.5 0.5 0.1 0.1"), "1.txt:1: not a box"),
         (lambda root: (root / "labels/train/1.txt").write_text("0 0.5 0.5"), "1.txt:1: not a box"),
         (lambda root: (root / "images/train/2.png").write_bytes(b"x"), "'2.png' or its reference"),
+        (
+            lambda root: (root / "data.yaml").write_text((root / "data.yaml").read_text() + "inverse: {hole: blob}\n"),
+            "'inverse' must give one of \\['hole', 'blob'\\] for each",
+        ),
     ],
 )
 def test_a_damaged_data_set_of_pairs_says_where(pairs: Path, damage: object, sentence: str) -> None:

@@ -14,7 +14,7 @@ from coe.store.skeletons import bare_skeleton
 
 
 def expert(kind: str) -> Expert:
-    return Expert("x", kind, ("ok", "bad"), 64, "t/x")
+    return Expert("x", kind, ("ok", "bad"), 96 if kind == "golden" else 64, "t/x")
 
 
 def signature(module: nn.Module) -> dict[str, tuple[torch.Size, torch.dtype]]:
@@ -34,7 +34,8 @@ def test_it_has_the_tensors_and_the_modules_of_the_kinds_network(name: str) -> N
     assert bare.training == drawn.training
     # It runs as the drawn network does, once it has its weights.
     bare.load_state_dict(drawn.state_dict())
-    images = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    side = subject.input_size
+    images = torch.randint(0, 256, (2, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         assert torch.equal(kind.forward(bare, images), kind.forward(drawn, images))
 
