@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coe.board.image_source import ImageSource
-from coe.core import Request
 from coe.results.metrics import Metrics
 from coe.runtime.reference_source import ReferenceSource
 from coe.scheduler.costs import CostTable
@@ -17,6 +16,7 @@ from coe.scheduler.events import Late, PaceChanged, Stopped
 from coe.scheduler.head import BoxTold, Release, StageDone
 from coe.scheduler.homes import Homes
 from coe.scheduler.plan import Plan
+from coe.scheduler.stage_rules import StageRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class CarriedImage:
 
 @dataclass(frozen=True, slots=True)
 class RunStage:
-    """Run a stage: a request whose component is the expert. Its times are on the clock of the head.
+    """Run a stage. Its times are on the clock of the head.
 
     The image of `request_id` stays on the box until its `Release`; `image` is there when the box does not have it: what
     `coe.cluster.links.Boxes.share` gave for it.
     """
 
-    request: Request
+    request: StageRequest
     request_id: int
     image: object | None = None
 

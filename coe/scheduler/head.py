@@ -19,6 +19,7 @@ from coe.scheduler.events import Stopped
 from coe.scheduler.failures import STOPPED
 from coe.scheduler.homes import Homes
 from coe.scheduler.routing import BoxView, Routing
+from coe.scheduler.stage_rules import StageRequest
 from coe.scheduler.suspects import Suspects
 
 # Events
@@ -84,13 +85,13 @@ HeadEvent = ImageCame | StageDone | BoxTold | BoxLost | BoxJoined | Rehoused | S
 
 @dataclass(frozen=True, slots=True)
 class SendStage:
-    """Let a box run a stage: a request of its own id whose component is the expert.
+    """Let a box run a stage: a request of its own id.
 
     `request_id` is that of the image, which the box keeps until `Release`. `with_image` says that it is not there yet.
     """
 
     box: str
-    request: Request
+    request: StageRequest
     request_id: int
     with_image: bool
 
@@ -258,7 +259,14 @@ class Head:
         self._on_box[box][stage_id] = None
         self._routing.views[box].sent(stage.expert)
         given = image.request
-        request = Request(stage_id, stage.expert, serial=given.serial, due_s=given.due_s, submitted_s=image.since_s)
+        request = StageRequest(
+            stage_id,
+            stage.expert,
+            serial=given.serial,
+            due_s=given.due_s,
+            submitted_s=image.since_s,
+            board_key=given.board_key,
+        )
         self._orders.append(SendStage(box, request, stage.request_id, box not in image.boxes))
         image.boxes.add(box)
 

@@ -7,8 +7,21 @@ from dataclasses import dataclass
 
 from coe.board.graph import ExpertGraph
 from coe.board.router import Component, Consequence, Router, Step
-from coe.core import Finding, Verdict, added
+from coe.core import Finding, Request, Verdict, added
 from coe.scheduler.homes import Homes
+
+
+@dataclass(frozen=True, slots=True)
+class StageRequest(Request):
+    """A stage as a box gets it: its component is the expert, and its board that of the image, for the due time alone.
+
+    The rules of a box know experts, and no board.
+    """
+
+    @property
+    def rule(self) -> str:
+        """The name under which the router of a box has the stage: that of its expert."""
+        return self.component
 
 
 class StageRouter(Router):

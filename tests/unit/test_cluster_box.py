@@ -13,6 +13,7 @@ from coe.board.image_source import ImageSource
 from coe.cluster.box import Box
 from coe.cluster.messages import CarriedImage, Parcel, RunStage
 from coe.core import Request, Result
+from coe.scheduler.stage_rules import StageRequest
 from coe.testing import rules_from
 
 RULES = rules_from(
@@ -46,7 +47,7 @@ def test_a_parcel_that_was_long_on_its_way_postpones_no_due_time() -> None:
     box, engine = Box("box1", parts, lambda shared: [image for _ in shared]), Engine()
     box._engine = engine  # type: ignore[assignment]
     for number, (sent_s, engine.now_s) in enumerate([(10.0, 110.5), (20.0, 120.0), (30.0, 150.0)]):
-        stage = Request(number, "a", due_s=sent_s + 5, submitted_s=sent_s - 1)
+        stage = StageRequest(number, "a", due_s=sent_s + 5, submitted_s=sent_s - 1)
         box.take(Parcel(number, sent_s, (RunStage(stage, number, object()),)))
     # The head's 20 s are 120 s here, because no parcel can come before it was sent.
     assert [request.due_s for request in engine.got] == pytest.approx([115.5, 125.0, 135.0])

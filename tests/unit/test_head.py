@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
@@ -9,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import THOROUGH
 
-from coe.core import Failure, FailureKind, Finding, Request, Verdict
+from coe.board.union import Member, union
+from coe.core import Failure, FailureKind, Finding, Request, Stage, Verdict
+from coe.scheduler.cases import Cases
+from coe.scheduler.deadlines import Deadlines
 from coe.scheduler.events import Stopped
 from coe.scheduler.failures import STOPPED
 from coe.scheduler.head import (
@@ -30,6 +34,7 @@ from coe.scheduler.head import (
 from coe.scheduler.homes import BoxBudget, Homes, Needs
 from coe.scheduler.placement import place
 from coe.scheduler.routing import BoxView, HomeRouting, StagePrice
+from coe.scheduler.stage_rules import stage_rules
 from coe.testing import rules_from
 
 RULES = rules_from(
@@ -125,6 +130,22 @@ def test_stages_follow_each_other_over_boxes_and_the_image_comes_once() -> None:
     ]
     assert max(boxes.images.values()) == 1
     assert not boxes.here
+
+
+def test_on_a_box_two_boards_of_one_serial_are_due_by_themselves() -> None:
+    both = union([Member(key, RULES, RULES.experts) for key in ("left", "right")])
+    homes = homes_on(["one"])
+    head = Head(both.router, HomeRouting({"one": BoxView("one", PRICES)}, homes, 0.0), homes)
+    cases = Cases(stage_rules(both.graph, both.router.followers(), homes, "one").router)
+    dues = Deadlines(1e6, lambda dues, now: 1e6)
+    for number, (board, due_s) in enumerate([("left", 10.0), ("right", 100.0)]):
+        image = Request(number, "B", serial="SN1", due_s=due_s, board_key=board)
+        (order,) = head.handle(ImageCame(image), 0.0)
+        assert isinstance(order, SendStage)
+        assert cases.open(order.request, 0.0).stages == (Stage(number, "b"),)
+        dues.arrived(order.request, 0.0)
+    list(dues.changes(9.0))
+    assert [dues.due_s(number) for number in range(2)] == [10.0, math.inf]
 
 
 def test_a_stage_that_a_box_cannot_load_goes_to_another_and_fails_if_none_can() -> None:
