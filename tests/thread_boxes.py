@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from coe import Inspector, Picture
-from coe.cluster.box import Box
+from coe.cluster.box import BoxWorker
 from coe.cluster.links import BoxGone, BoxOrder, Link, NotCarried, Say
 from coe.cluster.messages import BoxFacts, CarriedImage, NewRules, Parcel, Report, RunStage
 from coe.core import Finding, Result
@@ -32,7 +32,7 @@ class Token:
 class ThreadLink:
     """The way to a box of this process. A box that is cut off is never heard again, though it goes on."""
 
-    box: Box
+    box: BoxWorker
     heard: list[Parcel] = field(default_factory=list)
     is_cut_off: bool = False
     is_closed: bool = False

@@ -16,16 +16,16 @@ from coe.bench.other_homes import by_hash, homes_by, in_turn
 from coe.bench.simulated import Contender
 from coe.core import Result, Verdict
 from coe.results.metrics import Metrics, Recorder, Watcher
+from coe.scheduler.boxes.forecast import stage_prices
+from coe.scheduler.boxes.head import Head
+from coe.scheduler.boxes.homes import BoxBudget, ExpertNeeds, Homes, Traffic
+from coe.scheduler.boxes.housing import house
+from coe.scheduler.boxes.needs import budget_of, needs_of
+from coe.scheduler.boxes.routing import BoxView, HomeRouting, Prices, Routing
+from coe.scheduler.boxes.stage_rules import StageRules, stage_rules
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
-from coe.scheduler.forecast import stage_prices
-from coe.scheduler.head import Head
-from coe.scheduler.homes import BoxBudget, Homes, Needs, Traffic
-from coe.scheduler.needs import budget_of, needs_of
-from coe.scheduler.placement import place
 from coe.scheduler.plan import Plan
-from coe.scheduler.routing import BoxView, HomeRouting, Prices, Routing
-from coe.scheduler.stage_rules import StageRules, stage_rules
 from coe.sim.agenda import Agenda
 from coe.sim.bound import Bound, bound
 from coe.sim.cluster import BoxWatcher, ClusterSimulator, MakeBox, Network
@@ -88,7 +88,7 @@ class Scene:
         }
 
     @cached_property
-    def needs(self) -> list[Needs]:
+    def needs(self) -> list[ExpertNeeds]:
         """What each expert needs of a box."""
         return needs_of(self.fleet.rules, self.fleet.boards, self.costs, self.plan, self.speeds)
 
@@ -109,7 +109,7 @@ class Scene:
 
     @property
     def traffic(self) -> Traffic:
-        """What the placement counts with: all images of the workload may wait together."""
+        """What the housing counts with: all images of the workload may wait together."""
         return Traffic(self.network.move_s, len(self.workload.arrivals))
 
     def budget(self, box: str) -> BoxBudget:
@@ -121,7 +121,7 @@ class Scene:
         budgets = [self.budget(box) for box in boxes]
         match placed_by:
             case PlacedBy.HOMES:
-                return place(self.needs, budgets, self.traffic, before)
+                return house(self.needs, budgets, self.traffic, before)
             case PlacedBy.HASH:
                 return homes_by(by_hash, self.needs, budgets, self.traffic)
             case _:
@@ -234,8 +234,8 @@ class _Running:
         self._cluster.check()
         self._done.mishap_s = mishap_s
         self._done.boxes = {name: recorder.metrics() for name, recorder in self._recorders.items()}
-        self._done.images_moved = self._cluster.traffic.images.total()
-        self._done.stages = self._cluster.traffic.stages
+        self._done.images_moved = self._cluster.carried.images.total()
+        self._done.stages = self._cluster.carried.stages
         self._done.head_s = self._cluster.head_s
         return self._done
 

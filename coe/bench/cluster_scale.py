@@ -1,4 +1,4 @@
-"""Measures what the head of a large cluster costs: the placement, the time of a decision, and its memory.
+"""Measures what the head of a large cluster costs: the housing, the time of a decision, and its memory.
 
 The boxes are no controllers here: each answers its stages one after another, in the times of `StagePrice`, and loads an
 absent expert first. So the figures are the head's alone.
@@ -16,10 +16,10 @@ import psutil
 
 from coe.board.router import Component, Router, Step
 from coe.core import Finding, Request, Verdict
-from coe.scheduler.head import Answer, BoxTold, Head, HeadEvent, ImageCame, SendStage, StageDone
-from coe.scheduler.homes import BoxBudget, Homes, Needs, Traffic
-from coe.scheduler.placement import place
-from coe.scheduler.routing import BoxView, HomeRouting, Prices, StagePrice
+from coe.scheduler.boxes.head import Answer, BoxTold, Head, HeadEvent, ImageCame, SendStage, StageDone
+from coe.scheduler.boxes.homes import BoxBudget, ExpertNeeds, Homes, Traffic
+from coe.scheduler.boxes.housing import house
+from coe.scheduler.boxes.routing import BoxView, HomeRouting, Prices, StagePrice
 from coe.sim.agenda import Agenda
 from coe.system import peak_resident_bytes
 
@@ -31,7 +31,7 @@ _BYTES = 100
 
 @dataclass(frozen=True, slots=True)
 class ClusterScale:
-    """One measurement. `place_s` is the time of the placement; a decision is a stage sent, and its answer taken in.
+    """One measurement. `place_s` is the time of the housing; a decision is a stage sent, and its answer taken in.
 
     `us_per_image` is the processor time of the head, `busiest` the work of the busiest box over the mean.
 
@@ -61,7 +61,7 @@ def measure(experts: int, boxes: int, images: int, every_s: float, seed: int = 0
     budget = round(HELD_SHARE * experts / boxes) * _BYTES
     before = _resident_bytes()
     began = time.perf_counter()
-    homes = place(needs, [BoxBudget(name, budget) for name in names], Traffic(MOVE_S, images))
+    homes = house(needs, [BoxBudget(name, budget) for name in names], Traffic(MOVE_S, images))
     place_s = time.perf_counter() - began
     prices = dict.fromkeys((need.expert for need in needs), StagePrice(RUN_S, LOAD_S))
     head = Head(router, HomeRouting({name: BoxView(name, prices) for name in names}, homes, MOVE_S), homes)
@@ -86,7 +86,7 @@ def measure(experts: int, boxes: int, images: int, every_s: float, seed: int = 0
     )
 
 
-def _line(experts: int) -> tuple[Router, list[Needs]]:
+def _line(experts: int) -> tuple[Router, list[ExpertNeeds]]:
     """Return the rules and needs of a board, without an expert graph: a head needs none."""
     detectors = max(1, experts // 20)
     behind = [Step(f"d{number}", 0.0, {"ok": Verdict.OK}, {"ok": 1.0}) for number in range(detectors)]
@@ -101,8 +101,8 @@ def _line(experts: int) -> tuple[Router, list[Needs]]:
             detector = behind[number // 2 % detectors].expert
             used[detector] += usage
             leads = {detector: 1.0}
-        needs.append(Needs(name, _BYTES, {"": usage}, RUN_S, LOAD_S, leads))
-    needs += [Needs(detector, _BYTES, {"": usage}, RUN_S, LOAD_S) for detector, usage in used.items()]
+        needs.append(ExpertNeeds(name, _BYTES, {"": usage}, RUN_S, LOAD_S, leads))
+    needs += [ExpertNeeds(detector, _BYTES, {"": usage}, RUN_S, LOAD_S) for detector, usage in used.items()]
     return Router(components), needs
 
 

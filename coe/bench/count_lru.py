@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 
-from coe.scheduler.homes import Homes
-from coe.scheduler.routing import BoxView
+from coe.scheduler.boxes.homes import Homes
+from coe.scheduler.boxes.routing import BoxView
 
 
 class CountLru:

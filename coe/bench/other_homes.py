@@ -1,4 +1,4 @@
-"""Placements to compare with, which know nothing of usage, loads or dependencies: by hash, and in turn."""
+"""Housings to compare with, which know nothing of usage, loads or dependencies: by hash, and in turn."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import xxhash
 
-from coe.scheduler.homes import USUAL_TRAFFIC, BoxBudget, Homes, Needs, Traffic
-from coe.scheduler.placer import Placer
+from coe.scheduler.boxes.homes import USUAL_TRAFFIC, BoxBudget, ExpertNeeds, Homes, Traffic
+from coe.scheduler.boxes.maker import HousingMaker
 
 Rule = Callable[[Sequence[str], Sequence[str]], Mapping[str, Sequence[int]]]
 """From experts and boxes to the numbers of each expert's boxes: the home, then the standby if there is another."""
@@ -32,21 +32,21 @@ def in_turn(experts: Sequence[str], boxes: Sequence[str]) -> dict[str, list[int]
 
 
 def homes_by(
-    rule: Rule, experts: Iterable[Needs], boxes: Sequence[BoxBudget], traffic: Traffic = USUAL_TRAFFIC
+    rule: Rule, experts: Iterable[ExpertNeeds], boxes: Sequence[BoxBudget], traffic: Traffic = USUAL_TRAFFIC
 ) -> Homes:
-    """Return the homes that a rule gives; boxes hold the worthiest of their experts, as in `coe.scheduler.placement`.
+    """Return the homes that a rule gives; boxes hold the worthiest of their experts.
 
     A box that is too small for an expert passes it to the next box that is not.
     """
     needs = {need.expert: need for need in experts}
     most_bytes = max(box.bytes for box in boxes)
     fitting = {name: need for name, need in needs.items() if need.bytes <= most_bytes}
-    placer = Placer(fitting, boxes, traffic)
+    maker = HousingMaker(fitting, boxes, traffic)
     standbys: dict[str, int] = {}
     for expert, chosen in rule(list(fitting), [box.id for box in boxes]).items():
         able = [number for number, box in enumerate(boxes) if box.bytes >= fitting[expert].bytes]
         places = list(dict.fromkeys(min(able, key=lambda box: (box - start) % len(boxes)) for start in chosen))
-        placer.settle(expert, places[:1])
+        maker.settle(expert, places[:1])
         if len(places) > 1:
             standbys[expert] = places[1]
-    return placer.homes(standbys, tuple(sorted(set(needs) - set(fitting))))
+    return maker.homes(standbys, tuple(sorted(set(needs) - set(fitting))))

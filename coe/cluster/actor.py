@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coe.cluster.box import Box
+from coe.cluster.box import BoxWorker
 from coe.cluster.links import BoxOrder
 from coe.cluster.messages import BoxFacts, CarriedImage, Parcel, Report
 from coe.errors import CoeError, sentence_of
@@ -29,7 +29,7 @@ class BoxActor:
     """The process of a box. Methods of one group run one at a time, those of different groups side by side."""
 
     def __init__(self) -> None:
-        self._box: Box | None = None
+        self._box: BoxWorker | None = None
         self._parcels: dict[int, Parcel] = {}
         self._next = 0
 

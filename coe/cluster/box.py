@@ -18,6 +18,9 @@ from coe.runtime.engine import Engine
 from coe.runtime.inputs import Decoding
 from coe.runtime.lane import Disk
 from coe.runtime.reference_source import ReferenceSource
+from coe.scheduler.boxes.forecast import comes_in_s
+from coe.scheduler.boxes.head import BoxTold, Release, StageDone
+from coe.scheduler.boxes.stage_rules import StageRules, stage_rules
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import (
     Command,
@@ -31,10 +34,7 @@ from coe.scheduler.events import (
     RulesChanged,
     Stopped,
 )
-from coe.scheduler.forecast import comes_in_s
-from coe.scheduler.head import BoxTold, Release, StageDone
 from coe.scheduler.pace import FollowingCosts
-from coe.scheduler.stage_rules import StageRules, stage_rules
 from coe.scheduler.strategies import Strategy
 from coe.store.kinds import Kind
 
@@ -67,7 +67,7 @@ class BoxParts:
     references: Mapping[str, ReferenceSource]
 
 
-class Box:
+class BoxWorker:
     """Runs the stages that parcels bring, by the rules that came before them; `said` tells what happened.
 
     One thread calls `take`, and another `said`. `fetch` gives the images that messages name, in their order.
@@ -83,7 +83,7 @@ class Box:
         self._out = _Outbox(id)
 
     def __repr__(self) -> str:
-        return f"<Box {self.id}, {len(self._images)} images>"
+        return f"<BoxWorker {self.id}, {len(self._images)} images>"
 
     @property
     def facts(self) -> BoxFacts:

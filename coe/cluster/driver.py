@@ -15,9 +15,8 @@ from coe.cluster.links import Link
 from coe.cluster.messages import NewRules, Parcel, Report, RunStage, ToBox
 from coe.core import Failure, Request, Result
 from coe.results.metrics import Metrics
-from coe.scheduler.events import Arrived, Command, Event, Late, Lost, PaceChanged, Rejected, Reply, Stopped
-from coe.scheduler.forecast import stage_prices
-from coe.scheduler.head import (
+from coe.scheduler.boxes.forecast import stage_prices
+from coe.scheduler.boxes.head import (
     Answer,
     BoxJoined,
     BoxLost,
@@ -30,10 +29,11 @@ from coe.scheduler.head import (
     Release,
     SendStage,
 )
-from coe.scheduler.homes import Homes, Needs, Traffic
-from coe.scheduler.needs import budget_of
-from coe.scheduler.placement import place
-from coe.scheduler.routing import BoxView, HomeRouting
+from coe.scheduler.boxes.homes import ExpertNeeds, Homes, Traffic
+from coe.scheduler.boxes.housing import house
+from coe.scheduler.boxes.needs import budget_of
+from coe.scheduler.boxes.routing import BoxView, HomeRouting
+from coe.scheduler.events import Arrived, Command, Event, Late, Lost, PaceChanged, Rejected, Reply, Stopped
 from coe.scheduler.strategies import Strategy
 
 Observe = Callable[[Event | None, list[Command]], None]
@@ -41,17 +41,17 @@ Observe = Callable[[Event | None, list[Command]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
+class Housing:
     """What decides where experts lie: their needs, and the traffic of images."""
 
-    needs: Sequence[Needs]
+    needs: Sequence[ExpertNeeds]
     traffic: Traffic
     strategy: Strategy
 
     def homes(self, links: Sequence[Link], before: Homes | None) -> Homes:
         """Return the homes of all experts on these boxes."""
         budgets = [budget_of(link.id, self.strategy.pooled(link.facts.plan)) for link in links]
-        return place(self.needs, budgets, self.traffic, before)
+        return house(self.needs, budgets, self.traffic, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +108,18 @@ class Driver:
         self,
         rules: Rules,
         links: Sequence[Link],
-        placing: Placing,
+        housing: Housing,
         *,
         now: Callable[[], float],
         reply: Callable[[Result], None],
         observe: Observe,
     ) -> None:
-        self._rules, self._placing = rules, placing
+        self._rules, self._housing = rules, housing
         self._now, self._reply, self._observe = now, reply, observe
         self._members = {link.id: _Member(link) for link in links}
-        self._homes = placing.homes(links, None)
+        self._homes = housing.homes(links, None)
         views = {link.id: self._view(link) for link in links}
-        self.head = Head(rules.router, HomeRouting(views, self._homes, placing.traffic.move_s), self._homes)
+        self.head = Head(rules.router, HomeRouting(views, self._homes, housing.traffic.move_s), self._homes)
         self._shared: dict[int, object] = {}
         """By request without a result: what boxes fetch its image by."""
         self._reports: dict[str, Report] = {}
@@ -140,7 +140,7 @@ class Driver:
         return [*list(self._lost), *(report.metrics for report in list(self._reports.values()))]
 
     def start(self) -> None:
-        """Let the boxes load what they are placed."""
+        """Let the boxes load what is at home there."""
         self._tell_head(Rehoused(self._homes))
         self.flush()
 
@@ -217,11 +217,11 @@ class Driver:
     def _rehouse(self) -> None:
         if self._members:
             before = self._homes if set(self._homes.held) & set(self._members) else None
-            self._homes = self._placing.homes(self.links, before)
+            self._homes = self._housing.homes(self.links, before)
             self._tell_head(Rehoused(self._homes))
 
     def _view(self, link: Link) -> BoxView:
-        plan = self._placing.strategy.pooled(link.facts.plan)
+        plan = self._housing.strategy.pooled(link.facts.plan)
         return BoxView(link.id, stage_prices(link.facts.costs, plan, self._rules.experts))
 
     def _tell_head(self, event: HeadEvent) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from coe.board.image_source import ImageSource
 from coe.board.rules import Rules
 from coe.cluster.carrying import whole
-from coe.cluster.driver import Came, Driver, Gone, Happening, Joined, Placing, Said
+from coe.cluster.driver import Came, Driver, Gone, Happening, Housing, Joined, Said
 from coe.cluster.links import Boxes, BoxGone, Link, NotCarried, Say, check_same
 from coe.cluster.messages import CarriedImage
 from coe.core import Failure, FailureKind, Request, Result
@@ -30,9 +30,9 @@ from coe.runtime.at_exit import end_at_exit
 from coe.runtime.line_threads import LineThreads
 from coe.runtime.pending import Pending, answered
 from coe.runtime.reference_source import ReferenceSource
+from coe.scheduler.boxes.head import Head
 from coe.scheduler.events import Command, Event, RulesChanged, Stopped
 from coe.scheduler.failures import STOPPED
-from coe.scheduler.head import Head
 
 _LOOK_S = 1.0
 """How often the cluster is asked for machines that came."""
@@ -62,13 +62,13 @@ class ClusterEngine:
         rules: Rules,
         boxes: Boxes,
         links: Sequence[Link],
-        placing: Placing,
+        housing: Housing,
         *,
         watchers: Sequence[Watcher] = (),
         say: Say = lambda sentence: None,
     ) -> None:
         self._boxes, self._say, self._first = boxes, _guarded(say), links[0]
-        self._driver = Driver(rules, links, placing, now=self.now, reply=self._reply, observe=self._observe)
+        self._driver = Driver(rules, links, housing, now=self.now, reply=self._reply, observe=self._observe)
         self.line_threads = LineThreads()
         self._recorder = Recorder({}, rules.router.second_looks)
         self._watchers = (self._recorder, *watchers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from coe.cluster.box import Box, Fetch
+from coe.cluster.box import BoxWorker, Fetch
 from coe.cluster.messages import BoxFacts, CarriedImage, Parcel, Report
 from coe.errors import CoeError, ConfigError
 from coe.scheduler.costs import CostTable
@@ -85,7 +85,7 @@ class Boxes(Protocol):
 class BoxOrder(Protocol):
     """How a box is made; it can be pickled."""
 
-    def open(self, id: str, costs: CostTable | None, fetch: Fetch) -> Box:
+    def open(self, id: str, costs: CostTable | None, fetch: Fetch) -> BoxWorker:
         """Make a box on this machine; with the `costs` of another box nothing is measured.
 
         Raises ConfigError, RulesError or StoreError.

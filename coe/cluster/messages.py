@@ -1,6 +1,6 @@
 """What the head and its boxes tell each other. Law: plain data, which any transport can carry.
 
-From a box come events of `coe.scheduler.head`, so that nothing is translated on the way.
+From a box come events of `coe.scheduler.boxes.head`, so that nothing is translated on the way.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from coe.board.image_source import ImageSource
 from coe.results.metrics import Metrics
 from coe.runtime.reference_source import ReferenceSource
+from coe.scheduler.boxes.head import BoxTold, Release, StageDone
+from coe.scheduler.boxes.homes import Homes
+from coe.scheduler.boxes.stage_rules import StageRequest
 from coe.scheduler.costs import CostTable
 from coe.scheduler.events import Late, PaceChanged, Stopped
-from coe.scheduler.head import BoxTold, Release, StageDone
-from coe.scheduler.homes import Homes
 from coe.scheduler.plan import Plan
-from coe.scheduler.stage_rules import StageRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from coe.cluster.box import Box, BoxParts, Fetch
+from coe.cluster.box import BoxParts, BoxWorker, Fetch
 from coe.cluster.messages import BoxFacts
 from coe.core import rule_of
 from coe.errors import StoreError
@@ -34,7 +34,7 @@ class BoxOrder:
     config: LineConfig
     boards: tuple[ReadBoard, ...]
 
-    def open(self, id: str, costs: CostTable | None, fetch: Fetch) -> Box:
+    def open(self, id: str, costs: CostTable | None, fetch: Fetch) -> BoxWorker:
         """Make a box on this machine; with the `costs` of another box, or those of the config, nothing is measured.
 
         The store lies where the line's store lies; if nothing is there, where `Store()` finds it. Raises ConfigError,
@@ -68,7 +68,7 @@ class BoxOrder:
                 for component, reference in board.read.references.items()
             },
         )
-        return Box(id, parts, fetch)
+        return BoxWorker(id, parts, fetch)
 
 
 def _with_own_weights(config: LineConfig, board: ReadBoard) -> ReadBoard:

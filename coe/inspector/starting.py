@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coe.board.union import union
-from coe.cluster.driver import Placing
+from coe.cluster.driver import Housing
 from coe.cluster.engine import ClusterEngine
 from coe.cluster.links import Link, check_same
 from coe.cluster.over_ray import ray_boxes
@@ -20,10 +20,10 @@ from coe.inspector.opening import Assembly, Lineup, assemble, kinds_of, read_boa
 from coe.inspector.precision import VariantChoice
 from coe.inspector.settings import Settings
 from coe.runtime.engine import Engine
+from coe.scheduler.boxes.homes import Traffic
+from coe.scheduler.boxes.needs import needs_of
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Demand
-from coe.scheduler.homes import Traffic
-from coe.scheduler.needs import needs_of
 from coe.scheduler.pace import FollowingCosts
 from coe.store.snapshot import Snapshot
 
@@ -85,8 +85,8 @@ def start_cluster(config: LineConfig) -> Started:
         assembly = _assembly(config, boards, register, links)
         pooled = config.strategy.pooled(assembly.plan)
         needs = needs_of(assembly.rules, _rules_by_board(boards), assembly.costs, pooled)
-        placing = Placing(needs, Traffic(_MOVE_S, config.inbox.images), config.strategy)
-        engine = ClusterEngine(assembly.rules, boxes, links, placing, watchers=config.watchers, say=config.say)
+        housing = Housing(needs, Traffic(_MOVE_S, config.inbox.images), config.strategy)
+        engine = ClusterEngine(assembly.rules, boxes, links, housing, watchers=config.watchers, say=config.say)
     except BaseException:
         boxes.close()
         raise

@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from coe.core import Finding, Request, Result
-from coe.scheduler.controller import Controller
-from coe.scheduler.events import Arrived, Command, Event, Evict, Evicted, Load, LoadFailed, Reply, RulesChanged
-from coe.scheduler.forecast import comes_in_s
-from coe.scheduler.head import (
+from coe.scheduler.boxes.forecast import comes_in_s
+from coe.scheduler.boxes.head import (
     Answer,
     BoxJoined,
     BoxLost,
@@ -28,9 +26,11 @@ from coe.scheduler.head import (
     SendStage,
     StageDone,
 )
-from coe.scheduler.homes import Homes
-from coe.scheduler.routing import BoxView
-from coe.scheduler.stage_rules import StageRules
+from coe.scheduler.boxes.homes import Homes
+from coe.scheduler.boxes.routing import BoxView
+from coe.scheduler.boxes.stage_rules import StageRules
+from coe.scheduler.controller import Controller
+from coe.scheduler.events import Arrived, Command, Event, Evict, Evicted, Load, LoadFailed, Reply, RulesChanged
 from coe.sim.agenda import Agenda, ArrivalView
 from coe.sim.oracle import Oracle
 from coe.sim.simulator import Simulator
@@ -71,7 +71,7 @@ class _Box:
 
 
 @dataclass(slots=True)
-class Traffic:
+class Carried:
     """What went over the network: `images` by box, and all `stages` that were sent."""
 
     images: Counter[str] = field(default_factory=Counter)
@@ -122,7 +122,7 @@ class ClusterSimulator:
         answered: Callable[[Result, float], None] = lambda result, now: None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self.head, self.network, self.traffic = head, network, Traffic()
+        self.head, self.network, self.carried = head, network, Carried()
         self.agenda = Agenda(clock)
         self.head_s = 0.0
         """The time of the head's decisions, by `clock`."""
@@ -212,11 +212,11 @@ class ClusterSimulator:
 
     def _send(self, order: SendStage) -> None:
         box, now = self._boxes[order.box], self.agenda.now
-        self.traffic.stages += 1
+        self.carried.stages += 1
         self._images[order.request.id] = self._requests[order.request_id]
         if order.with_image:
             assert order.request_id not in box.images, f"{order.box} gets the image of {order.request_id} twice"
-            self.traffic.images[order.box] += 1
+            self.carried.images[order.box] += 1
             box.link_free_s = max(now, box.link_free_s) + self.network.image_bytes / self.network.bytes_per_s
             box.images[order.request_id] = box.link_free_s + self.network.latency_s
         there_s = max(now + self.network.latency_s, box.images[order.request_id])

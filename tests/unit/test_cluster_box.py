@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from coe.board.image_source import ImageSource
-from coe.cluster.box import Box
+from coe.cluster.box import BoxWorker
 from coe.cluster.messages import CarriedImage, Parcel, RunStage
 from coe.core import Request, Result
-from coe.scheduler.stage_rules import StageRequest
+from coe.scheduler.boxes.stage_rules import StageRequest
 from coe.testing import rules_from
 
 RULES = rules_from(
@@ -44,7 +44,7 @@ def test_a_parcel_that_was_long_on_its_way_postpones_no_due_time() -> None:
     """A box that was stopped for 20 s must not believe that its images came, and are due, 20 s later."""
     image = CarriedImage(ImageSource.of(np.zeros((8, 8, 3), np.uint8), "BGR"), None, "A")
     parts: Any = SimpleNamespace(rules=RULES, references={})
-    box, engine = Box("box1", parts, lambda shared: [image for _ in shared]), Engine()
+    box, engine = BoxWorker("box1", parts, lambda shared: [image for _ in shared]), Engine()
     box._engine = engine  # type: ignore[assignment]
     for number, (sent_s, engine.now_s) in enumerate([(10.0, 110.5), (20.0, 120.0), (30.0, 150.0)]):
         stage = StageRequest(number, "a", due_s=sent_s + 5, submitted_s=sent_s - 1)

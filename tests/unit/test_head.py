@@ -12,11 +12,7 @@ from thorough import THOROUGH
 
 from coe.board.union import Member, union
 from coe.core import Failure, FailureKind, Finding, Request, Stage, Verdict
-from coe.scheduler.cases import Cases
-from coe.scheduler.deadlines import Deadlines
-from coe.scheduler.events import Stopped
-from coe.scheduler.failures import STOPPED
-from coe.scheduler.head import (
+from coe.scheduler.boxes.head import (
     Answer,
     BoxJoined,
     BoxLost,
@@ -31,10 +27,14 @@ from coe.scheduler.head import (
     SendStage,
     StageDone,
 )
-from coe.scheduler.homes import BoxBudget, Homes, Needs
-from coe.scheduler.placement import place
-from coe.scheduler.routing import BoxView, HomeRouting, StagePrice
-from coe.scheduler.stage_rules import stage_rules
+from coe.scheduler.boxes.homes import BoxBudget, ExpertNeeds, Homes
+from coe.scheduler.boxes.housing import house
+from coe.scheduler.boxes.routing import BoxView, HomeRouting, StagePrice
+from coe.scheduler.boxes.stage_rules import stage_rules
+from coe.scheduler.cases import Cases
+from coe.scheduler.deadlines import Deadlines
+from coe.scheduler.events import Stopped
+from coe.scheduler.failures import STOPPED
 from coe.testing import rules_from
 
 RULES = rules_from(
@@ -49,12 +49,12 @@ components: {A: {count: 5, inspect: a}, B: {count: 3, inspect: b}}
 """
 )
 PRICES = {expert: StagePrice(0.1, 1.0) for expert in RULES.experts}
-NEEDS = [Needs(expert, 10, {"": 0.1}, 0.1, 1.0) for expert in RULES.experts]
+NEEDS = [ExpertNeeds(expert, 10, {"": 0.1}, 0.1, 1.0) for expert in RULES.experts]
 LOAD = Failure(FailureKind.LOAD, "the disk is broken")
 
 
 def homes_on(boxes: list[str], before: Homes | None = None) -> Homes:
-    return place(NEEDS, [BoxBudget(box, 20) for box in boxes], before=before)
+    return house(NEEDS, [BoxBudget(box, 20) for box in boxes], before=before)
 
 
 class Boxes:
@@ -256,7 +256,7 @@ def test_without_any_box_images_are_answered_and_say_so() -> None:
 
 
 def test_an_expert_without_a_home_is_named() -> None:
-    homes = place([need for need in NEEDS if need.expert != "b"], [BoxBudget("one", 20)])
+    homes = house([need for need in NEEDS if need.expert != "b"], [BoxBudget("one", 20)])
     boxes = Boxes(homes)
     boxes.tell(ImageCame(Request(0, "B")))
     assert boxes.answers[0].result.error == "no box of the cluster has expert 'b', or has the memory for it"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coe.scheduler.homes import Homes
-from coe.scheduler.routing import BoxView, HomeRouting, StagePrice
+from coe.scheduler.boxes.homes import Homes
+from coe.scheduler.boxes.routing import BoxView, HomeRouting, StagePrice
 
 PRICES = {expert: StagePrice(run_s=0.1, load_s=1.0) for expert in "abc"}
 

@@ -1,4 +1,4 @@
-"""Makes a placement step by step, so that its objective becomes small (see `coe.scheduler.placement`)."""
+"""Makes a housing step by step, so that its objective becomes small (see `coe.scheduler.boxes.housing`)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from coe.core import added
-from coe.scheduler.families import Flow, families
-from coe.scheduler.homes import BoxBudget, Homes, Needs, Traffic
-from coe.scheduler.placement_book import WHOLE, Book, Burden, Floats, joint
+from coe.scheduler.boxes.book import WHOLE, Book, Burden, Floats, joint
+from coe.scheduler.boxes.clans import Flow, clans
+from coe.scheduler.boxes.homes import BoxBudget, ExpertNeeds, Homes, Traffic
 
-FAMILY_SHARE = 1 / 8
-"""The largest part of a box that a family may take: larger families could not be balanced."""
+CLAN_SHARE = 1 / 8
+"""The largest part of a box that a clan may take: larger clans could not be balanced."""
 BUSY_SHARE = 1 / 50
 """An expert that keeps a smaller part of a box busy gets no second box for its work alone."""
 
 
-class Placer:
-    """One placement in the making: the books, and the boxes of each expert by their numbers, the home first."""
+class HousingMaker:
+    """One housing in the making: the books, and the boxes of each expert by their numbers, the home first."""
 
-    def __init__(self, needs: Mapping[str, Needs], boxes: Sequence[BoxBudget], traffic: Traffic) -> None:
+    def __init__(self, needs: Mapping[str, ExpertNeeds], boxes: Sequence[BoxBudget], traffic: Traffic) -> None:
         self._needs, self._boxes, self._traffic = needs, boxes, traffic
         self._usage = {name: added(need.usage.values()) for name, need in needs.items()}
         held = self._worth_holding()
@@ -121,45 +121,45 @@ class Placer:
             if boxes:
                 self.settle(expert, boxes)
 
-    def place_rest(self) -> None:
-        """Give each expert without a box a home, family by family."""
+    def house_rest(self) -> None:
+        """Give each expert without a box a home, clan by clan."""
         rest = [expert for expert in self._needs if expert not in self._boxes_of]
-        for family in families(rest, self._flows, self._parts, most=FAMILY_SHARE):
-            rises = self._rises(family)
+        for clan in clans(rest, self._flows, self._parts, most=CLAN_SHARE):
+            rises = self._rises(clan)
             home = int(np.argmin(rises))
-            for expert in family:
+            for expert in clan:
                 self.settle(expert, [home])
 
     def fill(self, fresh: Collection[int]) -> None:
-        """Move families to boxes that are new, the heaviest first, as long as the objective falls by it."""
+        """Move clans to boxes that are new, the heaviest first, as long as the objective falls by it."""
         if not fresh:
             return
-        for family in self._families_at_home():
-            if (home := self.boxes(family[0])[0]) in fresh:
+        for clan in self._clans_at_home():
+            if (home := self.boxes(clan[0])[0]) in fresh:
                 continue
-            for expert in family:
+            for expert in clan:
                 self._take_off(expert)
-            rises = self._rises(family)
+            rises = self._rises(clan)
             box = min((home, *sorted(fresh)), key=lambda box: float(rises[box]))
-            for expert in family:
+            for expert in clan:
                 self.settle(expert, [box])
 
-    def _families_at_home(self) -> list[Sequence[str]]:
-        """Return the families among experts that have the same single box."""
+    def _clans_at_home(self) -> list[Sequence[str]]:
+        """Return the clans among experts that have the same single box."""
         single = {expert: boxes[0] for expert, boxes in self._boxes_of.items() if len(boxes) == 1}
-        return families(
+        return clans(
             sorted(single),
             self._flows,
             self._parts,
-            most=FAMILY_SHARE,
+            most=CLAN_SHARE,
             together=lambda one, other: single[one] == single[other],
         )
 
-    def _rises(self, family: Sequence[str]) -> Floats:
-        """Return by how much the objective rises with a family, for each box; infinity where it does not fit."""
-        rises = self.book.rise(joint(self._burdens[expert] for expert in family))
-        largest = max(family, key=lambda expert: self._needs[expert].bytes)
-        for expert in family:
+    def _rises(self, clan: Sequence[str]) -> Floats:
+        """Return by how much the objective rises with a clan, for each box; infinity where it does not fit."""
+        rises = self.book.rise(joint(self._burdens[expert] for expert in clan))
+        largest = max(clan, key=lambda expert: self._needs[expert].bytes)
+        for expert in clan:
             for flow in self._leaders[expert]:
                 if leaders := self.boxes(flow.leader):
                     # Only for the images that come from that box is the expert where they are.
@@ -250,14 +250,14 @@ class Placer:
         numbers = {box.id: number for number, box in enumerate(self._boxes)}
         spread = np.zeros((len(self._boxes), len(self._boxes)))
         standby: dict[str, int] = {}
-        for family in self._families_at_home():
-            home = self.boxes(family[0])[0]
-            fits = self._fits(max(family, key=lambda expert: self._needs[expert].bytes))
+        for clan in self._clans_at_home():
+            home = self.boxes(clan[0])[0]
+            fits = self._fits(max(clan, key=lambda expert: self._needs[expert].bytes))
             fits[home] = False
-            kept = {} if before is None else {e: numbers.get(before.standby.get(e, "")) for e in family}
+            kept = {} if before is None else {e: numbers.get(before.standby.get(e, "")) for e in clan}
             busy = np.where(fits, self.book.busy_s() + spread[home], np.inf)
             best = int(np.argmin(busy))
-            for expert in family:
+            for expert in clan:
                 box = kept.get(expert)
                 box = best if box is None or not fits[box] else box
                 if fits[box]:

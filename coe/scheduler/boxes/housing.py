@@ -25,8 +25,8 @@ How J is made small, with the sources:
 
 1. As if all memory were one, experts are held by the loads that they spare for each byte (Dantzig's greedy knapsack,
    1957).
-2. Experts that lead to each other are joined to families (`coe.scheduler.families`).
-3. Family after family, the heaviest first (Graham's LPT rule, 1969), goes to the box where J rises least, counting
+2. Experts that lead to each other are joined to clans (`coe.scheduler.boxes.clans`).
+3. Clan after clan, the heaviest first (Graham's LPT rule, 1969), goes to the box where J rises least, counting
    successors and predecessors that lie there (Fennel: Tsourakakis et al., WSDM 2014).
 4. An expert gets another box as long as J falls by it (marginal allocation: Fox, 1966), and by more than load_s(e) / W
    for its load there: an expert that keeps more than one box busy, or a successor of experts on several boxes.
@@ -42,12 +42,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from coe.errors import ConfigError
-from coe.scheduler.homes import USUAL_TRAFFIC, BoxBudget, Homes, Needs, Traffic
-from coe.scheduler.placer import Placer
+from coe.scheduler.boxes.homes import USUAL_TRAFFIC, BoxBudget, ExpertNeeds, Homes, Traffic
+from coe.scheduler.boxes.maker import HousingMaker
 
 
-def place(
-    experts: Iterable[Needs], boxes: Sequence[BoxBudget], traffic: Traffic = USUAL_TRAFFIC, before: Homes | None = None
+def house(
+    experts: Iterable[ExpertNeeds],
+    boxes: Sequence[BoxBudget],
+    traffic: Traffic = USUAL_TRAFFIC,
+    before: Homes | None = None,
 ) -> Homes:
     """Return the homes of experts; see the module for the objective.
 
@@ -63,23 +66,23 @@ def place(
     most_bytes = max(box.bytes for box in boxes)
     nowhere = tuple(sorted(need.expert for need in needs.values() if need.bytes > most_bytes))
     fitting = {name: needs[name] for name in sorted(needs) if needs[name].bytes <= most_bytes}
-    placer = Placer(fitting, boxes, traffic)
+    maker = HousingMaker(fitting, boxes, traffic)
     if before is not None:
-        placer.keep(before)
-    placer.place_rest()
+        maker.keep(before)
+    maker.house_rest()
     if before is not None:
-        placer.fill({number for number, box in enumerate(boxes) if box.id not in before.held})
-    placer.replicate()
-    return placer.homes(placer.standbys(before), nowhere)
+        maker.fill({number for number, box in enumerate(boxes) if box.id not in before.held})
+    maker.replicate()
+    return maker.homes(maker.standbys(before), nowhere)
 
 
 def objective(
-    homes: Homes, experts: Iterable[Needs], boxes: Sequence[BoxBudget], traffic: Traffic = USUAL_TRAFFIC
+    homes: Homes, experts: Iterable[ExpertNeeds], boxes: Sequence[BoxBudget], traffic: Traffic = USUAL_TRAFFIC
 ) -> float:
     """Return J of some homes, in seconds for each image; experts that are nowhere do not count."""
     needs = {need.expert: need for need in experts if need.expert in homes.boxes}
     numbers = {box.id: number for number, box in enumerate(boxes)}
-    placer = Placer({name: needs[name] for name in sorted(needs)}, boxes, traffic)
-    for expert in sorted(needs, key=placer.worth, reverse=True):
-        placer.settle(expert, [numbers[box] for box in homes.boxes[expert]])
-    return placer.book.objective() + traffic.move_s * placer.apart_images()
+    maker = HousingMaker({name: needs[name] for name in sorted(needs)}, boxes, traffic)
+    for expert in sorted(needs, key=maker.worth, reverse=True):
+        maker.settle(expert, [numbers[box] for box in homes.boxes[expert]])
+    return maker.book.objective() + traffic.move_s * maker.apart_images()

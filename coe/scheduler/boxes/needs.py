@@ -1,4 +1,4 @@
-"""What the experts of boards need of a box: the numbers that `coe.scheduler.placement` works with."""
+"""What the experts of boards need of a box: the numbers that `coe.scheduler.boxes.housing` works with."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from coe.board.router import Component, usage
 from coe.board.rules import Rules
 from coe.core import added
+from coe.scheduler.boxes.forecast import stage_prices
+from coe.scheduler.boxes.homes import BoxBudget, ExpertNeeds
 from coe.scheduler.costs import CostTable
-from coe.scheduler.forecast import stage_prices
-from coe.scheduler.homes import BoxBudget, Needs
 from coe.scheduler.plan import Plan
 
 
@@ -19,18 +19,18 @@ def needs_of(
     costs: CostTable,
     plan: Plan,
     speeds: Mapping[str, float] | None = None,
-) -> list[Needs]:
+) -> list[ExpertNeeds]:
     """Return what each expert of joined boards needs of a box with a plan.
 
     `boards` holds, by key, the rules (`Request.rule`) of each board; `speeds` as in
-    `coe.scheduler.forecast.stage_prices`.
+    `coe.scheduler.boxes.forecast.stage_prices`.
     """
     prices = stage_prices(costs, plan, board.experts, speeds)
     devices = dict.fromkeys(executor.device for executor in plan.executors)
     followers = board.router.followers()
     by_board = {key: _usage([board.components[rule] for rule in rules], board) for key, rules in boards.items()}
     return [
-        Needs(
+        ExpertNeeds(
             expert,
             max(costs(device, expert).whole_bytes for device in devices),
             {key: shares[expert] for key, shares in by_board.items() if shares.get(expert)},

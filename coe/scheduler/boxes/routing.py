@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coe.scheduler.homes import Homes
+from coe.scheduler.boxes.homes import Homes
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from coe.core import added
+from coe.scheduler.boxes.routing import StagePrice
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
-from coe.scheduler.routing import StagePrice
 
 
 def comes_in_s(controller: Controller, expert: str) -> float:

@@ -14,22 +14,22 @@ from thorough import THOROUGH
 
 from coe.bench.other_homes import by_hash, homes_by, in_turn
 from coe.errors import ConfigError
-from coe.scheduler.homes import BoxBudget, Homes, Needs, Traffic
-from coe.scheduler.placement import objective, place
+from coe.scheduler.boxes.homes import BoxBudget, ExpertNeeds, Homes, Traffic
+from coe.scheduler.boxes.housing import house, objective
 
 TRAFFIC = Traffic(move_s=0.001, images=2000)
 
 
-def need(name: str, **changes: object) -> Needs:
+def need(name: str, **changes: object) -> ExpertNeeds:
     """An expert of 10 bytes that loads in 1 s and runs an image in 20 ms."""
-    return replace(Needs(name, 10, {"a": 0.1}, 0.02, 1.0), **changes)  # type: ignore[arg-type]
+    return replace(ExpertNeeds(name, 10, {"a": 0.1}, 0.02, 1.0), **changes)  # type: ignore[arg-type]
 
 
 def boxes_of(*budgets: int) -> list[BoxBudget]:
     return [BoxBudget(f"box{number}", budget) for number, budget in enumerate(budgets)]
 
 
-def board(classifiers: int, boards: int = 1, seed: int = 0) -> list[Needs]:
+def board(classifiers: int, boards: int = 1, seed: int = 0) -> list[ExpertNeeds]:
     """Classifiers whose usage falls as 1 / rank; half of them lead to one of a tenth as many detectors."""
     chance = random.Random(seed)
     total = sum(1 / rank for rank in range(1, classifiers + 1))
@@ -47,7 +47,7 @@ def board(classifiers: int, boards: int = 1, seed: int = 0) -> list[Needs]:
 
 EXPERTS = st.lists(
     st.builds(
-        Needs,
+        ExpertNeeds,
         st.integers(0, 40).map("e{}".format),
         st.integers(0, 30),
         st.dictionaries(st.sampled_from("ab"), st.floats(0, 1, allow_subnormal=False), max_size=2),
@@ -61,7 +61,7 @@ EXPERTS = st.lists(
 BUDGETS = st.lists(st.integers(1, 80), min_size=2, max_size=5)
 
 
-def check(homes: Homes, experts: list[Needs], boxes: list[BoxBudget]) -> None:
+def check(homes: Homes, experts: list[ExpertNeeds], boxes: list[BoxBudget]) -> None:
     """Prove what holds of any homes."""
     needs, budgets = {expert.expert: expert for expert in experts}, {box.id: box.bytes for box in boxes}
     assert set(homes.nowhere) == {e for e, n in needs.items() if n.bytes > max(budgets.values())}
@@ -80,21 +80,21 @@ def check(homes: Homes, experts: list[Needs], boxes: list[BoxBudget]) -> None:
 @given(EXPERTS, BUDGETS, st.randoms(use_true_random=False))
 @settings(max_examples=15 * THOROUGH, deadline=None)
 def test_every_expert_has_a_box_if_any_can_hold_it_and_budgets_hold(
-    experts: list[Needs], budgets: list[int], chance: random.Random
+    experts: list[ExpertNeeds], budgets: list[int], chance: random.Random
 ) -> None:
     boxes = boxes_of(*budgets)
-    homes = place(experts, boxes, TRAFFIC)
+    homes = house(experts, boxes, TRAFFIC)
     check(homes, experts, boxes)
-    assert place(chance.sample(experts, len(experts)), boxes, TRAFFIC) == homes
+    assert house(chance.sample(experts, len(experts)), boxes, TRAFFIC) == homes
 
 
 @given(EXPERTS, BUDGETS, st.data())
 @settings(max_examples=15 * THOROUGH, deadline=None)
-def test_names_of_boxes_change_nothing(experts: list[Needs], budgets: list[int], data: st.DataObject) -> None:
+def test_names_of_boxes_change_nothing(experts: list[ExpertNeeds], budgets: list[int], data: st.DataObject) -> None:
     boxes = boxes_of(*budgets)
     names = dict(zip([box.id for box in boxes], data.draw(st.permutations("vwxyz")), strict=False))
-    homes = place(experts, boxes, TRAFFIC)
-    renamed = place(experts, [replace(box, id=names[box.id]) for box in boxes], TRAFFIC)
+    homes = house(experts, boxes, TRAFFIC)
+    renamed = house(experts, [replace(box, id=names[box.id]) for box in boxes], TRAFFIC)
     assert renamed.boxes == {e: tuple(names[box] for box in places) for e, places in homes.boxes.items()}
     assert renamed.standby == {e: names[box] for e, box in homes.standby.items()}
     assert renamed.held == {names[box]: held for box, held in homes.held.items()}
@@ -102,12 +102,14 @@ def test_names_of_boxes_change_nothing(experts: list[Needs], budgets: list[int],
 
 @given(EXPERTS, BUDGETS, st.data())
 @settings(max_examples=15 * THOROUGH, deadline=None)
-def test_when_a_box_goes_only_its_experts_move(experts: list[Needs], budgets: list[int], data: st.DataObject) -> None:
+def test_when_a_box_goes_only_its_experts_move(
+    experts: list[ExpertNeeds], budgets: list[int], data: st.DataObject
+) -> None:
     boxes = boxes_of(*budgets)
-    before = place(experts, boxes, TRAFFIC)
+    before = house(experts, boxes, TRAFFIC)
     gone = data.draw(st.sampled_from(boxes)).id
     left = [box for box in boxes if box.id != gone]
-    homes = place(experts, left, TRAFFIC, before=before)
+    homes = house(experts, left, TRAFFIC, before=before)
     check(homes, experts, left)
     for expert, places in homes.boxes.items():
         stay = [box for box in before.boxes[expert] if box != gone]
@@ -119,12 +121,12 @@ def test_when_a_box_goes_only_its_experts_move(experts: list[Needs], budgets: li
 @given(EXPERTS, BUDGETS, st.integers(1, 80))
 @settings(max_examples=15 * THOROUGH, deadline=None)
 def test_when_a_box_comes_homes_move_to_it_alone_and_only_where_that_pays(
-    experts: list[Needs], budgets: list[int], budget: int
+    experts: list[ExpertNeeds], budgets: list[int], budget: int
 ) -> None:
     boxes = boxes_of(*budgets)
-    before = place(experts, boxes, TRAFFIC)
+    before = house(experts, boxes, TRAFFIC)
     more = [*boxes, BoxBudget("new", budget)]
-    homes = place(experts, more, TRAFFIC, before=before)
+    homes = house(experts, more, TRAFFIC, before=before)
     check(homes, experts, more)
     for expert, places in before.boxes.items():
         assert places[0] in homes.boxes[expert] or homes.boxes[expert][0] == "new"
@@ -136,23 +138,23 @@ def test_when_a_box_comes_homes_move_to_it_alone_and_only_where_that_pays(
 def test_a_board_that_hardly_anybody_uses_weighs_nothing() -> None:
     """The inverse of its seconds is more than the largest number."""
     experts = [need("hardly", usage={"a": sys.float_info.min}), need("often", usage={"b": 0.5})]
-    check(place(experts, boxes_of(20, 20), TRAFFIC), experts, boxes_of(20, 20))
+    check(house(experts, boxes_of(20, 20), TRAFFIC), experts, boxes_of(20, 20))
 
 
 def test_the_same_boxes_leave_everything_where_it_is() -> None:
     experts, boxes = board(200, boards=3), boxes_of(400, 400, 400)
-    before = place(experts, boxes, TRAFFIC)
-    assert place(experts, boxes, TRAFFIC, before=before).moves_from(before) == []
+    before = house(experts, boxes, TRAFFIC)
+    assert house(experts, boxes, TRAFFIC, before=before).moves_from(before) == []
 
 
 def test_moves_are_about_a_box_of_experts() -> None:
     experts, boxes = board(800, boards=3), boxes_of(*[1000] * 8)
-    before = place(experts, boxes, TRAFFIC)
+    before = house(experts, boxes, TRAFFIC)
     lost = sum(places[0] == "box0" for places in before.boxes.values())
-    assert len(place(experts, boxes[1:], TRAFFIC, before=before).moves_from(before)) <= 1.1 * lost
-    joined = place(experts, [*boxes, BoxBudget("new", 1000)], TRAFFIC, before=before)
+    assert len(house(experts, boxes[1:], TRAFFIC, before=before).moves_from(before)) <= 1.1 * lost
+    joined = house(experts, [*boxes, BoxBudget("new", 1000)], TRAFFIC, before=before)
     assert 0 < len(joined.moves_from(before)) <= 1.5 * len(experts) / 9
-    anew = place(experts, [*boxes, BoxBudget("new", 1000)], TRAFFIC)
+    anew = house(experts, [*boxes, BoxBudget("new", 1000)], TRAFFIC)
     assert len(anew.moves_from(before)) > 5 * len(joined.moves_from(before))
 
 
@@ -161,7 +163,7 @@ def test_moves_are_about_a_box_of_experts() -> None:
 )
 def test_no_other_placement_has_a_lesser_objective(boxes: int, budget: int) -> None:
     experts, here = board(600, boards=4), boxes_of(*[budget] * boxes)
-    ours = objective(place(experts, here, TRAFFIC), experts, here, TRAFFIC)
+    ours = objective(house(experts, here, TRAFFIC), experts, here, TRAFFIC)
     for rule in (by_hash, in_turn):
         other = homes_by(rule, experts, here, TRAFFIC)
         check(other, experts, here)
@@ -170,7 +172,7 @@ def test_no_other_placement_has_a_lesser_objective(boxes: int, budget: int) -> N
 
 def test_successors_lie_with_their_predecessors() -> None:
     experts, boxes = board(400), boxes_of(*[1000] * 4)
-    homes = place(experts, boxes, TRAFFIC)
+    homes = house(experts, boxes, TRAFFIC)
     pairs = [(e.expert, other) for e in experts for other in e.leads]
     together = sum(set(homes.boxes[one]) <= set(homes.boxes[other]) for one, other in pairs)
     assert together > 0.9 * len(pairs)
@@ -178,7 +180,7 @@ def test_successors_lie_with_their_predecessors() -> None:
 
 def test_an_expert_that_keeps_more_than_a_box_busy_has_replicas() -> None:
     experts = [need("hot", usage={"a": 1.0}), *(need(f"e{n}", usage={"a": 0.05}) for n in range(20))]
-    homes = place(experts, boxes_of(*[200] * 4), TRAFFIC)
+    homes = house(experts, boxes_of(*[200] * 4), TRAFFIC)
     assert len(homes.boxes["hot"]) >= 2
     assert {len(homes.boxes[f"e{n}"]) for n in range(20)} == {1}
     assert "hot" not in homes.standby
@@ -190,34 +192,34 @@ def test_a_replica_that_would_displace_more_than_it_brings_is_not_made() -> None
     experts = [need("hot", usage={"a": 1.0}, bytes=100, stage_s=0.001)]
     experts += [need(f"e{n}", usage={"a": 0.9}, load_s=5.0, stage_s=0.0001) for n in range(10)]
     experts += [need(f"rare{n}", usage={"a": 0.0001}, load_s=0.01, stage_s=0.0) for n in range(10)]
-    homes = place(experts, boxes_of(100, 100), Traffic(images=2000))
+    homes = house(experts, boxes_of(100, 100), Traffic(images=2000))
     assert len(homes.boxes["hot"]) == 1
 
 
 def test_each_board_is_spread_over_all_boxes() -> None:
     """Two boards never come together: each must find both boxes, though either half would balance all images."""
     experts = [need(f"{key}{n}", usage={key: 0.05}) for key in "ab" for n in range(10)]
-    homes = place(experts, boxes_of(200, 200), TRAFFIC)
+    homes = house(experts, boxes_of(200, 200), TRAFFIC)
     for key in "ab":
         assert {len([e for e in homes.held[box] if e.startswith(key)]) for box in homes.held} == {5}
 
 
 def test_what_exceeds_the_budgets_is_named_the_least_worthy_first_to_go() -> None:
     experts = [need(f"e{n}", usage={"a": (n + 1) / 100}) for n in range(8)]
-    homes = place(experts, boxes_of(20, 20), Traffic(images=10))
+    homes = house(experts, boxes_of(20, 20), Traffic(images=10))
     assert {*homes.held["box0"], *homes.held["box1"]} == {"e4", "e5", "e6", "e7"}
     assert {*homes.beyond["box0"], *homes.beyond["box1"]} == {"e0", "e1", "e2", "e3"}
 
 
 def test_the_standbys_of_a_box_are_spread_over_all_others() -> None:
     experts = [need(f"e{n}", usage={"a": 0.01}) for n in range(80)]
-    homes = place(experts, boxes_of(*[200] * 5), TRAFFIC)
+    homes = house(experts, boxes_of(*[200] * 5), TRAFFIC)
     behind = [homes.standby[e] for e, places in homes.boxes.items() if places == ("box0",)]
     assert {behind.count(f"box{n}") for n in range(1, 5)} == {4}
 
 
 def test_a_box_is_told_of_its_experts_alone() -> None:
-    homes = place([need(name) for name in "abcdefgh"], [BoxBudget(box, 25) for box in ("one", "two", "three")])
+    homes = house([need(name) for name in "abcdefgh"], [BoxBudget(box, 25) for box in ("one", "two", "three")])
     for box in homes.held:
         seen = homes.seen_by(box)
         assert set(seen.boxes) == set(homes.on(box)) == set(seen.on(box))
@@ -226,8 +228,8 @@ def test_a_box_is_told_of_its_experts_alone() -> None:
 
 def test_bad_input_is_refused() -> None:
     with pytest.raises(ConfigError, match="name at least one"):
-        place([need("a")], [])
+        house([need("a")], [])
     with pytest.raises(ConfigError, match="have one name"):
-        place([need("a"), need("a")], boxes_of(10))
+        house([need("a"), need("a")], boxes_of(10))
     with pytest.raises(ConfigError, match="cannot be placed with -1"):
         need("a", load_s=-1)

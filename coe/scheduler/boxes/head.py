@@ -14,13 +14,13 @@ from itertools import count
 
 from coe.board.router import Router
 from coe.core import Failure, FailureKind, Finding, Request, Result, Stage
+from coe.scheduler.boxes.homes import Homes
+from coe.scheduler.boxes.routing import BoxView, Routing
+from coe.scheduler.boxes.stage_rules import StageRequest
+from coe.scheduler.boxes.suspects import Suspects
 from coe.scheduler.cases import Advance, Cases
 from coe.scheduler.events import Stopped
 from coe.scheduler.failures import STOPPED
-from coe.scheduler.homes import Homes
-from coe.scheduler.routing import BoxView, Routing
-from coe.scheduler.stage_rules import StageRequest
-from coe.scheduler.suspects import Suspects
 
 # Events
 
@@ -57,7 +57,7 @@ class BoxTold:
 class BoxLost:
     """A box no longer answers; whatever it sends from now on is ignored.
 
-    `crashed` says that its machine lives on: one of its images may have ended it (`coe.scheduler.suspects`).
+    `crashed` says that its machine lives on: one of its images may have ended it (`coe.scheduler.boxes.suspects`).
     """
 
     box: str
@@ -73,7 +73,7 @@ class BoxJoined:
 
 @dataclass(frozen=True, slots=True)
 class Rehoused:
-    """Other homes hold from now on (`coe.scheduler.placement`)."""
+    """Other homes hold from now on (`coe.scheduler.boxes.housing`)."""
 
     homes: Homes
 

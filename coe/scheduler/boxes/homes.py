@@ -1,4 +1,4 @@
-"""The words of a placement: what experts need, what boxes have, and where experts are at home."""
+"""The words of a housing: what experts need, what boxes have, and where experts are at home."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coe.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class ExpertNeeds:
     """What an expert needs on a box of speed 1.
 
     `usage` is the number of its stages for an image of the cluster, by board: experts of one board occur together. A
@@ -35,7 +35,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class BoxBudget:
-    """A box: the bytes that it has for experts, and its speed as a multiple of the box whose seconds `Needs` has."""
+    """A box: the bytes that it has for experts, and its speed as a multiple of the box of `ExpertNeeds`."""
 
     id: str
     bytes: int
