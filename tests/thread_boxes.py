@@ -15,7 +15,7 @@ import pytest
 
 from coe import Inspector, Picture
 from coe.cluster.box import BoxWorker
-from coe.cluster.links import BoxGone, BoxOrder, Link, NotCarried, Say
+from coe.cluster.links import BoxGone, Link, MakesBox, NotCarried, Say
 from coe.cluster.messages import BoxFacts, CarriedImage, NewRules, Parcel, Report, RunStage
 from coe.core import Finding, Result
 from coe.errors import CoeError, ConfigError, sentence_of
@@ -98,7 +98,7 @@ class ThreadBoxes:
         self._images: dict[int, bytes] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, address: str, order: BoxOrder, say: Say) -> ThreadBoxes:
+    def __call__(self, address: str, order: MakesBox, say: Say) -> ThreadBoxes:
         self.address, self._order, self._say = address, pickle.dumps(order), say
         return self
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coe.cluster.box import BoxWorker
-from coe.cluster.links import BoxOrder
+from coe.cluster.links import MakesBox
 from coe.cluster.messages import BoxFacts, CarriedImage, Parcel, Report
 from coe.errors import CoeError, sentence_of
 from coe.scheduler.costs import CostTable
@@ -37,7 +37,7 @@ class BoxActor:
         """Return the versions of all that must be the same everywhere."""
         return versions()
 
-    def open(self, id: str, order: BoxOrder, costs: CostTable | None) -> BoxFacts | Refusal:
+    def open(self, id: str, order: MakesBox, costs: CostTable | None) -> BoxFacts | Refusal:
         """Make the box."""
         try:
             self._box = order.open(id, costs, _fetched)

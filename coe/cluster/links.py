@@ -82,8 +82,8 @@ class Boxes(Protocol):
         ...
 
 
-class BoxOrder(Protocol):
-    """How a box is made; it can be pickled."""
+class MakesBox(Protocol):
+    """What makes a box of the line on another machine: it can be pickled."""
 
     def open(self, id: str, costs: CostTable | None, fetch: Fetch) -> BoxWorker:
         """Make a box on this machine; with the `costs` of another box nothing is measured.
@@ -95,5 +95,5 @@ class BoxOrder(Protocol):
 
 Say = Callable[[str], None]
 """Takes a sentence for the user."""
-MakeBoxes = Callable[[str, BoxOrder, Say], Boxes]
+MakeBoxes = Callable[[str, MakesBox, Say], Boxes]
 """Finds the cluster of an address; raises ConfigError."""

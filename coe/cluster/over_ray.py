@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any
 
 from coe.cluster.actor import BoxActor, Refusal, versions
-from coe.cluster.links import Boxes, BoxGone, BoxOrder, Link, NotCarried, Say
+from coe.cluster.links import Boxes, BoxGone, Link, MakesBox, NotCarried, Say
 from coe.cluster.messages import BoxFacts, CarriedImage, Parcel, Report
 from coe.cluster.ray_calls import Calls, Machine
 from coe.cluster.ray_session import Session, first_line
@@ -34,7 +34,7 @@ _AGAIN_S = 60.0
 """So long a machine whose box failed is left alone."""
 
 
-def ray_boxes(address: str, order: BoxOrder, say: Say) -> Boxes:
+def ray_boxes(address: str, order: MakesBox, say: Say) -> Boxes:
     """Connect this process with a Ray cluster, "auto" for that of this machine.
 
     A process that is connected already stays so, and goes on to use Ray afterwards. Raises ConfigError.
@@ -98,7 +98,7 @@ class _RayLink:
 class _RayBoxes:
     """A box on each machine that has processors for Ray."""
 
-    def __init__(self, session: Session, order: BoxOrder, say: Say) -> None:
+    def __init__(self, session: Session, order: MakesBox, say: Say) -> None:
         self._session, self._ray, self._say = session, session.ray, say
         self._calls = Calls(session.ray)
         try:
