@@ -26,7 +26,7 @@ class Notices:
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         """Note what the commands report, and devices or boxes that are lost."""
         if isinstance(event, Lost):
-            sentence = f"{event.device} no longer answers ({event.reason}); whatever else can, goes on"
+            sentence = f"{event.box or event.device} no longer answers ({event.reason}); whatever else can, goes on"
             self._notices.put(Notice("lost", sentence))
         for command in commands:
             match command:
@@ -37,7 +37,7 @@ class Notices:
                     )
                     self._notices.put(Notice("late", f"{command.board} {late}"))
                 case PaceChanged():
-                    times = f"batches on {command.device} take {command.pace:.2g} times as long as measured"
+                    times = f"batches on {command.where} take {command.pace:.2g} times as long as measured"
                     self._notices.put(Notice("pace", f"{times}; decisions expect that now"))
 
     def fetch(self) -> Iterator[Notice]:

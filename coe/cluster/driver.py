@@ -196,7 +196,7 @@ class Driver:
             return
         self._reports[said.box] = said.report
         if said.report.notices:
-            self._observe(None, [_named(notice, said.box) for notice in said.report.notices])
+            self._observe(None, [_of_box(notice, said.box) for notice in said.report.notices])
         for event in said.report.events:
             self._tell_head(event)
 
@@ -205,7 +205,7 @@ class Driver:
             return
         if (report := self._reports.pop(gone.box, None)) is not None:
             self._lost.append(report.metrics)
-        self._observe(Lost(gone.box, gone.reason), [])
+        self._observe(Lost("", gone.reason, gone.box), [])
         self._tell_head(BoxLost(gone.box, gone.crashed))
         self._rehouse()
 
@@ -247,6 +247,6 @@ class Driver:
         self._reply(result)
 
 
-def _named(notice: Late | PaceChanged, box: str) -> Late | PaceChanged:
+def _of_box(notice: Late | PaceChanged, box: str) -> Late | PaceChanged:
     """Return what a box says of a device with the name of the box."""
-    return replace(notice, device=f"{notice.device} of {box}") if isinstance(notice, PaceChanged) else notice
+    return replace(notice, box=box) if isinstance(notice, PaceChanged) else notice

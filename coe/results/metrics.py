@@ -203,7 +203,7 @@ class Recorder:
             case Late():
                 self._late_boards += 1
             case PaceChanged():
-                self._paces[command.device] = command.pace
+                self._paces[command.where] = command.pace
             case Reply():
                 self._late += command.result.late
                 self._verdicts[command.result.verdict] += 1

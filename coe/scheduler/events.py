@@ -116,10 +116,19 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class PaceChanged:
-    """Say that batches on a device take `pace` times as long as the cost table states; decisions expect that now."""
+    """Say that batches on a device take `pace` times as long as the cost table states; decisions expect that now.
+
+    `box` is the box that has the device; "" if the line runs on this machine alone.
+    """
 
     device: str
     pace: float
+    box: str = ""
+
+    @property
+    def where(self) -> str:
+        """The device as people call it."""
+        return f"{self.device} of {self.box}" if self.box else self.device
 
 
 Command = Load | Evict | Fill | Run | Reply | Late | PaceChanged
@@ -214,10 +223,14 @@ class RunFailed:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A device no longer answers. Each load and batch under way there is reported as failed later."""
+    """A device no longer answers. Each load and batch under way there is reported as failed later.
+
+    If `box` is given, the box no longer answers; `device` is empty then.
+    """
 
     device: str
     reason: str
+    box: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def test_a_box_that_is_lost_costs_no_image(
     boxes = thread_boxes(3)
     cut = Cut(5, lambda: boxes.cut_off(0))
     same(inspect_all(pictures, cluster="auto", make_boxes=boxes, watchers=[cut]), alone)
-    assert cut.lost == [Lost("box1", "its cable was pulled")]
+    assert cut.lost == [Lost("", "its cable was pulled", "box1")]
     left = {expert for link in boxes.links[1:] for expert in link.experts}
     assert left == {"body-a", "body-b", "body-c", "joint"}
 
@@ -84,7 +84,7 @@ def test_a_box_that_can_run_nothing_any_more_is_given_up(
     boxes = thread_boxes(2)
     cut = Cut(3, lambda: boxes.links[1].box._out.broke("its last device was lost"))
     same(inspect_all(pictures, cluster="auto", make_boxes=boxes, watchers=[cut]), alone)
-    assert cut.lost == [Lost("box2", "its last device was lost")]
+    assert cut.lost == [Lost("", "its last device was lost", "box2")]
 
 
 @pytest.mark.slow

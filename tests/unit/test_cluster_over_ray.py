@@ -23,7 +23,7 @@ from coe.cluster.links import BoxGone, NotCarried
 from coe.cluster.messages import Parcel, Report
 from coe.errors import ConfigError, StoreError
 from coe.results.metrics import Recorder
-from coe.scheduler.events import Lost
+from coe.scheduler.events import Lost, PaceChanged
 
 REPORT = Report((), (), Recorder({}).metrics(), settled=True)
 
@@ -279,11 +279,14 @@ def test_ray_is_left_only_when_no_thread_uses_it(ray: Callable[..., Ray], monkey
     assert said == []
 
 
-def test_a_box_that_is_lost_is_named_during_a_run() -> None:
+def test_a_box_that_is_lost_or_gets_slower_is_named_during_a_run() -> None:
     notices = Notices()
-    notices.observe(Lost("box2@10.0.0.7", "it was silent for 30 s"), [], 0.0)
+    notices.observe(Lost("", "it was silent for 30 s", "box2@10.0.0.7"), [], 0.0)
+    notices.observe(None, [PaceChanged("cpu", 1.5, "box1"), PaceChanged("cpu", 2.0)], 0.0)
     assert [(notice.about, notice.sentence) for notice in notices.fetch()] == [
-        ("lost", "box2@10.0.0.7 no longer answers (it was silent for 30 s); whatever else can, goes on")
+        ("lost", "box2@10.0.0.7 no longer answers (it was silent for 30 s); whatever else can, goes on"),
+        ("pace", "batches on cpu of box1 take 1.5 times as long as measured; decisions expect that now"),
+        ("pace", "batches on cpu take 2 times as long as measured; decisions expect that now"),
     ]
 
 

@@ -31,7 +31,7 @@ class Residents:
                 self._pools.setdefault(event.expert, set()).add(event.pool)
             elif isinstance(event, Evicted):
                 self._pools.get(event.expert, set()).discard(event.pool)
-            elif isinstance(event, Lost):
+            elif isinstance(event, Lost) and event.device:
                 self._lost.add(event.device)
 
     def facts(self, line: Line) -> dict[str, Any]:
