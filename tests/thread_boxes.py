@@ -57,9 +57,9 @@ class ThreadLink:
         if not self.is_cut_off:
             self.box.take(parcel)
 
-    def said(self) -> Report:
+    def next_report(self) -> Report:
         if not self.is_cut_off:
-            report = pickle.loads(pickle.dumps(self.box.said(0.05)))
+            report = pickle.loads(pickle.dumps(self.box.report(0.05)))
             if not self.is_cut_off:
                 return report
         if self.has_crashed:
@@ -105,7 +105,7 @@ class ThreadBoxes:
     def open(self) -> list[Link]:
         return [self._opened(f"box{number + 1}") for number in range(self._machines)]
 
-    def joined(self, wait_s: float) -> list[Link]:
+    def open_new(self, wait_s: float) -> list[Link]:
         try:
             name = self._coming.get(timeout=0.02)
         except queue.Empty:

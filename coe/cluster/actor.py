@@ -53,10 +53,10 @@ class BoxActor:
             self._next += 1
             self._box.take(ready)
 
-    def said(self, wait_s: float) -> Report:
-        """Return what the box says next."""
+    def report(self, wait_s: float) -> Report:
+        """Wait at most `wait_s` seconds for the next report, and return it."""
         assert self._box is not None
-        return self._box.said(wait_s)
+        return self._box.report(wait_s)
 
     def close(self) -> Report | None:
         """End the box."""

@@ -68,9 +68,9 @@ class BoxParts:
 
 
 class BoxWorker:
-    """Runs the stages that parcels bring, by the rules that came before them; `said` tells what happened.
+    """Runs the stages that parcels bring, by the rules that came before them; `report` tells what happened.
 
-    One thread calls `take`, and another `said`. `fetch` gives the images that messages name, in their order.
+    One thread calls `take`, and another `report`. `fetch` gives the images that messages name, in their order.
     """
 
     def __init__(self, id: str, parts: BoxParts, fetch: Fetch) -> None:
@@ -111,7 +111,7 @@ class BoxWorker:
                     if self._engine is not None:
                         self._engine.stop()
 
-    def said(self, wait_s: float) -> Report:
+    def report(self, wait_s: float) -> Report:
         """Wait at most `wait_s` seconds for something to tell; return what there is."""
         events, told, broken = self._out.fetch(wait_s)
         engine = self._engine
@@ -124,7 +124,7 @@ class BoxWorker:
         """Wait for the stages under way, end all threads, and return the last report."""
         if self._engine is not None:
             self._engine.close()
-        report = self.said(0)
+        report = self.report(0)
         self._out.broke("it was closed")
         self._images.clear()
         return report
@@ -156,7 +156,7 @@ class BoxWorker:
             parts.kinds,
             disk=parts.disk,
             decoding=parts.decoding,
-            watchers=[_Teller(controller, self._out)],
+            watchers=[_BoxWatcher(controller, self._out)],
         )
 
     def _fetch_images(self, messages: Sequence[RunStage]) -> str:
@@ -253,7 +253,7 @@ class _Outbox:
             return tuple(events), notices, broken
 
 
-class _Teller:
+class _BoxWatcher:
     """Watches a box: tells of experts that come and go, of boards that will be late, and of the pace."""
 
     def __init__(self, controller: Controller, out: _Outbox) -> None:

@@ -187,7 +187,7 @@ class ClusterEngine:
         """Pass on what a box says, until it is gone or the line ends."""
         try:
             while not self._ended.is_set():
-                report = link.said()
+                report = link.next_report()
                 self._queue.put(Said(link.id, report))
                 if report.broken:
                     raise BoxGone(report.broken, crashed=True)
@@ -200,7 +200,7 @@ class ClusterEngine:
     def _look_for_machines(self) -> None:
         try:
             while not self._ended.is_set():
-                for link in self._boxes.joined(_LOOK_S):
+                for link in self._boxes.open_new(_LOOK_S):
                     try:
                         check_same(self._first, link)
                     except ConfigError as error:

@@ -50,7 +50,7 @@ class Link(Protocol):
         """Hand messages over; waits for nothing, raises nothing. The head's thread alone calls it."""
         ...
 
-    def said(self) -> Report:
+    def next_report(self) -> Report:
         """Wait for what the box says next, or for a sign of life; raises BoxGone."""
         ...
 
@@ -66,7 +66,7 @@ class Boxes(Protocol):
         """Open a box on each machine that is there; raises ConfigError or StoreError, which name the box."""
         ...
 
-    def joined(self, wait_s: float) -> list[Link]:
+    def open_new(self, wait_s: float) -> list[Link]:
         """Wait at most `wait_s` seconds for machines that come; return their boxes. Opening these may take longer."""
         ...
 

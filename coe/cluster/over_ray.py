@@ -56,17 +56,17 @@ class _RayLink:
     """The answers of parcels under way, or the error of one that could not be sent."""
 
     def take(self, parcel: Parcel) -> None:
-        """Send a parcel; if it is lost, `said` tells."""
+        """Send a parcel; if it is lost, `next_report` tells."""
         try:
             with self.calls.gate.passed():
                 self.parcels.append(self.actor.take.remote(parcel))
         except Exception as error:
             self.parcels.append(error)
 
-    def said(self) -> Report:
+    def next_report(self) -> Report:
         """Wait for the next report; raises BoxGone if the box died, lost a parcel, or is silent for `_SILENT_S`."""
         try:
-            report = self.calls.answer(self.actor.said, _SIGN_OF_LIFE_S, wait_s=_SILENT_S)
+            report = self.calls.answer(self.actor.report, _SIGN_OF_LIFE_S, wait_s=_SILENT_S)
             self._expect_parcels()
         except BoxGone:
             raise
@@ -123,15 +123,15 @@ class _RayBoxes:
             raise ConfigError("no machine of the Ray cluster has processors for Ray (--num-cpus); a box needs one")
         links: list[Link] = []
         while machines and not links:
-            links += self._if_it_lives(machines.pop(0))
+            links += self._opened_if_alive(machines.pop(0))
         if not links:
             raise ConfigError("no machine of the Ray cluster answers; look at them with `ray status`")
         with ThreadPoolExecutor(max(1, len(machines))) as pool:
-            for opened in pool.map(self._if_it_lives, machines):
+            for opened in pool.map(self._opened_if_alive, machines):
                 links += opened
         return links
 
-    def _if_it_lives(self, machine: Machine) -> list[_RayLink]:
+    def _opened_if_alive(self, machine: Machine) -> list[_RayLink]:
         """Open the box of a machine; a machine that has just died, which Ray notices later, is left out and named."""
         try:
             return [self._opened(machine)]
@@ -140,7 +140,7 @@ class _RayBoxes:
             self._say(f"warning: {sentence_of(error)}; going on without it")
             return []
 
-    def joined(self, wait_s: float) -> list[Link]:
+    def open_new(self, wait_s: float) -> list[Link]:
         """Return the boxes of machines that came, or whose box was lost a while ago."""
         self._closing.wait(wait_s)
         links: list[Link] = []
@@ -215,7 +215,7 @@ class _RayBoxes:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         with self._calls.gate.passed():
-            remote = self._ray.remote(concurrency_groups={"take": 1, "said": 1})(_grouped(self._ray))
+            remote = self._ray.remote(concurrency_groups={"take": 1, "report": 1})(_grouped(self._ray))
             actor = remote.options(
                 num_cpus=0,
                 num_gpus=machine.gpus,  # Ray shows a process the GPUs that it asked for
@@ -248,6 +248,6 @@ def _grouped(ray: Any) -> type[BoxActor]:
 
     class BoxProcess(BoxActor):
         take = ray.method(concurrency_group="take")(BoxActor.take)
-        said = ray.method(concurrency_group="said")(BoxActor.said)
+        report = ray.method(concurrency_group="report")(BoxActor.report)
 
     return BoxProcess

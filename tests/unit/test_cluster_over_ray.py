@@ -124,7 +124,7 @@ class Machine:
     def open(self, id: str, order: object, costs: object) -> object:
         return self.facts
 
-    def said(self, wait_s: float) -> object:
+    def report(self, wait_s: float) -> object:
         return self.spoken()
 
     def take(self, parcel: object) -> None:
@@ -237,12 +237,12 @@ def test_lines_of_one_process_share_its_connection_and_the_last_one_ends_it(
     first.close()
     first.close()
     assert here.is_initialized()
-    assert link.said() is REPORT
+    assert link.next_report() is REPORT
     second.close()
     assert not here.is_initialized()
     with pytest.raises(BoxGone, match="has left"):
-        link.said()
-    assert second.joined(0) == []
+        link.next_report()
+    assert second.open_new(0) == []
     assert link.close() is None
 
 
@@ -263,7 +263,7 @@ def test_ray_is_left_only_when_no_thread_uses_it(ray: Callable[..., Ray], monkey
     boxes = boxes_of(said)
     boxes.open()
     here.machines += ["b", "c"]
-    looking = threading.Thread(target=lambda: boxes.joined(0))
+    looking = threading.Thread(target=lambda: boxes.open_new(0))
     looking.start()
     assert opening.wait(20)
     closing = threading.Thread(target=boxes.close)
@@ -301,9 +301,9 @@ def test_machines_become_boxes_in_the_order_of_their_names(ray: Callable[..., Ra
     here = ray("b", "a")
     boxes = boxes_of()
     assert [link.id for link in boxes.open()] == ["box1@a", "box2@b"]
-    assert boxes.joined(0) == []
+    assert boxes.open_new(0) == []
     here.machines.append("c")
-    assert [link.id for link in boxes.joined(0)] == ["box3@c"]
+    assert [link.id for link in boxes.open_new(0)] == ["box3@c"]
     boxes.close()
     assert sorted(here.killed) == ["a", "b", "c"]
     assert here.is_initialized(), "Ray was on before, and stays on"
@@ -355,9 +355,9 @@ def test_a_machine_whose_box_was_lost_is_left_alone_for_a_while(
     boxes = boxes_of()
     (link,) = boxes.open()
     link.close()
-    assert boxes.joined(0) == []
+    assert boxes.open_new(0) == []
     clock[0] += 61
-    assert [link.id for link in boxes.joined(0)] == ["box2@a"]
+    assert [link.id for link in boxes.open_new(0)] == ["box2@a"]
 
 
 @pytest.mark.parametrize(
@@ -374,11 +374,11 @@ def test_a_box_that_does_not_answer_is_gone(
     monkeypatch.setattr(over_ray, "_SILENT_S", 0.1)
     (link,) = boxes_of().open()
     with pytest.raises(BoxGone, match=sentence) as gone:
-        link.said()
+        link.next_report()
     assert gone.value.crashed
     here.machines.clear()
     with pytest.raises(BoxGone, match=sentence) as gone:
-        link.said()
+        link.next_report()
     assert not gone.value.crashed
 
 
@@ -391,14 +391,14 @@ def test_a_box_that_loses_a_parcel_is_gone(ray: Callable[..., Ray]) -> None:
 
     here = ray("a", make=lambda name: Deaf(SimpleNamespace(costs=1), lambda: REPORT))
     (link,) = boxes_of().open()
-    assert link.said() is REPORT
+    assert link.next_report() is REPORT
     link.take(Parcel(0, 0.0, ()))
     with pytest.raises(BoxGone, match="the connection was cut"):
-        link.said()
+        link.next_report()
     here.is_on = False
     link.take(Parcel(1, 0.0, ()))
     with pytest.raises(BoxGone, match="has left"):
-        link.said()
+        link.next_report()
 
 
 def test_a_full_object_store_says_what_to_do(ray: Callable[..., Ray]) -> None:
