@@ -15,7 +15,7 @@ from coe.scheduler.costs import CostTable
 from coe.versions import own
 
 _FETCH_S = 60.0
-"""So long an image may be on its way."""
+"""An image may take at most this long to arrive, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,9 +39,9 @@ from coe.scheduler.strategies import Strategy
 from coe.store.kinds import Kind
 
 _GOSSIP_S = 0.05
-"""So long a box waits for stages that end, before it tells the head of experts alone."""
+"""A box waits at most this long for stages that end, in seconds, before it reports experts alone."""
 _GATHER_S = 0.005
-"""So long a box waits for further stages of a batch that ends, because a report for each takes longer than a stage."""
+"""A box waits at most this long for further stages of a batch that ends, in seconds: a report for each takes longer."""
 _NOTHING = Recorder({}).metrics()
 
 

@@ -29,9 +29,9 @@ _SIGN_OF_LIFE_S, _SILENT_S = 1.0, 30.0
 _START_S, _OPEN_S = 120.0, 1800.0
 """The longest times in which the process of a box starts, and in which it measures its experts and captures graphs."""
 _CLOSE_S = 30.0
-"""So long a box may take to end the batches that run."""
+"""A box may take at most this long to end the batches that run, in seconds."""
 _AGAIN_S = 60.0
-"""So long a machine whose box failed is left alone."""
+"""A machine whose box failed is left alone for this time, in seconds."""
 
 
 def ray_boxes(address: str, order: MakesBox, say: Say) -> Boxes:

@@ -12,7 +12,7 @@ from coe.cluster.links import BoxGone
 from coe.cluster.ray_session import Gate
 
 _LOOK_UP_S = 2.0
-"""So often a call that waits looks whether the line ends."""
+"""A call that waits looks whether the line ends once in this time, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
