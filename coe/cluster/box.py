@@ -40,7 +40,7 @@ from coe.store.kinds import Kind
 
 _GOSSIP_S = 0.05
 """A box waits at most this long for stages that end, in seconds, before it reports experts alone."""
-_GATHER_S = 0.005
+_STAGES_GATHER_S = 0.005
 """A box waits at most this long for further stages of a batch that ends, in seconds: a report for each takes longer."""
 _NOTHING = Recorder({}).metrics()
 
@@ -241,7 +241,7 @@ class _Outbox:
         with self._changed:
             if self._changed.wait_for(lambda: self._stages or self._comes_s or self._notices or self._broken, wait_s):
                 self._changed.wait_for(lambda: self._stages or self._broken, min(wait_s, _GOSSIP_S))
-                self._changed.wait_for(lambda: not self._running or self._broken, min(wait_s, _GATHER_S))
+                self._changed.wait_for(lambda: not self._running or self._broken, min(wait_s, _STAGES_GATHER_S))
             events: list[StageDone | BoxTold] = [*self._stages]
             if self._comes_s or self._notices:
                 # A box is as fast as its devices together; the quickest still works at its pace.

@@ -36,7 +36,7 @@ from coe.scheduler.failures import STOPPED
 
 _LOOK_S = 1.0
 """How often the cluster is asked for machines that came."""
-_GATHER_S = 0.005
+_PARCEL_EVERY_S = 0.005
 """Parcels go out no more often than this: a parcel for each image would take longer than the images."""
 
 
@@ -230,7 +230,7 @@ class ClusterEngine:
     def _decide(self) -> None:
         ending, flushed_s = False, -math.inf
         while not ending or self._jobs:
-            for happening in self._came(flushed_s + _GATHER_S):
+            for happening in self._came(flushed_s + _PARCEL_EVERY_S):
                 if happening is None:
                     ending = True
                     continue
