@@ -38,7 +38,10 @@ class BoxActor:
         return versions()
 
     def open(self, id: str, order: MakesBox, costs: CostTable | None) -> BoxFacts | Refusal:
-        """Make the box."""
+        """Make the box; measures costs if `costs` is None.
+
+        Returns a Refusal where the box would raise a CoeError, so that the line sees our sentence, and not Ray's.
+        """
         try:
             self._box = order.open(id, costs, _fetched)
         except CoeError as error:
@@ -46,7 +49,7 @@ class BoxActor:
         return self._box.facts
 
     def take(self, parcel: Parcel) -> None:
-        """Take a parcel in. Ray may deliver parcels in another order than they were sent in."""
+        """Take a parcel in, once those before it have come: Ray may deliver them in another order."""
         assert self._box is not None
         self._parcels[parcel.number] = parcel
         while (ready := self._parcels.pop(self._next, None)) is not None:
@@ -59,7 +62,7 @@ class BoxActor:
         return self._box.report(wait_s)
 
     def close(self) -> Report | None:
-        """End the box."""
+        """End the box; return its last report, None if it was never made."""
         return None if self._box is None else self._box.close()
 
 

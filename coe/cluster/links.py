@@ -51,7 +51,10 @@ class Link(Protocol):
         ...
 
     def next_report(self) -> Report:
-        """Wait for what the box says next, or for a sign of life; raises BoxGone."""
+        """Wait for the box's next report, which may be empty, a sign of life; raises BoxGone.
+
+        A box that can run nothing any more may still report: `Report.broken` says why, and it is to be given up.
+        """
         ...
 
     def close(self) -> Report | None:
@@ -67,7 +70,11 @@ class Boxes(Protocol):
         ...
 
     def open_new(self, wait_s: float) -> list[Link]:
-        """Wait at most `wait_s` seconds for machines that come; return their boxes. Opening these may take longer."""
+        """Wait at most `wait_s` seconds for machines that come; return their boxes. Opening these may take longer.
+
+        A machine whose box cannot be opened is left out, and the user is told why. Whatever this raises ends the search
+        for machines, and not the line.
+        """
         ...
 
     def share(self, image: CarriedImage) -> object:
