@@ -1,4 +1,6 @@
-"""Carries out the orders of a cluster's head. Law: one thread calls it, and nothing here waits.
+"""Carries out the orders of a cluster's head.
+
+Law: the head's thread alone calls it, but for `metrics`; only `close` waits.
 
 What happens on boxes comes in as `Happening`s; messages to boxes wait until `flush`, so that a box gets all that came
 out of several happenings in one parcel.
@@ -123,7 +125,7 @@ class Driver:
         self._shared: dict[int, object] = {}
         """By request without a result: what boxes fetch its image by."""
         self._reports: dict[str, Report] = {}
-        self._lost: list[Metrics] = []
+        """The last report of each box; those of lost boxes stay, so that no count ever falls."""
 
     @property
     def links(self) -> list[Link]:
@@ -137,7 +139,7 @@ class Driver:
 
     def metrics(self) -> list[Metrics]:
         """Return the counts of all boxes, of each by its last report. Any thread may call."""
-        return [*list(self._lost), *(report.metrics for report in list(self._reports.values()))]
+        return [report.metrics for report in list(self._reports.values())]
 
     def start(self) -> None:
         """Let the boxes load what is at home there."""
@@ -169,7 +171,7 @@ class Driver:
                 member.outgoing.clear()
 
     def close(self) -> None:
-        """End the boxes, and keep their last counts."""
+        """Wait until the boxes have ended, and keep their last counts."""
         links = self.links
         # Side by side: a box that does not answer takes half a minute.
         try:
@@ -203,8 +205,6 @@ class Driver:
     def _lose(self, gone: Gone) -> None:
         if self._members.pop(gone.box, None) is None:
             return
-        if (report := self._reports.pop(gone.box, None)) is not None:
-            self._lost.append(report.metrics)
         self._observe(Lost("", gone.reason, gone.box), [])
         self._tell_head(BoxLost(gone.box, gone.crashed))
         self._rehouse()
