@@ -16,10 +16,11 @@ import psutil
 
 from coe.board.router import Component, Router, Step
 from coe.core import Finding, Request, Verdict
-from coe.scheduler.boxes.head import Answer, BoxTold, Head, HeadEvent, ImageCame, SendStage, StageDone
+from coe.scheduler.boxes.head import ExpertsReported, Head, HeadEvent, SendStage, StageDone
 from coe.scheduler.boxes.homes import BoxBudget, ExpertNeeds, Homes, Traffic
 from coe.scheduler.boxes.housing import house
 from coe.scheduler.boxes.routing import BoxView, HomeRouting, Prices, StagePrice
+from coe.scheduler.events import Arrived, Reply
 from coe.sim.agenda import Agenda
 from coe.system import peak_resident_bytes
 
@@ -132,11 +133,11 @@ class _Run:
         self._there_s: dict[tuple[str, str], float] = {}
         """When an absent expert that is loaded for waiting stages is there."""
         for box, held in self._held.items():
-            head.handle(BoxTold(box, dict.fromkeys(sorted(held), 0.0)), 0.0)
+            head.handle(ExpertsReported(box, dict.fromkeys(sorted(held), 0.0)), 0.0)
 
     def go(self, arrivals: list[_Arrival]) -> None:
         """Let all images come, and be answered."""
-        self._agenda.run(arrivals, lambda request: self._tell(ImageCame(request)))
+        self._agenda.run(arrivals, lambda request: self._tell(Arrived(request)))
 
     def _tell(self, event: HeadEvent) -> None:
         began = self._agenda.clock()
@@ -147,7 +148,7 @@ class _Run:
             if isinstance(order, SendStage):
                 self._run(order)
             else:
-                assert not isinstance(order, Answer) or order.result.failure is None, order
+                assert not isinstance(order, Reply) or order.result.failure is None, order
 
     def _run(self, order: SendStage) -> None:
         self.stages += 1

@@ -19,7 +19,7 @@ from coe.runtime.inputs import Decoding
 from coe.runtime.lane import Disk
 from coe.runtime.reference_source import ReferenceSource
 from coe.scheduler.boxes.forecast import comes_in_s
-from coe.scheduler.boxes.head import BoxTold, Release, StageDone
+from coe.scheduler.boxes.head import ExpertsReported, Release, StageDone
 from coe.scheduler.boxes.stage_rules import StageRules, stage_rules
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import (
@@ -68,7 +68,7 @@ class BoxParts:
 
 
 class BoxWorker:
-    """Runs the stages that parcels bring, by the rules that came before them; `report` tells what happened.
+    """Runs the stages that parcels bring, by the rules that came before them; `report` says what happened.
 
     One thread calls `take`, and another `report`. `fetch` gives the images that messages name, in their order.
     """
@@ -112,11 +112,11 @@ class BoxWorker:
                         self._engine.stop()
 
     def report(self, wait_s: float) -> Report:
-        """Wait at most `wait_s` seconds for something to tell; return what there is."""
-        events, told, broken = self._out.fetch(wait_s)
+        """Wait at most `wait_s` seconds for something to report; return what there is."""
+        events, noticed, broken = self._out.fetch(wait_s)
         engine = self._engine
         # The head's clock again.
-        notices = tuple(replace(n, due_s=n.due_s - self._ahead_s) if isinstance(n, Late) else n for n in told)
+        notices = tuple(replace(n, due_s=n.due_s - self._ahead_s) if isinstance(n, Late) else n for n in noticed)
         metrics: Metrics = _NOTHING if engine is None else engine.metrics()
         return Report(events, notices, metrics, engine is not None and engine.ready(0), broken)
 
@@ -187,7 +187,7 @@ class BoxWorker:
 
 
 class _Outbox:
-    """What a box has to tell, until it is fetched. Any thread may put."""
+    """What a box has to report, until it is fetched. Any thread may put."""
 
     def __init__(self, id: str) -> None:
         self._id = id
@@ -205,13 +205,13 @@ class _Outbox:
             self._running += 1
 
     def put(self, done: StageDone) -> None:
-        """Tell of a stage."""
+        """Report a stage."""
         with self._changed:
             self._stages.append(done)
             self._changed.notify_all()
 
     def answered(self, future: Future[Result]) -> None:
-        """Tell of the stage of a future that is done."""
+        """Report the stage of a future that is done."""
         result = future.result()
         failure = result.failure
         if failure is not None and failure.kind in (FailureKind.LINE, FailureKind.DEVICE):
@@ -221,13 +221,13 @@ class _Outbox:
         self.put(StageDone(result.request.id, None if failure else result.findings[0], failure))
 
     def broke(self, reason: str) -> None:
-        """Tell that the box can run nothing any more."""
+        """Report that the box can run nothing any more."""
         with self._changed:
             self._broken = reason
             self._changed.notify_all()
 
     def changed(self, comes_s: Mapping[str, float], notices: list[Late | PaceChanged]) -> None:
-        """Tell of experts that come or go, and of what people should know."""
+        """Report experts that come or go, and of what people should know."""
         if not comes_s and not notices:
             return
         with self._changed:
@@ -236,16 +236,18 @@ class _Outbox:
             self._paces |= {notice.device: notice.pace for notice in notices if isinstance(notice, PaceChanged)}
             self._changed.notify_all()
 
-    def fetch(self, wait_s: float) -> tuple[tuple[StageDone | BoxTold, ...], tuple[Late | PaceChanged, ...], str]:
-        """Wait at most `wait_s` for something to tell; return it: the events, the notices, and why the box broke."""
+    def fetch(
+        self, wait_s: float
+    ) -> tuple[tuple[StageDone | ExpertsReported, ...], tuple[Late | PaceChanged, ...], str]:
+        """Wait at most `wait_s` for something to report; return it: the events, the notices, and why the box broke."""
         with self._changed:
             if self._changed.wait_for(lambda: self._stages or self._comes_s or self._notices or self._broken, wait_s):
                 self._changed.wait_for(lambda: self._stages or self._broken, min(wait_s, _GOSSIP_S))
                 self._changed.wait_for(lambda: not self._running or self._broken, min(wait_s, _STAGES_GATHER_S))
-            events: list[StageDone | BoxTold] = [*self._stages]
+            events: list[StageDone | ExpertsReported] = [*self._stages]
             if self._comes_s or self._notices:
                 # A box is as fast as its devices together; the quickest still works at its pace.
-                events.append(BoxTold(self._id, dict(self._comes_s), min(self._paces.values(), default=1.0)))
+                events.append(ExpertsReported(self._id, dict(self._comes_s), min(self._paces.values(), default=1.0)))
             notices, broken = tuple(self._notices), self._broken
             self._stages.clear()
             self._comes_s.clear()
@@ -254,7 +256,7 @@ class _Outbox:
 
 
 class _BoxWatcher:
-    """Watches a box: tells of experts that come and go, of boards that will be late, and of the pace."""
+    """Watches a box: reports experts that come and go, boards that will be late, and the pace."""
 
     def __init__(self, controller: Controller, out: _Outbox) -> None:
         self._controller, self._out = controller, out

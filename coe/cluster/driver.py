@@ -19,13 +19,11 @@ from coe.core import Failure, Request, Result
 from coe.results.metrics import Metrics
 from coe.scheduler.boxes.forecast import stage_prices
 from coe.scheduler.boxes.head import (
-    Answer,
     BoxJoined,
     BoxLost,
     GiveRules,
     Head,
     HeadEvent,
-    ImageCame,
     Order,
     Rehoused,
     Release,
@@ -57,7 +55,7 @@ class Housing:
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class ImageArrived:
     """An image came; `shared` is what boxes fetch it by, or why no box will look at it."""
 
     request: Request
@@ -65,7 +63,7 @@ class Came:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class BoxReported:
     """A box has reported."""
 
     box: str
@@ -73,22 +71,13 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """A box no longer answers; if it has `crashed`, its machine lives on."""
-
-    box: str
-    reason: str
-    crashed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A box has come, with nothing loaded."""
+class BoxOpened:
+    """The box of a machine that came; nothing is loaded there."""
 
     link: Link
 
 
-Happening = Came | Said | Gone | Joined | Stopped
+Happening = ImageArrived | BoxReported | BoxLost | BoxOpened | Stopped
 
 
 @dataclass(slots=True)
@@ -149,13 +138,13 @@ class Driver:
     def take_in(self, happening: Happening) -> None:
         """Take in what happened."""
         match happening:
-            case Came():
+            case ImageArrived():
                 self._take_image(happening)
-            case Said():
+            case BoxReported():
                 self._take_report(happening)
-            case Gone():
+            case BoxLost():
                 self._lose(happening)
-            case Joined():
+            case BoxOpened():
                 self._join(happening.link)
             case Stopped():
                 self._tell_head(happening)
@@ -183,30 +172,30 @@ class Driver:
             if report is not None:
                 self._reports[link.id] = report
 
-    def _take_image(self, came: Came) -> None:
-        request, shared = came.request, came.shared
+    def _take_image(self, arrived: ImageArrived) -> None:
+        request, shared = arrived.request, arrived.shared
         if isinstance(shared, Failure):
             self._observe(Rejected(request, shared), [])
             self._answer(Result.refused(request, shared, self._now()))
             return
         self._shared[request.id] = shared
         self._observe(Arrived(request), [])
-        self._tell_head(ImageCame(request))
+        self._tell_head(Arrived(request))
 
-    def _take_report(self, said: Said) -> None:
-        if said.box not in self._members:
+    def _take_report(self, reported: BoxReported) -> None:
+        if reported.box not in self._members:
             return
-        self._reports[said.box] = said.report
-        if said.report.notices:
-            self._observe(None, [_of_box(notice, said.box) for notice in said.report.notices])
-        for event in said.report.events:
+        self._reports[reported.box] = reported.report
+        if reported.report.notices:
+            self._observe(None, [_of_box(notice, reported.box) for notice in reported.report.notices])
+        for event in reported.report.events:
             self._tell_head(event)
 
-    def _lose(self, gone: Gone) -> None:
-        if self._members.pop(gone.box, None) is None:
+    def _lose(self, lost: BoxLost) -> None:
+        if self._members.pop(lost.box, None) is None:
             return
-        self._observe(Lost("", gone.reason, gone.box), [])
-        self._tell_head(BoxLost(gone.box, gone.crashed))
+        self._observe(Lost("", lost.reason, lost.box), [])
+        self._tell_head(lost)
         self._rehouse()
 
     def _join(self, link: Link) -> None:
@@ -233,7 +222,7 @@ class Driver:
             case SendStage():
                 image = self._shared[order.request_id] if order.with_image else None
                 self._members[order.box].outgoing.append(RunStage(order.request, order.request_id, image))
-            case Answer():
+            case Reply():
                 self._answer(order.result)
             case Release():
                 self._members[order.box].outgoing.append(order)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from coe.board.image_source import ImageSource
 from coe.board.rules import Rules
 from coe.cluster.carrying import whole
-from coe.cluster.driver import Came, Driver, Gone, Happening, Housing, Joined, Said
+from coe.cluster.driver import BoxOpened, BoxReported, Driver, Happening, Housing, ImageArrived
 from coe.cluster.links import Boxes, BoxGone, Link, NotCarried, Say, check_same
 from coe.cluster.messages import CarriedImage
 from coe.core import Failure, FailureKind, Request, Result
@@ -30,7 +30,7 @@ from coe.runtime.at_exit import end_at_exit
 from coe.runtime.line_threads import LineThreads
 from coe.runtime.pending import Pending, answered
 from coe.runtime.reference_source import ReferenceSource
-from coe.scheduler.boxes.head import Head
+from coe.scheduler.boxes.head import BoxLost, Head
 from coe.scheduler.events import Command, Event, RulesChanged, Stopped
 from coe.scheduler.failures import STOPPED
 
@@ -111,7 +111,7 @@ class ClusterEngine:
         try:
             image = CarriedImage(source, reference, request.rule)
             refused = STOPPED if refused is None and self._stopped else refused
-            self._queue.put(Came(request, refused or self._share(image)))
+            self._queue.put(ImageArrived(request, refused or self._share(image)))
         except BaseException:  # an interrupt, perhaps: an image that nothing answers would keep the line from ending
             self._jobs.pop(request.id, None)
             raise
@@ -188,12 +188,12 @@ class ClusterEngine:
         try:
             while not self._ended.is_set():
                 report = link.next_report()
-                self._queue.put(Said(link.id, report))
+                self._queue.put(BoxReported(link.id, report))
                 if report.broken:
                     raise BoxGone(report.broken, crashed=True)
         except BaseException as error:
             crashed = isinstance(error, BoxGone) and error.crashed
-            self._queue.put(Gone(link.id, sentence_of(error), crashed))
+            self._queue.put(BoxLost(link.id, sentence_of(error), crashed))
             if not self._ended.is_set():
                 link.close()  # whatever is left of it
 
@@ -207,7 +207,7 @@ class ClusterEngine:
                         link.close()
                         self._say(f"warning: a machine cannot join: {sentence_of(error)}")
                     else:
-                        self._queue.put(Joined(link))
+                        self._queue.put(BoxOpened(link))
         except BaseException as error:
             self._say(f"warning: machines that come are not found any more: {sentence_of(error)}")
 
@@ -235,7 +235,7 @@ class ClusterEngine:
                     ending = True
                     continue
                 self._driver.take_in(happening)
-                if isinstance(happening, Joined):
+                if isinstance(happening, BoxOpened):
                     self._listen(happening.link)
                     self._say(f"{happening.link.id} has joined; {len(self._driver.links)} boxes")
             self._driver.flush()

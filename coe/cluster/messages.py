@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from coe.board.image_source import ImageSource
 from coe.results.metrics import Metrics
 from coe.runtime.reference_source import ReferenceSource
-from coe.scheduler.boxes.head import BoxTold, Release, StageDone
+from coe.scheduler.boxes.head import ExpertsReported, Release, StageDone
 from coe.scheduler.boxes.homes import Homes
 from coe.scheduler.boxes.stage_rules import StageRequest
 from coe.scheduler.costs import CostTable
@@ -72,7 +72,7 @@ class Report:
     their first experts.
     """
 
-    events: tuple[StageDone | BoxTold, ...]
+    events: tuple[StageDone | ExpertsReported, ...]
     notices: tuple[Late | PaceChanged, ...]
     metrics: Metrics
     settled: bool

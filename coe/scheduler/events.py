@@ -138,7 +138,7 @@ Command = Load | Evict | Fill | Run | Reply | Late | PaceChanged
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A request whose image was decoded."""
+    """A request whose image was decoded; to the head of a cluster, one whose image boxes can fetch."""
 
     request: Request
 

@@ -13,14 +13,12 @@ from dataclasses import dataclass, field
 from coe.core import Finding, Request, Result
 from coe.scheduler.boxes.forecast import comes_in_s
 from coe.scheduler.boxes.head import (
-    Answer,
     BoxJoined,
     BoxLost,
-    BoxTold,
+    ExpertsReported,
     GiveRules,
     Head,
     HeadEvent,
-    ImageCame,
     Rehoused,
     Release,
     SendStage,
@@ -40,7 +38,7 @@ from coe.sim.simulator import Simulator
 class Network:
     """A message takes `latency_s`; an image also its bytes on the link of its box, one image after another.
 
-    A box tells of its experts at most once in `gossip_s`. `heartbeat_s` after a box has died the head knows of it. The
+    A box reports its experts at most once in `gossip_s`. `heartbeat_s` after a box has died the head knows of it. The
     source of the images is no limit: a line has many cameras.
     """
 
@@ -66,8 +64,8 @@ class _Box:
     link_free_s: float = 0.0
     images: dict[int, float] = field(default_factory=dict)
     """By request: when its image is there."""
-    untold: dict[str, None] = field(default_factory=dict)
-    """Experts of which the head must be told."""
+    unreported: dict[str, None] = field(default_factory=dict)
+    """Experts that must be reported to the head."""
 
 
 @dataclass(slots=True)
@@ -185,7 +183,7 @@ class ClusterSimulator:
 
     def _arrive(self, request: Request) -> None:
         self._requests[request.id] = request
-        self._tell_head(ImageCame(request))
+        self._tell_head(Arrived(request))
 
     def _rehouse(self, homes: Homes) -> None:
         self._homes = homes
@@ -200,7 +198,7 @@ class ClusterSimulator:
             match order:
                 case SendStage():
                     self._send(order)
-                case Answer():
+                case Reply():
                     del self._requests[order.result.request.id]
                     self._answered(order.result, now)
                 case Release():
@@ -242,9 +240,9 @@ class ClusterSimulator:
     def changed(self, id: str, experts: Iterable[str]) -> None:
         """Tell the head of experts that come or go, together with others that do so soon."""
         box = self._boxes[id]
-        quiet = not box.untold
-        box.untold.update(dict.fromkeys(experts))
-        if quiet and box.untold:
+        quiet = not box.unreported
+        box.unreported.update(dict.fromkeys(experts))
+        if quiet and box.unreported:
             self.agenda.at(self.agenda.now + self.network.gossip_s, lambda: self._gossip(id))
 
     def _gossip(self, id: str) -> None:
@@ -252,6 +250,8 @@ class ClusterSimulator:
         if box.simulator.is_lost:
             return
         controller: Controller = box.simulator.controller
-        told = BoxTold(id, {e: comes_in_s(controller, e) for e in box.untold if e in controller.graph.experts})
-        box.untold.clear()
-        self.agenda.at(self.agenda.now + self.network.latency_s, lambda: self._tell_head(told))
+        reported = ExpertsReported(
+            id, {e: comes_in_s(controller, e) for e in box.unreported if e in controller.graph.experts}
+        )
+        box.unreported.clear()
+        self.agenda.at(self.agenda.now + self.network.latency_s, lambda: self._tell_head(reported))

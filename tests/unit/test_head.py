@@ -13,14 +13,12 @@ from thorough import THOROUGH
 from coe.board.union import Member, union
 from coe.core import Failure, FailureKind, Finding, Request, Stage, Verdict
 from coe.scheduler.boxes.head import (
-    Answer,
     BoxJoined,
     BoxLost,
-    BoxTold,
+    ExpertsReported,
     GiveRules,
     Head,
     HeadEvent,
-    ImageCame,
     Order,
     Rehoused,
     Release,
@@ -33,7 +31,7 @@ from coe.scheduler.boxes.routing import BoxView, HomeRouting, StagePrice
 from coe.scheduler.boxes.stage_rules import stage_rules
 from coe.scheduler.cases import Cases
 from coe.scheduler.deadlines import Deadlines
-from coe.scheduler.events import Stopped
+from coe.scheduler.events import Arrived, Reply, Stopped
 from coe.scheduler.failures import STOPPED
 from coe.testing import rules_from
 
@@ -67,7 +65,7 @@ class Boxes:
             RULES.router, HomeRouting({box: BoxView(box, PRICES) for box in self.alive}, homes, 0.0), homes
         )
         self.open: dict[int, SendStage] = {}
-        self.answers: list[Answer] = []
+        self.answers: list[Reply] = []
         self.images: Counter[tuple[str, int]] = Counter()
         self.here: set[tuple[str, int]] = set()
 
@@ -82,7 +80,7 @@ class Boxes:
                     self.images[place] += order.with_image
                     self.here.add(place)
                     self.open[order.request.id] = order
-                case Answer():
+                case Reply():
                     self.answers.append(order)
                 case Release():
                     self.here.remove((order.box, order.request_id))
@@ -100,7 +98,7 @@ class Boxes:
         # First, so that stages which go to other boxes now stay.
         for id in lost:
             self.open.pop(id)
-        self.tell(BoxLost(box, crashed))
+        self.tell(BoxLost(box, crashed=crashed))
         for id in lost:
             # Its answers may still come, and count nowhere.
             assert self.tell(StageDone(id, Finding("a", "fp32", "bad", 1.0))) == []
@@ -119,7 +117,7 @@ class Boxes:
 
 def test_stages_follow_each_other_over_boxes_and_the_image_comes_once() -> None:
     boxes = Boxes(homes_on(["one", "two"]))
-    boxes.tell(ImageCame(Request(7, "A")))
+    boxes.tell(Arrived(Request(7, "A")))
     (first,) = boxes.open.values()
     assert (first.request.component, first.with_image) == ("a", True)
     boxes.answer(first.request.id)
@@ -140,7 +138,7 @@ def test_on_a_box_two_boards_of_one_serial_are_due_by_themselves() -> None:
     dues = Deadlines(1e6, lambda dues, now: 1e6)
     for number, (board, due_s) in enumerate([("left", 10.0), ("right", 100.0)]):
         image = Request(number, "B", serial="SN1", due_s=due_s, board_key=board)
-        (order,) = head.handle(ImageCame(image), 0.0)
+        (order,) = head.handle(Arrived(image), 0.0)
         assert isinstance(order, SendStage)
         assert cases.open(order.request, 0.0).stages == (Stage(number, "b"),)
         dues.arrived(order.request, 0.0)
@@ -150,7 +148,7 @@ def test_on_a_box_two_boards_of_one_serial_are_due_by_themselves() -> None:
 
 def test_a_stage_that_a_box_cannot_load_goes_to_another_and_fails_if_none_can() -> None:
     boxes = Boxes(homes_on(["one", "two"]))
-    boxes.tell(ImageCame(Request(0, "B")))
+    boxes.tell(Arrived(Request(0, "B")))
     tried = []
     while boxes.open:
         stage_id, stage = boxes.open.popitem()
@@ -162,7 +160,7 @@ def test_a_stage_that_a_box_cannot_load_goes_to_another_and_fails_if_none_can() 
 
 def test_a_picture_that_is_to_blame_is_tried_once() -> None:
     boxes = Boxes(homes_on(["one", "two"]))
-    boxes.tell(ImageCame(Request(0, "B")))
+    boxes.tell(Arrived(Request(0, "B")))
     (stage_id,) = boxes.open
     broken = Failure(FailureKind.IMAGE, "cut off")
     boxes.open.clear()
@@ -178,7 +176,7 @@ def holder(boxes: Boxes, request_id: int) -> str:
 def test_an_image_that_crashes_boxes_ends_two_of_them_and_costs_no_other_image_its_verdict() -> None:
     boxes = Boxes(homes_on([f"box{number}" for number in range(6)]))
     for number in range(40):
-        boxes.tell(ImageCame(Request(number, "B")))
+        boxes.tell(Arrived(Request(number, "B")))
     crashes = []
     while boxes.open:
         if box := holder(boxes, 7):
@@ -198,13 +196,13 @@ def test_an_image_that_crashes_boxes_ends_two_of_them_and_costs_no_other_image_i
 def test_suspects_go_to_a_box_one_at_a_time_until_they_are_acquitted_and_other_images_go_on() -> None:
     boxes = Boxes(homes_on(["one", "two"]))
     for number in range(6):
-        boxes.tell(ImageCame(Request(number, "B")))
+        boxes.tell(Arrived(Request(number, "B")))
     first = holder(boxes, 0)
     suspects = {stage.request_id for stage in boxes.open.values() if stage.box == first}
     boxes.lose(first, crashed=True)
     assert len([stage for stage in boxes.open.values() if stage.request_id in suspects]) == 1
     for number in range(6, 9):
-        boxes.tell(ImageCame(Request(number, "B")))
+        boxes.tell(Arrived(Request(number, "B")))
         assert holder(boxes, number)
     boxes.finish()
     assert [answer.result.verdict for answer in boxes.answers] == [Verdict.OK] * 9
@@ -213,7 +211,7 @@ def test_suspects_go_to_a_box_one_at_a_time_until_they_are_acquitted_and_other_i
 def test_a_machine_that_dies_makes_no_image_a_suspect() -> None:
     boxes = Boxes(homes_on(["one", "two", "three"]))
     for number in range(6):
-        boxes.tell(ImageCame(Request(number, "B")))
+        boxes.tell(Arrived(Request(number, "B")))
     boxes.lose(holder(boxes, 0))
     assert {stage.request_id for stage in boxes.open.values()} == set(range(6))
     boxes.lose(holder(boxes, 0))
@@ -223,7 +221,7 @@ def test_a_machine_that_dies_makes_no_image_a_suspect() -> None:
 
 def test_an_image_after_which_devices_are_lost_is_answered_after_the_second() -> None:
     boxes, lost = Boxes(homes_on(["one", "two", "three"])), Failure(FailureKind.DEVICE, "cuda:0 was lost")
-    boxes.tell(ImageCame(Request(0, "A")))
+    boxes.tell(Arrived(Request(0, "A")))
     tried = []
     while boxes.open:
         stage_id, stage = boxes.open.popitem()
@@ -237,7 +235,7 @@ def test_an_image_after_which_devices_are_lost_is_answered_after_the_second() ->
 def test_suspects_that_wait_for_a_box_are_answered_when_the_line_is_stopped() -> None:
     boxes = Boxes(homes_on(["one", "two"]))
     for number in range(6):
-        boxes.tell(ImageCame(Request(number, "B")))
+        boxes.tell(Arrived(Request(number, "B")))
     boxes.lose(holder(boxes, 0), crashed=True)
     held_back = [number for number in range(6) if not holder(boxes, number)]
     assert held_back
@@ -249,22 +247,22 @@ def test_suspects_that_wait_for_a_box_are_answered_when_the_line_is_stopped() ->
 
 def test_without_any_box_images_are_answered_and_say_so() -> None:
     boxes = Boxes(homes_on(["one"]))
-    boxes.tell(ImageCame(Request(0, "A")))
+    boxes.tell(Arrived(Request(0, "A")))
     boxes.lose("one")
-    boxes.tell(ImageCame(Request(1, "A")))
+    boxes.tell(Arrived(Request(1, "A")))
     assert [answer.result.error for answer in boxes.answers] == ["every box of the cluster is lost"] * 2
 
 
 def test_an_expert_without_a_home_is_named() -> None:
     homes = house([need for need in NEEDS if need.expert != "b"], [BoxBudget("one", 20)])
     boxes = Boxes(homes)
-    boxes.tell(ImageCame(Request(0, "B")))
+    boxes.tell(Arrived(Request(0, "B")))
     assert boxes.answers[0].result.error == "no box of the cluster has expert 'b', or has the memory for it"
 
 
 def test_stages_whose_boxes_are_all_lost_wait_for_other_homes() -> None:
     boxes = Boxes(homes_on(["one", "two", "three"]))
-    boxes.tell(ImageCame(Request(0, "B")))
+    boxes.tell(Arrived(Request(0, "B")))
     gone = boxes.homes.of("b")
     for box in gone:
         boxes.alive.remove(box)
@@ -288,7 +286,7 @@ def test_a_box_that_joins_gets_rules_before_stages() -> None:
 
 def test_a_box_keeps_the_rules_of_stages_that_are_under_way_there() -> None:
     boxes = Boxes(homes_on(["one"]))
-    boxes.tell(ImageCame(Request(0, "B")))
+    boxes.tell(Arrived(Request(0, "B")))
     orders = boxes.tell(Rehoused(boxes.homes))
     assert orders == [GiveRules("one", frozenset({"b"}))]
 
@@ -313,7 +311,7 @@ def test_every_image_has_exactly_one_answer_and_comes_to_a_box_once(steps: list[
     boxes, images, names = Boxes(homes_on(["one", "two", "three"])), 0, 3
     for what, which in steps:
         if what == "image":
-            boxes.tell(ImageCame(Request(images, str(which))))
+            boxes.tell(Arrived(Request(images, str(which))))
             images += 1
         elif what in ("answer", "fail") and boxes.open:
             stage_id = sorted(boxes.open)[int(which) % len(boxes.open)]
@@ -331,7 +329,7 @@ def test_every_image_has_exactly_one_answer_and_comes_to_a_box_once(steps: list[
             boxes.rehouse()
         elif what == "told" and boxes.alive:
             box = boxes.alive[int(which) % len(boxes.alive)]
-            boxes.tell(BoxTold(box, {"a": 0.0, "x": float(which)}))
+            boxes.tell(ExpertsReported(box, {"a": 0.0, "x": float(which)}))
     boxes.finish()
     assert sorted(answer.result.request.id for answer in boxes.answers) == list(range(images))
 
@@ -339,7 +337,7 @@ def test_every_image_has_exactly_one_answer_and_comes_to_a_box_once(steps: list[
 def test_a_box_that_nobody_knows_is_lost_without_consequence() -> None:
     boxes = Boxes(homes_on(["one"]))
     assert boxes.tell(BoxLost("two")) == []
-    boxes.tell(ImageCame(Request(0, "A")))
+    boxes.tell(Arrived(Request(0, "A")))
     with pytest.raises(AssertionError, match="at idle"):
         boxes.head.check(idle=True)
 
@@ -347,9 +345,9 @@ def test_a_box_that_nobody_knows_is_lost_without_consequence() -> None:
 def test_once_it_is_stopped_no_stage_is_sent_and_each_image_is_answered() -> None:
     boxes = Boxes(homes_on(["one", "two"]))
     for number in range(3):
-        boxes.tell(ImageCame(Request(number, "A")))
+        boxes.tell(Arrived(Request(number, "A")))
     assert boxes.tell(Stopped()) == []
-    assert boxes.tell(ImageCame(Request(3, "A")))[-1:] == [boxes.answers[0]]
+    assert boxes.tell(Arrived(Request(3, "A")))[-1:] == [boxes.answers[0]]
     first, second, third = sorted(boxes.open)
     boxes.answer(first, "ok")  # its successors are not sent
     boxes.answer(second, "bad")  # it has its verdict
@@ -363,7 +361,7 @@ def test_once_it_is_stopped_no_stage_is_sent_and_each_image_is_answered() -> Non
 
 def test_stages_that_wait_for_a_box_are_answered_when_it_is_stopped() -> None:
     boxes = Boxes(homes_on(["one", "two", "three"]))
-    boxes.tell(ImageCame(Request(0, "B")))
+    boxes.tell(Arrived(Request(0, "B")))
     for box in boxes.homes.of("b"):
         boxes.alive.remove(box)
         boxes.open.clear()

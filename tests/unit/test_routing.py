@@ -21,14 +21,14 @@ def test_a_stage_goes_home_though_its_expert_is_absent_there_and_the_standby_is_
 
 def test_a_stage_goes_where_its_expert_is() -> None:
     chosen = routing({"a": ("one",)}, {"a": "two"})
-    chosen.views["two"].told({"a": 0.0})
+    chosen.views["two"].reported({"a": 0.0})
     assert chosen.choose("a", ()) == "two"
 
 
 def test_of_replicas_that_which_would_be_done_first_takes_the_stage() -> None:
     chosen = routing({"a": ("one", "two", "three")})
     for view in chosen.views.values():
-        view.told({"a": 0.0})
+        view.reported({"a": 0.0})
     taken = []
     for _ in range(6):
         box = chosen.choose("a", ())
@@ -59,7 +59,7 @@ def test_the_standby_takes_what_it_has_done_sooner_even_with_a_second_load() -> 
 def test_an_image_stays_where_it_is_if_the_way_takes_longer_than_the_wait() -> None:
     chosen = routing({"a": ("one", "two")}, move_s=0.15)
     for view in chosen.views.values():
-        view.told({"a": 0.0})
+        view.reported({"a": 0.0})
     chosen.views["two"].sent("a")
     assert chosen.choose("a", {"two"}) == "two"
     chosen.views["two"].sent("a")
@@ -81,7 +81,7 @@ def test_the_books_of_a_view_go_back_to_nothing() -> None:
     view.sent("a")
     view.sent("b")
     assert (view.loads_s, round(view.work_s, 9)) == (2.0, 0.3)
-    view.told({"a": 0.0, "c": 0.25})
+    view.reported({"a": 0.0, "c": 0.25})
     assert view.loads_s == 1.0
     for expert in "aab":
         view.answered(expert)
@@ -91,8 +91,8 @@ def test_the_books_of_a_view_go_back_to_nothing() -> None:
 def test_a_box_that_has_become_slow_takes_fewer_stages() -> None:
     """Its stages take 0.4 s, those of the other box 0.1 s; both have all experts."""
     chosen = routing({"a": ("one", "two")})
-    chosen.views["one"].told({"a": 0.0}, pace=4.0)
-    chosen.views["two"].told({"a": 0.0})
+    chosen.views["one"].reported({"a": 0.0}, pace=4.0)
+    chosen.views["two"].reported({"a": 0.0})
     taken = []
     for _ in range(5):
         box = chosen.choose("a", ())

@@ -13,23 +13,16 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from coe.board.router import Router
-from coe.core import Failure, FailureKind, Finding, Request, Result, Stage
+from coe.core import Failure, FailureKind, Finding, Request, Stage
 from coe.scheduler.boxes.homes import Homes
 from coe.scheduler.boxes.routing import BoxView, Routing
 from coe.scheduler.boxes.stage_rules import StageRequest
 from coe.scheduler.boxes.suspects import Suspects
 from coe.scheduler.cases import Advance, Cases
-from coe.scheduler.events import Stopped
+from coe.scheduler.events import Arrived, Reply, Stopped
 from coe.scheduler.failures import STOPPED
 
-# Events
-
-
-@dataclass(frozen=True, slots=True)
-class ImageCame:
-    """A request for the cluster."""
-
-    request: Request
+# Events, beside those of a box: `Arrived` and `Stopped`
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +35,7 @@ class StageDone:
 
 
 @dataclass(frozen=True, slots=True)
-class BoxTold:
+class ExpertsReported:
     """The seconds in which experts would be there, by the box's controller; only those that have changed.
 
     Stages take `pace` times as long there as their prices say.
@@ -58,9 +51,11 @@ class BoxLost:
     """A box no longer answers; whatever it sends from now on is ignored.
 
     `crashed` says that its machine lives on: one of its images may have ended it (`coe.scheduler.boxes.suspects`).
+    `reason` is for people.
     """
 
     box: str
+    reason: str = ""
     crashed: bool = False
 
 
@@ -78,9 +73,9 @@ class Rehoused:
     homes: Homes
 
 
-HeadEvent = ImageCame | StageDone | BoxTold | BoxLost | BoxJoined | Rehoused | Stopped
+HeadEvent = Arrived | StageDone | ExpertsReported | BoxLost | BoxJoined | Rehoused | Stopped
 
-# Orders
+# Orders, beside `Reply`
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +89,6 @@ class SendStage:
     request: StageRequest
     request_id: int
     with_image: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Answer a request; each request gets exactly one answer."""
-
-    result: Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +110,7 @@ class GiveRules:
     also: frozenset[str]
 
 
-Order = SendStage | Answer | Release | GiveRules
+Order = SendStage | Reply | Release | GiveRules
 
 _OF_THE_BOX = frozenset({FailureKind.LOAD, FailureKind.DEVICE, FailureKind.STOPPED, FailureKind.LINE})
 """Failures for which another box may be luckier."""
@@ -183,15 +171,15 @@ class Head:
     def handle(self, event: HeadEvent, now: float) -> list[Order]:
         """Take an event and return the orders, in their order. `now` is in seconds and never goes back."""
         match event:
-            case ImageCame():
+            case Arrived():
                 request = event.request
                 self._images[request.id] = _Image(request, request.since_s(now))
                 self._go_on(request.id, self._cases.open(request, now), now)
             case StageDone():
                 self._done(event, now)
-            case BoxTold():
+            case ExpertsReported():
                 if event.box in self._routing.views:
-                    self._routing.views[event.box].told(event.comes_s, event.pace)
+                    self._routing.views[event.box].reported(event.comes_s, event.pace)
             case BoxLost():
                 self._lose(event, now)
             case BoxJoined():
@@ -223,7 +211,7 @@ class Head:
             self._send(stage, frozenset(), now)
         if advance.result is not None:
             self._suspects.answered(request_id)
-            self._orders.append(Answer(advance.result))
+            self._orders.append(Reply(advance.result))
             self._orders += [Release(box, request_id) for box in sorted(self._images.pop(request_id).boxes)]
 
     def _send(self, stage: Stage, failed_on: frozenset[str], now: float, failure: Failure | None = None) -> None:

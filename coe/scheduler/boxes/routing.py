@@ -85,7 +85,7 @@ class BoxView:
                 # Rounding must not pile up over weeks of stages.
                 self.work_s = self.loads_s = 0.0
 
-    def told(self, comes_s: Mapping[str, float], pace: float = 1.0) -> None:
+    def reported(self, comes_s: Mapping[str, float], pace: float = 1.0) -> None:
         """Note the seconds until each of these experts would be resident, and the pace of the box."""
         self.pace = pace
         for expert, seconds in comes_s.items():
