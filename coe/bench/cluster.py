@@ -208,7 +208,7 @@ class _Running:
     def __init__(self, scene: Scene, names: list[str], placed_by: PlacedBy) -> None:
         self._scene, self._names, self._placed_by = scene, names, placed_by
         self._homes = scene.homes(placed_by, names)
-        views = {name: self._view(name) for name in names}
+        views = [self._view(name) for name in names]
         routing: Routing = HomeRouting(views, self._homes, scene.network.move_s)
         if placed_by is PlacedBy.COUNT_LRU:
             mean_bytes = sum(need.bytes for need in scene.needs) / len(scene.needs)

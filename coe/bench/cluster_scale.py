@@ -65,7 +65,7 @@ def measure(experts: int, boxes: int, images: int, every_s: float, seed: int = 0
     homes = house(needs, [BoxBudget(name, budget) for name in names], Traffic(MOVE_S, images))
     place_s = time.perf_counter() - began
     prices = dict.fromkeys((need.expert for need in needs), StagePrice(RUN_S, LOAD_S))
-    head = Head(router, HomeRouting({name: BoxView(name, prices) for name in names}, homes, MOVE_S), homes)
+    head = Head(router, HomeRouting([BoxView(name, prices) for name in names], homes, MOVE_S), homes)
     run = _Run(head, homes, prices)
     made = _resident_bytes()
     run.go(_arrivals(router, images, every_s, seed))

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 
 from coe.scheduler.boxes.homes import Homes
-from coe.scheduler.boxes.routing import BoxView
+from coe.scheduler.boxes.routing import BoxView, Routing
 
 
-class CountLru:
+class CountLru(Routing):
     """A stage goes to a box that has its expert, the least busy of these; else to the box with the fewest experts.
 
     Ray Serve's `multiplexed` with `max_num_models_per_replica`: the router knows which models each replica has, and a
     replica drops the model that it used least recently. It knows nothing of bytes, usage or dependencies.
     """
 
-    def __init__(self, views: Mapping[str, BoxView], most: int) -> None:
-        self.views = dict(views)
+    def __init__(self, views: Iterable[BoxView], most: int) -> None:
+        super().__init__(views)
         self._most = most
-        self._models: dict[str, OrderedDict[str, None]] = {box: OrderedDict() for box in views}
+        self._models: dict[str, OrderedDict[str, None]] = {box: OrderedDict() for box in self.views}
 
     def __repr__(self) -> str:
         return f"<CountLru to {len(self.views)} boxes of {self._most} experts>"

@@ -109,7 +109,7 @@ class Driver:
         self._now, self._reply, self._observe = now, reply, observe
         self._members = {link.id: _Member(link) for link in links}
         self._homes = housing.homes(links, None)
-        views = {link.id: self._view(link) for link in links}
+        views = [self._view(link) for link in links]
         self.head = Head(rules.router, HomeRouting(views, self._homes, housing.traffic.move_s), self._homes)
         self._shared: dict[int, object] = {}
         """By request without a result: what boxes fetch its image by."""

@@ -61,9 +61,7 @@ class Boxes:
     def __init__(self, homes: Homes) -> None:
         self.alive = list(homes.held)
         self.homes = homes
-        self.head = Head(
-            RULES.router, HomeRouting({box: BoxView(box, PRICES) for box in self.alive}, homes, 0.0), homes
-        )
+        self.head = Head(RULES.router, HomeRouting([BoxView(box, PRICES) for box in self.alive], homes, 0.0), homes)
         self.open: dict[int, SendStage] = {}
         self.answers: list[Reply] = []
         self.images: Counter[tuple[str, int]] = Counter()
@@ -133,7 +131,7 @@ def test_stages_follow_each_other_over_boxes_and_the_image_comes_once() -> None:
 def test_on_a_box_two_boards_of_one_serial_are_due_by_themselves() -> None:
     both = union([Member(key, RULES, RULES.experts) for key in ("left", "right")])
     homes = homes_on(["one"])
-    head = Head(both.router, HomeRouting({"one": BoxView("one", PRICES)}, homes, 0.0), homes)
+    head = Head(both.router, HomeRouting([BoxView("one", PRICES)], homes, 0.0), homes)
     cases = Cases(stage_rules(both.graph, both.router.followers(), homes, "one").router)
     dues = Deadlines(1e6, lambda dues, now: 1e6)
     for number, (board, due_s) in enumerate([("left", 10.0), ("right", 100.0)]):

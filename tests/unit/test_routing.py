@@ -12,7 +12,7 @@ def routing(
     boxes: dict[str, tuple[str, ...]], standby: dict[str, str] | None = None, *, move_s: float = 0.0
 ) -> HomeRouting:
     homes = Homes(boxes, standby or {}, {}, {})
-    return HomeRouting({name: BoxView(name, PRICES) for name in ("one", "two", "three")}, homes, move_s)
+    return HomeRouting([BoxView(name, PRICES) for name in ("one", "two", "three")], homes, move_s)
 
 
 def test_a_stage_goes_home_though_its_expert_is_absent_there_and_the_standby_is_idle() -> None:
@@ -33,7 +33,7 @@ def test_of_replicas_that_which_would_be_done_first_takes_the_stage() -> None:
     for _ in range(6):
         box = chosen.choose("a", ())
         assert box is not None
-        chosen.views[box].sent("a")
+        chosen.sent(box, "a")
         taken.append(box)
     assert taken == ["one", "two", "three"] * 2
 
@@ -42,7 +42,7 @@ def test_a_stage_whose_expert_others_wait_for_joins_them_whatever_the_disk_has_t
     """The home has three loads ahead; the standby, with none, would load the expert once more."""
     chosen = routing(dict.fromkeys("abc", ("one",)), {"a": "two"})
     for expert in "bca":
-        chosen.views["one"].sent(expert)
+        chosen.sent("one", expert)
     assert chosen.views["one"].loads_s == 3.0
     assert chosen.choose("a", ()) == "one"
 
@@ -50,9 +50,9 @@ def test_a_stage_whose_expert_others_wait_for_joins_them_whatever_the_disk_has_t
 def test_the_standby_takes_what_it_has_done_sooner_even_with_a_second_load() -> None:
     """The home has two loads ahead: done after 3.1 s, there after 1.1 s, and a load more makes 2.1 s."""
     chosen = routing(dict.fromkeys("abc", ("one",)), {"a": "two"})
-    chosen.views["one"].sent("b")
+    chosen.sent("one", "b")
     assert chosen.choose("a", ()) == "one"
-    chosen.views["one"].sent("c")
+    chosen.sent("one", "c")
     assert chosen.choose("a", ()) == "two"
 
 
@@ -60,15 +60,16 @@ def test_an_image_stays_where_it_is_if_the_way_takes_longer_than_the_wait() -> N
     chosen = routing({"a": ("one", "two")}, move_s=0.15)
     for view in chosen.views.values():
         view.reported({"a": 0.0})
-    chosen.views["two"].sent("a")
+    chosen.sent("two", "a")
     assert chosen.choose("a", {"two"}) == "two"
-    chosen.views["two"].sent("a")
+    chosen.sent("two", "a")
     assert chosen.choose("a", {"two"}) == "one"
 
 
 def test_a_lost_box_and_one_to_avoid_are_passed_over() -> None:
     chosen = routing({"a": ("one", "two")}, {"b": "three"})
-    del chosen.views["one"]
+    assert chosen.lost("one")
+    assert not chosen.lost("one")
     assert chosen.choose("a", ()) == "two"
     assert chosen.choose("a", (), {"two"}) is None
     assert chosen.choose("b", ()) == "three"
@@ -97,6 +98,6 @@ def test_a_box_that_has_become_slow_takes_fewer_stages() -> None:
     for _ in range(5):
         box = chosen.choose("a", ())
         assert box is not None
-        chosen.views[box].sent("a")
+        chosen.sent(box, "a")
         taken.append(box)
     assert taken == ["two", "two", "two", "one", "two"]

@@ -178,12 +178,11 @@ class Head:
             case StageDone():
                 self._done(event, now)
             case ExpertsReported():
-                if event.box in self._routing.views:
-                    self._routing.views[event.box].reported(event.comes_s, event.pace)
+                self._routing.reported(event.box, event.comes_s, event.pace)
             case BoxLost():
                 self._lose(event, now)
             case BoxJoined():
-                self._routing.views[event.view.id] = event.view
+                self._routing.joined(event.view)
                 self._on_box[event.view.id] = {}
             case Rehoused():
                 self._rehouse(event.homes, now)
@@ -245,7 +244,7 @@ class Head:
         stage_id = next(self._ids)
         self._sent[stage_id] = _Sent(stage, box, failed_on)
         self._on_box[box][stage_id] = None
-        self._routing.views[box].sent(stage.expert)
+        self._routing.sent(box, stage.expert)
         given = image.request
         request = StageRequest(
             stage_id,
@@ -263,7 +262,7 @@ class Head:
         if sent is None:
             return  # of a box that was given up
         del self._on_box[sent.box][event.stage_id]
-        self._routing.views[sent.box].answered(sent.stage.expert)
+        self._routing.answered(sent.box, sent.stage.expert)
         suspicious = sent.stage.request_id in self._suspects
         self._go_on_after(sent, event, now)
         if suspicious:
@@ -290,7 +289,7 @@ class Head:
     def _lose(self, event: BoxLost, now: float) -> None:
         """Go on without a box: its stages go to other boxes, with their images."""
         box = event.box
-        if self._routing.views.pop(box, None) is None:
+        if not self._routing.lost(box):
             return
         for image in self._images.values():
             image.boxes.discard(box)
