@@ -18,18 +18,14 @@ from coe.runtime.engine import Engine
 from coe.runtime.inputs import Decoding
 from coe.runtime.lane import Disk
 from coe.runtime.reference_source import ReferenceSource
-from coe.scheduler.boxes.forecast import comes_in_s
+from coe.scheduler.boxes.forecast import GOSSIP_S, changed_experts, comes_in_s
 from coe.scheduler.boxes.head import ExpertsReported, Release, StageDone
 from coe.scheduler.boxes.stage_rules import StageRules, stage_rules
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import (
     Command,
     Event,
-    Evict,
-    Evicted,
     Late,
-    Load,
-    LoadFailed,
     PaceChanged,
     RulesChanged,
     Stopped,
@@ -38,8 +34,6 @@ from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.strategies import Strategy
 from coe.store.kinds import Kind
 
-_GOSSIP_S = 0.05
-"""A box waits at most this long for stages that end, in seconds, before it reports experts alone."""
 _STAGES_GATHER_S = 0.005
 """A box waits at most this long for further stages of a batch that ends, in seconds: a report for each takes longer."""
 _NOTHING = Recorder({}).metrics()
@@ -242,7 +236,7 @@ class _Outbox:
         """Wait at most `wait_s` for something to report; return it: the events, the notices, and why the box broke."""
         with self._changed:
             if self._changed.wait_for(lambda: self._stages or self._comes_s or self._notices or self._broken, wait_s):
-                self._changed.wait_for(lambda: self._stages or self._broken, min(wait_s, _GOSSIP_S))
+                self._changed.wait_for(lambda: self._stages or self._broken, min(wait_s, GOSSIP_S))
                 self._changed.wait_for(lambda: not self._running or self._broken, min(wait_s, _STAGES_GATHER_S))
             events: list[StageDone | ExpertsReported] = [*self._stages]
             if self._comes_s or self._notices:
@@ -263,9 +257,5 @@ class _BoxWatcher:
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         """Take in one step, on the thread that decides."""
-        changed = [command.expert for command in commands if isinstance(command, (Load, Evict))]
-        if isinstance(event, (Evicted, LoadFailed)):
-            changed.append(event.expert)
-        known = self._controller.graph.experts
-        comes_s = {expert: comes_in_s(self._controller, expert) for expert in changed if expert in known}
+        comes_s = comes_in_s(self._controller, changed_experts(event, commands))
         self._out.changed(comes_s, [command for command in commands if isinstance(command, (Late, PaceChanged))])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from coe.core import Finding, Request, Result
-from coe.scheduler.boxes.forecast import comes_in_s
+from coe.scheduler.boxes.forecast import GOSSIP_S, changed_experts, comes_in_s
 from coe.scheduler.boxes.head import (
     BoxJoined,
     BoxLost,
@@ -28,7 +28,7 @@ from coe.scheduler.boxes.homes import Homes
 from coe.scheduler.boxes.routing import BoxView
 from coe.scheduler.boxes.stage_rules import StageRules
 from coe.scheduler.controller import Controller
-from coe.scheduler.events import Arrived, Command, Event, Evict, Evicted, Load, LoadFailed, Reply, RulesChanged
+from coe.scheduler.events import Arrived, Command, Event, Reply, RulesChanged
 from coe.sim.agenda import Agenda, ArrivalView
 from coe.sim.oracle import Oracle
 from coe.sim.simulator import Simulator
@@ -45,7 +45,7 @@ class Network:
     latency_s: float = 0.0002
     bytes_per_s: float = 1.25e9
     image_bytes: int = 500_000
-    gossip_s: float = 0.05
+    gossip_s: float = GOSSIP_S
     heartbeat_s: float = 1.0
 
     @property
@@ -84,10 +84,7 @@ class BoxWatcher:
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         """Take in one step of the box."""
-        changed = [command.expert for command in commands if isinstance(command, (Load, Evict))]
-        if isinstance(event, (Evicted, LoadFailed)):
-            changed.append(event.expert)
-        self._cluster.changed(self._box, changed)
+        self._cluster.changed(self._box, changed_experts(event, commands))
         for command in commands:
             if isinstance(command, Reply):
                 self._cluster.replied(self._box, command.result)
@@ -250,8 +247,6 @@ class ClusterSimulator:
         if box.simulator.is_lost:
             return
         controller: Controller = box.simulator.controller
-        reported = ExpertsReported(
-            id, {e: comes_in_s(controller, e) for e in box.unreported if e in controller.graph.experts}
-        )
+        reported = ExpertsReported(id, comes_in_s(controller, box.unreported))
         box.unreported.clear()
         self.agenda.at(self.agenda.now + self.network.latency_s, lambda: self._tell_head(reported))

@@ -1,4 +1,4 @@
-"""What a box tells the head of its cluster: the seconds until each expert would be resident, and what a stage takes."""
+"""What a box reports to the head of its cluster: when each expert would be resident, and what a stage takes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,30 @@ from coe.core import added
 from coe.scheduler.boxes.routing import StagePrice
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
+from coe.scheduler.events import Command, Event, Evict, Evicted, Load, LoadFailed
 from coe.scheduler.plan import Plan
 
+GOSSIP_S = 0.05
+"""A box reports experts alone no more often than this, in seconds."""
 
-def comes_in_s(controller: Controller, expert: str) -> float:
-    """Return the seconds in which an expert would be in some pool; 0 if it is there, or on its way."""
+
+def changed_experts(event: Event | None, commands: Iterable[Command]) -> list[str]:
+    """Return the experts for which `comes_in_s` may have changed by a step of the box."""
+    changed = [command.expert for command in commands if isinstance(command, (Load, Evict))]
+    if isinstance(event, (Evicted, LoadFailed)):
+        changed.append(event.expert)
+    return changed
+
+
+def comes_in_s(controller: Controller, experts: Iterable[str]) -> dict[str, float]:
+    """Return the seconds in which each expert would be in some pool; 0 if it is there, or on its way.
+
+    Experts that the box's rules do not name any more are left out.
+    """
+    return {expert: _comes_in_s(controller, expert) for expert in experts if expert in controller.graph.experts}
+
+
+def _comes_in_s(controller: Controller, expert: str) -> float:
     pools = controller.pools.values()
     if any(expert in pool for pool in pools):
         return 0.0
