@@ -1,4 +1,4 @@
-"""The threads of a cluster's head, in the place of a line's engine.
+"""The threads of a cluster's head: what a line on several boxes runs on.
 
 All that happens comes through one queue to the head's thread, which alone calls the driver. A thread for each box waits
 for its reports, and another for machines that come. Images are shared on the caller's thread. Whatever becomes of the
@@ -30,8 +30,8 @@ from coe.runtime.at_exit import end_at_exit
 from coe.runtime.line_threads import LineThreads
 from coe.runtime.pending import Pending, answered
 from coe.runtime.reference_source import ReferenceSource
-from coe.scheduler.boxes.head import BoxLost, Head
-from coe.scheduler.events import Command, Event, RulesChanged, Stopped
+from coe.scheduler.boxes.head import BoxLost
+from coe.scheduler.events import Command, Event, Stopped
 from coe.scheduler.failures import STOPPED
 
 _LOOK_S = 1.0
@@ -54,8 +54,6 @@ class ClusterEngine:
     `watchers` see, on the head's thread, images that come, boxes that are lost (`Lost`), replies, and what boxes say of
     boards that will be late and of their pace. `say` is told of boxes that come.
     """
-
-    trace = None
 
     def __init__(
         self,
@@ -88,12 +86,10 @@ class ClusterEngine:
         for link in links:
             self._listen(link)
 
-    # What a line calls
+    def __repr__(self) -> str:
+        return repr(self._driver.head)
 
-    @property
-    def controller(self) -> Head:
-        """What decides."""
-        return self._driver.head
+    # What a line calls
 
     def submit(
         self,
@@ -124,10 +120,6 @@ class ClusterEngine:
             return Failure(FailureKind.LINE, sentence_of(error))
         except Exception as error:
             return Failure(FailureKind.IMAGE, sentence_of(error, during="decoding"))
-
-    def tell(self, rules: RulesChanged) -> None:
-        """Refuse: a cluster keeps its rules."""
-        raise ConfigError("a cluster keeps to the boards that it was opened with")
 
     def now(self) -> float:
         """Return the time on the clock of this line, in seconds; due times are on this clock."""

@@ -35,7 +35,7 @@ from coe.inspector.starting import start_cluster, start_here
 from coe.inspector.taken_picture import TakenPicture
 from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
-from coe.runtime.engine import Engine, Trace
+from coe.runtime.engine import Trace
 from coe.scheduler.demand import Drift
 from coe.scheduler.plan import Plan, images_budget
 from coe.scheduler.strategies import check_hurry, check_parts
@@ -58,17 +58,18 @@ class Line:
         self._config, self._assembly, self._changing = config, assembly, threading.Lock()
         self.store, self.kinds = config.store, assembly.kinds
         self.memory_bytes, self.budget_bytes = assembly.settings.memory_bytes, started.budget_bytes
-        self._engine, self._demand = started.engine, started.demand
+        self._engine, self._changer, self._demand = started.engine, started.changer, started.demand
+        self._trace = started.trace
         images = images_budget(self.memory_bytes, config.inbox.limit_bytes)
         self._admission = Admission(config.inbox.images, images.waiting_bytes)
         self._blocking = config.inbox.on_full == "block"
-        self._boards = LineBoards(assembly.boards, self._engine.tell)
+        self._boards = LineBoards(assembly.boards, None if self._changer is None else self._changer.tell)
         # A line that is dropped ends its threads: they refer to the engine, and never to the line.
         self._finalizer = weakref.finalize(self, self._engine.abandon)
         self._finalizer.atexit = False
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.rules.board}, {self._engine.controller!r}>"
+        return f"<{type(self).__name__} {self.rules.board}, {self._engine!r}>"
 
     @property
     def rules(self) -> Rules:
@@ -107,7 +108,7 @@ class Line:
         the line.
         """
         self._engine.line_threads.expect_waitable("set_boards()")
-        if not isinstance(self._engine, Engine):
+        if self._changer is None:
             raise BoardsClash(
                 "several boxes keep to the boards that they were opened with; open another line for others"
             )
@@ -121,7 +122,7 @@ class Line:
                 raise LineClosed(CLOSED)
             boards = enrolled(config, self._assembly, asked, [self._boards.named(name) for name in keep])
             change = prepared(config, self._assembly, boards, self._boards.ending_after(boards))
-            self._engine.learn(change.now.router, change.experts)
+            self._changer.learn(change.now.router, change.experts)
             self._assembly = change.assembly
             self._boards.switch(boards, change.now, change.then)
 
@@ -314,7 +315,7 @@ class Line:
     @property
     def trace(self) -> Trace:
         """Every event with its time and the commands that answered it; empty without `keep_trace`."""
-        return self._engine.trace or []
+        return self._trace
 
     def ready(self, timeout_s: float | None = None) -> bool:
         """Wait until the pools hold their initial experts; images may be submitted before.

@@ -116,10 +116,11 @@ class Register:
 class LineBoards:
     """The boards that take images now, and the images without a result of each board. Any thread may call.
 
-    `tell` gets the rules that hold once no image of an earlier version of a board is under way.
+    `tell` gets the rules that hold once no image of an earlier version of a board is under way; without it, the boards
+    stay as they are.
     """
 
-    def __init__(self, boards: Sequence[LineBoard], tell: Callable[[RulesChanged], None]) -> None:
+    def __init__(self, boards: Sequence[LineBoard], tell: Callable[[RulesChanged], None] | None) -> None:
         self._lock = threading.Lock()
         self._boards, self._tell = tuple(boards), tell
         self._images = dict.fromkeys((board.key for board in boards), 0)
@@ -172,6 +173,7 @@ class LineBoards:
 
         No other thread may have called `switch` since `ending_after`.
         """
+        assert self._tell is not None, "these boards stay as they are"
         ending = self.ending_after(boards)
         with self._lock:
             # The rules are told before an image by them can come.
@@ -184,7 +186,7 @@ class LineBoards:
                 self._tell(now)
 
     def _let_go(self) -> None:
-        if self._then is not None and not any(self._images[key] for key in self._ending):
+        if self._tell is not None and self._then is not None and not any(self._images[key] for key in self._ending):
             for key in self._ending:
                 del self._images[key]
             self._ending = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from coe.board.union import union
 from coe.cluster.driver import Housing
@@ -19,7 +19,8 @@ from coe.inspector.line_costs import LineCosts
 from coe.inspector.opening import Assembly, Lineup, assemble, kinds_of, read_boards
 from coe.inspector.precision import VariantChoice
 from coe.inspector.settings import Settings
-from coe.runtime.engine import Engine
+from coe.runtime.engine import Engine, Trace
+from coe.runtime.line_engine import LineEngine
 from coe.scheduler.boxes.homes import Traffic
 from coe.scheduler.boxes.needs import needs_of
 from coe.scheduler.controller import Controller
@@ -33,12 +34,17 @@ _MOVE_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What a line runs on, with threads that run; `budget_bytes` is what all devices may take."""
+    """What a line runs on, with threads that run; `budget_bytes` is what all devices may take.
+
+    `changer` is the engine if it can go on with other boards. `trace` grows as the line runs, with `keep_trace`.
+    """
 
     assembly: Assembly
-    engine: Engine | ClusterEngine
+    engine: LineEngine
     budget_bytes: int
+    changer: Engine | None = None
     demand: Demand | None = None
+    trace: Trace = field(default_factory=list)
 
 
 def start_here(config: LineConfig) -> Started:
@@ -64,7 +70,9 @@ def start_here(config: LineConfig) -> Started:
         keep_trace=config.keep_trace,
     )
     demand = decider.demand if isinstance(decider, Controller) else None
-    return Started(assembly, engine, assembly.budget_bytes, demand)
+    return Started(
+        assembly, engine, assembly.budget_bytes, engine, demand, [] if engine.trace is None else engine.trace
+    )
 
 
 def start_cluster(config: LineConfig) -> Started:

@@ -141,6 +141,9 @@ class Engine:
             self._end_others()
             raise
 
+    def __repr__(self) -> str:
+        return repr(self.controller)
+
     def submit(
         self,
         request: Request,
