@@ -1,0 +1,308 @@
+"""One model for all component types against the collaboration of experts: `python -m apps.demo.one_model`.
+
+Both learn from the same pictures, for the same processor time. The collaboration is the demo board's: a common body, a
+classifier for each shape, two shared detectors. The one model is a ResNet18 that knows all defects of all types. Then
+one type is left out and added afterwards: the collaboration trains one expert, and the one model is either trained
+again on all pictures, or goes on with those of the new type alone. Results are in docs/results/collaboration.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import torch
+from rich.table import Table
+from safetensors.torch import save_file
+
+from apps.demo.count import Count
+from apps.demo.evaluate import inspect, tally, total
+from apps.demo.lessons import BODY, Shot, data_of, expose, shots
+from apps.demo.production import BoardPlace, lot
+from apps.demo.recipe import recipe
+from apps.demo.render import COMPONENTS
+from apps.demo.work import head_of
+from coe import Inspector
+from coe.board import rules
+from coe.cli.console import Console
+from coe.core import Expert
+from coe.store import kinds
+from coe.store.kinds import TrainingPlan
+from coe.store.store import Store
+
+NEW = "Q-SOT23-NPN"
+BATCH, RATE = 16, 1.5e-3
+"""The one model learns in the steps and at the rate of the collaboration's common body."""
+
+Weights = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """An expert's weights, and the seconds of processor time that its training took."""
+
+    state: Weights
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """Rules and a store whose experts are trained, and the seconds of processor time of their training."""
+
+    name: str
+    rules: Path
+    store: Path
+    seconds: float
+
+
+class School:
+    """Renders pictures and trains on them, in one folder, from one seed."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.seed = folder, seed
+        self._board = rules.load("demo")
+
+    def served(self, name: str, types: Iterable[str]) -> list[str]:
+        """Return those component types that an expert of the board inspects."""
+        if name == BODY.id:
+            return list(types)
+        parts = self._board.components
+        return [one for one in types if any(step.expert == name for step in parts[one].root.walk())]
+
+    def experts(self, types: Sequence[str]) -> list[str]:
+        """Return the experts that inspect any of these types, the common body first, each after its `init`."""
+        return [BODY.id, *(name for name in self._board.experts if self.served(name, types))]
+
+    def expert(self, name: str) -> Expert:
+        """Return an expert of the board, or the body."""
+        return BODY if name == BODY.id else self._board.experts[name]
+
+    def shots(self, name: str, types: Sequence[str]) -> list[Shot]:
+        """List the pictures from which an expert learns these types."""
+        expert = self.expert(name)
+        detects = kinds.resolve(expert.kind).task == "detect"
+        return shots(expert, detects, self.served(name, types), recipe(name).amount, self.seed)
+
+    def learn(self, name: str, types: Sequence[str], before: dict[str, Learned]) -> Learned:
+        """Train an expert of the board on these types by its recipe; `before` holds those that are trained."""
+        expert, plan = self.expert(name), recipe(name)
+        detects = kinds.resolve(expert.kind).task == "detect"
+        place = self._emptied("lessons")
+        expose(expert, detects, self.shots(name, types), place / "data")
+        init = None
+        if plan.init in before:
+            start = before[plan.init].state
+            init = place / "start.safetensors"
+            save_file(head_of(start, expert, BODY.labels) if plan.init == BODY.id else start, init)
+        training = TrainingPlan(
+            data=data_of(expert, detects, place / "data"),
+            work=place / "work",
+            epochs=plan.epochs,
+            batch=plan.batch,
+            learning_rate=plan.learning_rate,
+            seed=self.seed,
+            threads=1,
+            init=init,
+            freeze=plan.freeze if init else (),
+        )
+        return self._timed(expert, training)
+
+    def collaboration(self, types: Sequence[str]) -> dict[str, Learned]:
+        """Train all experts that these types need."""
+        learned: dict[str, Learned] = {}
+        for name in self.experts(types):
+            learned[name] = self.learn(name, types, learned)
+            print(f"{name}: {learned[name].seconds:.0f} s", flush=True)
+        return learned
+
+    def pictures(self, types: Sequence[str]) -> Path:
+        """Render every picture that the collaboration learns these types from, labelled for the one model."""
+        folder = self._emptied("all")
+        for name in self.experts(types):
+            expert = self.expert(name)
+            # Rendered as for a classifier: a picture for each shot, and its defect as the label.
+            listed = [
+                Shot(shot.component, shot.defect, shot.defect or "ok", shot.split, shot.seed)
+                for shot in self.shots(name, types)
+            ]
+            expose(expert, False, listed, folder / name)
+            for image in (folder / name).rglob("*.png"):
+                component = next(one for one in types if image.name.startswith(f"{one}-"))
+                if image.stem.endswith("-turned") and "reversed" in COMPONENTS[component].defects:
+                    continue  # upside down, a polar part is reversed
+                target = folder / "data" / image.parent.parent.name / image.parent.name / f"{name}-{image.name}"
+                target.parent.mkdir(parents=True, exist_ok=True)
+                image.rename(target)
+        return folder / "data"
+
+    def one_model(self, expert: Expert, data: Path, seconds: float, start: Weights | None = None) -> Learned:
+        """Train one model on `data` for so many seconds of processor time, in whole epochs, at least one."""
+        place = self._emptied("one")
+        init = place / "start.safetensors" if start is not None else None
+        if init is not None and start is not None:
+            save_file(start, init)
+
+        def plan(epochs: int) -> TrainingPlan:
+            return TrainingPlan(data, place / "work", epochs, BATCH, RATE, seed=self.seed, threads=1, init=init)
+
+        an_epoch = self._timed(expert, plan(1)).seconds
+        return self._timed(expert, plan(max(1, int(seconds / an_epoch))))
+
+    def _timed(self, expert: Expert, plan: TrainingPlan) -> Learned:
+        began = time.process_time()
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+            trained = kinds.resolve(expert.kind).train(expert, plan, lambda *_: None)
+        return Learned(trained.state, time.process_time() - began)
+
+    def _emptied(self, name: str) -> Path:
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+        (self.folder / name).mkdir(parents=True)
+        return self.folder / name
+
+
+def everything(types: Iterable[str], input_size: int) -> Expert:
+    """Return the one model: a label for each defect that any of these types may have."""
+    defects = dict.fromkeys(defect for name in types for defect in COMPONENTS[name].defects)
+    return Expert("everything", "resnet18", ("ok", *defects), input_size, f"one{input_size}/everything")
+
+
+def put(store: Store, expert: Expert, learned: Learned) -> None:
+    """Put a trained expert into a store."""
+    store.put(
+        expert.weights,
+        kind=expert.kind,
+        labels=expert.labels,
+        input_size=expert.input_size,
+        state=learned.state,
+    )
+
+
+def as_collaboration(school: School, name: str, learned: dict[str, Learned]) -> Contestant:
+    """Lay the experts of the demo board into a store of their own."""
+    folder = school.folder / name
+    shutil.rmtree(folder, ignore_errors=True)
+    for id, one in learned.items():
+        if id != BODY.id:
+            put(Store(folder / "store"), school.expert(id), one)
+    return Contestant(name, rules.find("demo"), folder / "store", sum(one.seconds for one in learned.values()))
+
+
+def as_one_model(school: School, name: str, expert: Expert, learned: Learned) -> Contestant:
+    """Lay one model into a store, and write rules that send every type to it; each defect is NG."""
+    folder = school.folder / name
+    shutil.rmtree(folder, ignore_errors=True)
+    put(Store(folder / "store"), expert, learned)
+    then = {label: "OK" if label == "ok" else "NG" for label in expert.labels}
+    sheet = {
+        "board": f"one{expert.input_size}",
+        "experts": {expert.id: {"kind": expert.kind, "labels": [*expert.labels], "input": expert.input_size}},
+        "components": {one: {"inspect": expert.id, "min_score": 0.5, "then": then} for one in COMPONENTS},
+    }
+    path = folder / "one.yaml"
+    path.write_text(json.dumps(sheet), encoding="utf-8")  # JSON is YAML without aliases
+    return Contestant(name, path, folder / "store", learned.seconds)
+
+
+def judged(contestant: Contestant, lots: Iterable[list[BoardPlace]], types: Iterable[str]) -> list[dict[str, Count]]:
+    """Inspect the parts of some types on each lot; return the counts by type."""
+    asked = set(types)
+    with Inspector(contestant.rules, store=contestant.store, memory="1.5GiB", profile=None) as line:
+        return [tally(inspect(line, [place for place in places if place.component in asked]))[0] for places in lots]
+
+
+def shown(title: str, rows: Sequence[tuple[str, float, Count]]) -> Table:
+    """Return a table of contestants: seconds of training, and verdicts."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("", no_wrap=True)
+    for name in ("training", "good", "bad", "escapes", "false calls", "review: good", "review: bad", "right"):
+        table.add_column(name, justify="right")
+    for name, seconds, count in rows:
+        numbers = (count.good, count.bad, count.escapes, count.false_calls, count.good_reviewed, count.bad_reviewed)
+        table.add_row(name, f"{seconds:.0f} s", *map(str, numbers), f"{count.accuracy:.1%}")
+    return table
+
+
+def against_each_other(school: School, lots: list[list[BoardPlace]], inputs: Sequence[int]) -> list[Table]:
+    """Train and judge both on all types."""
+    types = list(COMPONENTS)
+    many = as_collaboration(school, "collaboration", school.collaboration(types))
+    data = school.pictures(types)
+    contestants = [many]
+    for size in inputs:
+        expert = everything(types, size)
+        contestants.append(
+            as_one_model(school, f"one model, {size} px", expert, school.one_model(expert, data, many.seconds))
+        )
+    found = [(one, judged(one, lots, types)) for one in contestants]
+    titles = ("as on a line", "every third part defective")
+    return [
+        shown(title, [(one.name, one.seconds, total(counts[number])) for one, counts in found])
+        for number, title in enumerate(titles)
+    ]
+
+
+def a_new_type(school: School, lots: list[list[BoardPlace]], size: int) -> list[Table]:
+    """Train both without a type, add it, and judge the new type and the others."""
+    others = [name for name in COMPONENTS if name != NEW]
+    learned = school.collaboration(others)
+    before = as_collaboration(school, "collaboration without it", learned)
+    [name] = [id for id in school.experts([NEW]) if id not in learned]
+    added = school.learn(name, [NEW], learned)
+    after = as_collaboration(school, "collaboration and one expert", {**learned, name: added})
+    expert = everything(COMPONENTS, size)
+    data = school.pictures(others)
+    without = school.one_model(expert, data, before.seconds)
+    of_new = school.pictures([NEW])
+    new_only = school.one_model(expert, of_new, added.seconds, without.state)
+    again = school.one_model(expert, school.pictures(list(COMPONENTS)), before.seconds + added.seconds)
+    contestants = [
+        (before, 0.0, False),
+        (after, added.seconds, True),
+        (as_one_model(school, "one model without it", expert, without), 0.0, False),
+        (as_one_model(school, "one model, new pictures alone", expert, new_only), new_only.seconds, True),
+        (as_one_model(school, "one model, all again", expert, again), again.seconds, True),
+    ]
+    tables = []
+    for title, types in ((f"the new type, {NEW}", [NEW]), ("the other types", others)):
+        rows = []
+        for one, seconds, knows in contestants:
+            if knows or NEW not in types:
+                counts = judged(one, lots[1:], types)[0]
+                rows.append((one.name, seconds, total(counts)))
+        tables.append(shown(f"{title}, every third part defective; training that the new type takes", rows))
+    return tables
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Train, inspect new lots, print tables."""
+    parser = argparse.ArgumentParser(prog="python -m apps.demo.one_model", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path("build/one-model"), help="where it works (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of pictures and training (%(default)s)")
+    parser.add_argument("--boards", type=int, default=12, help="boards of each lot to inspect (%(default)s)")
+    parser.add_argument("--lots", type=int, default=9801, help="first seed of the lots (%(default)s)")
+    parser.add_argument("--input", type=int, action="append", help="input of the one model; default: 64 and 128")
+    parser.add_argument("--only", choices=("all-types", "new-type"), help="one of the two trials alone")
+    options = parser.parse_args(arguments)
+    cv2.setNumThreads(1)
+    torch.set_num_threads(1)
+    lots = [lot(options.boards, options.lots), lot(options.boards, options.lots + 1, defective=1 / 3)]
+    school, inputs = School(options.folder, options.seed), options.input or [64, 128]
+    console = Console(width=140)
+    if options.only != "new-type":
+        for table in against_each_other(school, lots, inputs):
+            console.print(table)
+    if options.only != "all-types":
+        for table in a_new_type(school, lots, inputs[-1]):
+            console.print(table)
+
+
+if __name__ == "__main__":
+    main()
