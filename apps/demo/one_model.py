@@ -20,6 +20,7 @@ from pathlib import Path
 
 import cv2
 import torch
+import yaml
 from rich.table import Table
 from safetensors.torch import save_file
 
@@ -185,14 +186,19 @@ def put(store: Store, expert: Expert, learned: Learned) -> None:
     )
 
 
-def as_collaboration(school: School, name: str, learned: dict[str, Learned]) -> Contestant:
-    """Lay the experts of the demo board into a store of their own."""
+def as_collaboration(school: School, name: str, learned: dict[str, Learned], types: Iterable[str]) -> Contestant:
+    """Lay experts into a store of their own, and the demo board's rules of these types beside it."""
     folder = school.folder / name
     shutil.rmtree(folder, ignore_errors=True)
     for id, one in learned.items():
         if id != BODY.id:
             put(Store(folder / "store"), school.expert(id), one)
-    return Contestant(name, rules.find("demo"), folder / "store", sum(one.seconds for one in learned.values()))
+    sheet = yaml.safe_load(rules.find("demo").read_bytes())
+    sheet["experts"] = {id: entry for id, entry in sheet["experts"].items() if id in learned}
+    sheet["components"] = {one: sheet["components"][one] for one in types}
+    path = folder / "demo.yaml"
+    path.write_text(yaml.safe_dump(sheet, sort_keys=False), encoding="utf-8")
+    return Contestant(name, path, folder / "store", sum(one.seconds for one in learned.values()))
 
 
 def as_one_model(school: School, name: str, expert: Expert, learned: Learned) -> Contestant:
@@ -233,7 +239,7 @@ def shown(title: str, rows: Sequence[tuple[str, float, Count]]) -> Table:
 def against_each_other(school: School, lots: list[list[BoardPlace]], inputs: Sequence[int]) -> list[Table]:
     """Train and judge both on all types."""
     types = list(COMPONENTS)
-    many = as_collaboration(school, "collaboration", school.collaboration(types))
+    many = as_collaboration(school, "collaboration", school.collaboration(types), types)
     data = school.pictures(types)
     contestants = [many]
     for size in inputs:
@@ -249,19 +255,30 @@ def against_each_other(school: School, lots: list[list[BoardPlace]], inputs: Seq
     ]
 
 
+def gone_on(school: School, expert: Expert, known: Learned, new: Expert, seconds: float) -> Learned:
+    """Train one model on, with pictures that have the labels of `new` alone; what it says of other labels stays."""
+    rows = [expert.labels.index(label) for label in new.labels]
+    start = {name: value[rows].contiguous() if name.startswith("fc.") else value for name, value in known.state.items()}
+    learned = school.one_model(new, school.pictures([NEW]), seconds, start)
+    state = dict(learned.state)
+    for name in ("fc.weight", "fc.bias"):
+        state[name] = known.state[name].clone()
+        state[name][rows] = learned.state[name]
+    return Learned(state, learned.seconds)
+
+
 def a_new_type(school: School, lots: list[list[BoardPlace]], size: int) -> list[Table]:
     """Train both without a type, add it, and judge the new type and the others."""
     others = [name for name in COMPONENTS if name != NEW]
     learned = school.collaboration(others)
-    before = as_collaboration(school, "collaboration without it", learned)
+    before = as_collaboration(school, "collaboration without it", learned, others)
     [name] = [id for id in school.experts([NEW]) if id not in learned]
     added = school.learn(name, [NEW], learned)
-    after = as_collaboration(school, "collaboration and one expert", {**learned, name: added})
+    after = as_collaboration(school, "collaboration and one expert", {**learned, name: added}, COMPONENTS)
     expert = everything(COMPONENTS, size)
     data = school.pictures(others)
     without = school.one_model(expert, data, before.seconds)
-    of_new = school.pictures([NEW])
-    new_only = school.one_model(expert, of_new, added.seconds, without.state)
+    new_only = gone_on(school, expert, without, everything([NEW], size), added.seconds)
     again = school.one_model(expert, school.pictures(list(COMPONENTS)), before.seconds + added.seconds)
     contestants = [
         (before, 0.0, False),
