@@ -275,6 +275,12 @@ def a_new_type(school: School, lots: list[list[BoardPlace]], size: int) -> list[
     [name] = [id for id in school.experts([NEW]) if id not in learned]
     added = school.learn(name, [NEW], learned)
     after = as_collaboration(school, "collaboration and one expert", {**learned, name: added}, COMPONENTS)
+    again_too = {
+        id: school.learn(id, list(COMPONENTS), learned) for id in school.experts([NEW]) if id not in (BODY.id, name)
+    }
+    shared = as_collaboration(
+        school, "collaboration, expert and detector", {**learned, name: added, **again_too}, COMPONENTS
+    )
     expert = everything(COMPONENTS, size)
     data = school.pictures(others)
     without = school.one_model(expert, data, before.seconds)
@@ -283,6 +289,7 @@ def a_new_type(school: School, lots: list[list[BoardPlace]], size: int) -> list[
     contestants = [
         (before, 0.0, False),
         (after, added.seconds, True),
+        (shared, sum(one.seconds for one in (added, *again_too.values())), True),
         (as_one_model(school, "one model without it", expert, without), 0.0, False),
         (as_one_model(school, "one model, new pictures alone", expert, new_only), new_only.seconds, True),
         (as_one_model(school, "one model, all again", expert, again), again.seconds, True),
