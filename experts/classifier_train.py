@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +11,7 @@ from torch.nn import functional
 
 from coe.core import Expert
 from coe.errors import ConfigError
+from coe.runtime.processor import trainer_threads
 from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
 from experts.augment import Augment
 from experts.labelled_folder import LabelledImages, read
@@ -141,7 +141,7 @@ def _label_weights(labels: torch.Tensor, count: int) -> torch.Tensor:
 def computing(threads: int) -> Iterator[None]:
     """Compute with `threads` threads inside the block (0: all cores), and restore the number after it."""
     before = torch.get_num_threads()
-    torch.set_num_threads(threads or os.cpu_count() or 1)
+    torch.set_num_threads(trainer_threads(threads))
     try:
         yield
     finally:

@@ -6,7 +6,6 @@ command. Weights are kept in memory and as safetensors; no pickle is written.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from safetensors.torch import save_file
 
 from coe.core import Expert
 from coe.errors import ConfigError
+from coe.runtime.processor import trainer_threads
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from experts import quiet_ultralytics, yolo_images
 from experts.classifier_train import pace
@@ -124,7 +124,7 @@ def _trainer_class() -> Callable[..., Any]:
             self.kept_metrics: dict[str, float] = {}
             self.steps = 0
             super().__init__(overrides=_overrides(expert, plan, settings))
-            torch.set_num_threads(plan.threads or os.cpu_count() or 1)  # ultralytics leaves one core unused
+            torch.set_num_threads(trainer_threads(plan.threads))  # ultralytics leaves one core unused
 
         def get_dataset(self) -> dict[str, Any]:
             return self.ready_data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 
 import torch
 
@@ -11,12 +12,27 @@ from coe.system import processor_features
 _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
+def within_limit(threads: int) -> int:
+    """Return `threads`, or what `OMP_THREAD_LIMIT` allows if that is fewer.
+
+    oneDNN divides products in bf16 among the threads that torch was told of. If OpenMP gives fewer, parts that nobody
+    computed are added: results are wrong, without an error (torch 2.11 on a processor with AMX).
+    """
+    limit = os.environ.get("OMP_THREAD_LIMIT", "")
+    return min(threads, int(limit)) if limit.isdecimal() and int(limit) else threads
+
+
 def bound_threads(number: int) -> None:
-    """Let the calling thread's operators use `number` threads from now on."""
+    """Let the calling thread's operators use `number` threads from now on, or as many as `OMP_THREAD_LIMIT` allows."""
     # `get_num_threads` also fixes the number. A thread that never called it inherits, with its first operator, the
     # last value that any thread set.
-    if torch.get_num_threads() != number:
-        torch.set_num_threads(number)
+    if torch.get_num_threads() != within_limit(number):
+        torch.set_num_threads(within_limit(number))
+
+
+def trainer_threads(asked: int) -> int:
+    """Return the threads with which a training may compute: `asked`, or all cores for 0, within the limit."""
+    return within_limit(asked or os.cpu_count() or 1)
 
 
 @functools.cache

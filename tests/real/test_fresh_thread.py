@@ -46,7 +46,9 @@ def test_measuring_and_preparing_run_on_threads_that_end(tmp_path, monkeypatch) 
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_an_executor_keeps_its_threads_whatever_another_sets_before_its_first_batch(tmp_path) -> None:
+def test_an_executor_keeps_its_threads_whatever_another_sets_before_its_first_batch(tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("OMP_THREAD_LIMIT", raising=False)
+
     def executor() -> int:
         CpuDevice(Store(tmp_path), {}, threads=3).enter("one")
         on_fresh_thread(lambda: torch.set_num_threads(1))

@@ -113,8 +113,8 @@ def test_graphs_share_their_memory_until_none_is_left(monkeypatch):
 def test_kernels_are_searched_for_during_captures_alone_and_only_if_that_is_set(monkeypatch, search):
     cuda = SimpleNamespace(
         current_device=lambda: 0,
-        synchronize=lambda: None,
-        current_stream=lambda: None,
+        synchronize=lambda device=None: None,
+        current_stream=lambda device=None: None,
         device=lambda device: contextlib.nullcontext(),
     )
     monkeypatch.setattr(torch, "cuda", cuda)
