@@ -78,13 +78,18 @@ class ClusterEngine:
         self._settled, self._ended = threading.Event(), threading.Event()
         self._stopped = self._has_initial = False
         self._began = time.monotonic()
-        self._threads: list[threading.Thread] = []
         end_at_exit(self)
-        self._start("coe-head", self._control)
-        self._start("coe-reply", self._answer)
-        self._start("coe-machines", self._look_for_machines)
-        for link in links:
-            self._listen(link)
+        try:
+            self._start("coe-head", self._control)
+            self._start("coe-reply", self._answer)
+            for link in links:
+                self._listen(link)
+            # Last: from now on the head's thread starts threads.
+            self._start("coe-machines", self._look_for_machines)
+        except BaseException:  # the system is out of threads
+            self._queue.put(None)
+            self._ended.set()
+            raise
 
     def __repr__(self) -> str:
         return repr(self._driver.head)
@@ -160,16 +165,13 @@ class ClusterEngine:
 
     def join(self, until_s: float = math.inf) -> None:
         """Wait until all threads have ended, at most until the time `until_s` on the monotonic clock."""
-        for thread in () if self.line_threads.is_forked else list(self._threads):
-            left_s = until_s - time.monotonic()
-            thread.join(max(0.0, left_s) if math.isfinite(left_s) else None)
+        self.line_threads.join(until_s)
 
     # Threads
 
     def _start(self, name: str, function: Callable[[], None]) -> None:
         thread = threading.Thread(target=function, name=name, daemon=True)
-        self._threads.append(thread)
-        self.line_threads.threads = frozenset(self._threads)
+        self.line_threads.threads = frozenset({*self.line_threads.threads, thread})
         thread.start()
 
     def _listen(self, link: Link) -> None:

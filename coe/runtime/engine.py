@@ -219,12 +219,7 @@ class Engine:
 
     def join(self, until_s: float = math.inf) -> None:
         """Wait until all threads have ended, at most until the time `until_s` on the monotonic clock."""
-        # A forked child has none of these threads.
-        for thread in () if self.line_threads.is_forked else self._threads:
-            if thread.ident is None:  # it never started: the system was out of threads
-                continue
-            left_s = until_s - time.monotonic()
-            thread.join(max(0.0, left_s) if math.isfinite(left_s) else None)
+        self.line_threads.join(until_s)
 
     # Workers
 

@@ -6,8 +6,10 @@ its threads.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Collection
 
 from coe.errors import LineClosed, WouldWaitForItself
@@ -29,6 +31,14 @@ class LineThreads:
     def is_own_thread(self) -> bool:
         """Whether the calling thread is one of the line's."""
         return threading.current_thread() in self.threads
+
+    def join(self, until_s: float = math.inf) -> None:
+        """Wait until all threads have ended, at most until the time `until_s` on the monotonic clock."""
+        for thread in () if self.is_forked else self.threads:
+            if thread.ident is None:  # it never started: the system was out of threads
+                continue
+            left_s = until_s - time.monotonic()
+            thread.join(max(0.0, left_s) if math.isfinite(left_s) else None)
 
     def expect_process(self) -> None:
         """Raise LineClosed in a forked child."""

@@ -6,6 +6,7 @@ import gc
 import queue
 import re
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,10 @@ from tiny_line import fill
 
 from coe import Inspector, Picture
 from coe.board import rules
+from coe.cluster.engine import ClusterEngine
 from coe.core import Failure, FailureKind, Result
 from coe.errors import ConfigError
+from coe.runtime import at_exit
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Command, Event, Lost, Reply
 from coe.store.store import Store
@@ -268,7 +271,7 @@ def test_a_line_that_is_dropped_ends_its_boxes(
 ) -> None:
     boxes = thread_boxes(1)
     line = Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes)
-    threads = line._engine._threads
+    threads = line._engine.line_threads.threads
     del line
     gc.collect()
     for thread in threads:
@@ -321,3 +324,29 @@ def test_options_that_several_boxes_would_ignore_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         Inspector(tiny[0], store=tiny[1], **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("started", range(4))
+def test_a_line_that_got_too_few_threads_closes_its_boxes_and_does_not_disturb_the_end(
+    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, monkeypatch: pytest.MonkeyPatch, started: int
+) -> None:
+    start, asked, caller = threading.Thread.start, list[str](), threading.current_thread()
+
+    def limited(thread: threading.Thread) -> None:
+        # Boxes have theirs before it; the head's own thread starts others.
+        if threading.current_thread() is caller and (asked or thread.name == "coe-head"):
+            asked.append(thread.name)
+            if len(asked) == started + 1:
+                raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(at_exit, "_OPEN", weakref.WeakSet())
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", limited)
+        with pytest.raises(RuntimeError, match="new thread") as failed:
+            Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=thread_boxes(1))
+    assert len(asked) == started + 1
+    assert any(isinstance(one, ClusterEngine) for one in at_exit._OPEN)
+    at_exit._end_all()
+    del failed
+    gc.collect()
