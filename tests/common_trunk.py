@@ -10,7 +10,7 @@ from built_once import Build, linked_copy
 
 from coe.core import Expert
 from coe.prepare.fold import fold
-from coe.prepare.layout import chunks, lay_out
+from coe.prepare.layout import lay_out
 from coe.prepare.sharing import Sharing
 from coe.store import kinds
 from coe.store.blob_format import Variant
@@ -68,7 +68,7 @@ def fill(folder: Path, *prepared: Variant) -> Store:
         for variant in prepared:
             made = lay_out(folded, variant, kind="narrow", labels=len(labels), identity=identity(store.path(id)))
             with store.changing(id) as manifest:
-                put(store, manifest, made.header, chunks(made.data), agreement=AGREEMENT, escalate_below=0.0)
+                put(store, manifest, made.header, made.bytes.chunks(), agreement=AGREEMENT, escalate_below=0.0)
     return store
 
 

@@ -101,7 +101,8 @@ def switch(  # noqa: PLR0913
 
 
 def _variants(text: str) -> list[Variant]:
-    all_variants: tuple[Variant, ...] = get_args(Variant)
+    # A difference to a parent is no expert's alone.
+    all_variants: tuple[Variant, ...] = tuple(variant for variant in get_args(Variant) if variant != "delta")
     variants: list[Variant] = []
     for name in words_of(text):
         if not (matching := [variant for variant in all_variants if variant == name]):

@@ -34,6 +34,10 @@ def prepare(
         str | None, typer.Option(help="Only the experts of this board; its rules tell which images each expert sees.")
     ] = None,
     variants: Annotated[str, typer.Option(help=f"Precisions to prepare, of {', '.join(KNOWN)}.")] = USUAL,
+    parent: Annotated[
+        str | None,
+        typer.Option(help="For the variant delta: the expert, as BOARD/NAME, from which these were fine-tuned."),
+    ] = None,
     images_at: Annotated[
         Path | None,
         typer.Option("--images", help="Sample images to measure the agreement on. Default: generated images."),
@@ -47,13 +51,18 @@ def prepare(
     The weights file stays as it is; the prepared files (blobs) lie in the same folder. Exit status 1 if an expert could
     not be prepared, 4 if the disk is full.
 
+    The variant delta holds what fine-tuning changed of a --parent, which lies in memory once for all its experts: a few
+    hundredths of the bytes (docs/blobs.md).
+
     Example: coe-experts prepare --board demo --images build/demo/images
     """
     shelf = Store(store)
     wanted = parse(variants)
     loaded = rules.load(board) if board else None
     pictures = _SampleImages(images_at, loaded)
-    preparer = Preparer(shelf, wanted, force=force, allow_kinds=allow_kind or ())
+    if parent:
+        shelf.manifest(parent)
+    preparer = Preparer(shelf, wanted, force=force, parent=parent or "", allow_kinds=allow_kind or ())
     stored = shelf.ids()
     wanted_ids = {expert.weights for expert in loaded.experts.values()} if loaded else set(stored)
     lacking = {id: _lacks(preparer, id) for id in stored}

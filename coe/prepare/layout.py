@@ -5,7 +5,7 @@ The same weights always give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,7 @@ from coe.runtime.blob import DTYPES, NAMES, shaped
 from coe.store import blob_layout
 from coe.store.blob_format import (
     BLOCK,
-    CHUNK,
+    Difference,
     Dtype,
     Header,
     Identity,
@@ -26,10 +26,12 @@ from coe.store.blob_format import (
     Variant,
     lies_channels_last,
 )
-from coe.store.blob_layout import StoredTensor
+from coe.store.blob_layout import BlobBytes, StoredTensor
 
 FLOATS: dict[Variant, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """The precision in which a variant is stored and run; other variants run in the precision of the weights."""
+_BLOCKS: tuple[Variant, ...] = ("q8", "delta")
+"""The variants that hold tensors of two axes or more as blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +41,32 @@ class LaidOut:
     header: Header
     data: torch.Tensor
 
+    @property
+    def bytes(self) -> BlobBytes:
+        """The same without torch."""
+        return BlobBytes(self.header, self.data.numpy().data)
 
-def lay_out(folded: Folded, variant: Variant, *, kind: str, labels: int, identity: Identity | None = None) -> LaidOut:
+
+def lay_out(
+    folded: Folded,
+    variant: Variant,
+    *,
+    kind: str,
+    labels: int,
+    identity: Identity | None = None,
+    body: str = "",
+    differences: Sequence[Difference] = (),
+) -> LaidOut:
     """Lay out an expert's weights in a variant; raises StoreError if the variant cannot hold them.
 
-    `identity` is the identity that the weights carry.
+    `identity` is the identity that the weights carry. In `delta` the weights hold the factors of `differences` to the
+    body of that digest.
     """
     plain, blocks = _converted(folded.state, variant)
     stored = {
         name: StoredTensor(_entry(name, "Q8", tensor), _raw(blocks[name].values), _raw(blocks[name].scales))
         if name in blocks
-        else StoredTensor(_entry(name, _dtype(name, plain[name]), tensor), _raw(_in_order(plain[name])))
+        else StoredTensor(_entry(name, _dtype(name, plain[name]), tensor), _raw(in_order(plain[name])))
         for name, tensor in folded.state.items()
     }
     like = Header(
@@ -61,18 +78,13 @@ def lay_out(folded: Folded, variant: Variant, *, kind: str, labels: int, identit
         data_bytes=0,
         checksums=(),
         identity=identity,
+        body=body,
+        differences=tuple(differences),
     )
     blob = blob_layout.lay_out(stored, like)
     # An empty buffer would be an error to torch.
     data = torch.frombuffer(blob.data, dtype=torch.uint8) if len(blob.data) else torch.empty(0, dtype=torch.uint8)
     return LaidOut(blob.header, data)
-
-
-def chunks(data: torch.Tensor) -> Iterator[memoryview]:
-    """Yield the data in the pieces that have a checksum each."""
-    view = data.numpy().data
-    for start in range(0, len(view), CHUNK):
-        yield view[start : start + CHUNK]
 
 
 def tensors(blob: LaidOut) -> dict[str, torch.Tensor]:
@@ -99,7 +111,7 @@ def _converted(state: dict[str, torch.Tensor], variant: Variant) -> tuple[dict[s
     plain: dict[str, torch.Tensor] = {}
     blocks: dict[str, Blocks] = {}
     for name, tensor in state.items():
-        quantised = quantise(_in_order(tensor)) if variant == "q8" and _can_be_blocks(tensor) else None
+        quantised = quantise(in_order(tensor)) if variant in _BLOCKS and can_be_blocks(tensor) else None
         if quantised is not None:
             blocks[name] = quantised
         elif variant in FLOATS and tensor.is_floating_point():
@@ -111,7 +123,8 @@ def _converted(state: dict[str, torch.Tensor], variant: Variant) -> tuple[dict[s
     return plain, blocks
 
 
-def _can_be_blocks(tensor: torch.Tensor) -> bool:
+def can_be_blocks(tensor: torch.Tensor) -> bool:
+    """Tell whether `q8` holds a tensor as blocks, unless a scale overflows."""
     return tensor.dtype == torch.float32 and tensor.ndim >= 2 and tensor.numel() > 0
 
 
@@ -127,7 +140,7 @@ def _dtype(name: str, tensor: torch.Tensor) -> Dtype:
     return NAMES[tensor.dtype]
 
 
-def _in_order(tensor: torch.Tensor) -> torch.Tensor:
+def in_order(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor's elements, (n,), in the order in which a blob holds them."""
     last = lies_channels_last(tuple(tensor.shape), tensor.is_floating_point())
     return (tensor.permute(0, 2, 3, 1) if last else tensor).contiguous().view(-1)

@@ -9,10 +9,11 @@ from pathlib import Path
 import torch
 
 from coe.core import Expert, Finding
-from coe.errors import StoreError, first_line
+from coe.errors import ConfigError, StoreError, first_line
 from coe.prepare.agreement import compare, escalate_below, findings
+from coe.prepare.difference import MOST_CUT, RANKS, Parent, own_part, whole
 from coe.prepare.fold import Folded, fold, network
-from coe.prepare.layout import FLOATS, LaidOut, chunks, lay_out, tensors
+from coe.prepare.layout import FLOATS, LaidOut, lay_out, tensors
 from coe.prepare.samples import SampleImages, sample_images
 from coe.store import blob_file, kinds, variants, weights_file
 from coe.store.blob_format import Variant
@@ -22,6 +23,10 @@ from coe.store.store import Store
 
 FOLDED_DIFFERENCE = 1e-3
 """The most by which folding may change scores, in the same precision."""
+SECOND_LOOKS = 1 / 16
+"""A rank is enough if no larger share of the samples would be run again in fp32."""
+LARGEST = 0.75
+"""A difference is worth while up to this share of the bytes of `q8`."""
 
 _Weights = tuple[str, str, int, int]
 
@@ -41,13 +46,26 @@ class Preparer:
     """Prepares experts of a store one by one.
 
     Experts of the same weights (`Store.link`) share their blobs, and with them the agreement that was measured on the
-    samples of the first. With `force`, existing variants are prepared again.
-    `allow_kinds` as for `coe.inspector.inspector.Inspector`.
+    samples of the first. With `force`, existing variants are prepared again. `delta` needs the `parent` from which the
+    experts were fine-tuned, an expert of the store. `allow_kinds` as for `coe.inspector.inspector.Inspector`.
     """
 
     def __init__(
-        self, store: Store, wanted: Sequence[Variant], *, force: bool = False, allow_kinds: Sequence[str] = ()
+        self,
+        store: Store,
+        wanted: Sequence[Variant],
+        *,
+        force: bool = False,
+        parent: str = "",
+        allow_kinds: Sequence[str] = (),
     ) -> None:
+        """Raises ConfigError for `delta` without a parent, or a parent without `delta`."""
+        if ("delta" in wanted) != bool(parent):
+            raise ConfigError(
+                "the variant `delta` is a difference to another expert: give that as the parent, and only with `delta`"
+            )
+        self._parent_id = parent
+        self._parent: Parent | None = None
         self._allowed = tuple(allow_kinds)
         self._store, self._wanted, self._force = store, tuple(dict.fromkeys(wanted)), force
         self._originals: dict[tuple[_Weights, Variant], str] = {}
@@ -85,21 +103,29 @@ class Preparer:
         failed: dict[Variant, str] = {}
         for variant in lacking:
             try:
-                measured = subject.measured(variant)
+                if variant == "delta":
+                    parent = self._parent_of(manifest, kind)
+                    manifest = subject.put(self._store, manifest, subject.difference(parent), parent.body)
+                else:
+                    manifest = subject.put(self._store, manifest, subject.measured(variant))
             except StoreError as error:
                 failed[variant] = str(error)
                 continue
-            manifest = variants.put(
-                self._store,
-                manifest,
-                measured.blob.header,
-                chunks(measured.blob.data),
-                agreement=compare(subject.expected, measured.findings, generated=subject.samples.generated),
-                escalate_below=0.0 if variant == "fp32" else escalate_below(subject.expected, measured.findings),
-            )
             made.append(variant)
         self._note(manifest, made)
         return replace(so_far, manifest=manifest, made=tuple(made), failed=failed)
+
+    def _parent_of(self, manifest: Manifest, kind: ModuleKind) -> Parent:
+        """Return the parent of an expert; raises StoreError."""
+        if self._parent is None:
+            origin = self._store.check_weights(self._parent_id)
+            expert = Expert(origin.id, origin.kind, origin.labels, origin.input_size, origin.id)
+            if origin.kind != manifest.kind:
+                raise StoreError(f"its parent '{origin.id}' is of kind {origin.kind}, not {manifest.kind}")
+            self._parent = Parent.of(origin.id, origin.kind, fold(kind, expert, self._store.load(origin.id)))
+        if self._parent.kind != manifest.kind:
+            raise StoreError(f"its parent '{self._parent.id}' is of kind {self._parent.kind}, not {manifest.kind}")
+        return self._parent
 
     def _share(self, manifest: Manifest, lacking: Sequence[Variant]) -> Preparation:
         """Take over blobs that were prepared from the same weights."""
@@ -121,6 +147,7 @@ class Preparer:
 class _MeasuredBlob:
     blob: LaidOut
     findings: list[Finding]
+    escalate_below: float
 
 
 class _Subject:
@@ -149,7 +176,49 @@ class _Subject:
             off = compare(self.expected, actual, generated=False).largest_score_difference
             if off > FOLDED_DIFFERENCE:
                 raise StoreError(f"folding changes its scores by {off:.2g}; kind '{self.kind.name}' cannot be folded")
-        return _MeasuredBlob(blob, actual)
+        return _MeasuredBlob(blob, actual, 0.0 if variant == "fp32" else escalate_below(self.expected, actual))
+
+    def difference(self, parent: Parent) -> _MeasuredBlob:
+        """Lay out the difference to a parent in the smallest rank with few second looks; raises StoreError.
+
+        If no rank has few, the largest is taken: second looks keep its labels right.
+        """
+        for rank in RANKS:
+            part = own_part(self.folded, parent, rank)
+            blob = lay_out(
+                part.folded,
+                "delta",
+                kind=self.kind.name,
+                labels=len(self.expert.labels),
+                identity=self.identity,
+                body=parent.digest,
+                differences=part.differences,
+            )
+            actual = self._findings(network(self.kind, self.expert, whole(blob, parent.body), self.folded.pairs))
+            below = escalate_below(self.expected, actual)
+            again = sum(finding.margin < below for finding in actual)
+            if part.cut <= MOST_CUT and again <= SECOND_LOOKS * len(actual):
+                break
+        if part.cut > MOST_CUT:
+            raise StoreError(
+                f"it is too far from '{parent.id}': a change of rank {rank} leaves {part.cut:.0%} of a layer out; "
+                "leave this variant out, or name the expert that it was fine-tuned from"
+            )
+        blocks = lay_out(self.folded, "q8", kind=self.kind.name, labels=len(self.expert.labels))
+        if blob.header.data_bytes > LARGEST * blocks.header.data_bytes:
+            raise StoreError(
+                f"its difference to '{parent.id}' takes {blob.header.data_bytes:,} bytes, nearly as many as `q8` "
+                f"({blocks.header.data_bytes:,}); leave this variant out"
+            )
+        return _MeasuredBlob(blob, actual, below)
+
+    def put(self, store: Store, manifest: Manifest, made: _MeasuredBlob, body: LaidOut | None = None) -> Manifest:
+        """Put a measured blob into the store, with the body that it changes, if there is one."""
+        agreement = compare(self.expected, made.findings, generated=self.samples.generated)
+        own, below = made.blob.bytes, made.escalate_below
+        if body is None:
+            return variants.put(store, manifest, own.header, own.chunks(), agreement=agreement, escalate_below=below)
+        return variants.put_difference(store, manifest, own, body.bytes, agreement=agreement, escalate_below=below)
 
     def _findings(self, module: torch.nn.Module) -> list[Finding]:
         def answer(pixels: Image) -> object:

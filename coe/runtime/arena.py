@@ -72,6 +72,25 @@ def convert(blob: Blob, into: torch.Tensor) -> dict[str, torch.Tensor]:
     return views
 
 
+def restore(blob: Blob, name: str, into: torch.Tensor) -> torch.Tensor:
+    """Write a quantised tensor of a blob again, where `convert` writes it in `into`; return it."""
+    assert blob.values is not None, "the blob holds quantised tensors"
+    place = blob.values.places[name]
+    first, end = place.offset, place.offset + place.bytes
+    scales = blob.values.scales[first // BLOCK : end // BLOCK]
+    dequantise(blob.values.numbers[first:end], scales, into[first:end])
+    return shaped(into[first : first + place.elements], place)
+
+
+def change(tensor: torch.Tensor, row: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+    """Turn a tensor of a body into an expert's own, in place: each row times a number, and then plus left^T right.
+
+    tensor: (out, ...), dense, in the order of its blob; row: (out,), left: (rank, out), right: (rank, n).
+    """
+    rows = torch.as_strided(tensor, (left.shape[1], right.shape[1]), (right.shape[1], 1), tensor.storage_offset())
+    rows.mul_(row.to(rows.dtype)[:, None]).addmm_(left.T, right)
+
+
 def dequantise(numbers: torch.Tensor, scales: torch.Tensor, into: torch.Tensor) -> None:
     """Write `numbers` (n) int8 times their `scales` (n / 128) into `into` (n), on the calling thread alone.
 

@@ -5,6 +5,7 @@ A blob lives until `release`, which drops the views; then the next expert is rea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,10 +14,12 @@ import torch
 from coe.errors import StoreError
 from coe.runtime.buffers import Buffer, Buffers
 from coe.runtime.processor import has_bf16
-from coe.store.blob_format import BLOCK, Dtype, Quantised, TensorEntry, Variant, padded
+from coe.store.blob_format import BLOCK, Difference, Dtype, Quantised, TensorEntry, Variant, padded
 
 Spec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 """What a skeleton expects: shape and dtype by name."""
+
+_AGAIN = "prepare the expert again (coe-experts prepare)"
 
 DTYPES: dict[Dtype, torch.dtype] = {
     "F64": torch.float64,
@@ -82,6 +85,7 @@ class Content:
     variant: Variant = "fp32"
     folded: tuple[tuple[str, str], ...] = ()
     quantised: Quantised | None = None
+    differences: tuple[Difference, ...] = ()
     start: int = 0
 
     @property
@@ -116,6 +120,7 @@ class Blob:
         self._buffers = buffers
         self.bytes = len(buffer)
         self.variant = content.variant
+        self.differences = content.differences
         self.structure = structure_of(content.variant, content.folded)
         self.tensors = {entry.name: _view(buffer, entry, start) for entry in entries if entry.dtype != "Q8"}
         self.values = _values(buffer, entries, quantised, start) if quantised else None
@@ -132,7 +137,10 @@ class Blob:
 
     @property
     def shapes(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """Shape and type of each tensor, by name; those of a quantised tensor are of what it stands for."""
+        """Shape and type of each tensor, by name; those of a quantised tensor are of what it stands for.
+
+        Factors of differences are among them.
+        """
         places = self.values.places if self.values else {}
         tensors = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in self.tensors.items()}
         return tensors | {name: (place.shape, torch.float32) for name, place in places.items()}
@@ -142,7 +150,7 @@ class Blob:
 
         A variant other than fp32 may have another precision than the skeleton: its numbers are converted.
         """
-        tensors = self.shapes if self.body is None else joined(self.shapes, self.body.shapes)
+        tensors = self.shapes if self.body is None else joined(self.shapes, self.body.shapes, self)
         expect(tensors, self.variant, spec)
 
     def release(self) -> None:
@@ -158,11 +166,20 @@ class Blob:
         self._buffer = None
 
 
-def joined(own: Spec, body: Spec) -> Spec:
-    """Return shapes and types of the tensors of an expert and of its body; raises StoreError if they share a name."""
-    if twice := sorted(own.keys() & body.keys()):
+def joined(own: Spec, body: Spec, of: Blob | Content) -> Spec:
+    """Return shapes and types of the tensors of an expert and of its body; raises StoreError if they do not fit.
+
+    Factors of differences are left out. If the expert's blob, `of`, is a difference, a tensor of both is its own.
+    """
+    factors = {name for difference in of.differences for name in difference.parts}
+    if of.variant != "delta" and (twice := sorted(own.keys() & body.keys())):
         raise StoreError(f"the weights and their body both hold '{twice[0]}'; they do not belong together")
-    return {**own, **body}
+    for difference in of.differences:
+        shape = body[difference.name][0] if difference.name in body else ()
+        changed = *own[difference.row][0], own[difference.right][0][1]
+        if not shape or (shape[0], math.prod(shape[1:])) != changed:
+            raise StoreError(f"the weights change '{difference.name}', which their body does not hold so; {_AGAIN}")
+    return {**body, **{name: tensor for name, tensor in own.items() if name not in factors}}
 
 
 def expect(tensors: Spec, variant: Variant, spec: Spec) -> None:

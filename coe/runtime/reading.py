@@ -221,7 +221,7 @@ def _read_blob(file: int, weights: Weights, buffers: MemoryLender[M]) -> tuple[M
 
 
 def _content(header: Header) -> Content:
-    return Content(header.tensors, header.variant, header.folded, header.quantised)
+    return Content(header.tensors, header.variant, header.folded, header.quantised, header.differences)
 
 
 @contextmanager

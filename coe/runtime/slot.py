@@ -10,7 +10,7 @@ import torch
 
 from coe.core import Expert
 from coe.errors import CoeError, KindFailed
-from coe.runtime.arena import Arena, convert
+from coe.runtime.arena import Arena, change, convert, restore
 from coe.runtime.blob import PLAIN, Blob, Spec, Structure
 from coe.runtime.folding import folded_skeleton
 from coe.store.dotted import reason
@@ -24,7 +24,8 @@ class Slot:
 
     Binding a blob points parameters at its tensors of the skeleton's precision, and converts the other tensors into the
     arena. A further batch on the same blob does neither. If the expert has a body, that is bound before it, unless it
-    is in place already: then the expert's own tensors alone are bound.
+    is in place already: then the expert's own tensors alone are bound. An expert that is a difference to its body
+    changes converted tensors of the body where they lie, and they are restored before the next expert is bound.
     """
 
     def __init__(self, kind: ModuleKind, expert: Expert, structure: Structure = PLAIN, *, drawn: bool = False) -> None:
@@ -45,6 +46,8 @@ class Slot:
         self._bound: Blob | None = None
         self._body: Blob | None = None
         """The body that is in place, with or without an expert bound."""
+        self._changed: tuple[str, ...] = ()
+        """Tensors of the body that the last expert changed, or had its own of."""
         self._lock = threading.Lock()
 
     def run(self, blob: Blob | None, images: torch.Tensor) -> Any:
@@ -73,17 +76,30 @@ class Slot:
                 memory = self.arena.claim(size, self.structure.dtype, self)
                 if version != self.arena.version:
                     in_place = None
-            if body is not None and body is not in_place:
-                self._point(body, memory[:common])
-            self._point(blob, memory[common:])
+            with torch.inference_mode():
+                if body is not None:
+                    self._bring(body, memory[:common], is_there=body is in_place)
+                self._point(blob, memory[common:])
             self._bound, self._body = blob, body
+
+    def _bring(self, body: Blob, memory: torch.Tensor, *, is_there: bool) -> None:
+        """Point parameters at the tensors of a body; if it `is_there`, only those that the last expert changed."""
+        if not is_there:
+            self._point(body, memory)
+        for name in self._changed if is_there else ():
+            self._targets[name].data = restore(body, name, memory)
+        self._changed = ()
 
     def _point(self, blob: Blob, memory: torch.Tensor) -> None:
         """Point parameters at the tensors of a blob; those of another precision are converted into `memory`."""
         tensors = dict(blob.tensors)
         if blob.converted:
-            with torch.inference_mode():
-                tensors |= convert(blob, memory)
+            tensors |= convert(blob, memory)
+        if blob.variant == "delta" and blob.body is not None:
+            own = tensors.keys() & blob.body.shapes.keys()
+            self._changed = (*sorted(own), *(difference.name for difference in blob.differences))
+        for difference in blob.differences:
+            change(self._targets[difference.name], *(tensors.pop(name) for name in difference.parts))
         for name, tensor in tensors.items():
             self._targets[name].data = tensor
 
@@ -97,7 +113,7 @@ class Slot:
                 gone: Iterable[str] = self._targets
                 self._bound = self._body = None
             elif self._bound is blob:
-                gone = blob.shapes
+                gone = blob.shapes.keys() & self._targets.keys()  # not the factors of differences
                 self._bound = None
             else:
                 return

@@ -35,7 +35,7 @@ def write(folder: Path, header: Header, data: Iterable[memoryview]) -> WrittenBl
     Its name depends on its content (the header holds the checksums of the data), so two blobs of one name are equal.
     """
     start = encode(header)
-    blob = _named(header, start)
+    blob = named(header, start)
     with replacing(folder / blob.file) as file:
         file.write(start)
         file.writelines(data)
@@ -44,7 +44,7 @@ def write(folder: Path, header: Header, data: Iterable[memoryview]) -> WrittenBl
 
 def write_once(folder: Path, header: Header, data: Iterable[memoryview]) -> WrittenBlob:
     """Write a blob as `write` does, unless it is in the folder already, undamaged."""
-    blob = _named(header, encode(header))
+    blob = named(header)
     try:
         check(folder / blob.file, blob.bytes, blob.digest)
     except (StoreError, OSError):
@@ -52,7 +52,9 @@ def write_once(folder: Path, header: Header, data: Iterable[memoryview]) -> Writ
     return blob
 
 
-def _named(header: Header, start: bytes) -> WrittenBlob:
+def named(header: Header, start: bytes = b"") -> WrittenBlob:
+    """Return the name, size and digest of a blob with this header; `start`, if it is known, is what `encode` makes."""
+    start = start or encode(header)
     start_digest = xxhash.xxh3_128_hexdigest(start)
     return WrittenBlob(f"{header.variant}-{start_digest}{SUFFIX}", len(start) + header.data_bytes, start_digest)
 

@@ -22,15 +22,16 @@ from coe.store.store import Store
 def divide(store: Store, manifest: Manifest, names: Collection[str]) -> Manifest:
     """Store an expert as a body, its trained tensors of these `names`, and its own part; return the new manifest.
 
-    The bytes of all tensors stay, in every variant. Call it only within `Store.changing`. Raises StoreError for files
-    that are damaged, OSError.
+    The bytes of all tensors stay, in every variant; `delta`, which has a body of its own, stays as it is. Call it only
+    within `Store.changing`. Raises StoreError for files that are damaged, OSError.
     """
     state = store.tensors(manifest)
     identity = weights_file.identity(store.folder(manifest.id) / manifest.file)
     if identity is None:
         raise StoreError(f"{manifest.id}: its weights do not say whose they are; train or import it again")
     own = {name: tensor for name, tensor in state.items() if name not in names}
-    whole = {variant: whole_blob(store, manifest, prepared) for variant, prepared in manifest.variants.items()}
+    variants = {variant: prepared for variant, prepared in manifest.variants.items() if variant != "delta"}
+    whole = {variant: whole_blob(store, manifest, prepared) for variant, prepared in variants.items()}
     folder = store.folder(manifest.id)
     with store.naming_bodies() as bodies:
         body = weights_file.write_body(
@@ -43,7 +44,8 @@ def divide(store: Store, manifest: Manifest, names: Collection[str]) -> Manifest
                 "bytes": path.stat().st_size,
                 "checksum": weights_file.checksum(path),
                 "body": body,
-                "variants": {
+                "variants": manifest.variants
+                | {
                     variant: _put_blob(bodies, folder, blob, own, manifest.variants[variant])
                     for variant, blob in whole.items()
                 },

@@ -13,7 +13,7 @@ from coe.errors import StoreError
 from coe.store import blob_file, bodies
 from coe.store.blob_format import Header, Variant
 from coe.store.blob_layout import BlobBytes
-from coe.store.manifest import Agreement, Manifest, PreparedVariant
+from coe.store.manifest import Agreement, BodyFile, Manifest, PreparedVariant
 from coe.store.store import Store
 
 
@@ -42,6 +42,25 @@ def put(
         file=blob.file, bytes=blob.bytes, digest=blob.digest, agreement=agreement, escalate_below=escalate_below
     )
     return _name(store, manifest, {header.variant: prepared})
+
+
+def put_difference(
+    store: Store, manifest: Manifest, own: BlobBytes, body: BlobBytes, *, agreement: Agreement, escalate_below: float
+) -> Manifest:
+    """Put a blob that changes a body beside an expert's weights, and the body beside other bodies; as `put` else."""
+    store.sweep(manifest)
+    blob = blob_file.write(store.folder(manifest.id), own.header, own.chunks())
+    with store.naming_bodies() as bodies_folder:
+        common = blob_file.write_once(bodies_folder, body.header, body.chunks())
+        prepared = PreparedVariant(
+            file=blob.file,
+            bytes=blob.bytes,
+            digest=blob.digest,
+            agreement=agreement,
+            escalate_below=escalate_below,
+            body=BodyFile(file=common.file, bytes=common.bytes, digest=common.digest),
+        )
+        return _name(store, manifest, {own.header.variant: prepared})
 
 
 def share(store: Store, manifest: Manifest, original: Manifest, variants: Iterable[Variant]) -> Manifest:

@@ -14,7 +14,7 @@ from coe.core import FULL, Finding
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.precision import VariantChoice
 from coe.prepare.fold import Folded
-from coe.prepare.layout import chunks, lay_out
+from coe.prepare.layout import lay_out
 from coe.scheduler.costs import Cost
 from coe.store import variants
 from coe.store.kinds import FileKind, ModuleKind, Prepared
@@ -130,7 +130,7 @@ def prepare(store: Store, name: str, variant: str = "bf16") -> Path:
             identity=identity(store.path(name)),
         )
         agreement = Agreement(images=1, labels_equal=1.0, largest_score_difference=0.0)
-        done = variants.put(store, manifest, made.header, chunks(made.data), agreement=agreement, escalate_below=0.0)
+        done = variants.put(store, manifest, made.header, made.bytes.chunks(), agreement=agreement, escalate_below=0.0)
     return store.folder(name) / done.variants[variant].file  # type: ignore[index]
 
 

@@ -9,7 +9,7 @@ import torch
 
 from coe.core import Expert
 from coe.prepare.fold import Folded
-from coe.prepare.layout import chunks, lay_out
+from coe.prepare.layout import lay_out
 from coe.store import variants
 from coe.store.blob_format import Variant
 from coe.store.manifest import Agreement
@@ -37,7 +37,7 @@ def stored(root: Path, *prepared: Variant, state: dict[str, torch.Tensor] = STAT
         made = lay_out(Folded(state, ()), variant, kind=kind, labels=2)
         agreement = Agreement(images=1, labels_equal=1.0, largest_score_difference=0.0)
         with store.changing("t/x") as manifest:
-            variants.put(store, manifest, made.header, chunks(made.data), agreement=agreement, escalate_below=0.0)
+            variants.put(store, manifest, made.header, made.bytes.chunks(), agreement=agreement, escalate_below=0.0)
     return store
 
 

@@ -23,7 +23,7 @@ from coe.core import Expert
 from coe.errors import StoreError
 from coe.files import DiskFull
 from coe.prepare.fold import fold
-from coe.prepare.layout import chunks, lay_out
+from coe.prepare.layout import lay_out
 from coe.prepare.sharing import Sharing
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.device import CudaDevice
@@ -80,7 +80,7 @@ def prepare(store: Store, id: str, *wanted: Variant) -> None:
     for variant in wanted:
         made = lay_out(folded, variant, kind="narrow", labels=len(manifest.labels), identity=identity(store.path(id)))
         with store.changing(id) as manifest:
-            variants.put(store, manifest, made.header, chunks(made.data), agreement=AGREEMENT, escalate_below=0.0)
+            variants.put(store, manifest, made.header, made.bytes.chunks(), agreement=AGREEMENT, escalate_below=0.0)
 
 
 @pytest.mark.parametrize("is_prepared_before", with_slow_rows([True, False], fast=1))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coe.errors import StoreError
 from coe.prepare.fold import Folded
-from coe.prepare.layout import chunks, lay_out, tensors
+from coe.prepare.layout import lay_out, tensors
 from coe.prepare.quantise import quantise
 from coe.runtime.arena import dequantise
 from coe.store.blob_format import ALIGNMENT, BLOCK, PAGE, decode, encode
@@ -51,7 +51,7 @@ def test_what_is_laid_out_is_a_blob(shapes, seed, variant):
     blob = made(state, variant)
     assert decode(encode(blob.header), "x") == blob.header
     assert [entry.name for entry in blob.header.tensors] == list(state)
-    assert len(blob.data) == blob.header.data_bytes == sum(len(chunk) for chunk in chunks(blob.data))
+    assert len(blob.data) == blob.header.data_bytes == sum(len(chunk) for chunk in blob.bytes.chunks())
     assert len(blob.data) % PAGE == 0
     spans = sorted((entry.offset, entry.offset + entry.bytes) for entry in blob.header.tensors if entry.bytes)
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))

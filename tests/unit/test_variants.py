@@ -14,7 +14,7 @@ import torch
 from coe.errors import StoreError
 from coe.files import DiskFull, FolderLock, alone
 from coe.prepare.fold import Folded
-from coe.prepare.layout import chunks, lay_out
+from coe.prepare.layout import lay_out
 from coe.store import variants
 from coe.store.blob_format import CHUNK, PAGE
 from coe.store.manifest import Agreement, Manifest
@@ -39,7 +39,9 @@ def prepare(store: Store, variant="fp32", *, scale=1.0, weights="demo/a", kind="
     state = {"weight": scale * torch.arange(float(elements))[None]}
     blob = lay_out(Folded(state, ()), variant, kind=kind, labels=2)
     with store.changing(weights) as manifest:
-        return variants.put(store, manifest, blob.header, chunks(blob.data), agreement=AGREEMENT, escalate_below=0.125)
+        return variants.put(
+            store, manifest, blob.header, blob.bytes.chunks(), agreement=AGREEMENT, escalate_below=0.125
+        )
 
 
 def files(store: Store, weights: str = "demo/a") -> list[str]:
@@ -251,7 +253,7 @@ def test_who_changes_an_expert_is_waited_for(store):
         waiting.start()
         waiting.join(0.2)
         assert (waiting.is_alive(), seen) == (True, [])
-        variants.put(store, manifest, blob.header, chunks(blob.data), agreement=AGREEMENT, escalate_below=0)
+        variants.put(store, manifest, blob.header, blob.bytes.chunks(), agreement=AGREEMENT, escalate_below=0)
     waiting.join(30)
     assert seen == [["fp32"]]
 
