@@ -10,7 +10,6 @@ here is used by a line.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,12 +26,12 @@ from apps.deeppcb import data as deeppcb
 from apps.demo.lessons import BODY
 from apps.demo.production import lot, take
 from apps.demo.work import head_of
+from apps.encodings import Encoding, both, exact, low_rank, q4, q8
 from coe.board import rules
 from coe.cli.common import application, out, run, wide
 from coe.core import Expert, Finding
 from coe.prepare.agreement import escalate_below
 from coe.prepare.fold import network
-from coe.prepare.quantise import quantise
 from coe.store import kinds
 from coe.store.kinds import ModuleKind, Prepared
 from coe.store.store import Store, load_tensors
@@ -43,85 +42,6 @@ SAMPLES = 32
 _BATCH = 128
 
 app = application("Experts as a parent plus a small difference: bytes, and labels that are equal to fp32's.")
-
-
-@dataclass(frozen=True, slots=True)
-class Approximation:
-    """A tensor that was made smaller and back again: (out, n) fp32, and the bytes that it takes."""
-
-    value: torch.Tensor
-    bytes: int
-
-
-Encoding = Callable[[torch.Tensor], Approximation]
-"""What becomes of a tensor (out, n) fp32."""
-
-
-def exact(matrix: torch.Tensor) -> Approximation:
-    """Keep fp32."""
-    return Approximation(matrix, 4 * matrix.numel())
-
-
-def q8(matrix: torch.Tensor) -> Approximation:
-    """As the variant `q8`: 8 bits, blocks of 128 with an fp16 scale."""
-    blocks = quantise(matrix.flatten())
-    assert blocks is not None, "no scale of a trained network overflows"
-    value = (blocks.values.view(-1, 128) * blocks.scales.float()[:, None]).flatten()[: matrix.numel()]
-    return Approximation(value.view_as(matrix), len(blocks.values) + 2 * len(blocks.scales))
-
-
-def q4(group: int) -> Encoding:
-    """4 bits, -7 to 7, with an fp16 scale for each `group` numbers of a row; 0: for each row, an output channel.
-
-    Of some scales, that with the least square error.
-    """
-
-    def encode(matrix: torch.Tensor) -> Approximation:
-        size = min(group, matrix.shape[1]) or matrix.shape[1]
-        padding = -matrix.shape[1] % size
-        groups = torch.nn.functional.pad(matrix, (0, padding)).unflatten(1, (-1, size))
-        largest = groups.abs().amax(dim=2, keepdim=True).clamp(min=1e-12) / 7
-        best, least = groups, torch.full_like(largest, math.inf)
-        for share in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5):
-            scale = (largest * share).half().float().clamp(min=6e-8)
-            tried = (groups / scale).round().clamp(-7, 7) * scale
-            error = (tried - groups).square().sum(dim=2, keepdim=True)
-            best, least = torch.where(error < least, tried, best), torch.minimum(error, least)
-        value = best.flatten(1)[:, : matrix.shape[1]]
-        return Approximation(value, math.ceil(matrix.numel() / 2) + 2 * largest.numel())
-
-    return encode
-
-
-def low_rank(rank: int, factors: str) -> Encoding:
-    """The best approximation of that rank, its two factors in `q8` or `fp16`; a matrix of less rank stays fp32."""
-
-    def encode(matrix: torch.Tensor) -> Approximation:
-        if rank * sum(matrix.shape) >= matrix.numel():
-            return exact(matrix)
-        # Within half a percent of the exact decomposition, in a fifth of its time or less.
-        left, strength, right = torch.svd_lowrank(matrix, rank + 8, niter=4)
-        root = strength[:rank].sqrt()
-        # Each row a component, so that a block of q8 holds numbers of like size.
-        pair = (left[:, :rank] * root).T.contiguous(), (right[:, :rank] * root).T.contiguous()
-        if factors == "q8":
-            made = [q8(factor) for factor in pair]
-        else:
-            made = [Approximation(factor.half().float(), 2 * factor.numel()) for factor in pair]
-        return Approximation(made[0].value.T @ made[1].value, made[0].bytes + made[1].bytes)
-
-    return encode
-
-
-def both(first: Encoding, second: Encoding) -> Encoding:
-    """One encoding, and another of what the first leaves."""
-
-    def encode(matrix: torch.Tensor) -> Approximation:
-        rough = first(matrix)
-        rest = second(matrix - rough.value)
-        return Approximation(rough.value + rest.value, rough.bytes + rest.bytes)
-
-    return encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +159,12 @@ class Tally:
         """Count one expert's findings; the first `SAMPLES` set the margin under which fp32 looks again."""
         margin = escalate_below(expected[:SAMPLES], actual[:SAMPLES])
         self.margins.append(margin)
-        for exact, near in zip(expected[SAMPLES:], actual[SAMPLES:], strict=True):
+        for full, near in zip(expected[SAMPLES:], actual[SAMPLES:], strict=True):
             again = near.margin < margin
             self.images += 1
             self.again += again
-            self.equal += exact.label == near.label
-            self.equal_at_last += again or exact.label == near.label
+            self.equal += full.label == near.label
+            self.equal_at_last += again or full.label == near.label
 
 
 def measure(kind: ModuleKind, children: Iterator[Child], tell: Callable[[str], None]) -> dict[str, Tally]:

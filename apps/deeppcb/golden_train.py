@@ -7,6 +7,8 @@ pairs of these board types are not used at all, and the expert goes into the sto
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +16,7 @@ import typer
 
 from apps.deeppcb import data as deeppcb
 from apps.deeppcb import pairs as pair_set
+from apps.deeppcb.data import Pair
 from coe.board import rules
 from coe.errors import CoeError, ConfigError
 from coe.store import kinds
@@ -26,12 +29,22 @@ BATCH = 32
 """Crops in a step of training."""
 
 
+def balanced(pairs: Sequence[Pair], most: int) -> list[Pair]:
+    """Repeat the pairs of board types that have few, up to `most` times, towards as many as the most frequent type has.
+
+    A board type with few pairs is as important to its line as any other.
+    """
+    counts = Counter(pair.group for pair in pairs)
+    largest = max(counts.values())
+    return [pair for pair in pairs for _ in range(min(most, max(1, round(largest / counts[pair.group]))))]
+
+
 def weights_without(groups: list[str]) -> str:
     """Return the id of the expert that was trained without these board types."""
     return "-without-".join((f"{BOARD}/{EXPERT}", *sorted(groups)))
 
 
-def main(
+def main(  # noqa: PLR0913
     *,
     data: Annotated[Path | None, typer.Option(help="The data set. Default: $COE_DATA, or ../shared/data.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the data set of pairs.")] = Path("build/deeppcb"),
@@ -41,6 +54,7 @@ def main(
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.002,
     init: Annotated[Path | None, typer.Option(help="Weights to start from, as weights.safetensors.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
+    repeat: Annotated[int, typer.Option(help="How often pairs of rare board types are repeated at most.")] = 1,
 ) -> None:
     """Train the DeepPCB expert that compares with templates, and put it into the store."""
     try:
@@ -50,7 +64,7 @@ def main(
             raise ConfigError(f"--leave-out {unknown[0]}: the training list has only {', '.join(groups)}")
         kept = [pair for pair in listed if pair.group not in (leave_out or [])]
         training, held = deeppcb.split_held_out(kept, HELD_OUT_EVERY)
-        described = pair_set.lay_out({"train": training, "val": held}, out / "pairs")
+        described = pair_set.lay_out({"train": balanced(training, repeat), "val": held}, out / "pairs")
         plan = TrainingPlan(described, out, epochs, BATCH, rate, threads=threads, init=init)
         expert = rules.load("deeppcb_golden").experts[EXPERT]
         began = time.monotonic()

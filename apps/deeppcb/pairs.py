@@ -21,14 +21,17 @@ INVERSE = {
 
 
 def lay_out(splits: dict[str, list[Pair]], out: Path) -> Path:
-    """Write the data set of the splits `train` and `val` into `out`, whose files are replaced; return its YAML."""
+    """Write the data set of the splits `train` and `val` into `out`, whose files are replaced; return its YAML.
+
+    A pair may be listed several times.
+    """
     shutil.rmtree(out, ignore_errors=True)
     for split, pairs in splits.items():
         folders = {name: out / name / split for name in ("images", "references", "labels")}
         for folder in folders.values():
             folder.mkdir(parents=True)
-        for pair in pairs:
-            name = f"{pair.group}-{pair.key}"
+        for number, pair in enumerate(pairs):
+            name = f"{pair.group}-{pair.key}-{number}"
             os.symlink(pair.tested.resolve(), folders["images"] / f"{name}.jpg")
             os.symlink(pair.template.resolve(), folders["references"] / f"{name}.jpg")
             (folders["labels"] / f"{name}.txt").write_text("".join(_lines(pair)), encoding="utf-8")

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from apps.objects.data import TYPES, DataMissing, find
-from apps.objects.train import AUGMENT, linked
+from apps.objects.train import AUGMENT, BATCH, EPOCHS, HELD_OUT, RATE, linked
 from coe.board import rules
 from coe.errors import CoeError
 from coe.store.kinds import TrainingPlan
@@ -28,12 +28,7 @@ def main(
     *,
     data: Annotated[Path | None, typer.Option(help="The photos. Default: $COE_DATA, or ../shared/data.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for photos and store.")] = Path("build/objects/one"),
-    epochs: Annotated[int, typer.Option(help="Epochs, as in apps.objects.train.")] = 45,
-    batch: Annotated[int, typer.Option(help="Photos in a step.")] = 8,
-    rate: Annotated[float, typer.Option(help="Learning rate.")] = 5e-4,
-    held_out: Annotated[float, typer.Option(help="Share of the training photos held out to choose the epoch.")] = 0.2,
     threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
 ) -> None:
     """Train one classifier on both types; every expert of the board is then this one."""
     try:
@@ -44,12 +39,11 @@ def main(
         plan = TrainingPlan(
             data=out / "photos",
             work=out,
-            epochs=epochs,
-            batch=batch,
-            learning_rate=rate,
-            seed=seed,
+            epochs=EPOCHS,
+            batch=BATCH,
+            learning_rate=RATE,
             threads=threads,
-            held_out=held_out,
+            held_out=HELD_OUT,
         )
         began = time.process_time()
         trained = ResNet(18, augment=AUGMENT["alien"]).train(first, plan, lambda *_: None)
@@ -62,7 +56,7 @@ def main(
             input_size=first.input_size,
             state=trained.state,
             metrics=trained.metrics,
-            source=f"apps.objects.one_model, {epochs} epochs",
+            source=f"apps.objects.one_model, {EPOCHS} epochs",
         )
         for other in others:
             store.link(other.weights, first.weights, labels=other.labels)

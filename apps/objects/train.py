@@ -21,6 +21,9 @@ from coe.store.store import Store
 from experts.augment import Augment
 from experts.resnet import ResNet
 
+EPOCHS, BATCH, RATE = 45, 8, 5e-4
+HELD_OUT = 0.2
+"""The share of the training photos by which the best epoch is chosen."""
 AUGMENT = {
     # All figures have the same orientation, so each change is small.
     "alien": Augment(shift=0.05, scale=0.08, rotate=12.0, gain=0.2, offset=0.1),
@@ -34,10 +37,12 @@ def main(  # noqa: PLR0913
     out: Annotated[Path, typer.Option(help="Folder for files of the training.")] = Path("build/objects"),
     store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
     only: Annotated[str, typer.Option(help="Train only this type, alien or cookie.")] = "",
-    epochs: Annotated[int, typer.Option(help="Epochs of each classifier.")] = 45,
-    batch: Annotated[int, typer.Option(help="Photos in a step.")] = 8,
-    rate: Annotated[float, typer.Option(help="Learning rate.")] = 5e-4,
-    held_out: Annotated[float, typer.Option(help="Share of the training photos held out to choose the epoch.")] = 0.2,
+    epochs: Annotated[int, typer.Option(help="Epochs of each classifier.")] = EPOCHS,
+    batch: Annotated[int, typer.Option(help="Photos in a step.")] = BATCH,
+    rate: Annotated[float, typer.Option(help="Learning rate.")] = RATE,
+    held_out: Annotated[
+        float, typer.Option(help="Share of the training photos held out to choose the epoch.")
+    ] = HELD_OUT,
     threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
 ) -> None:

@@ -1,4 +1,7 @@
-"""The interface of a kind of expert. The framework knows no architecture by name; `resolve` finds kinds."""
+"""The interface of a kind of expert. The framework knows no architecture by name; `resolve` finds kinds.
+
+Longer than other files because all that a kind promises stands in one place.
+"""
 
 from __future__ import annotations
 

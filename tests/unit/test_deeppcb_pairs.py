@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ from PIL import Image
 
 from apps.deeppcb.data import LABELS, Defect, Pair
 from apps.deeppcb.golden_evaluate import report
-from apps.deeppcb.golden_train import weights_without
+from apps.deeppcb.golden_train import balanced, weights_without
 from apps.deeppcb.measures import ImageBoxes
 from apps.deeppcb.pairs import lay_out
 from coe.board import rules
@@ -30,13 +32,30 @@ def pair(folder: Path, key: str) -> Pair:
     return Pair(key, "group1", *names, (Defect(2, (105, 295, 135, 325)),))
 
 
+def test_pairs_of_rare_board_types_are_repeated(tmp_path: Path) -> None:
+    one = pair(tmp_path, "a")
+    several = [*[one] * 12, *[replace(one, group="rare")] * 5, *[replace(one, group="single")]]
+
+    def counts(most: int) -> Counter[str]:
+        return Counter(each.group for each in balanced(several, most))
+
+    assert counts(1) == {"group1": 12, "rare": 5, "single": 1}
+    assert counts(4) == {"group1": 12, "rare": 10, "single": 4}
+    described = lay_out({"train": balanced(several, 4), "val": []}, tmp_path / "pairs")
+    assert len(list((described.parent / "images" / "train").iterdir())) == 26
+
+
 def test_pairs_are_read_back_with_their_boxes(tmp_path: Path) -> None:
     splits = {"train": [pair(tmp_path, "a"), pair(tmp_path, "b")], "val": [pair(tmp_path, "c")]}
     described = lay_out(splits, tmp_path / "pairs")
     expert = Expert("e", "golden", LABELS, 640, "b/e")
     plan = TrainingPlan(described, tmp_path, 1, 8, 1e-3)
     training, held = pair_data.read(expert, plan)
-    assert [files.image.name for files in (*training, *held)] == ["group1-a.jpg", "group1-b.jpg", "group1-c.jpg"]
+    assert [files.image.name for files in (*training, *held)] == [
+        "group1-a-0.jpg",
+        "group1-b-1.jpg",
+        "group1-c-0.jpg",
+    ]
     assert pair_data.inverse(expert, described) == (1, 0, 3, 2, 5, 4), "an open is a short in the negative"
     (labelled,) = pair_data.labelled(held, len(LABELS), described)
     assert labelled.labels.tolist() == [2]

@@ -24,8 +24,8 @@ from coe.store.kinds import Reference, TrainingPlan, random_weights
 from experts.difference import difference
 from experts.difference_network import LIMIT
 from experts.golden import PEAKS, UNUSED, golden
+from experts.golden_crops import MARGIN, Crops, varied
 from experts.golden_network import SIDE, STRIDE, peaks
-from experts.golden_train import MARGIN, Crops, _varied
 from experts.pair import PreparedPair, in_picture
 from experts.proposals import CELL, LARGE, PART, REACH, Region, covering, crops, regions
 
@@ -282,8 +282,8 @@ def test_a_box_follows_its_defect_through_every_variation_and_a_negative_has_the
     torch.manual_seed(0)
     labels = set()
     for _ in range(20):
-        varied, label, box = _varied(crops, torch.arange(8), torch.tensor([1, 0, -1]))
-        for crop, one, corners in zip(varied, label, box[:, 0] * CELL, strict=True):
+        changed, label, box = varied(crops, torch.arange(8), torch.tensor([1, 0, -1]))
+        for crop, one, corners in zip(changed, label, box[:, 0] * CELL, strict=True):
             dark = bool(crop[1, CELL // 2, CELL // 2] > 0.5)
             rows, columns = ((crop[0] < 0.4) if dark else (crop[0] > 0.6)).nonzero(as_tuple=True)
             found = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
@@ -291,8 +291,8 @@ def test_a_box_follows_its_defect_through_every_variation_and_a_negative_has_the
             assert one.tolist() == [1 if dark else 0, -1]
             labels.add(int(one[0]))
     assert labels == {0, 1}
-    varied, label, _ = _varied(crops, torch.arange(8), None)
-    assert (varied[:, 1, CELL // 2, CELL // 2] > 0.5).all()
+    changed, label, _ = varied(crops, torch.arange(8), None)
+    assert (changed[:, 1, CELL // 2, CELL // 2] > 0.5).all()
     assert (label[:, 0] == 1).all()
 
 
