@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 # OpenMP reads it when torch is first imported. On a busy machine a batch takes up to twice as long if threads spin
 # while they wait (docs/api.md). What the user has set stays.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# torch would count on a thread for each core, and with fewer some of its products are wrong (coe.runtime.processor).
+if (_limit := os.environ.get("OMP_THREAD_LIMIT", "")).isdecimal() and 0 < int(_limit) < (os.cpu_count() or 1):
+    os.environ.setdefault("OMP_NUM_THREADS", _limit)
 
 _HOMES = {
     "Box": "coe.core",

@@ -1,6 +1,8 @@
 """Threads of operators: never more than OpenMP gives, because torch would count on them."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -26,6 +28,15 @@ def test_threads_stay_within_the_limit_of_openmp(monkeypatch, limit, allowed):
 def test_a_training_takes_all_cores_without_a_limit(monkeypatch):
     monkeypatch.delenv("OMP_THREAD_LIMIT", raising=False)
     assert trainer_threads(0) == os.cpu_count()
+
+
+@pytest.mark.parametrize(("limit", "number", "expected"), [("1", None, "1"), ("1", "2", "2"), ("99999", None, None)])
+def test_threads_that_nobody_bounds_stay_within_the_limit_of_openmp_too(limit, number, expected):
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("OMP_")}
+    environment |= {"OMP_THREAD_LIMIT": limit} | ({"OMP_NUM_THREADS": number} if number else {})
+    code = "import os, coe; print(os.environ.get('OMP_NUM_THREADS'))"
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == str(expected)
 
 
 @pytest.mark.skipif(not has_bf16(), reason="the processor has no bf16")
