@@ -207,6 +207,11 @@ class Request:
     """The line's name for this version of the board's rules; "" if the line was opened for one board alone."""
 
     @property
+    def name(self) -> str:
+        """What sentences call the image: its name, or its number on the line."""
+        return self.image or f"image {self.id}"
+
+    @property
     def rule(self) -> str:
         """The name under which the router has the rules of its component."""
         return rule_of(self.board_key, self.component)

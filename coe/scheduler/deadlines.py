@@ -119,7 +119,7 @@ class Deadlines:
         # Two images with the same name and no serial are two boards. So are images of two versions of a board: one that
         # the old version judges too late must not take the hurry from a board that passes again.
         key: BoardKey = (request.board_key, request.serial) if request.serial else request.id
-        name = request.serial or request.image or f"image {request.id}"
+        name = request.serial or request.name
         board = self._board_of[request.id] = self._boards.setdefault(key, DueBoard(key, name))
         board.images[request.id] = request.due_s
         board.fresh.append(request.id)

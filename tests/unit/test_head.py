@@ -113,6 +113,13 @@ class Boxes:
         self.head.check(idle=True)
 
 
+def test_a_box_gets_the_name_of_the_image_for_its_sentences() -> None:
+    boxes = Boxes(homes_on(["one"]))
+    boxes.tell(Arrived(Request(7, "A", "left.png")))
+    boxes.tell(Arrived(Request(8, "B")))
+    assert [stage.request.name for stage in boxes.open.values()] == ["left.png", "image 8"]
+
+
 def test_stages_follow_each_other_over_boxes_and_the_image_comes_once() -> None:
     boxes = Boxes(homes_on(["one", "two"]))
     boxes.tell(Arrived(Request(7, "A")))

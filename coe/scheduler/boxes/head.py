@@ -249,6 +249,7 @@ class Head:
         request = StageRequest(
             stage_id,
             stage.expert,
+            given.name,
             serial=given.serial,
             due_s=given.due_s,
             submitted_s=image.since_s,
