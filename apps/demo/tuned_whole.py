@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
 
 from apps.demo.lessons import BODY, expose, shots
 from apps.demo.production import lot, take
@@ -27,6 +26,7 @@ from coe.bench.engine import MeasuredRun, measured_run
 from coe.bench.rows import Heading
 from coe.board import rules
 from coe.cli import bench_out
+from coe.cli.console import Console
 from coe.core import Expert, Finding
 from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
 from coe.inspector.line_costs import LineCosts
@@ -86,7 +86,7 @@ def fill(store: Store, parent: Path, rate: float, out: Console) -> None:
         sizes = {
             variant: f"{blob.bytes / 1e6:.2f} MB" for variant, blob in store.manifest(expert.weights).variants.items()
         }
-        out.print(f"{expert.weights}: {sizes}", soft_wrap=True, highlight=False)
+        out.print(f"{expert.weights}: {sizes}", soft_wrap=True)
         shutil.rmtree(work, ignore_errors=True)
 
 
@@ -167,7 +167,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=22001, help="seed of the boards (%(default)s)")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    out = Console(soft_wrap=True)
+    out = Console()
     FOLDER.mkdir(parents=True, exist_ok=True)
     store, path = Store(FOLDER / "store"), board(FOLDER / "tuned.yaml")
     fill(store, options.parent, options.rate, out)
@@ -179,7 +179,7 @@ def main(arguments: list[str] | None = None) -> None:
     for repeat in range(options.repeats):
         for way in list(WAYS)[:: 1 if repeat % 2 == 0 else -1]:
             asked = AskedSettings.parsed(
-                memory=config.parse_size(options.memory), executors="cpu=1", threads=1, profile=None
+                memory=config.parse_bytes(options.memory), executors="cpu=1", threads=1, profile=None
             )
             run = measured_run(
                 LineConfig(
