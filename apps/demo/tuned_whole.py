@@ -200,13 +200,16 @@ def main(arguments: list[str] | None = None) -> None:
     bench_out.show([run.row for several in runs.values() for run in several], None)
     for way, several in runs.items():
         chosen = sorted(expert.variant for expert in several[0].board.experts.values())
-        out.print(f"{way}: { ({variant: chosen.count(variant) for variant in chosen}) }")
+        counts = ", ".join(f"{chosen.count(variant)} in {variant}" for variant in sorted(set(chosen)))
+        out.print(f"{way}: experts {counts}")
     for figure in ("images_per_s", "switches", "switch_bytes", "escalated"):
         medians = [statistics.median(getattr(run.metrics, figure) for run in runs[way]) for way in WAYS]
         out.print(f"{figure}: {medians[0]:.4g}, {medians[1]:.4g}, x {medians[1] / max(medians[0], 1e-9):.3f}")
     seen = {task.expert.id: [p.image for p in pictures if p.component in task.components] for task in tasks()}
     for variant in ("q8", "delta"):
-        out.print(f"{variant}: {compared(store, seen, variant)}")
+        tally = compared(store, seen, variant)
+        words = f"{tally.pictures} pictures, labels as in fp32 {tally.equal}, with second looks {tally.equal_at_last}"
+        out.print(f"{variant}: {words}, second looks {tally.again}", soft_wrap=True)
 
 
 if __name__ == "__main__":
