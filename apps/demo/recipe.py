@@ -32,10 +32,10 @@ KEPT = (*TRUNK, "layer4.1.bn2")
 
 ALL_BODIES = TrainingRecipe(Amount(ok=34, damage=34, other=18, held=0.08), 6, 16, 1.5e-3)
 """The body learns from many pictures of all types, as it makes most of what every classifier says."""
-ONE_BODY = TrainingRecipe(Amount(ok=28, damage=18, other=8, held=0.3), 4, 16, 1e-4, "body", KEPT)
-CHIP_RESISTOR = TrainingRecipe(Amount(ok=44, damage=30, other=8, held=0.3), 5, 16, 1e-4, "body", KEPT)
+ONE_BODY = TrainingRecipe(Amount(ok=40, damage=24, other=12, held=0.3), 6, 16, 1e-4, "body", KEPT)
+CHIP_RESISTOR = TrainingRecipe(Amount(ok=44, damage=30, other=12, held=0.3), 6, 16, 1e-4, "body", KEPT)
 """Resistors are a third of all parts, and their printed code looks like a crack, so this expert sees more of both."""
-FIRST_DETECTOR = TrainingRecipe(Amount(ok=8, damage=0, other=15, held=0.12), 20, 4, 2e-3)
+FIRST_DETECTOR = TrainingRecipe(Amount(ok=8, damage=0, other=20, held=0.12), 20, 4, 2e-3)
 NEXT_DETECTOR = TrainingRecipe(Amount(ok=16, damage=0, other=16, held=0.12), 9, 4, 2e-3, init="solder-joints")
 
 RECIPES: dict[str, TrainingRecipe] = {

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from apps.deeppcb import stacked
 from apps.deeppcb.data import LABELS, Defect, Pair
 from apps.deeppcb.golden_evaluate import report
 from apps.deeppcb.golden_train import balanced, weights_without
@@ -84,3 +85,22 @@ def test_escapes_and_false_boxes_are_counted_by_what_touches_a_defect() -> None:
     assert measures["escaped_images"] == pytest.approx(1 / 3)
     assert measures["escaped_defects"] == pytest.approx(4 / 6)
     assert measures["false_images"] == pytest.approx(1 / 3), "a box under the threshold does not count"
+
+
+def test_tiles_of_stacks_show_picture_template_and_difference_as_positives_and_negatives(tmp_path: Path) -> None:
+    splits = {"train": [pair(tmp_path, f"{key}") for key in range(12)], "val": []}
+    sheet = stacked.cut(splits, tmp_path / "tiles", size=192, good=0.0, seed=0)
+    seen = Counter()
+    for image in sorted((sheet.parent / "images" / "train").iterdir()):
+        ((label, x, y, _, _),) = [
+            line.split() for line in (sheet.parent / "labels" / "train" / f"{image.stem}.txt").read_text().split("\n")
+        ]
+        with Image.open(image) as opened:
+            pixels = np.asarray(opened)
+        assert pixels.shape == (192, 192, 3)
+        own, template, difference = pixels[round(float(y) * 192), round(float(x) * 192)].astype(int)
+        assert difference > 200, "the defect is where its box is"
+        # In the positive the picture is bright where the template is dark; a mousebite is then a spur in the negative.
+        assert (own > 200) == (template < 50)
+        seen[LABELS[int(label)], bool(own > template)] += 1
+    assert set(seen) == {("mousebite", True), ("spur", False)}
