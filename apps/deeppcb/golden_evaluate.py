@@ -18,7 +18,7 @@ import torch
 import typer
 from rich.table import Table
 
-from apps.deeppcb.data import LABELS, DataMissing, Pair, find, read, split_held_out
+from apps.deeppcb.data import DRAWN_INTO, LABELS, DataMissing, Pair, find, read, split_held_out
 from apps.deeppcb.evaluate import IOU, LEAST_SCORE, PUBLISHED, image_boxes
 from apps.deeppcb.golden_train import EXPERT, HELD_OUT_EVERY, weights_without
 from apps.deeppcb.measures import ImageBoxes, average_precision, mean_average_precision, overlap, score_at, steady_score
@@ -89,6 +89,20 @@ def report(shown: list[ImageBoxes], limit: float) -> dict[str, Any]:
     }
 
 
+def reports_of(tested: list[Pair], shown: list[ImageBoxes], limit: float) -> dict[str, dict[str, Any]]:
+    """Return the measures of each board type, of all pictures, and of those that show nothing but a board."""
+    found = list(zip(tested, shown, strict=True))
+    reports = {
+        group: report([image for pair, image in found if pair.group == group], limit)
+        for group in sorted({pair.group for pair in tested})
+    }
+    reports["all"] = report(shown, limit)
+    if drawn := sorted(DRAWN_INTO & {pair.key for pair in tested}):
+        plain = [image for pair, image in found if pair.key not in DRAWN_INTO]
+        reports[f"without {', '.join(drawn)}"] = report(plain, limit)
+    return reports
+
+
 def show(console: Console, reports: dict[str, dict[str, Any]]) -> None:
     """Print the measures of each part of the test list."""
     columns = {
@@ -128,11 +142,7 @@ def main(
         held = detect(split_held_out(trainval, HELD_OUT_EVERY)[1], store, weights)[0]
         limit = steady_score(held, IOU).threshold
         shown, seconds = detect(tested, store, weights)
-        groups = sorted({pair.group for pair in tested})
-        parts = {name: [i for i, p in zip(shown, tested, strict=True) if p.group == name] for name in groups}
-        reports = {name: report(images, limit) for name, images in parts.items()}
-        reports["all"] = report(shown, limit)
-        reports["held out"] = report(held, limit)
+        reports = reports_of(tested, shown, limit) | {"held out": report(held, limit)}
         show(console, reports)
         parts_ms = ", ".join(f"{name} {1e3 * part:.1f}" for name, part in seconds.items())
         console.print(f"threshold {limit:.2f}, {1e3 * sum(seconds.values()):.0f} ms of one core an image: {parts_ms}")

@@ -24,7 +24,7 @@ import yaml
 from apps.deeppcb import tiles
 from apps.deeppcb.data import LABELS, DataMissing, Defect, Pair, find, read, split_held_out
 from apps.deeppcb.evaluate import IOU, LEAST_SCORE, image_boxes
-from apps.deeppcb.golden_evaluate import report, show
+from apps.deeppcb.golden_evaluate import report, reports_of, show
 from apps.deeppcb.golden_train import HELD_OUT_EVERY, balanced
 from apps.deeppcb.measures import ImageBoxes, steady_score
 from apps.deeppcb.pairs import INVERSE
@@ -167,11 +167,7 @@ def main(
         limit = steady_score(chosen, IOU).threshold
         tested = read(folder, "test")
         shown, seconds = detect(tested, state)
-        reports = {
-            name: report([image for image, pair in zip(shown, tested, strict=True) if pair.group == name], limit)
-            for name in sorted({pair.group for pair in tested})
-        }
-        reports |= {"all": report(shown, limit), "held out": report(chosen, limit)}
+        reports = reports_of(tested, shown, limit) | {"held out": report(chosen, limit)}
         show(console, reports)
         console.print(f"threshold {limit:.2f}, {1e3 * seconds:.0f} ms of one core an image, decoding included")
         (out / "stacked.json").write_text(json.dumps(reports, indent=2) + "\n", encoding="utf-8")
