@@ -172,7 +172,7 @@ def main(arguments: list[str] | None = None) -> None:
     store, path = Store(FOLDER / "store"), board(FOLDER / "tuned.yaml")
     fill(store, options.parent, options.rate, out)
     places = [*lot(options.boards, options.seed), *lot(options.boards, options.seed + 1, defective=1 / 3)]
-    pictures = [Picture(take(place), place.component, name=f"{i:06d}") for i, place in enumerate(places)]
+    pictures = [Picture(take(place), place.component, name=f"{i:06d}", order="RGB") for i, place in enumerate(places)]
     stores = {way: offering(store, FOLDER / way.replace(" ", "-"), variants) for way, variants in WAYS.items()}
     runs: dict[str, list[MeasuredRun]] = {way: [] for way in WAYS}
     costs: dict[str, LineCosts | None] = dict.fromkeys(WAYS)
@@ -204,7 +204,8 @@ def main(arguments: list[str] | None = None) -> None:
         out.print(f"{way}: experts {counts}")
     for figure in ("images_per_s", "switches", "switch_bytes", "escalated"):
         medians = [statistics.median(getattr(run.metrics, figure) for run in runs[way]) for way in WAYS]
-        out.print(f"{figure}: {medians[0]:.4g}, {medians[1]:.4g}, x {medians[1] / max(medians[0], 1e-9):.3f}")
+        ratio = f", x {medians[1] / medians[0]:.3f}" if medians[0] else ""
+        out.print(f"{figure}: {medians[0]:.4g}, {medians[1]:.4g}{ratio}")
     seen = {task.expert.id: [p.image for p in pictures if p.component in task.components] for task in tasks()}
     for variant in ("q8", "delta"):
         tally = compared(store, seen, variant)
