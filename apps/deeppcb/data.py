@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,12 +50,12 @@ def find(data: Path | None = None) -> Path:
 
 
 def read(folder: Path, split: str) -> list[Pair]:
-    """Return the pairs of a split, `trainval` or `test`, in the order of its list."""
+    """Return the pairs of a split, `trainval` or `test`, in the order of its list.
+
+    Raises DataMissing if the list or an annotation cannot be read.
+    """
     pairs = []
-    for line in (folder / "splits" / f"{split}.txt").read_text(encoding="utf-8").split("\n"):
-        if not line.strip():
-            continue
-        image, note = line.split()
+    for image, note in _rows(folder / "splits" / f"{split}.txt", 2):
         stem = folder / "PCBData" / image.removesuffix(".jpg")
         pairs.append(
             Pair(
@@ -71,11 +71,29 @@ def read(folder: Path, split: str) -> list[Pair]:
 
 
 def defects(path: Path) -> Iterable[Defect]:
-    """Yield the defects of an annotation file; each line is x1 y1 x2 y2 class, in whole pixels, with classes from 1."""
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        if line.strip():
-            x1, y1, x2, y2, label = (int(word) for word in line.replace(",", " ").split())
-            yield Defect(label - 1, (x1, y1, x2, y2))
+    """Yield the defects of an annotation file; each line is x1 y1 x2 y2 class, in whole pixels, with classes from 1.
+
+    Raises DataMissing if it cannot be read.
+    """
+    for words in _rows(path, 5):
+        if not all(word.isdecimal() for word in words) or not 1 <= int(words[4]) <= len(LABELS):
+            raise DataMissing(f"'{path}': '{' '.join(words)}' is no x1 y1 x2 y2 class; get the data set again")
+        x1, y1, x2, y2, label = map(int, words)
+        yield Defect(label - 1, (x1, y1, x2, y2))
+
+
+def _rows(path: Path, count: int) -> Iterator[list[str]]:
+    """Yield the words of each line that is not empty; raises DataMissing unless they are so many."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataMissing(f"'{path}' cannot be read ({error}); get the data set again") from error
+    for line in lines:
+        words = line.replace(",", " ").split()
+        if words and len(words) != count:
+            raise DataMissing(f"'{path}': '{line}' has not {count} words; get the data set again")
+        if words:
+            yield words
 
 
 def split_held_out(pairs: list[Pair], every: int) -> tuple[list[Pair], list[Pair]]:

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from apps.deeppcb.data import DRAWN_INTO, LABELS, DataMissing, Pair, find, read, split_held_out
 from apps.deeppcb.evaluate import IOU, LEAST_SCORE, PUBLISHED, image_boxes
-from apps.deeppcb.golden_train import EXPERT, HELD_OUT_EVERY, weights_without
+from apps.deeppcb.golden_train import EXPERT, HELD_OUT_EVERY, known, weights_without
 from apps.deeppcb.measures import ImageBoxes, average_precision, mean_average_precision, overlap, score_at, steady_score
 from coe.board import rules
 from coe.board.decoding import decode
@@ -119,7 +119,9 @@ def show(console: Console, reports: dict[str, dict[str, Any]]) -> None:
 def main(
     *,
     data: Annotated[Path | None, typer.Option(help="The data set. Default: $COE_DATA, or ../shared/data.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for golden.json.")] = Path("build/deeppcb"),
+    out: Annotated[Path, typer.Option(help="Folder for golden.json, or golden-without-TYPE.json.")] = Path(
+        "build/deeppcb"
+    ),
     store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
     left_out: Annotated[
         list[str] | None, typer.Option(help="Measure the expert that was trained without these board types on them.")
@@ -135,6 +137,7 @@ def main(
         trainval, tested = read(folder, "trainval"), read(folder, "test")
         weights = rules.load("deeppcb_golden").experts[EXPERT].weights
         if left_out:
+            known(left_out, trainval)
             weights = weights_without(left_out)
             # These types were not trained on at all: the whole of them tests the expert, of either list.
             tested = [pair for pair in (*trainval, *tested) if pair.group in left_out]
@@ -148,7 +151,8 @@ def main(
         console.print(f"threshold {limit:.2f}, {1e3 * sum(seconds.values()):.0f} ms of one core an image: {parts_ms}")
         out.mkdir(parents=True, exist_ok=True)
         text = json.dumps({**reports, "seconds": seconds}, indent=2)
-        (out / "golden.json").write_text(text + "\n", encoding="utf-8")
+        name = "-without-".join(("golden", *sorted(left_out or [])))
+        (out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     except (DataMissing, CoeError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error

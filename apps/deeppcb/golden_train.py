@@ -39,6 +39,15 @@ def balanced(pairs: Sequence[Pair], most: int) -> list[Pair]:
     return [pair for pair in pairs for _ in range(min(most, max(1, round(largest / counts[pair.group]))))]
 
 
+def known(left_out: Sequence[str], pairs: Sequence[Pair]) -> None:
+    """Raise ConfigError unless all are board types of the pairs, and others are left."""
+    groups = sorted({pair.group for pair in pairs})
+    if unknown := sorted(set(left_out) - set(groups)):
+        raise ConfigError(f"no board type '{unknown[0]}': the training list has only {', '.join(groups)}")
+    if set(left_out) == set(groups):
+        raise ConfigError("all board types are left out; leave one to train on")
+
+
 def weights_without(groups: list[str]) -> str:
     """Return the id of the expert that was trained without these board types."""
     return "-without-".join((f"{BOARD}/{EXPERT}", *sorted(groups)))
@@ -50,22 +59,21 @@ def main(  # noqa: PLR0913
     out: Annotated[Path, typer.Option(help="Folder for the data set of pairs.")] = Path("build/deeppcb"),
     store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
     leave_out: Annotated[list[str] | None, typer.Option(help="Board types not to train on, as group77000.")] = None,
-    epochs: Annotated[int, typer.Option(help="Passes over the crops with a defect.")] = 40,
+    epochs: Annotated[int, typer.Option(help="Passes over the crops with a defect.")] = 28,
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.002,
     init: Annotated[Path | None, typer.Option(help="Weights to start from, as weights.safetensors.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
-    repeat: Annotated[int, typer.Option(help="How often pairs of rare board types are repeated at most.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="How often pairs of rare board types are repeated at most.")] = 4,
+    seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
 ) -> None:
     """Train the DeepPCB expert that compares with templates, and put it into the store."""
     try:
         listed = deeppcb.read(deeppcb.find(data), "trainval")
-        groups = sorted({pair.group for pair in listed})
-        if unknown := sorted(set(leave_out or []) - set(groups)):
-            raise ConfigError(f"--leave-out {unknown[0]}: the training list has only {', '.join(groups)}")
+        known(leave_out or [], listed)
         kept = [pair for pair in listed if pair.group not in (leave_out or [])]
         training, held = deeppcb.split_held_out(kept, HELD_OUT_EVERY)
         described = pair_set.lay_out({"train": balanced(training, repeat), "val": held}, out / "pairs")
-        plan = TrainingPlan(described, out, epochs, BATCH, rate, threads=threads, init=init)
+        plan = TrainingPlan(described, out, epochs, BATCH, rate, seed=seed, threads=threads, init=init)
         expert = rules.load("deeppcb_golden").experts[EXPERT]
         began = time.monotonic()
 

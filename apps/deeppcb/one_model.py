@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+import cv2
 import torch
 import typer
 from rich.table import Table
@@ -78,7 +79,9 @@ def main(
         took["many"], began = time.thread_time() - began, time.thread_time()
         one = train_classifier(experts[ANY], pairs, replace(plan, epochs=tune_epochs * len(groups))).state
         took["one"] = time.thread_time() - began
-        table = Table("board type", "pairs", "many: escapes", "false calls", "one: escapes", "false calls")
+        table = Table(
+            "board type", "pairs", *(f"{way}: {what}" for way in ("many", "one") for what in ("escapes", "false calls"))
+        )
         total = [0] * 5
         for group in sorted({pair.group for pair in tested}):
             theirs = [pair for pair in tested if pair.group == group]
@@ -103,4 +106,5 @@ def main(
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    cv2.setNumThreads(1)
     typer.run(main)

@@ -33,13 +33,13 @@ from coe.board.alignment import Numbers
 from coe.board.decoding import decode
 from coe.cli.console import Console
 from coe.core import Box, Expert
-from coe.errors import CoeError
+from coe.errors import CoeError, ConfigError
 from coe.store.kinds import Image, Reference, TrainingPlan
 from coe.store.store import Store
 from experts.pair import compared, in_picture
 from experts.yolov5 import YoloV5
 
-EXPERT = Expert("pcb-stacked", "yolov5n", LABELS, 640, "deeppcb-golden/pcb-stacked", reject=frozenset(LABELS))
+EXPERT = Expert("pcb-stacked", "yolov5n", LABELS, 640, "deeppcb-stacked/pcb-stacked", reject=frozenset(LABELS))
 _NEGATIVE = tuple(LABELS.index(INVERSE[label]) for label in LABELS)
 
 
@@ -133,13 +133,16 @@ def main(
     tile: Annotated[int, typer.Option(help="Side of the tiles in pixels, a multiple of 32.")] = 192,
     minutes: Annotated[float, typer.Option(help="Length of the training; 0: measure what is in the store.")] = 35.0,
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.002,
-    repeat: Annotated[int, typer.Option(help="How often pairs of rare board types are repeated at most.")] = 4,
+    repeat: Annotated[int, typer.Option(min=1, help="How often pairs of rare board types are repeated at most.")] = 4,
     seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
 ) -> None:
     """Train a detector on stacks, with one thread, and measure it on the test list."""
     console = Console()
     try:
+        if tile % 32 or not 0 < tile <= EXPERT.input_size:
+            raise ConfigError(f"--tile {tile}: give a multiple of 32, up to {EXPERT.input_size}")
         folder, experts = find(data), Store(store)
+        out.mkdir(parents=True, exist_ok=True)
         training, held = split_held_out(read(folder, "trainval"), HELD_OUT_EVERY)
         if minutes:
             splits = {"train": balanced(training, repeat), "val": held}
@@ -170,7 +173,9 @@ def main(
         reports = reports_of(tested, shown, limit) | {"held out": report(chosen, limit)}
         show(console, reports)
         console.print(f"threshold {limit:.2f}, {1e3 * seconds:.0f} ms of one core an image, decoding included")
-        (out / "stacked.json").write_text(json.dumps(reports, indent=2) + "\n", encoding="utf-8")
+        (out / "stacked.json").write_text(
+            json.dumps({**reports, "seconds": seconds}, indent=2) + "\n", encoding="utf-8"
+        )
     except (DataMissing, CoeError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error

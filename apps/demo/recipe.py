@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from apps.demo.lessons import Amount
+from apps.demo.lessons import BODY, Amount
+from coe.board import rules
 from coe.core import Expert
 
-SOURCES = ("canvas", "light", "pcb", "site", "chips", "leaded", "cans", "render", "lessons", "production", "recipe")
+SOURCES = (
+    *("canvas", "light", "pcb", "site", "chips", "leaded", "cans", "render", "lessons", "production", "recipe", "work"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,13 @@ def recipe(expert: str, quick: bool = False) -> TrainingRecipe:
 
 
 def fingerprint(expert: Expert, seed: int, quick: bool = False) -> str:
-    """Return the digest of all that an expert's training depends on: recipe, renderer, seed and initial weights."""
+    """Return the digest of all that an expert's training depends on: recipe, renderer, seed and initial weights.
+
+    The expert whose weights it starts from counts with its own fingerprint.
+    """
     plan = recipe(expert.id, quick)
-    start = plan.init and recipe(plan.init, quick)
+    first = plan.init and (BODY if plan.init == BODY.id else rules.load("demo").experts[plan.init])
+    start = first and fingerprint(first, seed, quick)
     inputs = (expert.id, expert.kind, expert.labels, expert.input_size, plan, start, seed)
     return hashlib.sha256(f"{renderer()}{inputs!r}".encode()).hexdigest()[:16]
 

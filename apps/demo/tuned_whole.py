@@ -28,6 +28,7 @@ from coe.board import rules
 from coe.cli import bench_out
 from coe.cli.console import Console
 from coe.core import Expert, Finding
+from coe.errors import CoeError
 from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
 from coe.inspector.line_costs import LineCosts
 from coe.prepare.prepare import Preparer
@@ -39,6 +40,7 @@ from coe.store.kinds import Prepared
 from coe.store.store import Store, load_tensors
 
 FOLDER = Path("build/tuned-whole")
+"""Trained experts are kept there, for each parent and learning rate."""
 PARENT = "tuned/parent"
 SEED = 1
 WAYS: dict[str, tuple[Variant, ...]] = {"q8": ("fp32", "q8"), "q8 and delta": ("fp32", "q8", "delta")}
@@ -65,7 +67,7 @@ def tasks() -> list[Task]:
 
 
 def fill(store: Store, parent: Path, rate: float, out: Console) -> None:
-    """Put the parent and its experts into a store, in all variants; what is there is kept."""
+    """Put the parent, and its experts in all variants, into a store; what is there is kept."""
     if PARENT not in store.ids():
         labels, size = BODY.labels, BODY.input_size
         store.put(PARENT, kind=BODY.kind, labels=labels, input_size=size, state=load_tensors(parent))
@@ -131,13 +133,19 @@ class Tally:
 
 
 def compared(store: Store, pictures: Mapping[str, Sequence[NDArray[np.uint8]]], variant: str) -> Tally:
-    """Run every picture through its expert in fp32 and in a variant; pictures are by expert."""
+    """Run every picture through its expert in fp32 and in a variant; pictures are by expert.
+
+    Experts that lack the variant are left out.
+    """
     total = [0, 0, 0, 0]
     for task in tasks():
         expert, kind = task.expert, kinds.resolve(task.expert.kind)
         ready = [kind.preprocess(pixels, expert) for pixels in pictures[expert.id]]
         device = CpuDevice(store, {expert.kind: kind}, 1)
-        below = next(b for v, b in store.manifest(expert.weights).variants.items() if v == variant).escalate_below
+        prepared = {name: blob for name, blob in store.manifest(expert.weights).variants.items() if name == variant}
+        if not prepared:
+            continue  # `fill` said why
+        below = prepared[variant].escalate_below
         findings = []
         for one in (replace(expert, variant="fp32"), replace(expert, variant=variant)):
             device.load("pool", one)
@@ -166,10 +174,21 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=3, help="runs of each way, in turn (%(default)s)")
     parser.add_argument("--seed", type=int, default=22001, help="seed of the boards (%(default)s)")
     options = parser.parse_args(arguments)
+    if options.repeats < 1 or options.boards < 1:
+        parser.error("--repeats and --boards must be at least 1")
+    try:
+        measure(options)
+    except CoeError as error:
+        parser.exit(2, f"{error}\n")
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Train what is not there, and print the table."""
     torch.set_num_threads(1)
     out = Console()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    store, path = Store(FOLDER / "store"), board(FOLDER / "tuned.yaml")
+    memory, disk = config.parse_bytes(options.memory), config.parse_bandwidth(options.disk)
+    store, path = Store(FOLDER / f"{options.parent.stem}-{options.rate:g}"), board(FOLDER / "tuned.yaml")
     fill(store, options.parent, options.rate, out)
     places = [*lot(options.boards, options.seed), *lot(options.boards, options.seed + 1, defective=1 / 3)]
     pictures = [Picture(take(place), place.component, name=f"{i:06d}", order="RGB") for i, place in enumerate(places)]
@@ -178,9 +197,7 @@ def main(arguments: list[str] | None = None) -> None:
     costs: dict[str, LineCosts | None] = dict.fromkeys(WAYS)
     for repeat in range(options.repeats):
         for way in list(WAYS)[:: 1 if repeat % 2 == 0 else -1]:
-            asked = AskedSettings.parsed(
-                memory=config.parse_bytes(options.memory), executors="cpu=1", threads=1, profile=None
-            )
+            asked = AskedSettings.parsed(memory=memory, executors="cpu=1", threads=1, profile=None)
             run = measured_run(
                 LineConfig(
                     board=path,
@@ -189,7 +206,7 @@ def main(arguments: list[str] | None = None) -> None:
                     strategy=strategy("line"),
                     precision="mixed",
                     inbox=Inbox(images=64),
-                    disk_bytes_per_s=config.parse_bandwidth(options.disk),
+                    disk_bytes_per_s=disk,
                     costs=costs[way],
                 ),
                 pictures,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +12,14 @@ import pytest
 from PIL import Image
 
 from apps.deeppcb import stacked
-from apps.deeppcb.data import LABELS, Defect, Pair
+from apps.deeppcb.data import LABELS, DataMissing, Defect, Pair, read
 from apps.deeppcb.golden_evaluate import report
-from apps.deeppcb.golden_train import balanced, weights_without
+from apps.deeppcb.golden_train import balanced, known, weights_without
 from apps.deeppcb.measures import ImageBoxes
 from apps.deeppcb.pairs import lay_out
 from coe.board import rules
 from coe.core import Expert
+from coe.errors import ConfigError
 from coe.store.kinds import TrainingPlan
 from experts import pair_data
 
@@ -61,6 +63,46 @@ def test_pairs_are_read_back_with_their_boxes(tmp_path: Path) -> None:
     (labelled,) = pair_data.labelled(held, len(LABELS), described)
     assert labelled.labels.tolist() == [2]
     assert labelled.boxes[0] == pytest.approx([105, 295, 135, 325], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("note", "words"),
+    [
+        ("1 2 3 4 0\n", "'1 2 3 4 0' is no x1 y1 x2 y2 class"),
+        ("1 2 3 4 7\n", "is no x1 y1 x2 y2 class"),
+        ("1 2 3 x 1\n", "is no x1 y1 x2 y2 class"),
+        ("1 2 3 4\n", "'1 2 3 4' has not 5 words"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_damaged_annotation_is_one_sentence(tmp_path: Path, note: str | None, words: str) -> None:
+    (tmp_path / "splits").mkdir()
+    (tmp_path / "splits" / "test.txt").write_text("group1/a/001.jpg group1/a_not/001.txt\n")
+    path = tmp_path / "PCBData" / "group1" / "a_not" / "001.txt"
+    path.parent.mkdir(parents=True)
+    if note is not None:
+        path.write_text(note)
+    with pytest.raises(DataMissing, match=re.escape(words)):
+        read(tmp_path, "test")
+
+
+def test_a_list_with_a_line_too_long_and_a_list_that_is_missing_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "splits").mkdir()
+    with pytest.raises(DataMissing, match="cannot be read"):
+        read(tmp_path, "test")
+    (tmp_path / "splits" / "test.txt").write_text("a b c\n")
+    with pytest.raises(DataMissing, match="has not 2 words"):
+        read(tmp_path, "test")
+
+
+def test_types_that_are_left_out_must_be_known_and_leave_others(tmp_path: Path) -> None:
+    one = pair(tmp_path, "a")
+    both = [one, replace(one, group="group2")]
+    known(["group2"], both)
+    with pytest.raises(ConfigError, match="no board type 'group9': the training list has only group1, group2"):
+        known(["group9"], both)
+    with pytest.raises(ConfigError, match="all board types are left out"):
+        known(["group2", "group1"], both)
 
 
 def test_an_expert_without_some_types_has_a_name_of_its_own() -> None:

@@ -1,6 +1,7 @@
 import multiprocessing
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,17 @@ def test_data_sets_are_laid_out_as_trainers_read_them(tmp_path: Path) -> None:
     assert "names:\n- mark\n- reversed" in sheet.read_text()
     images = sorted(path.stem for path in (tmp_path / "marks" / "images").rglob("*.png"))
     assert images == sorted(path.stem for path in (tmp_path / "marks" / "labels").rglob("*.txt"))
+
+
+def test_an_expert_that_starts_from_another_is_made_again_when_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = rules.load("demo")
+    second, other = board.experts["polarity"], board.experts["chip-resistor"]
+    before = [fingerprint(expert, 1) for expert in (second, other)]
+    experts = {**board.experts, "solder-joints": replace(board.experts["solder-joints"], input_size=96)}
+    monkeypatch.setattr(rules, "load", lambda name: replace(board, experts=experts))
+    after = [fingerprint(expert, 1) for expert in (second, other)]
+    assert after[0] != before[0]
+    assert after[1] == before[1]
 
 
 def test_a_fingerprint_depends_on_seed_recipe_and_expert() -> None:
