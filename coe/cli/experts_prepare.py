@@ -163,7 +163,7 @@ def _tell(table: Table, id: str, outcome: Preparation) -> bool:
         agreement = prepared.agreement
         table.add_row(
             id,
-            variant,
+            f"{variant} to {prepared.parent}" if prepared.parent else variant,
             f"{prepared.bytes / 1e6:.1f}",
             f"{agreement.labels_equal:.1%}" if agreement else "",
             f"{agreement.largest_score_difference:.1g}" if agreement else "",

@@ -111,7 +111,7 @@ def choose(
     fp32 for the share `config.ESCALATED_SHARE` of its findings, if its variant has a threshold. Executors run while the
     disk reads, so the longer of the two sums counts (`_expected_s`). For a given weight of running against loading this
     is a multiple-choice knapsack (one choice per expert: absent, or resident in a variant), which `_fill` solves
-    greedily; the best of several weights is taken.
+    greedily; the best of several weights is taken. Every pool holds the bodies of its experts whole.
 
     The same arguments give the same choice.
     """
@@ -125,10 +125,9 @@ def choose(
 
     def best(mode: str) -> tuple[bool, dict[str, _Option]]:
         variants = {expert: allowed(mode, offers.get(expert, {}), devices, floor) for expert in experts}
-        options = {expert: prices.options(expert, usable) for expert, usable in variants.items()}
         fixed = fixed_bytes([(expert, variant) for expert, usable in variants.items() for variant in usable])
         largest = max(prices.whole_bytes(expert, variant) for expert, usable in variants.items() for variant in usable)
-        fillings = [_fill(options, budget_bytes - fixed, run / pools, 1 - run) for run in _WEIGHTS]
+        fillings = prices.fillings(variants, budget_bytes - fixed, pools)
         return not fixed or fixed + pools * largest <= budget_bytes, min(fillings, key=expected_s)
 
     # The greedy is not exact: "mixed" may end worse than "half" or "fp32", so the best of the three is taken. A mode
@@ -170,13 +169,15 @@ def applied(board: Rules, choice: VariantChoice) -> Rules:
 class _Option:
     """One option for an expert: resident in a variant (`bytes` above 0), or loaded whenever it is needed.
 
-    An image is expected to take `run_s` of an executor and `load_s` of the disk for this expert.
+    An image is expected to take `run_s` of an executor and `load_s` of the disk for this expert. `bodies` are what it
+    needs in memory beside its own `bytes`.
     """
 
     variant: str
     bytes: int
     run_s: float
     load_s: float
+    bodies: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +191,34 @@ class _Prices:
     sharers: Mapping[tuple[str, str], int]
     """How many experts have a body, by device and body."""
 
-    def options(self, expert: str, variants: Iterable[str]) -> list[_Option]:
-        """Return all options for an expert: absent before resident, finer variants before coarser."""
+    def fillings(
+        self, variants: Mapping[str, Iterable[str]], budget_bytes: int, pools: int
+    ) -> list[dict[str, _Option]]:
+        """Return good choices of what is resident, for several weights of running against loading; all of them fit.
+
+        First each expert pays an equal part of its body, as if all experts of the body were taken. Then the bodies that
+        were wanted, or one of all bodies, or none, are paid for whole, and no expert of another body may be resident.
+        """
+        shared = {expert: self._options(expert, usable) for expert, usable in variants.items()}
+        single = [frozenset({body}) for body in sorted(_bodies_of(o for several in shared.values() for o in several))]
+        paid_for: dict[frozenset[str], dict[str, list[_Option]]] = {}
+        found = []
+        for run in _WEIGHTS:
+            wanted = _bodies_of(_fill(shared, budget_bytes, run / pools, 1 - run).values())
+            for paid in dict.fromkeys((wanted, *single, frozenset[str]())):
+                if paid not in paid_for:
+                    paid_for[paid] = {
+                        expert: self._options(expert, usable, paid) for expert, usable in variants.items()
+                    }
+                left = budget_bytes - pools * sum(map(self._body_bytes, paid))
+                found.append(_fill(paid_for[paid], left, run / pools, 1 - run))
+        return found
+
+    def _options(self, expert: str, variants: Iterable[str], paid: frozenset[str] | None = None) -> list[_Option]:
+        """Return all options for an expert: absent before resident, finer variants before coarser.
+
+        With `paid`, only these bodies are in memory, and they are paid for.
+        """
         absent, resident = [], []
         needed = self.graph.probability(expert)
         for variant in variants:
@@ -201,19 +228,29 @@ class _Prices:
             run_s = fmean(cost.batch_s(1) for cost in costs) + again * fmean(cost.batch_s(1) for cost in full)
             again_s = again * fmean(cost.load_s for cost in full)
             load_s = fmean(cost.load_s for cost in costs) + again_s
-            size = max(map(self._bytes, self.devices, costs))
+            bodies = frozenset(cost.body.id for cost in costs if cost.body is not None)
             absent.append(_Option(variant, 0, needed * run_s, needed * load_s))
-            resident.append(_Option(variant, size, needed * run_s, needed * again_s))
+            if paid is None or bodies <= paid:
+                size = max(map(self._bytes, self.devices, costs) if paid is None else (c.weights_bytes for c in costs))
+                resident.append(_Option(variant, size, needed * run_s, needed * again_s, bodies))
         return absent + resident
 
     def whole_bytes(self, expert: str, variant: str) -> int:
         """Return the bytes of an expert that is alone in a pool, with its body."""
         return max(self.costs[device, expert, variant].whole_bytes for device in self.devices)
 
+    def _body_bytes(self, body: str) -> int:
+        return max(cost.body.bytes for cost in self.costs.values() if cost.body is not None and cost.body.id == body)
+
     def _bytes(self, device: str, cost: Cost) -> int:
         """Return the bytes of a resident expert: its own, and an equal part of those of its body."""
         body = cost.body
         return cost.weights_bytes + (-(-body.bytes // self.sharers[device, body.id]) if body is not None else 0)
+
+
+def _bodies_of(options: Iterable[_Option]) -> frozenset[str]:
+    """Return the bodies of those options that are resident."""
+    return frozenset(body for option in options for body in option.bodies)
 
 
 def _fill(options: Mapping[str, list[_Option]], budget_bytes: int, run: float, load: float) -> dict[str, _Option]:

@@ -29,6 +29,10 @@ Rounding to 4 bits is off by 0.1 or more.
 """
 
 
+LARGEST_FACTOR = 256.0
+"""A row of the parent that would be multiplied by more is nearly dead there; a GPU multiplies in fp16, up to 65,504."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """What turns a parent's tensor into an expert's: row (out,), left (rank, out), right (rank, n), all fp32.
@@ -49,12 +53,14 @@ def is_smaller(rank: int, rows: int, columns: int) -> bool:
 def change(tensor: torch.Tensor, parent: torch.Tensor, rank: int) -> Change:
     """Return the best change of a rank from a parent's tensor to an expert's, both (out, n) fp32.
 
+    A row whose factor would be beyond LARGEST_FACTOR is multiplied by 1.
+
     The same tensors give the same change: the exact eigenvectors of the smaller side are computed, in float64.
     """
     own, origin = tensor.double(), parent.double()
     power = origin.square().sum(dim=1)
     row = torch.where(power > 0, (own * origin).sum(dim=1) / power.clamp(min=1e-300), torch.ones_like(power))
-    row = row.float().double()
+    row = torch.where(row.abs() <= LARGEST_FACTOR, row, torch.ones_like(row)).float().double()
     rest = own - row[:, None] * origin
     if rest.shape[0] <= rest.shape[1]:
         directions = _strongest(rest @ rest.T, rank)

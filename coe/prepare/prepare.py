@@ -15,7 +15,7 @@ from coe.prepare.difference import MOST_CUT, RANKS, Parent, own_part, whole
 from coe.prepare.fold import Folded, fold, network
 from coe.prepare.layout import FLOATS, LaidOut, lay_out, tensors
 from coe.prepare.samples import SampleImages, sample_images
-from coe.store import blob_file, kinds, variants, weights_file
+from coe.store import blob_file, bodies, kinds, variants, weights_file
 from coe.store.blob_format import Variant
 from coe.store.kinds import Image, ModuleKind
 from coe.store.manifest import Manifest
@@ -71,10 +71,19 @@ class Preparer:
         self._originals: dict[tuple[_Weights, Variant], str] = {}
 
     def lacks(self, weights: str) -> bool:
-        """Tell whether an expert's manifest lacks a wanted variant; raises StoreError if it cannot be read."""
+        """Tell whether an expert lacks a wanted variant or its body, or has a difference to another parent.
+
+        Raises StoreError if its manifest or the parent cannot be read.
+        """
         manifest = self._store.manifest(weights)
         # Blobs in the old format, which is no longer read, do not count.
-        have = [variant for variant, blob in manifest.variants.items() if blob.file.endswith(blob_file.SUFFIX)]
+        have = [
+            variant
+            for variant, blob in manifest.variants.items()
+            if blob.file.endswith(blob_file.SUFFIX)
+            and (blob.body is None or (self._store.bodies / blob.body.file).is_file())
+            and self._is_wanted(manifest, variant)
+        ]
         self._note(manifest, () if self._force else have)
         return self._force or not set(have).issuperset(self._wanted)
 
@@ -89,10 +98,28 @@ class Preparer:
             kind = kinds.resolve(manifest.kind, self._allowed)
             if not isinstance(kind, ModuleKind):
                 return Preparation(manifest, skipped=f"kind '{manifest.kind}' runs its file as it is")
-            whole = () if self._force else [v for v in self._wanted if variants.is_whole(self._store, manifest, v)]
+            whole = [v for v in self._wanted if not self._force and self._has(manifest, v)]
             shared = self._share(manifest, [v for v in self._wanted if v not in whole])
             remaining = [v for v in self._wanted if v not in (*whole, *shared.shared)]
-            return self._make(shared, kind, remaining, images) if remaining else shared
+            done = self._make(shared, kind, remaining, images) if remaining else shared
+        if {body.file for body in manifest.bodies} - {body.file for body in done.manifest.bodies}:
+            bodies.sweep(self._store)
+        return done
+
+    def _has(self, manifest: Manifest, variant: Variant) -> bool:
+        return variants.is_whole(self._store, manifest, variant) and self._is_wanted(manifest, variant)
+
+    def _is_wanted(self, manifest: Manifest, variant: Variant) -> bool:
+        """Tell whether a variant that is there is the one that is asked for: a difference may be to another parent."""
+        if variant != "delta" or not self._parent_id:
+            return True
+        try:
+            kind = kinds.resolve(manifest.kind, self._allowed)
+            parent = self._parent_of(manifest, kind) if isinstance(kind, ModuleKind) else None
+        except (ConfigError, StoreError):
+            return False  # `prepare` says what is wrong
+        body = manifest.variants[variant].body
+        return body is not None and parent is not None and body.digest == parent.digest
 
     def _make(
         self, so_far: Preparation, kind: ModuleKind, lacking: Sequence[Variant], images: Sequence[Path]
@@ -105,7 +132,7 @@ class Preparer:
             try:
                 if variant == "delta":
                     parent = self._parent_of(manifest, kind)
-                    manifest = subject.put(self._store, manifest, subject.difference(parent), parent.body)
+                    manifest = subject.put(self._store, manifest, subject.difference(parent), parent)
                 else:
                     manifest = subject.put(self._store, manifest, subject.measured(variant))
             except StoreError as error:
@@ -212,13 +239,16 @@ class _Subject:
             )
         return _MeasuredBlob(blob, actual, below)
 
-    def put(self, store: Store, manifest: Manifest, made: _MeasuredBlob, body: LaidOut | None = None) -> Manifest:
-        """Put a measured blob into the store, with the body that it changes, if there is one."""
+    def put(self, store: Store, manifest: Manifest, made: _MeasuredBlob, parent: Parent | None = None) -> Manifest:
+        """Put a measured blob into the store, with the body of its parent that it changes, if there is one."""
         agreement = compare(self.expected, made.findings, generated=self.samples.generated)
         own, below = made.blob.bytes, made.escalate_below
-        if body is None:
+        if parent is None:
             return variants.put(store, manifest, own.header, own.chunks(), agreement=agreement, escalate_below=below)
-        return variants.put_difference(store, manifest, own, body.bytes, agreement=agreement, escalate_below=below)
+        body = parent.body.bytes
+        return variants.put_difference(
+            store, manifest, own, body, parent=parent.id, agreement=agreement, escalate_below=below
+        )
 
     def _findings(self, module: torch.nn.Module) -> list[Finding]:
         def answer(pixels: Image) -> object:

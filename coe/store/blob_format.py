@@ -277,9 +277,14 @@ def _check_differences(header: Header, wrong: str) -> None:
     if header.differences and (header.variant != "delta" or not header.body):
         raise StoreError(f"{wrong}: it changes a body, and names none")
     shapes = {tensor.name: tensor.shape for tensor in header.tensors}
+    types = {tensor.name: tensor.dtype for tensor in header.tensors}
+    if len({difference.name for difference in header.differences}) != len(header.differences):
+        raise StoreError(f"{wrong}: it changes a tensor twice")
     for difference in header.differences:
         if lacking := [name for name in difference.parts if name not in shapes]:
             raise StoreError(f"{wrong}: it lacks '{lacking[0]}'")
         row, left, right = (shapes[name] for name in difference.parts)
         if (len(row), len(left), len(right)) != (1, 2, 2) or left != (right[0], row[0]):
             raise StoreError(f"{wrong}: the factors of '{difference.name}' do not fit each other")
+        if types[difference.row] != "F32" or {types[difference.left], types[difference.right]} - {"F32", "Q8"}:
+            raise StoreError(f"{wrong}: the factors of '{difference.name}' are of a type that none may be of")

@@ -45,7 +45,8 @@ class BodyFile(Record):
 class PreparedVariant(BaseModel):
     """A blob of an expert: its file, its size, the xxh3-128 of the bytes before its data, and how far to trust it.
 
-    With a `body`, the blob holds the expert's own tensors alone.
+    With a `body`, the blob holds the expert's own tensors alone. `parent` is the expert to which a `delta` is a
+    difference, by the id that it had; "" for other variants.
 
     `agreement` compares with the original weights file, in fp32. A finding whose margin is under `escalate_below` is
     run again in fp32; 0 means never.
@@ -59,6 +60,7 @@ class PreparedVariant(BaseModel):
     agreement: Agreement | None = None
     escalate_below: float = 0.0
     body: BodyFile | None = None
+    parent: str = ""
 
     @property
     def whole_bytes(self) -> int:

@@ -45,9 +45,19 @@ def put(
 
 
 def put_difference(
-    store: Store, manifest: Manifest, own: BlobBytes, body: BlobBytes, *, agreement: Agreement, escalate_below: float
+    store: Store,
+    manifest: Manifest,
+    own: BlobBytes,
+    body: BlobBytes,
+    *,
+    parent: str,
+    agreement: Agreement,
+    escalate_below: float,
 ) -> Manifest:
-    """Put a blob that changes a body beside an expert's weights, and the body beside other bodies; as `put` else."""
+    """Put a blob that changes the body of a parent beside an expert's weights, and the body beside other bodies.
+
+    As `put` else.
+    """
     store.sweep(manifest)
     blob = blob_file.write(store.folder(manifest.id), own.header, own.chunks())
     with store.naming_bodies() as bodies_folder:
@@ -59,6 +69,7 @@ def put_difference(
             agreement=agreement,
             escalate_below=escalate_below,
             body=BodyFile(file=common.file, bytes=common.bytes, digest=common.digest),
+            parent=parent,
         )
         return _name(store, manifest, {own.header.variant: prepared})
 

@@ -104,7 +104,7 @@ def test_memory_that_a_precision_takes_for_itself_leaves_room_for_an_expert_with
         )
         return set(found.variants.values())
 
-    assert variants(16) == {"q8"}
+    assert "q8" in variants(16)
     assert variants(15) == {"fp32"}
 
 
@@ -237,6 +237,43 @@ def test_budget_and_floor_are_kept_and_mixed_is_never_worse(drawn, budget, mode)
         best = choose("mixed", offers, experts, costs, budget, 0.999).expected_s
         assert best <= choose(other, offers, experts, costs, budget, 0.999).expected_s
     assert found == choose(mode, offers, experts, costs, budget, 0.999)
+
+
+@st.composite
+def boards_with_bodies(draw):
+    names = [f"e{index}" for index in range(draw(st.integers(1, 6)))]
+    bodies = {
+        variant: draw(st.sampled_from([None, Body(f"of {variant}", 6, 1.0)])) for variant in ("fp32", "q8", "delta")
+    }
+    rows = {name: {v: replace(draw(prices), body=bodies.get(v)) for v in ("fp32", "q8", "delta")} for name in names}
+    offers = {name: draw(st.dictionaries(st.sampled_from(["q8", "delta"]), st.just(offer(1.0, 0.0)))) for name in names}
+    return offers, graph(**{name: draw(st.floats(0, 1)) for name in names}), table(**rows)
+
+
+@given(boards_with_bodies(), st.integers(0, 100), st.integers(1, 2))
+def test_what_is_resident_fits_with_every_body_in_each_pool(drawn, budget, pools):
+    offers, experts, costs = drawn
+    found = choose("mixed", offers, experts, costs, budget, 0.999, pools=pools)
+    chosen = [costs["cpu", expert, found.variants[expert]] for expert in found.resident]
+    bodies = {cost.body for cost in chosen if cost.body is not None}
+    assert sum(cost.weights_bytes for cost in chosen) + pools * sum(body.bytes for body in bodies) <= budget
+
+
+def test_one_difference_pays_for_its_whole_body():
+    own = price(0.1, 1.0, 1)
+    costs = table(
+        **{
+            name: {"fp32": BIG, "q8": price(0.1, 1.0, 5), "delta": replace(own, body=Body("p", 11, 1.0))}
+            for name in "abcd"
+        }
+    )
+    offers = {name: {"q8": offer(1.0, 0.0), "delta": offer(1.0, 0.0)} for name in "abcd"}
+    # A quarter of the body each, and one for itself: three differences would seem to take 12, but they take 14.
+    found = choose("mixed", offers, graph(a=1.0, b=1.0, c=1.0, d=1.0), costs, 12)
+    assert [found.variants[expert] for expert in sorted(found.resident)] == ["q8", "q8"]
+    found = choose("mixed", offers, graph(a=1.0, b=1.0, c=1.0, d=1.0), costs, 15)
+    assert found.resident == {"a", "b", "c", "d"}
+    assert set(found.variants.values()) == {"delta"}
 
 
 def test_experts_that_stay_on_a_line_keep_their_variants() -> None:
