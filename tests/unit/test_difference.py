@@ -25,7 +25,6 @@ from coe.prepare.prepare import Preparer
 from coe.prepare.sharing import Sharing, resident
 from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
-from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.device import CudaDevice
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot
