@@ -78,7 +78,7 @@ def prepare(
 def _lacks(preparer: Preparer, id: str) -> bool:
     try:
         return preparer.lacks(id)
-    except StoreError:
+    except (Exception, SystemExit):  # a kind is foreign code
         # Its error is shown when its turn comes; the other experts are prepared.
         return True
 
@@ -145,6 +145,7 @@ def work(preparer: Preparer, ids: Sequence[str], pictures: _SampleImages) -> Exi
                     failed += 1
                     complain(f"{id}: {sentence_of(error)}")
                 bar.advance(task)
+        preparer.sweep()
     finally:
         if table.row_count:
             wide(out).print(table)

@@ -28,6 +28,8 @@ from coe.store.manifest import PreparedVariant
 MODES = ("fp32", "half", "mixed")
 _WEIGHTS = tuple(part / 8 for part in (4, 5, 3, 6, 2, 7, 1, 8, 0))
 """Weights of running against loading, the even weight first: among equally good choices the first is taken."""
+_BODIES_TRIED = 16
+"""So many bodies, those with the most experts, are tried one by one."""
 _FINEST_FIRST = ("fp32", "bf16", "fp16", "q8", "delta")
 
 Offers = Mapping[str, "Mapping[str, PreparedVariant]"]
@@ -127,8 +129,9 @@ def choose(
         variants = {expert: allowed(mode, offers.get(expert, {}), devices, floor) for expert in experts}
         fixed = fixed_bytes([(expert, variant) for expert, usable in variants.items() for variant in usable])
         largest = max(prices.whole_bytes(expert, variant) for expert, usable in variants.items() for variant in usable)
-        fillings = prices.fillings(variants, budget_bytes - fixed, pools)
-        return not fixed or fixed + pools * largest <= budget_bytes, min(fillings, key=expected_s)
+        return not fixed or fixed + pools * largest <= budget_bytes, prices.filling(
+            variants, budget_bytes - fixed, pools
+        )
 
     # The greedy is not exact: "mixed" may end worse than "half" or "fp32", so the best of the three is taken. A mode
     # whose fixed bytes leave no room for the largest expert is taken only if no mode leaves room.
@@ -191,33 +194,46 @@ class _Prices:
     sharers: Mapping[tuple[str, str], int]
     """How many experts have a body, by device and body."""
 
-    def fillings(
-        self, variants: Mapping[str, Iterable[str]], budget_bytes: int, pools: int
-    ) -> list[dict[str, _Option]]:
-        """Return good choices of what is resident, for several weights of running against loading; all of them fit.
+    def filling(self, variants: Mapping[str, Iterable[str]], budget_bytes: int, pools: int) -> dict[str, _Option]:
+        """Return the best choice found of what is resident: it fits with every body whole in each pool.
 
-        First each expert pays an equal part of its body, as if all experts of the body were taken. Then the bodies that
-        were wanted, or one of all bodies, or none, are paid for whole, and no expert of another body may be resident.
+        First each expert pays an equal part of its body, as if all experts of the body were taken. The bodies that are
+        wanted then, or none, are paid for whole. From the better of these one body at a time is paid for, or left out,
+        as long as that helps. The experts of bodies that are not paid for are not resident.
         """
         shared = {expert: self._options(expert, usable) for expert, usable in variants.items()}
-        single = [frozenset({body}) for body in sorted(_bodies_of(o for several in shared.values() for o in several))]
-        paid_for: dict[frozenset[str], dict[str, list[_Option]]] = {}
-        found = []
-        for run in _WEIGHTS:
-            wanted = _bodies_of(_fill(shared, budget_bytes, run / pools, 1 - run).values())
-            for paid in dict.fromkeys((wanted, *single, frozenset[str]())):
-                if paid not in paid_for:
-                    paid_for[paid] = {
-                        expert: self._options(expert, usable, paid) for expert, usable in variants.items()
-                    }
-                left = budget_bytes - pools * sum(map(self._body_bytes, paid))
-                found.append(_fill(paid_for[paid], left, run / pools, 1 - run))
-        return found
+        common = Counter(body for options in shared.values() for option in options for body in option.bodies)
+
+        def filled(run: float, paid: frozenset[str]) -> dict[str, _Option]:
+            options = {expert: self._options(expert, usable, paid) for expert, usable in variants.items()}
+            left = budget_bytes - pools * sum(map(self._body_bytes, paid))
+            return _fill(options, left, run / pools, 1 - run)
+
+        def better(tried: Iterable[tuple[float, frozenset[str]]]) -> tuple[float, float, frozenset[str]]:
+            found = [(_expected_s(filled(run, paid), pools), run, paid) for run, paid in tried]
+            return min(found, key=lambda choice: choice[0])
+
+        wanted = {run: _fill(shared, budget_bytes, run / pools, 1 - run) for run in _WEIGHTS}
+        starts = [
+            (run, paid)
+            for run, taken in wanted.items()
+            for paid in dict.fromkeys(
+                (frozenset(body for one in taken.values() for body in one.bodies), frozenset[str]())
+            )
+        ]
+        least_s, run, paid = better(starts)
+        while common:
+            one_s, _, one = better((run, paid ^ {body}) for body, _ in common.most_common(_BODIES_TRIED))
+            if one_s >= least_s:
+                break
+            least_s, paid = one_s, one
+        _, run, paid = better((weight, paid) for weight in (run, *_WEIGHTS))
+        return filled(run, paid)
 
     def _options(self, expert: str, variants: Iterable[str], paid: frozenset[str] | None = None) -> list[_Option]:
         """Return all options for an expert: absent before resident, finer variants before coarser.
 
-        With `paid`, only these bodies are in memory, and they are paid for.
+        With `paid`, only these bodies are in memory, and they are paid for; another comes with each load.
         """
         absent, resident = [], []
         needed = self.graph.probability(expert)
@@ -228,8 +244,10 @@ class _Prices:
             run_s = fmean(cost.batch_s(1) for cost in costs) + again * fmean(cost.batch_s(1) for cost in full)
             again_s = again * fmean(cost.load_s for cost in full)
             load_s = fmean(cost.load_s for cost in costs) + again_s
-            bodies = frozenset(cost.body.id for cost in costs if cost.body is not None)
-            absent.append(_Option(variant, 0, needed * run_s, needed * load_s))
+            brought = {cost.body.id: cost.body.load_s for cost in costs if cost.body is not None}
+            bodies = frozenset(brought)
+            missing_s = sum(bodies_s for body, bodies_s in brought.items() if paid is not None and body not in paid)
+            absent.append(_Option(variant, 0, needed * run_s, needed * (load_s + missing_s)))
             if paid is None or bodies <= paid:
                 size = max(map(self._bytes, self.devices, costs) if paid is None else (c.weights_bytes for c in costs))
                 resident.append(_Option(variant, size, needed * run_s, needed * again_s, bodies))
@@ -246,11 +264,6 @@ class _Prices:
         """Return the bytes of a resident expert: its own, and an equal part of those of its body."""
         body = cost.body
         return cost.weights_bytes + (-(-body.bytes // self.sharers[device, body.id]) if body is not None else 0)
-
-
-def _bodies_of(options: Iterable[_Option]) -> frozenset[str]:
-    """Return the bodies of those options that are resident."""
-    return frozenset(body for option in options for body in option.bodies)
 
 
 def _fill(options: Mapping[str, list[_Option]], budget_bytes: int, run: float, load: float) -> dict[str, _Option]:

@@ -29,8 +29,8 @@ Rounding to 4 bits is off by 0.1 or more.
 """
 
 
-LARGEST_FACTOR = 256.0
-"""A row of the parent that would be multiplied by more is nearly dead there; a GPU multiplies in fp16, up to 65,504."""
+LARGEST_FACTOR = 32768.0
+"""A row of the parent that would be multiplied by more is dead there. A GPU holds the factor in fp16, up to 65,504."""
 
 
 @dataclass(frozen=True, slots=True)

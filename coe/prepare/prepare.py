@@ -65,27 +65,32 @@ class Preparer:
                 "the variant `delta` is a difference to another expert: give that as the parent, and only with `delta`"
             )
         self._parent_id = parent
-        self._parent: Parent | None = None
+        self._parent: Parent | StoreError | None = None
+        """The parent, or why there is none; None until it is needed."""
         self._allowed = tuple(allow_kinds)
         self._store, self._wanted, self._force = store, tuple(dict.fromkeys(wanted)), force
         self._originals: dict[tuple[_Weights, Variant], str] = {}
 
     def lacks(self, weights: str) -> bool:
-        """Tell whether an expert lacks a wanted variant or its body, or has a difference to another parent.
+        """Tell whether an expert lacks a wanted variant or its body, or its parent has changed.
 
-        Raises StoreError if its manifest or the parent cannot be read.
+        A difference to another parent is left to its own family; name the expert to replace it. Raises StoreError if
+        the manifest cannot be read.
         """
         manifest = self._store.manifest(weights)
+        if self._force:
+            self._note(manifest, ())
+            return True
         # Blobs in the old format, which is no longer read, do not count.
         have = [
             variant
             for variant, blob in manifest.variants.items()
             if blob.file.endswith(blob_file.SUFFIX)
             and (blob.body is None or (self._store.bodies / blob.body.file).is_file())
-            and self._is_wanted(manifest, variant)
+            and (blob.parent not in ("", self._parent_id) or self._is_wanted(manifest, variant))
         ]
-        self._note(manifest, () if self._force else have)
-        return self._force or not set(have).issuperset(self._wanted)
+        self._note(manifest, [variant for variant in have if self._is_wanted(manifest, variant)])
+        return not set(have).issuperset(self._wanted)
 
     def prepare(self, weights: str, images: Sequence[Path] = ()) -> Preparation:
         """Prepare an expert in the variants that it lacks; `images` are samples of what it will see.
@@ -101,10 +106,12 @@ class Preparer:
             whole = [v for v in self._wanted if not self._force and self._has(manifest, v)]
             shared = self._share(manifest, [v for v in self._wanted if v not in whole])
             remaining = [v for v in self._wanted if v not in (*whole, *shared.shared)]
-            done = self._make(shared, kind, remaining, images) if remaining else shared
-        if {body.file for body in manifest.bodies} - {body.file for body in done.manifest.bodies}:
+            return self._make(shared, kind, remaining, images) if remaining else shared
+
+    def sweep(self) -> None:
+        """Remove bodies that no expert names any more; call it after the last expert. Raises StoreError."""
+        if self._parent_id:
             bodies.sweep(self._store)
-        return done
 
     def _has(self, manifest: Manifest, variant: Variant) -> bool:
         return variants.is_whole(self._store, manifest, variant) and self._is_wanted(manifest, variant)
@@ -144,14 +151,19 @@ class Preparer:
 
     def _parent_of(self, manifest: Manifest, kind: ModuleKind) -> Parent:
         """Return the parent of an expert; raises StoreError."""
+        if isinstance(self._parent, StoreError):
+            raise self._parent
         if self._parent is None:
-            origin = self._store.check_weights(self._parent_id)
+            origin = self._store.manifest(self._parent_id)
+            _expect_kind(origin.id, origin.kind, manifest)
             expert = Expert(origin.id, origin.kind, origin.labels, origin.input_size, origin.id)
-            if origin.kind != manifest.kind:
-                raise StoreError(f"its parent '{origin.id}' is of kind {origin.kind}, not {manifest.kind}")
-            self._parent = Parent.of(origin.id, origin.kind, fold(kind, expert, self._store.load(origin.id)))
-        if self._parent.kind != manifest.kind:
-            raise StoreError(f"its parent '{self._parent.id}' is of kind {self._parent.kind}, not {manifest.kind}")
+            try:
+                self._store.check_weights(origin.id)
+                self._parent = Parent.of(origin.id, origin.kind, fold(kind, expert, self._store.load(origin.id)))
+            except StoreError as error:
+                self._parent = error
+                raise
+        _expect_kind(self._parent.id, self._parent.kind, manifest)
         return self._parent
 
     def _share(self, manifest: Manifest, lacking: Sequence[Variant]) -> Preparation:
@@ -256,6 +268,11 @@ class _Subject:
                 return self.kind.forward(module, torch.from_numpy(pixels))
 
         return findings(self.kind, self.expert, self.samples.prepared, answer)
+
+
+def _expect_kind(parent: str, kind: str, manifest: Manifest) -> None:
+    if kind != manifest.kind:
+        raise StoreError(f"its parent '{parent}' is of kind {kind}, not {manifest.kind}")
 
 
 def _weights(manifest: Manifest) -> _Weights:

@@ -207,10 +207,33 @@ def test_another_parent_or_a_retrained_one_gives_new_differences_and_the_old_bod
         assert preparer.lacks(f"tuned/{name}")
         assert preparer.prepare(f"tuned/{name}").failed == {}
         assert not preparer.lacks(f"tuned/{name}")
+    preparer.sweep()
     second = own_store.manifest("tuned/a").variants["delta"]
     assert second.body is not None
     assert second.body != first.body
     assert [path.name for path in own_store.bodies.glob("*.safetensors")] == [second.body.file]
+
+
+def test_a_difference_to_another_parent_is_left_to_its_family_unless_the_expert_is_named(own_store: Store) -> None:
+    other = moved(LABELS["p"], 7)
+    own_store.put("tuned/q", kind="narrow", labels=LABELS["p"], input_size=32, state=other)
+    preparer = Preparer(own_store, ("delta",), parent="tuned/q")
+    assert not preparer.lacks("tuned/a")
+    outcome = preparer.prepare("tuned/a")
+    assert outcome.made == ("delta",) or "too far from 'tuned/q'" in outcome.failed["delta"]
+    own_store.put("tuned/q", kind="narrow", labels=LABELS["p"], input_size=32, state=other)
+    assert not Preparer(own_store, ("delta",), parent=PARENT).lacks("tuned/b")
+
+
+def test_a_damaged_parent_is_read_once_and_told_for_each_expert(own_store: Store) -> None:
+    path = own_store.path(PARENT)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    preparer = Preparer(own_store, ("delta",), parent=PARENT)
+    for name in "ab":
+        assert preparer.lacks(f"tuned/{name}")
+        assert "damaged" in preparer.prepare(f"tuned/{name}").failed["delta"]
 
 
 def test_an_expert_whose_body_is_missing_is_prepared_again(own_store: Store) -> None:

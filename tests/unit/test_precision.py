@@ -104,7 +104,7 @@ def test_memory_that_a_precision_takes_for_itself_leaves_room_for_an_expert_with
         )
         return set(found.variants.values())
 
-    assert "q8" in variants(16)
+    assert variants(16) == {"q8"}
     assert variants(15) == {"fp32"}
 
 
@@ -274,6 +274,17 @@ def test_one_difference_pays_for_its_whole_body():
     found = choose("mixed", offers, graph(a=1.0, b=1.0, c=1.0, d=1.0), costs, 15)
     assert found.resident == {"a", "b", "c", "d"}
     assert set(found.variants.values()) == {"delta"}
+
+
+def test_more_memory_is_not_worse_when_a_rare_body_does_not_fit():
+    body = {name: Body(name, 40, 0.1) for name in "xyz"}
+    costs = table(
+        **{f"{name}{i}": {"fp32": replace(price(0.01, 1.0, 4), body=body[name])} for name in "xyz" for i in range(20)}
+    )
+    share = {"x": 0.45, "y": 0.5, "z": 0.05}
+    used = graph(**{f"{name}{i}": share[name] / 20 for name in "xyz" for i in range(20)})
+    expected = [choose("fp32", {}, used, costs, budget).expected_s for budget in range(100, 400, 20)]
+    assert expected == sorted(expected, reverse=True)
 
 
 def test_experts_that_stay_on_a_line_keep_their_variants() -> None:
