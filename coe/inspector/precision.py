@@ -9,6 +9,7 @@ The file is long because the seconds and bytes of each variant stand beside the 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -210,8 +211,13 @@ class _Prices:
             return _fill(options, left, run / pools, 1 - run)
 
         def better(tried: Iterable[tuple[float, frozenset[str]]]) -> tuple[float, float, frozenset[str]]:
-            found = [(_expected_s(filled(run, paid), pools), run, paid) for run, paid in tried]
-            return min(found, key=lambda choice: choice[0])
+            fitting = [
+                (run, paid)
+                for run, paid in tried
+                if not paid or pools * sum(map(self._body_bytes, paid)) <= budget_bytes
+            ]
+            found = [(_expected_s(filled(run, paid), pools), run, paid) for run, paid in fitting]
+            return min(found, key=lambda choice: choice[0], default=(math.inf, 0.0, frozenset()))
 
         wanted = {run: _fill(shared, budget_bytes, run / pools, 1 - run) for run in _WEIGHTS}
         starts = [

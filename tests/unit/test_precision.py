@@ -276,6 +276,17 @@ def test_one_difference_pays_for_its_whole_body():
     assert set(found.variants.values()) == {"delta"}
 
 
+def test_a_body_that_does_not_fit_is_not_counted_on():
+    own = replace(price(0.0005, 0.001, 5), body=Body("p", 100, 0.05))
+    costs = table(
+        **{id: {"fp32": price(0.0005, 0.004, 100), "q8": price(0.0005, 0.002, 25), "delta": own} for id in "abcd"}
+    )
+    offers = {id: {"q8": offer(), "delta": offer()} for id in "abcd"}
+    found = choose("mixed", offers, graph(**dict.fromkeys("abcd", 0.5)), costs, 60)
+    assert set(found.variants.values()) == {"q8"}
+    assert len(found.resident) == 2
+
+
 def test_more_memory_is_not_worse_when_a_rare_body_does_not_fit():
     body = {name: Body(name, 40, 0.1) for name in "xyz"}
     costs = table(
