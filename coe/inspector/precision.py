@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from statistics import fmean
 
@@ -130,9 +131,8 @@ def choose(
         variants = {expert: allowed(mode, offers.get(expert, {}), devices, floor) for expert in experts}
         fixed = fixed_bytes([(expert, variant) for expert, usable in variants.items() for variant in usable])
         largest = max(prices.whole_bytes(expert, variant) for expert, usable in variants.items() for variant in usable)
-        return not fixed or fixed + pools * largest <= budget_bytes, prices.filling(
-            variants, budget_bytes - fixed, pools
-        )
+        fits = not fixed or fixed + pools * largest <= budget_bytes
+        return fits, prices.filling(variants, budget_bytes - fixed, pools)
 
     # The greedy is not exact: "mixed" may end worse than "half" or "fp32", so the best of the three is taken. A mode
     # whose fixed bytes leave no room for the largest expert is taken only if no mode leaves room.
@@ -204,32 +204,34 @@ class _Prices:
         """
         shared = {expert: self._options(expert, usable) for expert, usable in variants.items()}
         common = Counter(body for options in shared.values() for option in options for body in option.bodies)
+        of_body: dict[str, int] = {}
+        for cost in self.costs.values():
+            if (body := cost.body) is not None:
+                of_body[body.id] = max(body.bytes, of_body.get(body.id, 0))
+        none = frozenset[str]()
+
+        def left_bytes(paid: frozenset[str]) -> int:
+            return budget_bytes - pools * sum(of_body[body] for body in paid)
+
+        @cache
+        def options(paid: frozenset[str]) -> dict[str, list[_Option]]:
+            return {expert: self._options(expert, usable, paid) for expert, usable in variants.items()}
 
         def filled(run: float, paid: frozenset[str]) -> dict[str, _Option]:
-            options = {expert: self._options(expert, usable, paid) for expert, usable in variants.items()}
-            left = budget_bytes - pools * sum(map(self._body_bytes, paid))
-            return _fill(options, left, run / pools, 1 - run)
+            return _fill(options(paid), left_bytes(paid), run / pools, 1 - run)
 
         def better(tried: Iterable[tuple[float, frozenset[str]]]) -> tuple[float, float, frozenset[str]]:
-            fitting = [
-                (run, paid)
-                for run, paid in tried
-                if not paid or pools * sum(map(self._body_bytes, paid)) <= budget_bytes
-            ]
+            fitting = [(run, paid) for run, paid in tried if not paid or left_bytes(paid) >= 0]
             found = [(_expected_s(filled(run, paid), pools), run, paid) for run, paid in fitting]
-            return min(found, key=lambda choice: choice[0], default=(math.inf, 0.0, frozenset()))
+            return min(found, key=lambda choice: choice[0], default=(math.inf, 0.0, none))
 
-        wanted = {run: _fill(shared, budget_bytes, run / pools, 1 - run) for run in _WEIGHTS}
-        starts = [
-            (run, paid)
-            for run, taken in wanted.items()
-            for paid in dict.fromkeys(
-                (frozenset(body for one in taken.values() for body in one.bodies), frozenset[str]())
-            )
-        ]
+        starts: list[tuple[float, frozenset[str]]] = []
+        for run in _WEIGHTS:
+            taken = _fill(shared, budget_bytes, run / pools, 1 - run)
+            starts += [(run, none.union(*(option.bodies for option in taken.values()))), (run, none)]
         least_s, run, paid = better(starts)
         while common:
-            one_s, _, one = better((run, paid ^ {body}) for body, _ in common.most_common(_BODIES_TRIED))
+            one_s, _, one = better((run, paid ^ {id}) for id, _ in common.most_common(_BODIES_TRIED))
             if one_s >= least_s:
                 break
             least_s, paid = one_s, one
@@ -262,9 +264,6 @@ class _Prices:
     def whole_bytes(self, expert: str, variant: str) -> int:
         """Return the bytes of an expert that is alone in a pool, with its body."""
         return max(self.costs[device, expert, variant].whole_bytes for device in self.devices)
-
-    def _body_bytes(self, body: str) -> int:
-        return max(cost.body.bytes for cost in self.costs.values() if cost.body is not None and cost.body.id == body)
 
     def _bytes(self, device: str, cost: Cost) -> int:
         """Return the bytes of a resident expert: its own, and an equal part of those of its body."""
