@@ -32,19 +32,26 @@ class Golden(PairKind):
     """Defects where a picture differs from its reference, each with a label and a box.
 
     `threshold` is the least score of a box, `most` the number of boxes kept. A defect often differs at several places,
-    each with a box: of boxes that overlap by more than `overlap` (IoU) the best stays, whatever their labels are, but a
-    box with a label to reject gives way to such boxes alone. `levels` is the least difference, in grey levels, that is
-    looked at.
+    each with a box: of boxes of one label that overlap by more than `overlap` (IoU) the best stays. Boxes of two labels
+    that overlap by more than `across` are one defect, too, but neighbours often overlap by less; a box with a label to
+    reject gives way to such boxes alone. `levels` is the least difference, in grey levels, that is looked at.
     """
 
     name = "golden"
     max_batch = 8
 
     def __init__(
-        self, *, threshold: float = 0.25, overlap: float = 0.15, most: int = 300, levels: int = LEVELS
+        self,
+        *,
+        threshold: float = 0.25,
+        overlap: float = 0.15,
+        across: float = 0.5,
+        most: int = 300,
+        levels: int = LEVELS,
     ) -> None:
         self.threshold = threshold
         self.overlap = overlap
+        self.across = across
         self.most = most
         self.levels = levels
 
@@ -101,7 +108,18 @@ class Golden(PairKind):
         if len(rows) and pair.to_picture is not None:
             boxes = _corners(rows[:, -4:], [pair.regions[place] for place in shown.tolist()])
             corners = torch.from_numpy(in_picture(boxes.numpy().astype(np.float64), pair.to_picture)).float()
-        return _alone(torch.cat((corners, rows[:, :-4]), dim=1), expert, self.overlap)
+        return self._alone(torch.cat((corners, rows[:, :-4]), dim=1), expert)
+
+    def _alone(self, candidates: torch.Tensor, expert: Expert) -> torch.Tensor:
+        """Return the candidates (n, 4 + labels) without those that overlap a better candidate."""
+        if not len(candidates):
+            return candidates
+        best, labels = candidates[:, 4:].max(dim=1)
+        against = torch.tensor([label in expert.reject for label in expert.labels])[labels].long()
+        corners, scores = candidates[:, :4].numpy(), best.numpy()
+        kept = suppress(corners, scores, labels.numpy(), self.overlap, len(candidates))
+        again = suppress(corners[kept], scores[kept], against.numpy()[kept], self.across, len(candidates))
+        return candidates[kept[again]]
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Train on a data set of pairs; see `experts.pair_data` and `experts.golden_train`."""
@@ -118,16 +136,6 @@ def cells(expert: Expert) -> int:
 def _judged(module: torch.nn.Module, tiles: torch.Tensor) -> torch.Tensor:
     logits, boxes = module(tiles.to(next(module.parameters()).dtype).div(255.0))
     return peaks(logits, boxes, PEAKS, REACH)
-
-
-def _alone(candidates: torch.Tensor, expert: Expert, overlap: float) -> torch.Tensor:
-    """Return the candidates (n, 4 + labels) without those that overlap a better candidate."""
-    if not len(candidates):
-        return candidates
-    best, places = candidates[:, 4:].max(dim=1)
-    against = torch.tensor([label in expert.reject for label in expert.labels])[places]
-    corners, scores = candidates[:, :4].numpy(), best.numpy()
-    return candidates[suppress(corners, scores, against.long().numpy(), overlap, len(candidates))]
 
 
 def _corners(box: torch.Tensor, shown: Sequence[Region]) -> torch.Tensor:

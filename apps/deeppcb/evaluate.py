@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
+from numpy.typing import NDArray
 from rich.table import Table
 
 from apps.deeppcb.data import LABELS, DataMissing, Pair, find, read, split_held_out
@@ -53,6 +54,21 @@ def image_boxes(pair: Pair, boxes: Sequence[Box], labels: Sequence[str]) -> Imag
         boxes=np.array([box.xyxy for box in boxes], np.float64).reshape(-1, 4),
         labels=np.array([labels.index(box.label) for box in boxes], np.int64),
         scores=np.array([box.score for box in boxes], np.float64),
+    )
+
+
+def every_label(pair: Pair, candidates: NDArray[np.float32]) -> ImageBoxes:
+    """Return a pair's defects and, of each candidate (n, 4 + labels), a box for each label that it may have.
+
+    So average precision is usually measured: a box that may be an open or a mousebite counts for both, with its score
+    for each. A line calls it by its best label alone.
+    """
+    places, labels = (candidates[:, 4:] >= LEAST_SCORE).nonzero()
+    return dataclasses.replace(
+        image_boxes(pair, (), ()),
+        boxes=candidates[places, :4].astype(np.float64),
+        labels=labels.astype(np.int64),
+        scores=candidates[places, 4 + labels].astype(np.float64),
     )
 
 

@@ -6,9 +6,10 @@ counted on the tested pictures: a box that touches no annotated defect calls a g
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ import typer
 from rich.table import Table
 
 from apps.deeppcb.data import DRAWN_INTO, LABELS, DataMissing, Pair, find, read, split_held_out
-from apps.deeppcb.evaluate import IOU, LEAST_SCORE, PUBLISHED, image_boxes
+from apps.deeppcb.evaluate import IOU, LEAST_SCORE, PUBLISHED, every_label, image_boxes
 from apps.deeppcb.golden_train import EXPERT, HELD_OUT_EVERY, known, weights_without
 from apps.deeppcb.measures import ImageBoxes, average_precision, mean_average_precision, overlap, score_at, steady_score
 from coe.board import rules
@@ -29,23 +30,32 @@ from coe.errors import CoeError
 from coe.store.kinds import Reference
 from coe.store.store import Store
 from experts.golden import Golden
-from experts.pair import compared
+from experts.pair import PreparedPair, compared
 
 PARTS = ("alignment", "proposals", "network", "boxes")
 """What is timed. The alignment includes the difference, the boxes what is done with the outputs of the network."""
 
 
-def detect(pairs: list[Pair], store: Path | None, weights: str) -> tuple[list[ImageBoxes], dict[str, float]]:
-    """Run the expert on the tested pictures as a line does; return boxes of nearly any score, and seconds a picture.
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """What was found on pictures, with nearly any score, and the seconds of processor time a picture for each of PARTS.
 
-    The seconds are of processor time from decoded pictures, on one thread, for each of `PARTS`.
+    `line` are the boxes as a line gives them, each with its best label; `every` are those of `every_label`.
     """
+
+    line: list[ImageBoxes]
+    every: list[ImageBoxes]
+    seconds: dict[str, float]
+
+
+def detect(pairs: list[Pair], store: Path | None, weights: str) -> Detected:
+    """Run the expert on the tested pictures as a line does, on one thread, timed from decoded pictures."""
     expert = rules.load("deeppcb_golden").experts[EXPERT]
     kind = Golden(threshold=LEAST_SCORE)
     module = kind.skeleton(expert)
     module.load_state_dict(Store(store).load(weights))
     module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    detected, spent_s = [], np.zeros(len(PARTS))
+    line, every, spent_s = [], [], np.zeros(len(PARTS))
     with torch.inference_mode():
         for pair in pairs:
             image, template = decode(pair.tested), decode(pair.template)
@@ -61,13 +71,16 @@ def detect(pairs: list[Pair], store: Path | None, weights: str) -> tuple[list[Im
             times.append(time.thread_time())
             alignment, whole, *others = np.diff(times)
             spent_s += (alignment, whole - alignment, *others)
-            detected.append(image_boxes(pair, boxes, expert.labels))
-    return detected, dict(zip(PARTS, (spent_s / max(1, len(pairs))).tolist(), strict=True))
+            line.append(image_boxes(pair, boxes, expert.labels))
+            assert isinstance(prepared, PreparedPair)
+            every.append(every_label(pair, kind.candidates(outputs[0], prepared, expert).numpy()))
+    return Detected(line, every, dict(zip(PARTS, (spent_s / max(1, len(pairs))).tolist(), strict=True)))
 
 
-def report(shown: list[ImageBoxes], limit: float) -> dict[str, Any]:
+def report(shown: list[ImageBoxes], limit: float, every: Sequence[ImageBoxes] = ()) -> dict[str, Any]:
     """Return the measures of tested pictures at a threshold that was chosen elsewhere.
 
+    With `every`, the boxes of `every_label`, average precision is also that of all labels of a box.
     `escaped_images` is the share of pictures without any box, `escaped_defects` the share of defects that no box
     touches, `false_images` the share of pictures with a box that touches no defect.
     """
@@ -80,39 +93,56 @@ def report(shown: list[ImageBoxes], limit: float) -> dict[str, Any]:
         "map33": mean_average_precision(shown, len(LABELS), IOU),
         "map50": mean_average_precision(shown, len(LABELS), 0.5),
         "ap33": {label: average_precision(shown, place, IOU) for place, label in enumerate(LABELS)},
+        **(_every_label(every) if every else {}),
         "threshold": limit,
         "f_score": score_at(shown, limit, IOU).f,
-        **{key: value for key, value in dataclasses.asdict(score_at(shown, limit, IOU)).items() if key != "threshold"},
+        **{key: value for key, value in asdict(score_at(shown, limit, IOU)).items() if key != "threshold"},
         "escaped_images": sum(not sure.any() for sure in kept) / max(1, len(shown)),
         "escaped_defects": sum(int((~touch.any(axis=0)).sum()) for touch in touching) / max(1, defects),
         "false_images": sum(bool((~touch.any(axis=1)).any()) for touch in touching) / max(1, len(shown)),
     }
 
 
-def reports_of(tested: list[Pair], shown: list[ImageBoxes], limit: float) -> dict[str, dict[str, Any]]:
-    """Return the measures of each board type, of all pictures, and of those that show nothing but a board."""
-    found = list(zip(tested, shown, strict=True))
-    reports = {
-        group: report([image for pair, image in found if pair.group == group], limit)
-        for group in sorted({pair.group for pair in tested})
+def _every_label(every: Sequence[ImageBoxes]) -> dict[str, Any]:
+    return {
+        "map33_every_label": mean_average_precision(every, len(LABELS), IOU),
+        "map50_every_label": mean_average_precision(every, len(LABELS), 0.5),
+        "ap33_every_label": {label: average_precision(every, place, IOU) for place, label in enumerate(LABELS)},
     }
-    reports["all"] = report(shown, limit)
+
+
+def reports_of(
+    tested: list[Pair], shown: list[ImageBoxes], limit: float, every: Sequence[ImageBoxes] = ()
+) -> dict[str, dict[str, Any]]:
+    """Return the measures of each board type, of all pictures, and of those that show nothing but a board."""
+
+    def of(kept: list[int]) -> dict[str, Any]:
+        return report([shown[place] for place in kept], limit, [every[place] for place in kept] if every else ())
+
+    places: dict[str, list[int]] = {}
+    for place, pair in enumerate(tested):
+        places.setdefault(pair.group, []).append(place)
+    reports = {group: of(places[group]) for group in sorted(places)}
+    reports["all"] = report(shown, limit, every)
     if drawn := sorted(DRAWN_INTO & {pair.key for pair in tested}):
-        plain = [image for pair, image in found if pair.key not in DRAWN_INTO]
-        reports[f"without {', '.join(drawn)}"] = report(plain, limit)
+        plain = [place for place, pair in enumerate(tested) if pair.key not in DRAWN_INTO]
+        reports[f"without {', '.join(drawn)}"] = of(plain)
     return reports
 
 
 def show(console: Console, reports: dict[str, dict[str, Any]]) -> None:
     """Print the measures of each part of the test list."""
     columns = {
-        "images": "{:d}", "map33": "{:.2%}", "f_score": "{:.2%}", "map50": "{:.2%}", "precision": "{:.2%}",
+        "images": "{:d}", "map33": "{:.2%}", "map33_every_label": "{:.2%}", "f_score": "{:.2%}",
+        "map50": "{:.2%}", "precision": "{:.2%}",
         "recall": "{:.2%}", "escaped_images": "{:.2%}", "escaped_defects": "{:.2%}", "false_images": "{:.2%}",
     }  # fmt: skip
+    columns = {name: form for name, form in columns.items() if all(name in report for report in reports.values())}
     table = Table("part", *(name.replace("_", " ") for name in columns))
     for name, measures in reports.items():
         table.add_row(name, *(form.format(measures[column]) for column, form in columns.items()))
-    table.add_row("published", "500", f"{PUBLISHED['map33']:.1%}", f"{PUBLISHED['f_score']:.1%}")
+    published = {"images": "500", **{name: f"{value:.1%}" for name, value in PUBLISHED.items()}}
+    table.add_row("published", *(published.get(name, "") for name in columns))
     console.print(table)
 
 
@@ -142,10 +172,12 @@ def main(
             # These types were not trained on at all: the whole of them tests the expert, of either list.
             tested = [pair for pair in (*trainval, *tested) if pair.group in left_out]
             trainval = [pair for pair in trainval if pair.group not in left_out]
-        held = detect(split_held_out(trainval, HELD_OUT_EVERY)[1], store, weights)[0]
-        limit = steady_score(held, IOU).threshold
-        shown, seconds = detect(tested, store, weights)
-        reports = reports_of(tested, shown, limit) | {"held out": report(held, limit)}
+        held = detect(split_held_out(trainval, HELD_OUT_EVERY)[1], store, weights)
+        limit = steady_score(held.line, IOU).threshold
+        shown = detect(tested, store, weights)
+        reports = reports_of(tested, shown.line, limit, shown.every)
+        reports["held out"] = report(held.line, limit, held.every)
+        seconds = shown.seconds
         show(console, reports)
         parts_ms = ", ".join(f"{name} {1e3 * part:.1f}" for name, part in seconds.items())
         console.print(f"threshold {limit:.2f}, {1e3 * sum(seconds.values()):.0f} ms of one core an image: {parts_ms}")

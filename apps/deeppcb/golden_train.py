@@ -1,22 +1,28 @@
 """Train the expert of the `deeppcb-golden` board on pairs of a picture and its template, and put it into the store.
 
-Every tenth pair of each board type of the training list is held out; the test list is not used. With --leave-out,
-pairs of these board types are not used at all, and the expert goes into the store under a name of its own.
+Every tenth pair of each board type of the training list is held out; the test list is not used. Each training pair is
+seen as it is, and again, once or several times, with more defects drawn into its picture. With --leave-out, pairs of
+these board types are not used at all, and the expert goes into the store under a name of its own.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+import cv2
+import numpy as np
 import typer
 
 from apps.deeppcb import data as deeppcb
 from apps.deeppcb import pairs as pair_set
 from apps.deeppcb.data import Pair
+from apps.deeppcb.drawn import drawn
 from coe.board import rules
 from coe.errors import CoeError, ConfigError
 from coe.store import kinds
@@ -39,6 +45,21 @@ def balanced(pairs: Sequence[Pair], most: int) -> list[Pair]:
     return [pair for pair in pairs for _ in range(min(most, max(1, round(largest / counts[pair.group]))))]
 
 
+def with_drawn(pairs: Sequence[Pair], repeat: int, wanted: int, out: Path, seed: int) -> list[Pair]:
+    """Return the pairs, and those of `balanced` with `wanted` more defects drawn into each picture, in folder `out`."""
+    if not wanted:
+        return balanced(pairs, repeat)
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    chance, copies = np.random.default_rng(seed), list(pairs)
+    for number, pair in enumerate(balanced(pairs, repeat)):
+        picture, defects = drawn(pair, wanted, chance)
+        path = out / f"{number}.jpg"
+        cv2.imwrite(str(path), picture)
+        copies.append(replace(pair, tested=path, defects=defects))
+    return copies
+
+
 def known(left_out: Sequence[str], pairs: Sequence[Pair]) -> None:
     """Raise ConfigError unless all are board types of the pairs, and others are left."""
     groups = sorted({pair.group for pair in pairs})
@@ -59,11 +80,12 @@ def main(  # noqa: PLR0913
     out: Annotated[Path, typer.Option(help="Folder for the data set of pairs.")] = Path("build/deeppcb"),
     store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
     leave_out: Annotated[list[str] | None, typer.Option(help="Board types not to train on, as group77000.")] = None,
-    epochs: Annotated[int, typer.Option(help="Passes over the crops with a defect.")] = 28,
+    epochs: Annotated[int, typer.Option(help="Passes over the crops with a defect.")] = 11,
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.002,
     init: Annotated[Path | None, typer.Option(help="Weights to start from, as weights.safetensors.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
     repeat: Annotated[int, typer.Option(min=1, help="How often pairs of rare board types are repeated at most.")] = 4,
+    draw: Annotated[int, typer.Option(min=0, help="Defects to draw into each repeated picture; 0: none.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
 ) -> None:
     """Train the DeepPCB expert that compares with templates, and put it into the store."""
@@ -72,7 +94,8 @@ def main(  # noqa: PLR0913
         known(leave_out or [], listed)
         kept = [pair for pair in listed if pair.group not in (leave_out or [])]
         training, held = deeppcb.split_held_out(kept, HELD_OUT_EVERY)
-        described = pair_set.lay_out({"train": balanced(training, repeat), "val": held}, out / "pairs")
+        seen = with_drawn(training, repeat, draw, out / "drawn", seed)
+        described = pair_set.lay_out({"train": seen, "val": held}, out / "pairs")
         plan = TrainingPlan(described, out, epochs, BATCH, rate, seed=seed, threads=threads, init=init)
         expert = rules.load("deeppcb_golden").experts[EXPERT]
         began = time.monotonic()

@@ -13,7 +13,8 @@ from PIL import Image
 
 from apps.deeppcb import stacked
 from apps.deeppcb.data import LABELS, DataMissing, Defect, Pair, read
-from apps.deeppcb.golden_evaluate import report
+from apps.deeppcb.evaluate import every_label
+from apps.deeppcb.golden_evaluate import report, reports_of
 from apps.deeppcb.golden_train import balanced, known, weights_without
 from apps.deeppcb.measures import ImageBoxes
 from apps.deeppcb.pairs import lay_out
@@ -127,6 +128,30 @@ def test_escapes_and_false_boxes_are_counted_by_what_touches_a_defect() -> None:
     assert measures["escaped_images"] == pytest.approx(1 / 3)
     assert measures["escaped_defects"] == pytest.approx(4 / 6)
     assert measures["false_images"] == pytest.approx(1 / 3), "a box under the threshold does not count"
+
+
+def test_a_box_that_may_have_two_labels_counts_for_both_where_all_labels_are_counted(tmp_path: Path) -> None:
+    one = replace(pair(tmp_path, "a"), defects=(Defect(0, (10, 10, 30, 30)), Defect(2, (60, 60, 80, 80))))
+    candidates = np.array(
+        [
+            [10, 10, 30, 30, 0.4, 0.0, 0.5, 0.0, 0.0, 0.001],
+            [60, 60, 80, 80, 0.0, 0.0, 0.9, 0.0, 0.0, 0.0],
+        ],
+        np.float32,
+    )
+    every = every_label(one, candidates)
+    assert sorted(zip(every.labels.tolist(), every.scores.round(3).tolist(), strict=True)) == [
+        (0, 0.4), (2, 0.5), (2, 0.9),
+    ]  # fmt: skip
+    best = [place for place, score in enumerate(every.scores) if score > 0.45]
+    line = replace(every, boxes=every.boxes[best], labels=every.labels[best], scores=every.scores[best])
+    measures = reports_of([one], [line], 0.3, [every])
+    assert set(measures) == {"group1", "all"}
+    for part in measures.values():
+        assert part["ap33"]["open"] == 0.0
+        assert part["ap33_every_label"]["open"] == 1.0
+        assert part["ap33_every_label"]["mousebite"] == part["ap33"]["mousebite"] == 1.0
+    assert "map33_every_label" not in report([line], 0.3)
 
 
 def test_tiles_of_stacks_show_picture_template_and_difference_as_positives_and_negatives(tmp_path: Path) -> None:

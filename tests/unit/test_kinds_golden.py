@@ -157,6 +157,22 @@ def test_of_overlapping_boxes_the_best_stays_but_a_harmless_box_hides_none_to_re
     assert [box.label for box in finding.boxes] == ["blob"], "all labels are to reject: the best stays"
 
 
+def test_neighbours_of_two_labels_both_stay_where_two_boxes_of_one_label_are_one_defect() -> None:
+    places = tuple(Region((x - 4, 46, x + 4, 54), 64) for x in (50, 60))
+    prepared = PreparedPair(
+        np.zeros((3, 2 * CELL, 2 * CELL), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places
+    )
+    outputs = torch.zeros(1, 4, PEAKS, 6)
+    outputs[0, :2, 0, 2:] = 0.1  # boxes of 19 pixels, 10 beside each other: they overlap by 0.31
+
+    def seen(*scores: tuple[float, float]) -> list[str]:
+        outputs[0, :2, 0, :2] = torch.tensor(scores)
+        return [box.label for box in golden.postprocess(outputs, [prepared], GOLDEN)[0].boxes]
+
+    assert seen((0.9, 0.1), (0.2, 0.8)) == ["hole", "blob"]
+    assert seen((0.9, 0.1), (0.8, 0.2)) == ["hole"]
+
+
 def test_more_differences_than_crops_are_in_doubt_and_the_largest_are_judged() -> None:
     good = np.tile(GOOD, (2, 2, 1))
     picture = good.copy()
