@@ -1,7 +1,7 @@
 """The kind `golden`: a small network judges each place where a picture differs from its golden reference.
 
 Preprocessing finds the places and puts a crop of each into a mosaic, which is the network's input: an expert with an
-input of 640 pixels judges up to 100 crops of 64 pixels for each picture, and a batch is a batch of mosaics. So the
+input of 768 pixels judges up to 64 crops of 96 pixels for each picture, and a batch is a batch of mosaics. So the
 runtime needs to know nothing of crops.
 """
 
@@ -15,7 +15,6 @@ import torch
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.store.kinds import Image, Progress, Reference, Trained, TrainingPlan
-from experts.findings import suppress
 from experts.golden_network import GoldenNetwork, peaks
 from experts.pair import Compared, PairKind, PreparedPair, compared, differences, in_picture
 from experts.proposals import CELL, REACH, Region, covering, crops, regions
@@ -111,15 +110,24 @@ class Golden(PairKind):
         return self._alone(torch.cat((corners, rows[:, :-4]), dim=1), expert)
 
     def _alone(self, candidates: torch.Tensor, expert: Expert) -> torch.Tensor:
-        """Return the candidates (n, 4 + labels) without those that overlap a better candidate."""
-        if not len(candidates):
-            return candidates
+        """Return the candidates (n, 4 + labels), the best first, without those that overlap a better one that stays.
+
+        One pass for both limits: a candidate that gives way to one of its label must not hide one of another.
+        """
+        from torchvision.ops import box_iou
+
         best, labels = candidates[:, 4:].max(dim=1)
-        against = torch.tensor([label in expert.reject for label in expert.labels])[labels].long()
-        corners, scores = candidates[:, :4].numpy(), best.numpy()
-        kept = suppress(corners, scores, labels.numpy(), self.overlap, len(candidates))
-        again = suppress(corners[kept], scores[kept], against.numpy()[kept], self.across, len(candidates))
-        return candidates[kept[again]]
+        ranked = best.argsort(descending=True, stable=True)
+        candidates, labels = candidates[ranked], labels[ranked]
+        against = torch.tensor([label in expert.reject for label in expert.labels])[labels]
+        shared = box_iou(candidates[:, :4], candidates[:, :4])
+        of_label = (shared > self.overlap) & (labels[:, None] == labels)
+        hides = (of_label | ((shared > self.across) & (against[:, None] == against))).numpy()
+        stays = np.ones(len(candidates), bool)
+        for place in range(len(candidates)):
+            if stays[place]:
+                stays[place + 1 :] &= ~hides[place, place + 1 :]
+        return candidates[torch.from_numpy(stays)]
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Train on a data set of pairs; see `experts.pair_data` and `experts.golden_train`."""

@@ -60,8 +60,8 @@ def image_boxes(pair: Pair, boxes: Sequence[Box], labels: Sequence[str]) -> Imag
 def every_label(pair: Pair, candidates: NDArray[np.float32]) -> ImageBoxes:
     """Return a pair's defects and, of each candidate (n, 4 + labels), a box for each label that it may have.
 
-    So average precision is usually measured: a box that may be an open or a mousebite counts for both, with its score
-    for each. A line calls it by its best label alone.
+    A box that may be an open or a mousebite counts for both, with its score for each, as YOLOv5's validation counts it.
+    A line calls it by its best label alone.
     """
     places, labels = (candidates[:, 4:] >= LEAST_SCORE).nonzero()
     return dataclasses.replace(

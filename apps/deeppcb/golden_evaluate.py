@@ -29,6 +29,7 @@ from coe.cli.console import Console
 from coe.errors import CoeError
 from coe.store.kinds import Reference
 from coe.store.store import Store
+from experts.geometry import to_image
 from experts.golden import Golden
 from experts.pair import PreparedPair, compared
 
@@ -73,7 +74,9 @@ def detect(pairs: list[Pair], store: Path | None, weights: str) -> Detected:
             spent_s += (alignment, whole - alignment, *others)
             line.append(image_boxes(pair, boxes, expert.labels))
             assert isinstance(prepared, PreparedPair)
-            every.append(every_label(pair, kind.candidates(outputs[0], prepared, expert).numpy()))
+            candidates = kind.candidates(outputs[0], prepared, expert).numpy()
+            candidates[:, :4] = to_image(candidates[:, :4].astype(np.float64), prepared)
+            every.append(every_label(pair, candidates))
     return Detected(line, every, dict(zip(PARTS, (spent_s / max(1, len(pairs))).tolist(), strict=True)))
 
 

@@ -55,7 +55,8 @@ def with_drawn(pairs: Sequence[Pair], repeat: int, wanted: int, out: Path, seed:
     for number, pair in enumerate(balanced(pairs, repeat)):
         picture, defects = drawn(pair, wanted, chance)
         path = out / f"{number}.jpg"
-        cv2.imwrite(str(path), picture)
+        if not cv2.imwrite(str(path), picture):
+            raise ConfigError(f"'{path}' cannot be written; is the disk full?")
         copies.append(replace(pair, tested=path, defects=defects))
     return copies
 
@@ -84,8 +85,10 @@ def main(  # noqa: PLR0913
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.002,
     init: Annotated[Path | None, typer.Option(help="Weights to start from, as weights.safetensors.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
-    repeat: Annotated[int, typer.Option(min=1, help="How often pairs of rare board types are repeated at most.")] = 4,
-    draw: Annotated[int, typer.Option(min=0, help="Defects to draw into each repeated picture; 0: none.")] = 10,
+    repeat: Annotated[int, typer.Option(min=1, help="How many copies a pair of a rare board type has at most.")] = 4,
+    draw: Annotated[
+        int, typer.Option(min=0, help="Defects to draw into each copy, beside the pairs as they are; 0: copies alone.")
+    ] = 10,
     seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
 ) -> None:
     """Train the DeepPCB expert that compares with templates, and put it into the store."""

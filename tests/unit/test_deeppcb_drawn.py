@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
-from apps.deeppcb.data import LABELS, Defect, Pair
-from apps.deeppcb.drawn import AFTER, BEFORE, Grey, drawn
+from apps.deeppcb.data import LABELS, DataMissing, Defect, Pair
+from apps.deeppcb.drawn import _ACROSS, _BESIDE, Grey, _lies, drawn
 from apps.deeppcb.golden_train import with_drawn
 
 SIDE = 640
@@ -33,7 +34,7 @@ def traces(tmp_path: Path) -> Pair:
     tested[300:310, 20:45] = 255
     for name, picture in (("temp", template), ("test", tested)):
         cv2.imwrite(str(tmp_path / f"a_{name}.png"), picture)
-    known = Defect(0, (20 - BEFORE, 300 - BEFORE, 45 + AFTER, 310 + AFTER))
+    known = Defect(0, (10, 290, 54, 319))
     return Pair("a", "g", tmp_path / "a_test.png", tmp_path / "a_temp.png", tmp_path / "a.txt", (known,))
 
 
@@ -48,9 +49,8 @@ def parts(picture: Grey) -> tuple[int, int]:
 
 def changed_at(picture: Grey, template: Grey, defect: Defect) -> Grey:
     """Return the template with the change of one defect."""
-    # Boxes end at the border of the picture, and are moved by up to 2 pixels.
     columns, rows = [
-        (low + BEFORE - 2 if low else 0, high - AFTER + 2 if high < SIDE else SIDE)
+        (low + 10 if low else 0, high - 9 if high < SIDE else SIDE)  # boxes end at the border of the picture
         for low, high in zip(defect.xyxy[:2], defect.xyxy[2:], strict=True)
     ]
     place = slice(*rows), slice(*columns)
@@ -85,13 +85,72 @@ def test_what_is_drawn_keeps_away_from_what_is_annotated_and_is_all_that_changes
     tested = np.asarray(cv2.imread(str(traces.tested), cv2.IMREAD_GRAYSCALE), np.uint8)
     assert len(defects) == 31
     different = picture != tested
-    assert not different[296:314, 16:49].any()
+    assert not different[295:315, 15:50].any(), "5 pixels around what differs there"
     for defect in defects[1:]:
         x1, y1, x2, y2 = defect.xyxy
         assert 0 <= x1 < x2 <= SIDE
         assert 0 <= y1 < y2 <= SIDE
         different[y1:y2, x1:x2] = False
     assert not different.any(), "every change lies in a box"
+
+
+def test_boxes_are_as_far_from_what_changed_as_the_data_set_draws_them(traces: Pair) -> None:
+    picture, defects = drawn(replace(traces, defects=()), 40, np.random.default_rng(0))
+    different = picture != np.asarray(cv2.imread(str(traces.tested), cv2.IMREAD_GRAYSCALE), np.uint8)
+    sides: dict[str, list[tuple[int, int, int, int]]] = {}
+    for defect in defects:
+        x1, y1, x2, y2 = defect.xyxy
+        if min(x1, y1) == 0 or max(x2, y2) == SIDE:
+            continue
+        # Other defects reach into boxes: of what changed only the piece that the box was drawn around is measured.
+        places = cv2.connectedComponents(different[y1:y2, x1:x2].astype(np.uint8))[1]
+        x, y, width, height = cv2.boundingRect((places[6:-6, 6:-6] > 0).astype(np.uint8))
+        around = (x + 6, y + 6, x2 - x1 - x - 6 - width, y2 - y1 - y - 6 - height)
+        sides.setdefault(LABELS[defect.label], []).append(around)
+    for label in ("copper", "pin-hole"):
+        assert np.median(sides[label], axis=0).tolist() == [10, 10, 9, 9]
+    for label in ("open", "short", "spur", "mousebite"):
+        assert (np.array((10, 10, 9, 9)) <= np.median(sides[label], axis=0)).all()
+        assert (np.array((13, 13, 12, 12)) >= np.median(sides[label], axis=0)).all()
+
+
+def test_the_same_seed_draws_the_same(traces: Pair) -> None:
+    first, again, other = (drawn(traces, 10, np.random.default_rng(seed)) for seed in (0, 0, 1))
+    assert (first[0] == again[0]).all()
+    assert first[1] == again[1] != other[1]
+
+
+def test_a_picture_that_cannot_be_read_is_one_sentence(traces: Pair) -> None:
+    traces.tested.write_bytes(b"no picture")
+    with pytest.raises(DataMissing, match=r"a_test\.png' cannot be read as a picture; get the data set again"):
+        drawn(traces, 1, np.random.default_rng(0))
+
+
+def test_crumbs_are_neither_split_off_for_sure_nor_surely_not() -> None:
+    light = np.ones((80, 80), bool)
+    light[20:60, 20:60] = False  # a pad
+    across = np.zeros_like(light)
+    across[20:32, 29:32] = across[29:32, 20:32] = True  # cuts a corner of 81 pixels off
+    assert not _lies(light, across, True, _ACROSS)
+    assert not _lies(light, across, True, _BESIDE)
+    half = np.zeros_like(light)
+    half[20:60, 38:42] = True
+    assert _lies(light, half, True, _ACROSS)
+    trace = np.ones((80, 80), bool)
+    trace[:, 40:42] = False
+    cut = np.zeros_like(trace)
+    cut[38:42, 40:42] = True
+    assert _lies(trace, cut, True, _ACROSS), "both ends of a thin trace go on"
+
+
+def test_a_bump_that_closes_a_loop_is_no_spur() -> None:
+    light = np.ones((80, 80), bool)
+    light[20:60, 20:24] = light[20:24, 20:40] = light[56:60, 20:40] = False  # like a U on its side
+    bump, bridge = np.zeros_like(light), np.zeros_like(light)
+    bump[36:40, 24:30] = True
+    bridge[24:56, 30:34] = True
+    assert _lies(light, bump, False, _BESIDE)
+    assert not _lies(light, bridge, False, _BESIDE)
 
 
 def test_training_sees_pairs_as_they_are_and_again_with_more_defects(traces: Pair, tmp_path: Path) -> None:
@@ -101,4 +160,6 @@ def test_training_sees_pairs_as_they_are_and_again_with_more_defects(traces: Pai
     pictures = [cv2.imread(str(pair.tested), cv2.IMREAD_GRAYSCALE) for pair in seen[2:]]
     assert (pictures[0] != pictures[1]).any(), "each copy has defects of its own"
     assert all(pair.template == traces.template for pair in seen)
+    again = with_drawn([traces, traces], repeat=1, wanted=5, out=tmp_path / "again", seed=0)
+    assert [pair.defects for pair in again] == [pair.defects for pair in seen]
     assert with_drawn([traces], repeat=4, wanted=0, out=tmp_path / "drawn", seed=0) == [traces], "none: repeated alone"

@@ -173,6 +173,18 @@ def test_neighbours_of_two_labels_both_stay_where_two_boxes_of_one_label_are_one
     assert seen((0.9, 0.1), (0.8, 0.2)) == ["hole"]
 
 
+def test_a_box_that_gives_way_hides_no_other() -> None:
+    places = tuple(Region((x - 4, 46, x + 4, 54), 64) for x in (50, 54, 66))
+    prepared = PreparedPair(
+        np.zeros((3, 2 * CELL, 2 * CELL), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places
+    )
+    outputs = torch.zeros(1, 4, PEAKS, 6)
+    outputs[0, :3, 0, 2:] = 0.1  # the second overlaps the first by 0.65 and the third by 0.23; these by 0.09
+    outputs[0, :3, 0, :2] = torch.tensor([[0.9, 0.0], [0.0, 0.8], [0.0, 0.7]])
+    (finding,) = golden.postprocess(outputs, [prepared], GOLDEN)
+    assert [(box.label, round(box.score, 1)) for box in finding.boxes] == [("hole", 0.9), ("blob", 0.7)]
+
+
 def test_more_differences_than_crops_are_in_doubt_and_the_largest_are_judged() -> None:
     good = np.tile(GOOD, (2, 2, 1))
     picture = good.copy()
