@@ -29,7 +29,8 @@ def calibrate(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Pr
     `held_out_called` the share of the held-out good parts in which the expert would see something. Raises ConfigError
     if there is no good part, or if good parts differ too much from their references.
     """
-    training, held = (_largest(expert, part, plan) for part in pair_data.read(expert, plan))
+    remarks: list[str] = []
+    training, held = (_largest(expert, part, plan, remarks) for part in pair_data.read(expert, plan))
     if not training:
         raise ConfigError(f"data set '{plan.data}' has no image without a box; calibrate on good parts")
     largest = max(training)
@@ -44,13 +45,14 @@ def calibrate(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Pr
     state["limit"], state["unit"] = torch.tensor([limit]), torch.tensor([UNIT])
     metrics = {"good_parts": float(len(training)), "largest": largest, "limit": limit, "held_out_called": called}
     progress(plan.epochs, plan.epochs, metrics)
-    return Trained(state=dict(state), labels=expert.labels, metrics={**metrics, "held_out": float(len(held))})
+    metrics["held_out"] = float(len(held))
+    return Trained(state=dict(state), labels=expert.labels, metrics=metrics, remarks=tuple(remarks))
 
 
-def _largest(expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan) -> list[float]:
+def _largest(expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan, remarks: list[str]) -> list[float]:
     """Return for each good part the largest difference, in grey levels, that lasts as the expert would see it."""
     largest = []
-    for pair in pair_data.labelled(pairs, len(expert.labels), plan.data):
+    for pair in pair_data.labelled(pairs, len(expert.labels), plan.data, remarks):
         if len(pair.boxes):
             continue
         fitting = letterbox(pair.stack, expert.input_size, (0, 0, 0))

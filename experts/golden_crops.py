@@ -62,10 +62,16 @@ class Crops:
         return len(self.labels)
 
 
-def cut(levels: int, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan, *, more: bool) -> Crops:
-    """Cut the crops of pairs as a line would find them, and with `more` those that differ when displaced."""
-    chance = np.random.default_rng(plan.seed)
-    return crops_of(pair_data.labelled(pairs, len(expert.labels), plan.data), levels, chance if more else None)
+def cut(
+    levels: int, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan, *, more: bool
+) -> tuple[Crops, list[str]]:
+    """Cut the crops of pairs as a line would find them, and with `more` those that differ when displaced.
+
+    With a sentence for each pair that is left out.
+    """
+    chance, remarks = np.random.default_rng(plan.seed), list[str]()
+    fitting = pair_data.labelled(pairs, len(expert.labels), plan.data, remarks)
+    return crops_of(fitting, levels, chance if more else None), remarks
 
 
 def crops_of(pairs: Iterable[LabelledPair], levels: int, chance: np.random.Generator | None) -> Crops:

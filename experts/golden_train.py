@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch.nn import functional
@@ -47,8 +48,11 @@ def train(kind: ModuleKind, levels: int, expert: Expert, plan: TrainingPlan, pro
         torch.manual_seed(plan.seed)
         training, held = pair_data.read(expert, plan)
         inverse = pair_data.inverse(expert, plan.data)
-        data = cut(levels, expert, training, plan, more=True), cut(levels, expert, held, plan, more=False)
-        return _train(kind, expert, plan, progress, (*data, _by_label(inverse)))
+        (seen, lost), (kept, also_lost) = (
+            cut(levels, expert, part, plan, more=more) for part, more in ((training, True), (held, False))
+        )
+        trained = _train(kind, expert, plan, progress, (seen, kept, _by_label(inverse)))
+        return replace(trained, remarks=(*lost, *also_lost))
 
 
 def _train(

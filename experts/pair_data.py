@@ -84,12 +84,14 @@ def _files(image: Path, source: Path) -> PairFiles:
     return PairFiles(image, reference, beside("labels", ".txt"))
 
 
-def labelled(pairs: Sequence[PairFiles], labels: int, source: Path) -> Iterator[LabelledPair]:
+def labelled(pairs: Sequence[PairFiles], labels: int, source: Path, remarks: list[str]) -> Iterator[LabelledPair]:
     """Yield the pairs that can be aligned, with their boxes; `labels` is the number of labels.
+
+    To `remarks` a sentence is added for each pair that is left out.
 
     Raises ConfigError for a picture that cannot be decoded, for damaged boxes, and if most pairs cannot be aligned.
     """
-    lost: list[str] = []
+    lost = 0
     for files in pairs:
         try:
             image, reference = decode(files.image), decode(files.reference)
@@ -97,9 +99,12 @@ def labelled(pairs: Sequence[PairFiles], labels: int, source: Path) -> Iterator[
             raise ConfigError(f"data set '{source}': '{files.image.name}' or its reference {error}") from error
         pair = compared(image, Reference(reference, np.zeros(reference.shape[:2], np.uint8)))
         if pair.stack is None:
-            lost.append(f"'{files.image.name}': {pair.doubt}")
-            if len(lost) > len(pairs) / 2:
-                raise ConfigError(f"data set '{source}': most pairs cannot be compared, such as {lost[0]}")
+            lost += 1
+            remarks.append(f"left out: {files.image.name}: {pair.doubt}")
+            if lost > len(pairs) / 2:
+                raise ConfigError(
+                    f"data set '{source}': most pairs cannot be compared, such as '{files.image.name}': {pair.doubt}"
+                )
             continue
         yield _with_boxes(files, pair, pair.stack, image, labels)
 

@@ -108,6 +108,8 @@ def main(  # noqa: PLR0913
             typer.echo(f"epoch {done}/{of}, {time.monotonic() - began:.0f} s  {words}")
 
         trained = kinds.resolve(expert.kind).train(expert, plan, progress)
+        for remark in trained.remarks:
+            typer.echo(remark)
         manifest = Store(store).put(
             weights_without(leave_out) if leave_out else expert.weights,
             kind=expert.kind,

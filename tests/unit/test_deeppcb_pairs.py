@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from apps.deeppcb import stacked
+from apps.deeppcb import drawn, golden_evaluate, golden_train, stacked
 from apps.deeppcb.data import LABELS, DataMissing, Defect, Pair, read
 from apps.deeppcb.evaluate import every_label
 from apps.deeppcb.golden_evaluate import report, reports_of
@@ -22,6 +23,7 @@ from coe.board import rules
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.store.kinds import TrainingPlan
+from coe.store.store import Store
 from experts import pair_data
 
 
@@ -61,7 +63,8 @@ def test_pairs_are_read_back_with_their_boxes(tmp_path: Path) -> None:
         "group1-c-0.jpg",
     ]
     assert pair_data.inverse(expert, described) == (1, 0, 3, 2, 5, 4), "an open is a short in the negative"
-    (labelled,) = pair_data.labelled(held, len(LABELS), described)
+    (labelled,) = pair_data.labelled(held, len(LABELS), described, remarks := [])
+    assert not remarks
     assert labelled.labels.tolist() == [2]
     assert labelled.boxes[0] == pytest.approx([105, 295, 135, 325], abs=0.01)
 
@@ -104,6 +107,61 @@ def test_types_that_are_left_out_must_be_known_and_leave_others(tmp_path: Path) 
         known(["group9"], both)
     with pytest.raises(ConfigError, match="all board types are left out"):
         known(["group2", "group1"], both)
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Path:
+    """A small data set of two board types, each with ten pairs in the training list, and a test list of two pairs."""
+    rows: dict[str, list[str]] = {"trainval": [], "test": []}
+    for group in ("group1", "group2"):
+        folder, notes = tmp_path / "PCBData" / group / "a", tmp_path / "PCBData" / group / "a_not"
+        for path in (folder, notes):
+            path.mkdir(parents=True)
+        for number in range(11):
+            key = f"{group[-1]}{number:02}"
+            pair(folder, key)
+            (notes / f"{key}.txt").write_text("105 295 135 325 3\n")
+            rows["trainval" if number < 10 else "test"].append(f"{group}/a/{key}.jpg {group}/a_not/{key}.txt\n")
+    (tmp_path / "splits").mkdir()
+    for name, lines in rows.items():
+        (tmp_path / "splits" / f"{name}.txt").write_text("".join(lines))
+    return tmp_path
+
+
+def test_training_draws_into_no_pair_that_is_held_out_or_left_out(
+    listed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+
+    def noted(one: Pair, wanted: int, chance: np.random.Generator) -> object:
+        asked.append(one.tested)
+        return drawn.drawn(one, wanted, chance)
+
+    monkeypatch.setattr(golden_train, "drawn", noted)
+    golden_train.main(
+        data=listed, out=listed / "out", store=listed / "store", leave_out=["group2"], epochs=1, threads=1, draw=2
+    )
+    assert [path.name for path in asked] == [f"1{number:02}_test.jpg" for number in range(9)]
+    seen = {part: sorted((listed / "out/pairs/images" / part).iterdir()) for part in ("train", "val")}
+    assert (len(seen["train"]), len(seen["val"])) == (18, 1)
+    assert {path.name[:10] for path in seen["train"]} == {f"group1-1{number:02}" for number in range(9)}
+    assert Store(listed / "store").manifest(weights_without(["group2"])).metrics["epoch"] == 1
+
+
+def test_the_threshold_is_chosen_on_the_pairs_that_are_held_out(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def detected(pairs: list[Pair], store: Path | None, weights: str) -> golden_evaluate.Detected:
+        """A right box of 0.9 in the two pairs held out, of 0.3 in others; and wrong boxes of less."""
+        held = all(one.key.endswith("09") for one in pairs)
+        scores = np.array((0.9, 0.8) if held else (0.3, 0.1))
+        boxes = np.array([(105, 295, 135, 325), (0, 0, 9, 9)], float)
+        shown = [ImageBoxes(boxes[:1], np.array([2]), boxes, np.array([2, 2]), scores) for _ in pairs]
+        return golden_evaluate.Detected(shown, shown, dict.fromkeys(golden_evaluate.PARTS, 0.001))
+
+    monkeypatch.setattr(golden_evaluate, "detect", detected)
+    golden_evaluate.main(data=listed, out=listed / "out", store=listed / "store")
+    reports = json.loads((listed / "out/golden.json").read_text())
+    assert 0.8 < reports["all"]["threshold"] <= 0.9
+    assert (reports["held out"]["recall"], reports["all"]["recall"], reports["all"]["images"]) == (1.0, 0.0, 2)
 
 
 def test_an_expert_without_some_types_has_a_name_of_its_own() -> None:

@@ -299,6 +299,17 @@ def test_golden_learns_from_pairs(pairs: Path) -> None:
     assert all(torch.equal(again.state[name], value) for name, value in once.state.items())
 
 
+def test_pairs_that_cannot_be_compared_are_left_out_and_named(pairs: Path) -> None:
+    Image.fromarray(part(9)).save(pairs.parent / "references/train/3.bmp")
+    trained = golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
+    (remark,) = trained.remarks
+    assert remark.startswith("left out: 3.png: it does not fit its reference")
+    for number in range(9):
+        Image.fromarray(part(9)).save(pairs.parent / f"references/train/{number}.bmp")
+    with pytest.raises(ConfigError, match=r"most pairs cannot be compared, such as '\d.png': it does not fit"):
+        golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
+
+
 def test_a_box_follows_its_defect_through_every_variation_and_a_negative_has_the_inverse_label() -> None:
     side = CELL + 2 * MARGIN
     images = torch.full((8, 3, side, side), 200, dtype=torch.uint8)
