@@ -26,8 +26,8 @@ BEFORE, AFTER = 10, 9
 """Pixels from a stroke to the left and top, and to the right and bottom, of its box, as nearly all pin-holes and
 isolated pieces of copper of the training list have them."""
 _BEYOND = 3
-"""By how many pixels, at most, a stroke that touches a part goes on within it, where it changes nothing: a side of the
-boxes of such defects is 0 to 4 pixels farther away, between the quartiles."""
+"""A stroke that touches a part goes on within it, where it changes nothing, by so many pixels at most. In the training
+list, a side of the boxes of such defects is 0 to 4 pixels farther away, between the quartiles."""
 _APART = 5
 """The least pixels between what two defects change; their boxes may overlap."""
 _AROUND = 16
@@ -37,8 +37,8 @@ _LEAST, _MOST = 14, 900
 _PART = 30
 """Parts of fewer pixels are ragged borders: a stroke joins none of them, and splits none off."""
 _CRUMB = 120
-"""Whether it matters that parts of fewer pixels are split off, people may see in two ways, unless they go on outside of
-what is looked at."""
+"""A stroke that splits off a part of fewer pixels has no sure name: some people call it an open, others a mousebite. A
+part that goes on outside of what is looked at may be larger than it seems, and counts."""
 _LONGEST = 55
 """The most pixels from border to border that a stroke crosses."""
 _TRIES = 12

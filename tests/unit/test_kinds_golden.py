@@ -185,6 +185,31 @@ def test_a_box_that_gives_way_hides_no_other() -> None:
     assert [(box.label, round(box.score, 1)) for box in finding.boxes] == [("hole", 0.9), ("blob", 0.7)]
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(0, 25))
+def test_every_box_that_gives_way_overlaps_a_better_one_that_stays_and_no_two_that_stay_do(
+    seed: int, number: int
+) -> None:
+    chance = np.random.default_rng(seed)
+    expert = Expert("g", "golden", ("hole", "blob", "dust"), 2 * CELL, "b/g", frozenset({"hole", "blob"}))
+    low = chance.random((number, 2)) * 30
+    boxes = np.hstack((low, low + 5 + chance.random((number, 2)) * 20))
+    rows = torch.from_numpy(np.hstack((boxes, chance.permutation(3 * number).reshape(number, 3) / 99.0))).float()
+    kept = golden._alone(rows, expert).tolist()
+
+    def hides(better: list[float], worse: list[float]) -> bool:
+        width, height = (min(better[2 + axis], worse[2 + axis]) - max(better[axis], worse[axis]) for axis in (0, 1))
+        shared = max(0.0, width) * max(0.0, height)
+        areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (better, worse))
+        labels = [max(range(3), key=box[4:].__getitem__) for box in (better, worse)]
+        alike = (labels[0] == 2) == (labels[1] == 2)
+        least = 0.15 if labels[0] == labels[1] else 0.5 if alike else 1.0
+        return max(better[4:]) > max(worse[4:]) and shared / (areas - shared) > least
+
+    for row in rows.tolist():
+        assert any(hides(better, row) for better in kept) == (row not in kept)
+
+
 def test_more_differences_than_crops_are_in_doubt_and_the_largest_are_judged() -> None:
     good = np.tile(GOOD, (2, 2, 1))
     picture = good.copy()
@@ -345,6 +370,10 @@ def test_difference_is_calibrated_on_the_good_parts(pairs: Path) -> None:
     assert trained.metrics["limit"] == pytest.approx(max(20, 1.1 * trained.metrics["largest"]))
     assert trained.metrics["held_out_called"] == 0.0
     assert float(trained.state["limit"]) == pytest.approx(trained.metrics["limit"])
+    assert trained.remarks == ()
+    Image.fromarray(part(9)).save(pairs.parent / "references/val/3.bmp")
+    (remark,) = difference.train(FIRST_DAY, plan(pairs, 1), lambda *_: None).remarks
+    assert remark.startswith("left out: 3.png: it does not fit its reference")
 
 
 @pytest.mark.parametrize(
