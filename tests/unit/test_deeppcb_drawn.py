@@ -10,8 +10,9 @@ import cv2
 import numpy as np
 import pytest
 
+from apps.deeppcb import data as deeppcb
 from apps.deeppcb.data import LABELS, DataMissing, Defect, Pair
-from apps.deeppcb.drawn import _ACROSS, _BESIDE, Grey, _lies, drawn
+from apps.deeppcb.drawn import Grey, Mask, drawn, name
 from apps.deeppcb.golden_train import with_drawn
 
 SIDE = 640
@@ -32,8 +33,8 @@ def traces(tmp_path: Path) -> Pair:
         template[:, left : left + 25] = 0
     tested = template.copy()
     tested[300:310, 20:45] = 255
-    for name, picture in (("temp", template), ("test", tested)):
-        cv2.imwrite(str(tmp_path / f"a_{name}.png"), picture)
+    for ending, picture in (("temp", template), ("test", tested)):
+        cv2.imwrite(str(tmp_path / f"a_{ending}.png"), picture)
     known = Defect(0, (10, 290, 54, 319))
     return Pair("a", "g", tmp_path / "a_test.png", tmp_path / "a_temp.png", tmp_path / "a.txt", (known,))
 
@@ -60,9 +61,21 @@ def changed_at(picture: Grey, template: Grey, defect: Defect) -> Grey:
     return alone
 
 
+def annotated(tested: Mask, good: Mask, defect: Defect) -> Mask:
+    """Return what changed (H, W) at an annotated defect, without the ragged borders beside it."""
+    x1, y1, x2, y2 = defect.xyxy
+    to_light = LABELS[defect.label] not in DARK
+    box = slice(y1, y2), slice(x1, x2)
+    different = (tested[box] != good[box]) & (tested[box] == to_light)
+    places, stats = cv2.connectedComponentsWithStats(different.astype(np.uint8))[1:3]
+    changed = np.zeros_like(tested)
+    changed[box] = different & (stats[:, cv2.CC_STAT_AREA] >= 8)[places]
+    return changed
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_drawn_defect_joins_and_splits_what_its_label_says(traces: Pair, seed: int) -> None:
-    picture, defects = drawn(traces, 40, np.random.default_rng(seed))
+    picture, defects = drawn(traces, 60, np.random.default_rng(seed))
     template = np.asarray(cv2.imread(str(traces.template), cv2.IMREAD_GRAYSCALE), np.uint8)
     assert defects[0] == traces.defects[0], "what is annotated stays"
     before, seen = parts(template), Counter[str]()
@@ -126,21 +139,25 @@ def test_a_picture_that_cannot_be_read_is_one_sentence(traces: Pair) -> None:
         drawn(traces, 1, np.random.default_rng(0))
 
 
-def test_crumbs_are_neither_split_off_for_sure_nor_surely_not() -> None:
+def test_what_is_split_off_makes_an_open_and_a_crumb_a_mousebite() -> None:
     light = np.ones((80, 80), bool)
     light[20:60, 20:60] = False  # a pad
-    across = np.zeros_like(light)
-    across[20:32, 29:32] = across[29:32, 20:32] = True  # cuts a corner of 81 pixels off
-    assert not _lies(light, across, True, _ACROSS)
-    assert not _lies(light, across, True, _BESIDE)
-    half = np.zeros_like(light)
-    half[20:60, 38:42] = True
-    assert _lies(light, half, True, _ACROSS)
+
+    def corner(side: int) -> Mask:
+        cut = np.zeros_like(light)
+        cut[20 : 23 + side, 20 + side : 23 + side] = cut[20 + side : 23 + side, 20 : 23 + side] = True
+        return cut
+
+    assert name(light, corner(9), True) == "open", "81 pixels"
+    assert name(light, corner(7), True) is None, "49 pixels: the data set has both"
+    assert name(light, corner(5), True) == "mousebite", "25 pixels"
+    assert name(~light, corner(5), False) == "spur", "the same in the negative"
+    assert name(~light, corner(9), False) == "short"
     trace = np.ones((80, 80), bool)
     trace[:, 40:42] = False
     cut = np.zeros_like(trace)
     cut[38:42, 40:42] = True
-    assert _lies(trace, cut, True, _ACROSS), "both ends of a thin trace go on"
+    assert name(trace, cut, True) == "open", "both ends of a thin trace go on"
 
 
 def test_a_bump_that_closes_a_loop_is_no_spur() -> None:
@@ -149,8 +166,38 @@ def test_a_bump_that_closes_a_loop_is_no_spur() -> None:
     bump, bridge = np.zeros_like(light), np.zeros_like(light)
     bump[36:40, 24:30] = True
     bridge[24:56, 30:34] = True
-    assert _lies(light, bump, False, _BESIDE)
-    assert not _lies(light, bridge, False, _BESIDE)
+    assert name(light, bump, False) == "spur"
+    assert name(light, bridge, False) == "short"
+
+
+def test_what_touches_nothing_must_keep_a_pixel_away_to_have_a_sure_name() -> None:
+    light = np.ones((80, 80), bool)
+    light[20:60, 20:60] = False
+    for right, label in ((50, "pin-hole"), (58, "pin-hole"), (59, None), (60, "mousebite")):
+        hole = np.zeros_like(light)
+        hole[30:40, right - 10 : right] = True
+        assert name(light, hole, True) == label, right
+
+
+@pytest.mark.data
+def test_names_are_those_of_the_annotated_defects() -> None:
+    try:
+        pairs = deeppcb.read(deeppcb.find(), "trainval")[::20]
+    except DataMissing as error:
+        pytest.skip(str(error))
+    counts = Counter[bool | None]()
+    for pair in pairs:
+        tested, good = (cv2.imread(str(path), cv2.IMREAD_GRAYSCALE) for path in (pair.tested, pair.template))
+        assert tested is not None
+        assert good is not None
+        for defect in pair.defects:
+            label = LABELS[defect.label]
+            changed = annotated(tested >= 128, good >= 128, defect)
+            light = (tested >= 128) ^ changed
+            given = name(light, changed, label not in DARK)
+            counts[None if given is None else given == label] += 1
+    assert counts[True] >= 0.97 * (counts[True] + counts[False]), counts
+    assert counts[None] <= 0.1 * counts.total(), counts
 
 
 def test_training_sees_pairs_as_they_are_and_again_with_more_defects(traces: Pair, tmp_path: Path) -> None:
