@@ -122,7 +122,7 @@ def _strokes(light: Mask, tries: int, chance: np.random.Generator) -> Iterator[t
 
 def _inside(free: Grey, away: Points, chance: np.random.Generator) -> _Stroke | None:
     """Return a stroke that begins somewhere in what is free, away from its border."""
-    start = _any(away > chance.uniform(5, 14), chance)
+    start = _any(away > chance.uniform(2, 14), chance)
     if start is None:
         return None
     return _Stroke(_wandering(start, chance.uniform(0.8, 2), chance), int(chance.choice(_THICK)))
