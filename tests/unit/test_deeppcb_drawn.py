@@ -29,13 +29,13 @@ DARK = ("copper", "spur", "short")
 @pytest.fixture
 def traces(tmp_path: Path) -> Pair:
     template = np.full((SIDE, SIDE), 255, np.uint8)
-    for left in range(20, SIDE - 20, 50):
-        template[:, left : left + 25] = 0
+    for left in range(20, SIDE - 20, 80):
+        template[:, left : left + 40] = 0
     tested = template.copy()
-    tested[300:310, 20:45] = 255
+    tested[300:310, 20:60] = 255
     for ending, picture in (("temp", template), ("test", tested)):
         cv2.imwrite(str(tmp_path / f"a_{ending}.png"), picture)
-    known = Defect(0, (10, 290, 54, 319))
+    known = Defect(0, (10, 290, 69, 319))
     return Pair("a", "g", tmp_path / "a_test.png", tmp_path / "a_temp.png", tmp_path / "a.txt", (known,))
 
 
@@ -98,7 +98,7 @@ def test_what_is_drawn_keeps_away_from_what_is_annotated_and_is_all_that_changes
     tested = np.asarray(cv2.imread(str(traces.tested), cv2.IMREAD_GRAYSCALE), np.uint8)
     assert len(defects) == 31
     different = picture != tested
-    assert not different[295:315, 15:50].any(), "5 pixels around what differs there"
+    assert not different[295:315, 15:65].any(), "5 pixels around what differs there"
     for defect in defects[1:]:
         x1, y1, x2, y2 = defect.xyxy
         assert 0 <= x1 < x2 <= SIDE
