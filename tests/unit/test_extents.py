@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import numpy as np
 import pytest
 import torch
@@ -17,15 +19,48 @@ def still(extent, to):
     raise AssertionError("nothing had to move")
 
 
-def test_the_first_gap_that_is_large_enough_is_taken():
-    extents = Extents(10 * PAGE)
-    a, b, _ = (extents.take(size * PAGE, still) for size in (3, 2, 3))
-    extents.give(a)
-    assert [extents.take(size, still).start for size in (2 * PAGE, 1, PAGE)] == [0, 2 * PAGE, 8 * PAGE]
-    assert extents.take(2 * PAGE, still) is None
-    assert b.start == 3 * PAGE
-    assert repr(extents) == f"<Extents 5 in {9 * PAGE:,} of {10 * PAGE:,} bytes>"
+def laid_out(sizes: str) -> tuple[Extents, list[str]]:
+    """Return a memory of runs, each letter as many pages as it is repeated, a dot a free page, and the log of moves."""
+    extents, log, gone = Extents(len(sizes) * PAGE), list[str](), []
+    runs = [(key, len(list(group))) for key, group in groupby(sizes)]
+    for letter, pages in runs:
+        extent = extents.take(pages * PAGE, still)
+        assert extent is not None
+        gone += [extent] if letter == "." else []
+    for extent in gone:
+        extents.give(extent)
+    return extents, log
+
+
+def moved(layout: str, pages: int) -> list[str]:
+    """Return what moves, and where the new run lies, if `pages` are taken of a memory: pages from and to."""
+    extents, log = laid_out(layout)
+
+    def move(extent, to):
+        log.append(f"{extent.size // PAGE} from {extent.start // PAGE} to {to // PAGE}")
+
+    extent = extents.take(pages * PAGE, move)
     extents.check()
+    return log if extent is None else [*log, f"new at {extent.start // PAGE}"]
+
+
+def test_the_smallest_gap_that_is_large_enough_is_taken():
+    assert moved("aaa....bb..c...", 2) == ["new at 9"]
+    assert moved("aaa....bb..c...", 3) == ["new at 12"]
+    assert moved("aaa....bb..c...", 4) == ["new at 3"]
+    assert moved("aaa....bb..c...", 10) == [], "more than is free"
+
+
+def test_few_bytes_are_moved_to_make_a_gap():
+    assert moved(".aaaab.cccc.", 2) == ["1 from 5 to 0", "new at 5"], "into another gap"
+    assert moved("aaaa.b.cccc.ddd", 2) == ["1 from 5 to 4", "new at 5"], "down, to the gap before it"
+    assert moved("aaaa..bbb..cccc", 3) == ["3 from 6 to 4", "new at 7"], "down, over its own bytes: no gap holds it"
+    assert moved("..aaaab.cccc.dddd", 2)[0] == "new at 0", "nothing, if a gap holds it"
+    assert moved("..aaaabb..cccc.eeee.", 4) == ["2 from 6 to 0", "new at 6"], "the gap that holds it"
+    assert moved("a.b.c.d.", 4) == ["1 from 0 to 5", "1 from 2 to 7", "new at 0"], "all there is"
+    assert moved("aa.bb.cc.dd.", 4) == ["2 from 3 to 2", "2 from 6 to 4", "2 from 9 to 6", "new at 8"], (
+        "no gap holds them"
+    )
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 9 * PAGE)), max_size=60))
@@ -34,7 +69,11 @@ def test_what_is_free_can_be_had_and_nothing_is_lost_on_the_way(turns):
     held = []
 
     def move(extent, to):
-        assert to < extent.start
+        apart = abs(to - extent.start) >= extent.size
+        assert to < extent.start or apart
+        here = range(to, to + extent.size)
+        for other, _ in held:
+            assert other is extent or other.start + other.size <= to or other.start >= here.stop, "only into free bytes"
         memory[to : to + extent.size] = memory[extent.start : extent.start + extent.size].copy()
 
     for number, (gives, size) in enumerate(turns):
@@ -53,8 +92,10 @@ def test_what_is_free_can_be_had_and_nothing_is_lost_on_the_way(turns):
 
 
 @pytest.mark.parametrize("scratch", [64, 1000])
-@pytest.mark.parametrize(("start", "to", "size"), [(10, 0, 500), (300, 0, 300), (300, 1, 3000), (299, 298, 2000)])
-def test_bytes_slide_down_over_themselves(start, to, size, scratch):
+@pytest.mark.parametrize(
+    ("start", "to", "size"), [(10, 0, 500), (300, 0, 300), (300, 1, 3000), (299, 298, 2000), (0, 2000, 2000)]
+)
+def test_bytes_are_moved_down_over_themselves_and_up_to_free_places(start, to, size, scratch):
     memory = torch.arange(5000).to(torch.uint8)
     expected = memory[start : start + size].clone()
     slide(memory, start, to, size, torch.zeros(scratch, dtype=torch.uint8))

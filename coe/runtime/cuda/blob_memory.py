@@ -120,8 +120,9 @@ class BlobMemory:
 
 
 def slide(memory: torch.Tensor, start: int, to: int, size: int, scratch: torch.Tensor) -> None:
-    """Move `size` bytes of `memory` from `start` down to `to`; the two places may overlap."""
-    apart = start - to
+    """Move `size` bytes of `memory` from `start` to `to`; if the two places overlap, `to` is lower."""
+    apart = abs(start - to)
+    assert apart >= size or to < start, "bytes would be overwritten before they are moved"
     step = max(apart, len(scratch))
     for done in range(0, size, step):
         piece = min(step, size - done)

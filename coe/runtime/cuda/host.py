@@ -151,10 +151,10 @@ class HostMemory:
         self._extents.give(buffer.extent)
 
     def _move(self, extent: Extent, to: int) -> None:
-        # The device may still read this run, or the bytes at the lower address, for copies that are under way.
-        for buffer in self._lent:
-            buffer.wait()
         (moved,) = (buffer for buffer in self._lent if buffer.extent is extent)
+        # The device may still read this run for a copy that is under way. It uses no byte of the place that the run
+        # goes to: what lay there was waited for when it was moved away or dropped.
+        moved.wait()
         with moved.filling:
             source, target = (self._memory.numpy()[start : start + extent.size] for start in (extent.start, to))
             target[:] = source
