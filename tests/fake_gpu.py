@@ -10,12 +10,13 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from coe.errors import DeviceLost
@@ -24,6 +25,20 @@ from coe.runtime.cuda.torch_driver import errors
 
 FEW = (1, 4)
 """Few sizes of graphs, enough for tests with real networks."""
+
+
+EAGER_WORK = ("activate", "rehearse")
+"""Work that is launched outside of graphs, and whose products of matrices therefore take a workspace for good."""
+
+
+class _Products(TorchDispatchMode):
+    """Notes whether matrices are multiplied."""
+
+    met = False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.met = self.met or func.overloadpacket in (torch.ops.aten.addmm_, torch.ops.aten.addmm, torch.ops.aten.mm)
+        return func(*args, **(kwargs or {}))
 
 
 class FakeMark:
@@ -47,6 +62,7 @@ class FakeStream:
     def __init__(self, driver: FakeDriver, name: str) -> None:
         self.driver, self.name = driver, name
         self._pool: Callable[[], FakePool | None] = lambda: None
+        self._has_workspace = False
         self._queue: deque[FakeMark | tuple[str, Callable[[], object]]] = deque()
 
     def do(self, what: str, work: Callable[[], object]) -> None:
@@ -82,9 +98,20 @@ class FakeStream:
                     first.past = True
                     continue
                 what, work = first
-                work()
+                with self._counting_products() if what.startswith(EAGER_WORK) else nullcontext():
+                    work()
                 if what:
                     self.driver.log.append(f"{self.name}: {what}")
+
+    @contextmanager
+    def _counting_products(self) -> Iterator[None]:
+        """Reserve a workspace at the stream's first product of matrices; it stays as long as the stream."""
+        with _Products() as products:
+            yield
+        if products.met and not self._has_workspace:
+            with errors():
+                self.driver.reserve(self, self.driver.workspace)
+            self._has_workspace = True
 
     def _maybe_work(self) -> None:
         if self.name in self.driver.eager:
@@ -138,6 +165,8 @@ class _Warmth:
 class FakeDriver:
     """A GPU with `total` bytes, of which a context takes `context`; each image of a graph holds `image_bytes`.
 
+    A stream on which matrices are multiplied outside of graphs takes a `workspace`, as cuBLAS does on a Hopper.
+
     Memory is held as long as there are references to it, views included. Then it is `kept`, as by torch's allocator,
     until more is needed or it is trimmed. A garbage collection inside a capture loses the device. `troubles` maps the
     first words of an action to the errors that it raises, one after another.
@@ -146,6 +175,7 @@ class FakeDriver:
     total: int = 4 << 30
     context: int = 100 << 20
     image_bytes: int = 8 << 20
+    workspace: int = 32 << 20
     eager: frozenset[str] = frozenset()
     troubles: dict[str, list[Exception]] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)

@@ -81,6 +81,9 @@ class QuickDevice:
     def trim(self) -> None:
         self._meet("trim")
 
+    def close(self) -> None:
+        self._meet("close")
+
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
         self.reached.set()
         assert self.gate.wait(60)

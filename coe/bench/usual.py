@@ -88,7 +88,7 @@ class UsualDevice:
         self._resident: dict[tuple[str, str], torch.nn.Module] = {}
         self._copies: dict[str, State] = {}
         if driver and memory_bytes is not None:
-            driver.limit(memory_bytes)
+            driver.limit(driver.usage().reserved + memory_bytes)
 
     def __repr__(self) -> str:
         return f"<UsualDevice {self._device}, {len(self._resident)} resident, {len(self._copies)} copies>"
@@ -141,6 +141,9 @@ class UsualDevice:
 
     def trim(self) -> None:
         """Do nothing: the allocators decide what they keep."""
+
+    def close(self) -> None:
+        """Do nothing: what was asked of this device is done when the call returns."""
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
         """Run a batch and return one finding for each image; raises CoeError, DeviceFull, DeviceLost."""

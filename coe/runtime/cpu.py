@@ -136,6 +136,9 @@ class CpuDevice:
         """Free the buffers that wait for the next load."""
         self._buffers.make_room(self._buffers.idle_bytes)
 
+    def close(self) -> None:
+        """Do nothing: what was asked of a CPU is done when the call returns."""
+
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
         """Run a batch and return one finding for each image; raises CoeError if the expert's answer makes no sense."""
         return findings_of(self.kinds[expert.kind], self.outputs(executor, pool, expert, images), images, expert)

@@ -98,6 +98,10 @@ class Device(Protocol):
         """Free memory that is kept for further loads. Called as `load` and `read` are, when no load waits."""
         ...
 
+    def close(self) -> None:
+        """Wait until the device does no more work; called once no thread calls it any more. Its memory may go then."""
+        ...
+
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
         """Run a batch on a loaded expert and return one finding for each image; raises CoeError, DeviceLost."""
         ...

@@ -205,6 +205,8 @@ class Engine:
         """End all threads once every reply is out, and let go of the devices. Any number of calls is safe."""
         self._queue.put(None)
         self.join()
+        for device in self.devices.values():
+            device.close()
         # A caller who keeps a closed line, to read its counts, must not keep its memory.
         self.devices = {}
         self._carriers.release()

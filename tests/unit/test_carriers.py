@@ -59,6 +59,9 @@ class Held:
     def trim(self) -> None:
         self._do("trim")
 
+    def close(self) -> None:
+        self._do("close")
+
 
 @contextmanager
 def carriers(disk: Disk | None = None) -> Iterator[SimpleNamespace]:

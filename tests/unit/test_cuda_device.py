@@ -508,6 +508,32 @@ def test_what_the_budget_is_for_is_never_passed(store):
     assert driver.peak <= device.memory_bytes
 
 
+def test_memory_that_others_hold_in_this_process_is_no_part_of_the_budget(store):
+    driver, others = gpu(), object.__new__(type("Others", (), {}))
+    driver.reserve(others, 60 << 20)
+    device = device_of(store, driver, room=2.5)
+    for name in "ab":
+        device.load("pool", expert(name))
+    assert says(device, "a", 1) == [1]
+    assert driver.peak <= device.memory_bytes + (60 << 20)
+    with pytest.raises(torch.OutOfMemoryError):
+        driver.reserve(device, 60 << 20)
+
+
+def test_a_device_that_is_closed_has_done_all_its_work(store):
+    driver = gpu()
+    device = device_of(store, driver, executors=2)
+    device.load("pool", expert("a"))
+    findings = device.launch("one", "pool", expert("a"), images(3))
+    device.load("pool", expert("b"))
+    device.close()
+    assert {"lane: copy a", "lane: copy b", "executor 1: outputs down"} <= set(driver.log)
+    assert findings()[0].score == 3
+    driver.troubles["wait"] = [DeviceLost("gone")]
+    device.close()
+    device.close()
+
+
 def test_too_little_memory_is_said_before_anything_runs(store):
     device = CudaDevice(store, {"scale": Scale()}, gpu(), executors=1, memory_bytes=9 << 20)
     with pytest.raises(ConfigError, match=r"device memory of 9.0 MiB leaves .* give more --device-memory"):

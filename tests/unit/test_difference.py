@@ -403,10 +403,10 @@ def test_what_was_measured_is_what_runs(store: Store) -> None:
     assert all(torch.equal(bound[name], tensor) for name, tensor in expected.items())
 
 
-def gpu(store: Store, driver: FakeDriver) -> CudaDevice:
-    three = [expert(name) for name in "abc"]
-    device = CudaDevice(store, {"narrow": narrow()}, driver, executors=1, memory_bytes=200 << 20, host_bytes=20 << 20)
-    device.prepare(three)
+def gpu(store: Store, driver: FakeDriver, executors: int = 1) -> CudaDevice:
+    three, kinds = [expert(name) for name in "abc"], {"narrow": narrow()}
+    device = CudaDevice(store, kinds, driver, executors=executors, memory_bytes=200 << 20, host_bytes=20 << 20)
+    device.prepare(three, executors)
     for number, one in enumerate(three):
         device.read("pool", one, body=not number)
         device.load("pool", one, body=not number)
@@ -438,6 +438,21 @@ def test_a_gpu_changes_the_body_for_each_expert_in_turn(store: Store, driver: Fa
     loaded = {name: device._loaded["pool", name].resident.unpacking for name in "abc"}
     assert loaded["a"] is loaded["b"]
     assert loaded["a"] is not loaded["c"]  # a head of other labels
+
+
+def test_the_workspace_of_products_is_a_part_of_the_budget(store: Store, driver: FakeDriver) -> None:
+    device = gpu(store, driver, executors=2)
+    # Blobs have all that is left of the budget: workspaces that nobody counted would not fit any more.
+    assert driver.usage().reserved + 2 * driver.workspace > 200 << 20
+    image = Prepared(np.zeros((3, 32, 32), np.uint8), 32, 32)
+    for name in "aba":
+        for executor in ("one", "two"):
+            device.run(executor, "pool", expert(name), [image])
+    assert driver.peak <= 200 << 20
+    other = CudaDevice(store, {"narrow": narrow()}, FakeDriver(), executors=1, memory_bytes=200 << 20)
+    worked_out = other.fixed_bytes([expert("a")], 1)
+    other.prepare([expert("a")])
+    assert other.fixed_bytes([expert("a")], 1) <= worked_out, "an upper bound"
 
 
 @pytest.mark.parametrize("on_gpu", with_slow_rows([False, True], fast=1))

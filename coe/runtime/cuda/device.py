@@ -97,7 +97,7 @@ class CudaDevice:
         self._lost: str | None = None
         self._captured: frozenset[tuple[Unpacking, int]] = frozenset()
         self._largest_file = 0
-        driver.limit(memory_bytes)
+        self._limit(driver.usage().reserved)
 
     def __repr__(self) -> str:
         return f"<CudaDevice {len(self._loaded)} resident, {self._blobs!r}, {self._host!r}>"
@@ -158,6 +158,7 @@ class CudaDevice:
                 # The memory of measurings, and of an earlier line, may still be reserved.
                 give_back(self.driver)
                 sizes, before = self._sizing.of(experts), self.driver.usage().reserved
+                self._limit(before)
                 self._check_left(executors * sizes.buffers + SCRATCH_BYTES, sizes)
                 # A file begins at an offset that aligns its tensors: up to a page more, and so does each copy. Files of
                 # boards to come may be a page larger, because each file holds its name.
@@ -173,6 +174,10 @@ class CudaDevice:
             else:
                 return
         raise ConfigError(f"{reason}; give less --host-memory, more --device-memory, or fewer executors")
+
+    def _limit(self, before: int) -> None:
+        """Bound what is reserved in this process: the budget, and the bytes that others reserved before."""
+        self.driver.limit(before + self._budget_bytes)
 
     def admit(self, experts: Iterable[Expert], executors: int) -> None:
         """Raise BoardsClash for experts without captured graphs, or whose files are larger than those that can pass."""
@@ -214,6 +219,8 @@ class CudaDevice:
             self._say(f"capturing {expert.kind} for {len(expert.labels)} labels at {size} px, {number} of {len(order)}")
             for worker in workers:
                 worker.prepare(self._networks.template(expert), unpacking, size, self._sizing.held(expert).most)
+        for worker in workers:
+            worker.rehearse([unpacking for unpacking, _ in distinct])
         return workers
 
     def enter(self, executor: str) -> None:
@@ -317,6 +324,12 @@ class CudaDevice:
 
     def trim(self) -> None:
         """Do nothing: the memory for blobs has a fixed size."""
+
+    def close(self) -> None:
+        """Wait until the GPU neither copies nor runs: its memory, and pinned memory, may go only then."""
+        with contextlib.suppress(DeviceLost), self._watched():
+            for stream in (self._lane, *(worker.stream for worker in (*self._spare, *self._workers.values()))):
+                stream.mark().wait()
 
     # Executors
 
