@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 
 import pytest
 from fake_gpu import FEW, FakeDriver
@@ -48,6 +49,19 @@ def test_verdicts_are_those_of_the_cpu(driver, strategy, inspect_all, pictures, 
 def test_cpu_and_gpu_work_side_by_side_on_one_backlog(driver, inspect_all, pictures, expected, costs):
     found = inspect_all(pictures[:16], strategy="line", costs=costs, **{**GPU, "executors": "cuda=1,cpu=1"})
     assert verdicts(found) == expected
+
+
+def test_a_gpu_has_two_batches_under_way_and_a_copy_lane_and_a_cpu_has_neither(driver, tiny, costs):
+    board, store = tiny
+    with Inspector(board, store=store, costs=costs, **{**GPU, "executors": "cuda=1,cpu=1"}) as line:
+        depths = {executor.device: executor.depth for executor in line.plan.executors}
+        names = {executor.id: executor.device for executor in line.plan.executors}
+        threads = {thread.name for thread in threading.enumerate()}
+    assert depths == {"cuda": 2, "cpu": 1}
+    assert {name for name in threads if "lane" in name} == {"coe-lane-cuda"}
+    assert "coe-disk" in threads
+    answering = {name.removeprefix("coe-answers-") for name in threads if name.startswith("coe-answers-")}
+    assert [names[name] for name in answering] == ["cuda"]
 
 
 def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pictures, costs):

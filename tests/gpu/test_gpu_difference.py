@@ -1,4 +1,4 @@
-"""Experts that are differences to a parent: products of matrices run outside of graphs, in a workspace of the stream."""
+"""Experts that are differences to a parent: products of matrices run outside of graphs, in a workspace of their own."""
 
 from __future__ import annotations
 
