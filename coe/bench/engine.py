@@ -63,6 +63,7 @@ def measured_run(
     heading: Heading,
     images_per_s: float | None = None,
     times: Times = ANY_TIME,
+    settling: int = 0,
     tick: Callable[[], None] = lambda: None,
 ) -> MeasuredRun:
     """Run pictures through a new line and measure it, from the moment when its pools are filled.
@@ -71,7 +72,7 @@ def measured_run(
     line does. Give `costs` in `line_config` to compare runs on one cost table: those of an earlier run with as many
     executors of the same devices in the same precision. Without `costs` they are measured. `times` are the due times of
     the images, as far as the strategy heeds them. `tick` is called for each reply, on a thread of the line. The row has
-    `heading`, with the precision added.
+    `heading`, with the precision added, and latencies without those of the first `settling` images.
     All weights files are read once before, so that switches and plain reads find the page cache in the same state. If
     the line's disk has a bandwidth, it bounds plain reads, too.
     """
@@ -87,7 +88,7 @@ def measured_run(
     process = psutil.Process()
     before = process.memory_info().rss
     _forget_device_peak()
-    latencies = Latencies()
+    latencies = Latencies(settling)
     watched = replace(line_config, max_wait_s=heeded.max_wait_s, watchers=[latencies], keep_trace=True)
     with Line(watched) as line:
         sampler = _PeakRss(process)

@@ -18,12 +18,13 @@ def workload_of(measured: MeasuredRun) -> Workload:
     return Workload(measured.row.task, measured.row.order, measured.board, record.arrivals, record.findings)
 
 
-def predict(measured: MeasuredRun, times: Times = ANY_TIME) -> Row:
+def predict(measured: MeasuredRun, times: Times = ANY_TIME, settling: int = 0) -> Row:
     """Simulate a measured run: its arrivals, its findings, and the cost table that scheduled it.
 
-    The table was measured before the run, so the row is a prediction, not a fit.
+    The table was measured before the run, so the row is a prediction, not a fit. Its latencies leave out the first
+    `settling` images, too.
     """
-    workload = workload_of(measured)
+    workload = replace(workload_of(measured), settling=settling)
     contender = CONTENDERS[measured.strategy]
     box = PlannedBox(measured.row.device, measured.costs, measured.plan, {})
     row = run_plan(workload, contender, box, times=times)

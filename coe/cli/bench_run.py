@@ -14,6 +14,7 @@ from coe.bench.configurations import in_turn
 from coe.bench.picture_forms import PictureForm
 from coe.board import rules
 from coe.cli import bench_out
+from coe.cli.bench_circumstances import SettlingOption
 from coe.cli.bench_runs import Comparison
 from coe.cli.bench_source import check_host_only, check_source, given, synthetic_experts, variants
 from coe.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, configurations, strategy_of
@@ -136,6 +137,7 @@ def run(  # noqa: PLR0913
         typer.Option(help="Images a second, each at its time, even if the line falls behind.", metavar="RATE"),
     ] = None,
     backlog: Annotated[bool, typer.Option("--backlog", help="All images at once (the default).")] = False,
+    settling: SettlingOption = 0,
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
     beside: Annotated[
@@ -195,6 +197,10 @@ def run(  # noqa: PLR0913
     check_source(context, board, images_at, names)
     precisions = _precisions(precision, label_floor, names)
     _check_rate(rate, backlog)
+    if settling >= requests:
+        raise ConfigError(
+            f"--settling {settling} leaves out all {requests} images; leave out fewer, or give more --requests"
+        )
     check_host_only(host_only, names, executors, with_prediction=with_prediction)
     speed = config.parse_bandwidth(disk_bandwidth) if disk_bandwidth else None
     if board is not None:
@@ -228,7 +234,7 @@ def run(  # noqa: PLR0913
     with busy_processes(beside):
         # Decided once for all runs: they are compared with equal threads.
         line_config = replace(line_config, free_cores=free_cores())
-        comparison = Comparison(line_config, pictures, task, order, configured, rate, allowed, remembered)
+        comparison = Comparison(line_config, pictures, task, order, configured, rate, allowed, remembered, settling)
         compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
     bench_out.show(compared.rows, json_to)
     if save_task is not None:
@@ -265,7 +271,7 @@ def _compare(
         for measured in chosen.values():
             rows.append(measured.row)
             if with_prediction:
-                rows.append(prediction.predict(measured, comparison.times))
+                rows.append(prediction.predict(measured, comparison.times, comparison.settling))
     texts = sentences.of_rounds(dict(zip(ways, runs_by_way, strict=True)))
     texts += sentences.of_precisions(chosen) + sentences.of_ways(chosen, USUAL) + sentences.of_paces(chosen)
     return _Compared(rows, texts, measured)

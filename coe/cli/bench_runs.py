@@ -24,7 +24,7 @@ class Comparison:
     """What all runs have in common; each run sets its strategy, precision and costs in `line_config`.
 
     `configured` holds a profile for each name that stands for a configuration. With `remembered` the devices take no
-    time (`coe.bench.host`).
+    time (`coe.bench.host`). Latencies are those of all images but the first `settling`.
     """
 
     line_config: LineConfig
@@ -35,6 +35,7 @@ class Comparison:
     images_per_s: float | None = None
     times: Times = ANY_TIME
     remembered: RememberedOutputs | None = None
+    settling: int = 0
     _costs: dict[tuple[str, int, bool], LineCosts] = field(default_factory=dict)
 
     def measure(self, name: str, precision: str, *, tick: Callable[[], None] = lambda: None) -> MeasuredRun:
@@ -78,6 +79,7 @@ class Comparison:
             heading=Heading(self.task, self.order, name),
             images_per_s=self.images_per_s,
             times=self.times,
+            settling=self.settling,
             tick=tick,
         )
         if profile is None:

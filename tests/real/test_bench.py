@@ -17,6 +17,7 @@ from coe.bench.rows import Heading
 from coe.bench.synthetic import quarter_budget, synthetic_board, synthetic_pictures
 from coe.inspector.line_config import AskedSettings, LineConfig
 from coe.inspector.measuring import stored
+from coe.scheduler.events import Reply
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.store import Store
 
@@ -157,6 +158,7 @@ def test_many_experts_share_a_few_files(tmp_path):
         (("--kind", "onnx"), "no skeleton"),
         (("--kind", "resnet9"), "not a kind"),
         (("--rate", "250", "--backlog"), "exclude each other"),
+        (("--requests", "9", "--settling", "9"), "--settling 9 leaves out all 9 images; leave out fewer"),
         (("--rate", "0"), "not a number of images a second"),
         (("--rate", "nan"), "not a number of images a second"),
         (("--host-only", "--strategy", "samba-usual"), "--host-only leaves out what differs in 'samba-usual'"),
@@ -184,3 +186,17 @@ def test_times_that_nobody_would_look_at_are_refused(call, options, sentence):
     said = call("run", *options)
     assert said.status == 2
     assert sentence in said.words
+
+
+def test_the_first_images_can_be_left_out_of_latencies(work):
+    board, store = synthetic_board(work, kind="narrow", experts=4, input_size=32, seed=0)
+    pictures = synthetic_pictures(board, 12, 0)
+    run = measured_run(config_of(board, store, pictures, "coserve"), pictures, heading=HEADING, settling=11)
+    latencies = {
+        command.result.request.id: command.result.latency_s
+        for _, _, commands in run.trace
+        for command in commands
+        if isinstance(command, Reply)
+    }
+    assert len(latencies) == 12
+    assert run.row.p50_s == run.row.p99_s == latencies[11]
