@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 
 from coe import config
 from coe.bench.synthetic import black, in_variant, prepare, synthetic_board
@@ -23,11 +24,12 @@ from coe.runtime.buffers import Buffers
 from coe.runtime.cuda.device import CudaDevice
 from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.garbage import give_back
+from coe.runtime.cuda.host import passing_bytes
 from coe.runtime.fresh_thread import on_fresh_thread
 from coe.runtime.reading import Weights, weights
 from coe.runtime.slot import Slot
 from coe.store import kinds
-from coe.store.blob_format import Variant
+from coe.store.blob_format import PAGE, Variant, padded
 from coe.store.kinds import ModuleKind
 from coe.store.store import Store
 from coe.system import forget_file
@@ -64,8 +66,8 @@ class GpuSwitch:
     """Medians of one kind in one variant on a GPU, in seconds. `batch_s` and `switched_s` are by batch size.
 
     `read_s` reads, checks and copies a file that the system caches; `copy_s` copies from pinned memory; `plain_copy_s`
-    is a plain pinned copy of as many bytes. `batch_s` is a batch on an expert that is active, `switched_s` a batch on
-    another resident expert each time.
+    is a plain pinned copy of as many bytes. `activate_s` makes a resident expert ready, `ready_s` an expert in pinned
+    memory. `batch_s` is a batch on an expert that is active, `switched_s` a batch on another resident expert each time.
     """
 
     kind: str
@@ -74,6 +76,8 @@ class GpuSwitch:
     read_s: float
     copy_s: float
     plain_copy_s: float
+    activate_s: float
+    ready_s: float
     batch_s: dict[int, float]
     switched_s: dict[int, float]
 
@@ -227,17 +231,31 @@ def _module_kind(expert: Expert) -> ModuleKind:
 
 
 def _gpu_switch(driver: Driver, store: Store, experts: Sequence[Expert], repeats: int) -> GpuSwitch:
-    device, clock = gpu_device(driver, store, experts[0].kind), _Stopwatch()
+    copies = sum(padded(passing_bytes(weights(store, expert)), PAGE) + PAGE for expert in experts)
+    device, clock, chance = gpu_device(driver, store, experts[0].kind, copies), _Stopwatch(), Random(0)
     size = _loads(device, experts[0], repeats, clock)
     device.prepare(experts)
     device.enter("one")
     for expert in experts:
-        device.load("pool", expert)
+        device.load("pool", expert, keep_copy=True)
+    device.activate("one", "pool", experts[0])
+
+    def ready(expert: Expert) -> None:
+        device.load("pool", expert, keep_copy=True)
+        device.activate("one", "pool", expert)
+
+    active = experts[0]
+    for _ in range(len(experts) * (repeats + 1)):
+        active = chance.choice([expert for expert in experts if expert is not active])
+        clock("activate", lambda e=active: device.activate("one", "pool", e))  # type: ignore[misc]
+        active = chance.choice([expert for expert in experts if expert is not active])
+        device.evict("pool", active, keep_copy=True)
+        clock("ready", lambda e=active: ready(e))  # type: ignore[misc]
     for images in BATCHES:
         batch = black(experts[0], images)
-        for number in range(len(experts) * (repeats + 1)):
-            other = experts[number % len(experts)]
-            clock(f"switched {images}", lambda e=other, b=batch: device.run("one", "pool", e, b))  # type: ignore[misc]
+        for _ in range(len(experts) * (repeats + 1)):
+            active = chance.choice([expert for expert in experts if expert is not active])
+            clock(f"switched {images}", lambda e=active, b=batch: device.run("one", "pool", e, b))  # type: ignore[misc]
         for _ in range(repeats + 1):
             clock(f"batch {images}", lambda b=batch: device.run("one", "pool", experts[0], b))  # type: ignore[misc]
     median_s = clock.medians_s()
@@ -248,6 +266,8 @@ def _gpu_switch(driver: Driver, store: Store, experts: Sequence[Expert], repeats
         read_s=median_s["read"],
         copy_s=median_s["copy"],
         plain_copy_s=median_s["plain"],
+        activate_s=median_s["activate"],
+        ready_s=median_s["ready"],
         batch_s={images: median_s[f"batch {images}"] for images in BATCHES},
         switched_s={images: median_s[f"switched {images}"] for images in BATCHES},
     )
@@ -272,9 +292,14 @@ def _loads(device: CudaDevice, expert: Expert, repeats: int, clock: _Stopwatch) 
     return size
 
 
-def gpu_device(driver: Driver, store: Store, kind: str) -> CudaDevice:
-    """Return a device with one executor and half of the share of a GPU's free memory that a line would take."""
+def gpu_device(driver: Driver, store: Store, kind: str, host_bytes: int = 0) -> CudaDevice:
+    """Return a device with one executor, and `host_bytes` of pinned memory for copies.
+
+    It has half of the share of a GPU's free memory that a line would take.
+    """
     # The memory of the last device must be given back before this device takes its memory.
     give_back(driver)
     memory_bytes = int(config.DEVICE_SHARE * driver.usage().free / 2)
-    return CudaDevice(store, {kind: kinds.resolve(kind)}, driver, executors=1, memory_bytes=memory_bytes)
+    return CudaDevice(
+        store, {kind: kinds.resolve(kind)}, driver, executors=1, memory_bytes=memory_bytes, host_bytes=host_bytes
+    )

@@ -66,8 +66,8 @@ def switch(  # noqa: PLR0913
 
     "cold" reads from the disk, "warm" from the system's cache. "x" compares the time before it with the least that this
     machine could take: a plain read of the same file or, for "memory to ready", a plain copy of the weights in fp32. On
-    a GPU, "another x4" is a batch of 4 images on another loaded expert each time; its "x" compares it with a batch on
-    the expert that ran last.
+    a GPU, "host to ready" is compared with the copy and the activation; "another x4" is a batch of 4 images on another
+    loaded expert each time, drawn at random, and is compared with a batch on the expert that ran last.
 
     Example: coe-bench switch --kind resnet101,yolov5m --variant fp32,q8
     """
@@ -155,7 +155,18 @@ def _compared(took_s: float | None, least_s: float | None, size: int) -> tuple[s
 def _gpu_table(switches: Sequence[GpuSwitch]) -> Table:
     sizes = list(switches[0].batch_s)
     batches = [heading for images in sizes for heading in (f"another x{images}", "x")]
-    table = _empty_table("kind", "variant", "bytes", "warm file to device", "host to device", "x", *batches)
+    table = _empty_table(
+        "kind",
+        "variant",
+        "bytes",
+        "warm file to device",
+        "host to device",
+        "x",
+        "activate",
+        "host to ready",
+        "x",
+        *batches,
+    )
     for switch in switches:
         switched = [(switch.switched_s[images], switch.batch_s[images]) for images in sizes]
         table.add_row(
@@ -165,6 +176,9 @@ def _gpu_table(switches: Sequence[GpuSwitch]) -> Table:
             f"{1e3 * switch.read_s:.2f} ms",
             f"{1e3 * switch.copy_s:.2f} ms",
             f"{switch.copy_s / switch.plain_copy_s:.2f}",
+            f"{1e3 * switch.activate_s:.2f} ms",
+            f"{1e3 * switch.ready_s:.2f} ms",
+            f"{switch.ready_s / (switch.copy_s + switch.activate_s):.2f}",
             *(cell for other, active in switched for cell in (f"{1e3 * other:.2f} ms", f"{other / active:.2f}")),
         )
     return table

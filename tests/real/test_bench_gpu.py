@@ -30,7 +30,7 @@ def test_switches_on_a_gpu_stand_beside_the_plain_copy(driver, work, call):
     assert said.status == 0
     (row,) = json.loads(said.out)
     assert (row["kind"], row["variant"]) == ("narrow", "q8")
-    assert all(row[time] > 0 for time in ("read_s", "copy_s", "plain_copy_s"))
+    assert all(row[time] > 0 for time in ("read_s", "copy_s", "plain_copy_s", "activate_s", "ready_s"))
     assert row["batch_s"].keys() == row["switched_s"].keys() == {"1", "4", "8", "16"}
     assert "another x4" in said.err
 

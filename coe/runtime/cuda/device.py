@@ -365,6 +365,14 @@ class CudaDevice:
 
         return findings
 
+    def activate(self, executor: str, pool: str, expert: Expert) -> None:
+        """Make a loaded expert ready to run and wait until it is, to measure that alone; raises DeviceLost."""
+        assert self._blobs is not None, "activate before prepare"
+        with self._watched():
+            worker = self._worker(executor)
+            worker.activate(self._blobs, self._loaded[pool, expert.id].resident)
+            worker.stream.mark().wait()
+
     def _bring_down(self, expert: str, loaded: _LoadedExpert, host: HostMemory, memory: BlobMemory) -> None:
         with host.lock:
             buffer = host.take(loaded.resident.size)
