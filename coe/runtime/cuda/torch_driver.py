@@ -1,4 +1,4 @@
-"""The GPU itself, by way of torch. No other module of the package calls `torch.cuda`."""
+"""The GPU itself, by way of torch. No other module that a line runs calls `torch.cuda`; benchmarks read peaks there."""
 
 from __future__ import annotations
 
