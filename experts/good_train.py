@@ -8,6 +8,7 @@ that assumption, and `called_at_most` is its bound (Clopper and Pearson).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +34,10 @@ FEW = 5
 """With fewer good parts nothing can be said of the next."""
 _PIXEL_FLOOR = 12.0
 """Grey levels that every pixel may differ, as by the noise of a camera and of its alignment."""
-_STRANGE = 8.0
-"""A part is left out if it deviates by so many median deviations more than the middle of all."""
+_STRANGE = 0.05
+"""A part is left out if an expert that learned from the others, and may call such a share of good parts, calls it."""
+_MOST_STRANGE = 0.25
+"""The largest share of parts that are left out in this way: what more parts show is how good parts are."""
 _BATCH = 16
 
 Numbers = NDArray[np.float64]
@@ -47,6 +50,33 @@ class Statistics:
 
     mean: torch.Tensor
     spread: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """How parts deviate: of their largest deviations (n, 2) mean and standard deviation, (2,), and all in these units.
+
+    `deviations` is (n,): for each part that of its pixels or of its features, whichever is larger.
+    """
+
+    centre: Numbers
+    deviation: Numbers
+    deviations: Numbers
+
+    @classmethod
+    def of(cls, largest: Numbers) -> _Scale:
+        """Return the scale of parts with these largest deviations, (n, 2)."""
+        centre, deviation = largest.mean(axis=0), np.maximum(largest.std(axis=0, ddof=1), 1e-3)
+        return cls(centre, deviation, ((largest - centre) / deviation).max(axis=1))
+
+    def deviation_of(self, largest: Numbers) -> float:
+        """Return the deviation of a further part, whose largest deviations are (2,)."""
+        return float(((largest - self.centre) / self.deviation).max())
+
+    def limit(self, share: float) -> float:
+        """Return the deviation that at most a share of good parts exceeds, with a confidence of 95 %."""
+        factor = tolerance_factor(len(self.deviations), share)
+        return float(self.deviations.mean() + factor * self.deviations.std(ddof=1))
 
 
 def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
@@ -115,23 +145,19 @@ def _learned(
     groups = images.split(_BATCH)
     pixels = torch.cat([network.pixels(group) for group in groups])
     features = torch.cat([network.features(group) for group in groups])
-    kept = list(range(len(names)))
-    largest = _left_out(pixels, features)
-    if strange := _strange(largest):
-        remarks += [f"left out: {names[place]}: it looks unlike the other good parts" for place in strange]
-        kept = [place for place in kept if place not in strange]
-        pixels, features = pixels[kept], features[kept]
-        largest = _left_out(pixels, features)
-    centre, deviation = largest.mean(axis=0), np.maximum(largest.std(axis=0, ddof=1), 1e-3)
-    deviations = ((largest - centre) / deviation).max(axis=1)
+    kept = _typical(pixels, features)
+    strange = [name for place, name in enumerate(names) if place not in kept]
+    remarks += [f"left out: {name}: it looks unlike the other good parts" for name in strange]
+    pixels, features = pixels[kept], features[kept]
+    scale = _Scale.of(_left_out(pixels, features))
     wanted = WANTED if plan.false_calls is None else plan.false_calls
-    limit = float(deviations.mean() + tolerance_factor(len(kept), wanted) * deviations.std(ddof=1))
-    called = Rate(int((deviations > limit).sum()), len(kept))
+    limit = scale.limit(wanted)
+    called = Rate(int((scale.deviations > limit).sum()), len(kept))
     of_pixel, of_feature = _statistics(pixels, _PIXEL_FLOOR**2), _statistics(features, _feature_floor(features))
     state = dict(network.state_dict())
     state |= {"pixel_mean": of_pixel.mean, "pixel_log_spread": of_pixel.spread.log()}
     state |= {"feature_mean": of_feature.mean, "feature_log_spread": of_feature.spread.log()}
-    numbers = {"centre": centre, "deviation": deviation, "limit": np.array([limit])}
+    numbers = {"centre": scale.centre, "deviation": scale.deviation, "limit": np.array([limit])}
     state |= {name: torch.from_numpy(value).float() for name, value in numbers.items()}
     metrics = {
         "good_parts": float(len(kept)),
@@ -175,8 +201,21 @@ def _feature_floor(features: torch.Tensor) -> float:
     return float(features.var(dim=0).mean())
 
 
-def _strange(largest: Numbers) -> list[int]:
-    """Return the parts, by place, that deviate far more than the others."""
-    middle = np.median(largest, axis=0)
-    typical = np.maximum(1.4826 * np.median(np.abs(largest - middle), axis=0), 0.1)
-    return np.flatnonzero(((largest - middle) / typical).max(axis=1) > _STRANGE).tolist()
+def _typical(pixels: torch.Tensor, features: torch.Tensor) -> list[int]:
+    """Return the places of the parts that are not strange.
+
+    One part after another is taken out, the strangest first, and judged by the others without it: a bad part widens
+    the spread that it is judged by, and the limit.
+    """
+    kept = list(range(len(pixels)))
+    least = max(FEW, math.ceil((1 - _MOST_STRANGE) * len(kept)))
+    largest = _left_out(pixels, features)
+    while len(kept) > least:
+        strangest = int(_Scale.of(largest).deviations.argmax())
+        others = kept[:strangest] + kept[strangest + 1 :]
+        of_others = _left_out(pixels[others], features[others])
+        scale = _Scale.of(of_others)
+        if scale.deviation_of(largest[strangest]) <= scale.limit(_STRANGE):
+            break
+        kept, largest = others, of_others
+    return kept

@@ -34,12 +34,16 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers of one expert, whether it is a detector, and why other pictures have none, by name."""
+    """The answers of one expert, whether it is a detector, and why other pictures have none, by name.
+
+    `doubtful` holds the true labels of those of the others that could not be compared: a line calls them, as REVIEW.
+    """
 
     expert: Expert
     detects: bool
     answers: tuple[Answer, ...]
     failed: Mapping[str, str]
+    doubtful: tuple[str, ...] = ()
 
 
 class BoardExperts:
@@ -60,7 +64,7 @@ class BoardExperts:
         store = Snapshot(self._store, {expert.weights: self._store.manifest(expert.weights)})
         device = CpuDevice(store, {expert.kind: kind}, threads=0)
         device.load("calibrate", expert)
-        answers, failed = [], {}
+        answers, failed, doubtful = [], {}, []
         for picture in pictures:
             try:
                 prepared = self._prepared(kind, expert, picture)
@@ -70,10 +74,11 @@ class BoardExperts:
             (finding,) = device.run("calibrate", "calibrate", expert, [prepared])
             if finding.doubt:
                 failed[picture.name] = finding.doubt
+                doubtful.append(picture.label)
             else:
                 answers.append(Answer(picture.label, finding))
         device.evict("calibrate", expert)
-        return Answers(expert, kind.task == "detect", tuple(answers), failed)
+        return Answers(expert, kind.task == "detect", tuple(answers), failed, tuple(doubtful))
 
     def _prepared(self, kind: Kind, expert: Expert, picture: VerifiedPicture) -> Prepared:
         pixels: Image = np.asarray(decode(picture.path), np.uint8)

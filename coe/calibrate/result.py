@@ -75,7 +75,9 @@ class Calibrated:
 
     def comment(self, date: str) -> str:
         """Return one line that says where the entries come from."""
-        parts = [f"{len(self.answers.answers)} pictures on {date}"]
+        count, doubtful = len(self.answers.answers), len(self.answers.doubtful)
+        others = f", and {doubtful} that could not be compared" if doubtful else ""
+        parts = [f"{count} pictures{others}, on {date}" if others else f"{count} pictures on {date}"]
         parts += [sentence(choice, self.wanted) for choice in self.choices]
         if self.honesty and self.honesty.temperature != 1:
             parts.append(f"ECE {self.honesty.before:.3f} to {self.honesty.after:.3f}")

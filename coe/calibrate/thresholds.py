@@ -118,10 +118,18 @@ def _cost(point: ThresholdPoint, wanted: WantedRate, use: Use) -> tuple[float, f
 def _curve(answers: Answers, label: str, temperature: float) -> Curve:
     detects, reject = answers.detects, answers.expert.reject
     scored = [(_score(answer.finding, label, answers, temperature), answer.truth) for answer in answers.answers]
-    bad = sorted(score for score, truth in scored if (truth == label if detects else truth in reject))
-    good = sorted(score for score, truth in scored if (truth not in reject if detects else truth == label))
+
+    def is_bad(truth: str) -> bool:
+        return truth == label if detects else truth in reject
+
+    def is_good(truth: str) -> bool:
+        return truth not in reject if detects else truth == label
+
+    bad = sorted(score for score, truth in scored if is_bad(truth))
+    good = sorted(score for score, truth in scored if is_good(truth))
+    in_doubt = _InDoubt(sum(map(is_bad, answers.doubtful)), sum(map(is_good, answers.doubtful)))
     thresholds = _between(sorted({score for score, _ in scored}), lowest=not detects)
-    points = tuple(_point(threshold, bad, good, detects) for threshold in thresholds)
+    points = tuple(_point(threshold, bad, good, detects, in_doubt) for threshold in thresholds)
     return Curve(label, Use.IGNORE_UNDER if detects else Use.REVIEW_UNDER, points)
 
 
@@ -143,10 +151,25 @@ def _near(threshold: float, scores: Sequence[float]) -> bool:
     return any(abs(score - threshold) < _APART for score in scores[max(0, place - 1) : place + 1])
 
 
-def _point(threshold: float, bad: Sequence[float], good: Sequence[float], detects: bool) -> ThresholdPoint:
+@dataclass(frozen=True, slots=True)
+class _InDoubt:
+    """How many bad and good parts could not be compared. A line calls them whatever the threshold is."""
+
+    bad: int
+    good: int
+
+
+def _point(
+    threshold: float, bad: Sequence[float], good: Sequence[float], detects: bool, in_doubt: _InDoubt
+) -> ThresholdPoint:
     bad_above, good_above = (len(scores) - bisect_left(scores, threshold) for scores in (bad, good))
     escapes, calls = (len(bad) - bad_above, good_above) if detects else (bad_above, len(good) - good_above)
-    return ThresholdPoint(threshold, Rate(escapes, len(bad)) if bad else None, Rate(calls, len(good)) if good else None)
+    all_bad, all_good = len(bad) + in_doubt.bad, len(good) + in_doubt.good
+    return ThresholdPoint(
+        threshold,
+        Rate(escapes, all_bad) if bad else None,
+        Rate(calls + in_doubt.good, all_good) if good else None,
+    )
 
 
 def _score(finding: Finding, label: str, answers: Answers, temperature: float) -> float:

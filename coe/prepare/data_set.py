@@ -26,6 +26,8 @@ def labels(data: Path) -> tuple[str, ...]:
 
 def read(path: Path) -> Mapping[str, Any]:
     """Read the YAML of a YOLO data set by the rules of a board file; raises ConfigError."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; give the YAML of a YOLO data set, as {path / 'data.yaml'}")
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; give the YAML of a YOLO data set")
     entries = process_sheet.read(path, "data set", "train and names").data

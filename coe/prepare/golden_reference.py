@@ -31,7 +31,9 @@ _BAND_BYTES = 64 << 20
 _SPREADS = 3.0
 """The spread is this many median deviations: two standard deviations of a normal distribution."""
 _STRANGE_LEVELS = 40
-"""A pixel differs if it is more than this many grey levels away from the median."""
+"""A pixel differs if it is more than this many grey levels away from the median. Thin lines do not count: a good part
+that lies a fraction of a pixel beside the others differs at its edges."""
+_OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
 _STRANGE_FACTOR, _STRANGE_SHARE = 4.0, 0.001
 """A picture is left out if it differs at this many times the pixels of most pictures, and at this share more."""
 _FEW = 3
@@ -147,16 +149,18 @@ def _aligned_to(base: str, pictures: Mapping[str, Pixels]) -> tuple[dict[str, Pi
 def _strange(pictures: Mapping[str, Pixels]) -> dict[str, str]:
     """Return the pictures that differ from the median of all at far more pixels than the others, with the reason."""
     median, _ = _median_and_spread(list(pictures.values()))
-    shares = {
-        name: float((cv2.absdiff(picture, median).max(axis=2) > _STRANGE_LEVELS).mean())
-        for name, picture in pictures.items()
-    }
+    shares = {name: _different_share(picture, median) for name, picture in pictures.items()}
     limit = _STRANGE_FACTOR * float(np.median(list(shares.values()))) + _STRANGE_SHARE
     return {
         name: f"differs from the others at {share:.2%} of its pixels; is the part good?"
         for name, share in shares.items()
         if share > limit
     }
+
+
+def _different_share(picture: Pixels, median: Pixels) -> float:
+    different = (cv2.absdiff(picture, median).max(axis=2) > _STRANGE_LEVELS).astype(np.uint8)
+    return float(cv2.morphologyEx(different, cv2.MORPH_OPEN, _OPENING).mean())
 
 
 def _size(picture: Pixels) -> str:

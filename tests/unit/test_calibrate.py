@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from coe.calibrate.thresholds import Goal, Use, WantedRate, choose, curves
 from coe.cli.experts_calibrate import _put
 from coe.core import Box, Expert, Finding, Verdict
 from coe.errors import ConfigError
+from coe.rates import Rate
 from coe.testing import rules_from
 
 CLASSIFIER = Expert("body", "k", ("ok", "bad"), 64, "b/body", frozenset({"bad"}))
@@ -111,6 +113,29 @@ def test_a_detectors_threshold_holds_on_the_line_what_the_pictures_show() -> Non
     few_escapes = calibrate(answers, WantedRate(Goal.ESCAPES, 0.0))
     assert _passed(answers, few_calls.entries()) == (1, 42)  # the hole at 0.3 escapes, all good parts pass
     assert _passed(answers, few_escapes.entries()) == (0, 40)
+
+
+@pytest.mark.parametrize("kind", ["classifier", "detector"])
+def test_parts_that_cannot_be_compared_are_called_at_every_threshold(kind: str) -> None:
+    if kind == "detector":
+        answers = detected(*[("none", 0.1)] * 32, *[("hole", 0.9)] * 10)
+        good, bad = "none", "hole"
+    else:
+        answers = classified(*[("ok", "ok", 0.9)] * 32, *[("bad", "bad", 0.9)] * 10)
+        good, bad = "ok", "bad"
+    (curve,) = curves(replace(answers, doubtful=(good,) * 8 + (bad,) * 2), 1.0)
+    without = {point.threshold: point for point in curves(answers, 1.0)[0].points}
+    for point in curve.points:
+        before = without[point.threshold]
+        assert point.false_calls == Rate(_events(before.false_calls) + 8, 40)
+        assert point.escapes == Rate(_events(before.escapes), 12)
+    outcome = calibrate(replace(answers, doubtful=(good,) * 8), WantedRate(Goal.FALSE_CALLS, 0.1))
+    assert "42 pictures, and 8 that could not be compared, on 2026-11-22" in outcome.comment("2026-11-22")
+
+
+def _events(rate: Rate | None) -> int:
+    assert rate is not None
+    return rate.events
 
 
 def _passed(answers: Answers, entries: Mapping[str, object]) -> tuple[int, int]:

@@ -38,6 +38,17 @@ def test_good_parts_may_lie_anywhere() -> None:
     assert np.abs(learned.image[inside].astype(int) - pictures["0"][inside]).mean() < 2
 
 
+def test_good_parts_that_lie_a_little_askew_stay_and_a_bad_part_among_them_does_not() -> None:
+    chance = np.random.default_rng(0)
+    pictures = {
+        str(seed): moved(noisy(PART, seed), *map(float, chance.uniform((-3, -3, -0.5), (3, 3, 0.5))))
+        for seed in range(12)
+    }
+    assert dict(learn(pictures).left_out) == {}
+    pictures["bad"] = moved(bad(noisy(PART, 20)), 1.3, -0.6, 0.4)
+    assert list(learn(pictures).left_out) == ["bad"]
+
+
 @pytest.mark.parametrize("place", range(5))
 def test_a_bad_part_among_good_ones_is_left_out_wherever_it_stands(place: int) -> None:
     pictures = {str(seed): noisy(PART, seed) for seed in range(5)}

@@ -188,3 +188,34 @@ def test_a_lesser_precision_agrees_or_looks_again(trained: Trained, reference: R
     assert off["bf16"] < 0.2
     # Parts that hardly differ have small spreads: 8 bits move such scores, and the expert looks again.
     assert outcome.manifest.variants["q8"].escalate_below > 0
+
+
+def turned(seed: int, share: float = 0.0) -> np.ndarray:
+    """Return a part that lies a little askew; its defect, if any, shows a share of its difference."""
+    good, chance = noisy(part(), seed), np.random.default_rng(seed)
+    mixed = ((1 - share) * good + share * bad(good)).round().astype(np.uint8)
+    right, down, degrees = chance.uniform((-1.5, -1.5, -0.5), (1.5, 1.5, 0.5))
+    return moved(mixed, float(right), float(down), float(degrees))
+
+
+def test_one_faint_defect_among_good_parts_is_left_out_and_such_defects_are_called(
+    reference: Reference, tmp_path: Path
+) -> None:
+    data = saved(tmp_path / "data", *(turned(seed) for seed in range(10)), turned(30, 0.25))
+    learned = KIND.train(EXPERT, plan_of(data, reference), lambda *_: None)
+    assert learned.remarks == ("left out: 10.png: it looks unlike the other good parts",)
+    assert (learned.metrics["good_parts"], learned.metrics["left_out"]) == (10, 1)
+    findings = look(learned, reference, *(turned(seed, 0.25) for seed in range(40, 44)))
+    assert [finding.label for finding in findings] == ["strange"] * 4
+
+
+def test_at_most_a_quarter_is_left_out_and_no_part_of_a_clean_folder(reference: Reference, tmp_path: Path) -> None:
+    clean = KIND.train(
+        EXPERT,
+        plan_of(saved(tmp_path / "clean", *(turned(seed) for seed in range(50, 62))), reference),
+        lambda *_: None,
+    )
+    assert clean.remarks == ()
+    half = [*(turned(seed) for seed in range(6)), *(turned(seed, 0.25) for seed in range(6, 12))]
+    mixed = KIND.train(EXPERT, plan_of(saved(tmp_path / "half", *half), reference), lambda *_: None)
+    assert mixed.metrics["good_parts"] >= 9
