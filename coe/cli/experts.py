@@ -132,6 +132,7 @@ def train(  # noqa: PLR0913
     if body is not None and init is not None:
         raise ConfigError("--body says which expert to start from; leave --init out")
     start = body or init
+    learned_from = experts_reference.of_expert(shelf, board, expert.id) if board and resolved.good_only else None
     plan = TrainingPlan(
         data=data,
         work=Path(),
@@ -141,7 +142,7 @@ def train(  # noqa: PLR0913
         seed=seed,
         threads=threads,
         freeze=_frozen(freeze),
-        reference=experts_reference.of_expert(shelf, board, expert.id) if board and resolved.good_only else None,
+        reference=learned_from.reference if learned_from else None,
         false_calls=false_calls,
         bf16=bf16,
     )
@@ -169,6 +170,9 @@ def train(  # noqa: PLR0913
         metrics=trained.metrics,
         source=f"trained on {data.name}, {epochs} epochs, seed {seed}",
     )
+    if learned_from is not None:
+        manifest = manifest.model_copy(update={"reference": learned_from.checksum})
+        shelf.rewrite(manifest)
     for remark in trained.remarks:
         complain(remark)
     out.print(f"{manifest.id}: {_measures(manifest.metrics)}", soft_wrap=True)

@@ -105,7 +105,15 @@ def list_references(shelf: Store, board: str) -> bool:
     return damaged
 
 
-def of_expert(shelf: Store, board: str, expert: str) -> Reference:
+@dataclass(frozen=True, slots=True)
+class LearnedFrom:
+    """The reference in whose frame an expert learns, and its checksum."""
+
+    reference: Reference
+    checksum: str
+
+
+def of_expert(shelf: Store, board: str, expert: str) -> LearnedFrom:
     """Return the reference of the components that an expert inspects; raises ConfigError unless there is one."""
     from coe.inspector import references
 
@@ -117,7 +125,9 @@ def of_expert(shelf: Store, board: str, expert: str) -> Reference:
             f"expert '{expert}' learns from parts aligned with one reference of the store, and {loaded.path.name} "
             f"names {len(ids - {'', GIVEN})} for its components; write the same `reference: NAME` in each of them"
         )
-    return references.proved(References(shelf), *ids).decode()
+    (id,), kept = ids, References(shelf)
+    checksum = kept.manifest(id).checksum
+    return LearnedFrom(references.proved(kept, id).decode(), checksum)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ def read_board(config: LineConfig, asked: AskedBoard) -> ReadBoard:
     parts.check(asked.parts, named.components, named.board)
     manifests = fitting.manifests(named, config.store)
     good_parts, digests = references.load(named, config.store), reference_digests(named, config.store)
+    references.check_learned(named, manifests, digests)
     return ReadBoard(str(asked.source), named, manifests, good_parts, digests, asked.mix, asked.parts)
 
 

@@ -10,6 +10,7 @@ from coe.board.rules import Rules
 from coe.errors import ConfigError, ImageError, StoreError
 from coe.runtime.reference_source import ReferenceSource
 from coe.store.kinds import Comparing, Kind
+from coe.store.manifest import Manifest
 from coe.store.references import References
 from coe.store.store import Store
 
@@ -47,6 +48,25 @@ def proved(references: References, id: str) -> ReferenceSource:
     if reference.spread.shape != reference.image.shape[:2]:
         raise StoreError(f"reference '{id}': its two pictures differ in size; make it again")
     return source
+
+
+def check_learned(board: Rules, manifests: Mapping[str, Manifest], digests: Mapping[str, str]) -> None:
+    """Raise StoreError if an expert learned in the frame of another reference than its components have now.
+
+    `manifests` are by weights, `digests` are the checksums of the store's references by id.
+    """
+    for component in board.components.values():
+        if component.reference not in digests:
+            continue
+        for step in component.root.walk():
+            expert = board.experts[step.expert]
+            learned = manifests[expert.weights].reference
+            if learned and learned != digests[component.reference]:
+                raise StoreError(
+                    f"expert '{expert.id}' learned from parts in the frame of another reference than "
+                    f"'{component.reference}' has now; train it again (`coe-experts train {expert.weights}`), or make "
+                    "the reference from the pictures of that time"
+                )
 
 
 def check_picture(board: Rules, picture: Picture) -> None:

@@ -72,7 +72,8 @@ class Manifest(BaseModel):
     """What the store knows of one expert. `bytes` and `checksum` (xxh3-128, hexadecimal) are those of `file`.
 
     `original` is the expert whose files this expert shares, or "". Format 1 has no `original`, and its weights do not
-    state whose they are. With a `body`, `file` holds the expert's own tensors alone.
+    state whose they are. With a `body`, `file` holds the expert's own tensors alone. `reference` is the checksum of the
+    reference in whose frame the expert learned, or "".
     """
 
     # A metric that is not a number is written as NaN, not as a null that could not be read back.
@@ -93,6 +94,7 @@ class Manifest(BaseModel):
     variants: dict[Variant, PreparedVariant] = {}
     original: str = ""
     body: BodyFile | None = None
+    reference: str = ""
 
     @property
     def whole_bytes(self) -> int:

@@ -92,6 +92,19 @@ def test_an_expert_learns_from_good_parts_and_is_calibrated(learned: Path, call:
     assert report.count("Heat map") == 2, "the title and the text for people who do not see the picture"
 
 
+def test_an_expert_that_learned_in_another_frame_is_refused(learned: Path, call: Call) -> None:
+    save(learned / "line" / "U1", [good(90)])
+    run = ("--board", "fresh.yaml", "--images", "line", "--allow-kind", "golden_parts", "--precision", "fp32")
+    assert call(*run, "--out", "before", command=inspect).status == 0
+    assert call("reference", "fresh.yaml", "--images", "good", command=experts).status == 0
+    assert call(*run, "--out", "same", command=inspect).status == 0, "the same pictures make the same reference"
+    save(learned / "moved" / "U1", (moved(good(seed), 4, 3) for seed in range(8)))
+    assert call("reference", "fresh.yaml", "--images", "moved", command=experts).status == 0
+    refused = call(*run, "--out", "after", command=inspect)
+    assert refused.status == 2
+    assert "expert 'any' learned from parts in the frame of another reference than 'fresh/U1' has now" in refused.words
+
+
 @pytest.mark.usefixtures("fresh")
 def test_wrong_arguments_are_said(call: Call) -> None:
     arguments = ("calibrate", "fresh.yaml", "--images", "good", "--allow-kind", "golden_parts")
