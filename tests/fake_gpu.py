@@ -27,7 +27,7 @@ FEW = (1, 4)
 """Few sizes of graphs, enough for tests with real networks."""
 
 
-EAGER_WORK = ("activate", "rehearse")
+EAGER_WORK = "activate"
 """Work that is launched outside of graphs, and whose products of matrices therefore take a workspace for good."""
 
 
@@ -62,7 +62,7 @@ class FakeStream:
     def __init__(self, driver: FakeDriver, name: str) -> None:
         self.driver, self.name = driver, name
         self._pool: Callable[[], FakePool | None] = lambda: None
-        self._has_workspace = False
+        self._with_workspace: set[int] = set()
         self._queue: deque[FakeMark | tuple[str, Callable[[], object]]] = deque()
 
     def do(self, what: str, work: Callable[[], object]) -> None:
@@ -105,13 +105,14 @@ class FakeStream:
 
     @contextmanager
     def _counting_products(self) -> Iterator[None]:
-        """Reserve a workspace at the stream's first product of matrices; it stays as long as the stream."""
+        """Reserve a workspace at a thread's first product of matrices on the stream; it stays as long as the stream."""
         with _Products() as products:
             yield
-        if products.met and not self._has_workspace:
+        thread = threading.get_ident()
+        if products.met and thread not in self._with_workspace:
             with errors():
                 self.driver.reserve(self, self.driver.workspace)
-            self._has_workspace = True
+            self._with_workspace.add(thread)
 
     def _maybe_work(self) -> None:
         if self.name in self.driver.eager:
@@ -165,7 +166,7 @@ class _Warmth:
 class FakeDriver:
     """A GPU with `total` bytes, of which a context takes `context`; each image of a graph holds `image_bytes`.
 
-    A stream on which matrices are multiplied outside of graphs takes a `workspace`, as cuBLAS does on a Hopper.
+    A thread that multiplies matrices outside of graphs takes a `workspace` for its stream, as cuBLAS does on a Hopper.
 
     Memory is held as long as there are references to it, views included. Then it is `kept`, as by torch's allocator,
     until more is needed or it is trimmed. A garbage collection inside a capture loses the device. `troubles` maps the

@@ -45,7 +45,7 @@ off _SPLIT or more is an open or a short; between them the data set has both."""
 _LONGEST = 90
 """The most pixels from border to border that a stroke crosses."""
 _BOW = (8, 40)
-"""The least and the most pixels between the ends of a bow."""
+"""The least pixels between the ends of a bow, and the most to the side and up or down."""
 _TRIES = 12
 """How often, for each defect wanted, a stroke is tried."""
 _DARK, _LIGHT = ("copper", "spur", "short"), ("pin-hole", "mousebite", "open")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from coe.bench.switch import gpu_device
+from coe.bench.switch_gpu import gpu_device
 from coe.bench.synthetic import black, in_variant, prepare, synthetic_board
 from coe.board import rules
 from coe.runtime.cpu import CpuDevice

@@ -22,6 +22,7 @@ from coe.inspector import line_devices
 from coe.runtime.cpu import findings_of
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.driver import Driver
+from coe.runtime.cuda.garbage import give_back
 from coe.runtime.fresh_thread import on_fresh_thread
 from coe.runtime.measured import HERE
 from coe.runtime.processor import bound_threads
@@ -88,6 +89,7 @@ class UsualDevice:
         self._resident: dict[tuple[str, str], torch.nn.Module] = {}
         self._copies: dict[str, State] = {}
         if driver and memory_bytes is not None:
+            give_back(driver)
             driver.limit(driver.usage().reserved + memory_bytes)
 
     def __repr__(self) -> str:

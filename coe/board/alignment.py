@@ -47,7 +47,8 @@ SLIVER = 0.01
 """The share of the reference that a motion may hide for a better fit alone: a margin of a few pixels."""
 LEVELS_APART = 40
 """Pixels differ if they are more than this many grey levels apart."""
-_OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
+OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
+"""What differs must last through an opening with this: thin lines are edges that lie a fraction of a pixel apart."""
 _BACK = cv2.WARP_INVERSE_MAP
 ASPECT = 0.02
 """The share by which the shapes of a picture and its reference may differ."""
@@ -215,7 +216,7 @@ def lasting_differences(image: Pixels, reference: Pixels) -> int:
 def lasting(grey: Pixels, reference: Pixels) -> Pixels:
     """Return 1 where two pictures in grey, (H, W) uint8, differ and that lasts through an opening, else 0."""
     differing = (cv2.absdiff(grey, reference) > LEVELS_APART).astype(np.uint8)
-    return np.asarray(cv2.morphologyEx(differing, cv2.MORPH_OPEN, _OPENING), np.uint8)
+    return np.asarray(cv2.morphologyEx(differing, cv2.MORPH_OPEN, OPENING), np.uint8)
 
 
 def _is_turned(motion: Numbers) -> bool:

@@ -167,8 +167,8 @@ def _point(
     all_bad, all_good = len(bad) + in_doubt.bad, len(good) + in_doubt.good
     return ThresholdPoint(
         threshold,
-        Rate(escapes, all_bad) if bad else None,
-        Rate(calls + in_doubt.good, all_good) if good else None,
+        Rate(escapes, all_bad) if all_bad else None,
+        Rate(calls + in_doubt.good, all_good) if all_good else None,
     )
 
 

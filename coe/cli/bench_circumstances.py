@@ -54,7 +54,9 @@ ColdOption = Annotated[
 ]
 SettlingOption = Annotated[
     int,
-    typer.Option("--settling", min=0, max=config.MAX_COUNT, help="Leave so many images at first out of p50 and p99."),
+    typer.Option(
+        "--settling", min=0, max=config.MAX_COUNT, help="Leave so many images at first out of p50, p99 and late."
+    ),
 ]
 
 

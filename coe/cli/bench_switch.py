@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from coe.bench.cycles import Cycles
-    from coe.bench.switch import GpuSwitch, Switch
+    from coe.bench.switch import Switch
+    from coe.bench.switch_gpu import GpuSwitch
 
 
 REPEATS, EXPERTS = 7, 40
@@ -71,7 +72,7 @@ def switch(  # noqa: PLR0913
 
     Example: coe-bench switch --kind resnet101,yolov5m --variant fp32,q8
     """
-    from coe.bench import switch as bench
+    from coe.bench import switch, switch_gpu
     from coe.bench.cycles import turn_over
     from coe.runtime.cuda import torch_driver
 
@@ -91,11 +92,11 @@ def switch(  # noqa: PLR0913
         turns = [turn_over(work, name, input_size, v, cycles, count, cores, driver) for name in names for v in wanted]
         _show(_cycles_table(turns), turns, json_to)
     elif driver is not None:
-        on_gpu = [bench.on_gpu(work, name, input_size, wanted, times, driver, err.print) for name in names]
+        on_gpu = [switch_gpu.on_gpu(work, name, input_size, wanted, times, driver, err.print) for name in names]
         switches = list(chain.from_iterable(on_gpu))
         _show(_gpu_table(switches), switches, json_to)
     else:
-        on_cpu = [bench.on_cpu(work, name, input_size, wanted, times, cores, err.print) for name in names]
+        on_cpu = [switch.on_cpu(work, name, input_size, wanted, times, cores, err.print) for name in names]
         results = list(chain.from_iterable(on_cpu))
         _show(_table(results), results, json_to)
 

@@ -171,8 +171,9 @@ def train(  # noqa: PLR0913
         source=f"trained on {data.name}, {epochs} epochs, seed {seed}",
     )
     if learned_from is not None:
-        manifest = manifest.model_copy(update={"reference": learned_from.checksum})
-        shelf.rewrite(manifest)
+        with shelf.changing(id) as stored:
+            manifest = stored.model_copy(update={"reference": learned_from.checksum})
+            shelf.rewrite(manifest)
     for remark in trained.remarks:
         complain(remark)
     out.print(f"{manifest.id}: {_measures(manifest.metrics)}", soft_wrap=True)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from coe.board.alignment import LEAST_FIT, LEAST_SEEN, align, lasting_differences, same_shape
+from coe.board.alignment import LEAST_FIT, LEAST_SEEN, OPENING, align, lasting_differences, same_shape
 from coe.errors import ConfigError
 from coe.store.references import EncodedReference, NewReference
 
@@ -33,7 +33,6 @@ _SPREADS = 3.0
 _STRANGE_LEVELS = 40
 """A pixel differs if it is more than this many grey levels away from the median. Thin lines do not count: a good part
 that lies a fraction of a pixel beside the others differs at its edges."""
-_OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
 _STRANGE_FACTOR, _STRANGE_SHARE = 4.0, 0.001
 """A picture is left out if it differs at this many times the pixels of most pictures, and at this share more."""
 _FEW = 3
@@ -160,7 +159,7 @@ def _strange(pictures: Mapping[str, Pixels]) -> dict[str, str]:
 
 def _different_share(picture: Pixels, median: Pixels) -> float:
     different = (cv2.absdiff(picture, median).max(axis=2) > _STRANGE_LEVELS).astype(np.uint8)
-    return float(cv2.morphologyEx(different, cv2.MORPH_OPEN, _OPENING).mean())
+    return float(cv2.morphologyEx(different, cv2.MORPH_OPEN, OPENING).mean())
 
 
 def _size(picture: Pixels) -> str:

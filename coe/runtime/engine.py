@@ -14,6 +14,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from coe.board.image_source import ImageSource
@@ -205,12 +206,13 @@ class Engine:
         """End all threads once every reply is out, and let go of the devices. Any number of calls is safe."""
         self._queue.put(None)
         self.join()
-        for device in self.devices.values():
-            device.close()
-        # A caller who keeps a closed line, to read its counts, must not keep its memory.
-        self.devices = {}
-        self._carriers.release()
-        self._runners.clear()
+        # A caller who keeps a closed line, to read its counts, must not keep its memory, whatever a device raises.
+        with ExitStack() as released:
+            released.callback(self._runners.clear)
+            released.callback(self._carriers.release)
+            devices, self.devices = self.devices, {}
+            for device in devices.values():
+                released.callback(device.close)
 
     def abandon(self) -> None:
         """Stop, and tell all threads to end; waits for nothing. For a line that its owner dropped."""

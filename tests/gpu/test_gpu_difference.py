@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +31,14 @@ def test_differences_to_a_parent_run_in_a_small_budget_as_on_the_cpu(fine_tuned:
             device.load("pool", one, body=not number)
     chance = np.random.default_rng(1)
     images = [Prepared(chance.integers(0, 255, (3, 32, 32), dtype=np.uint8), 32, 32) for _ in range(5)]
-    for executor in ("one", "two"):
-        for one in (*experts, *experts):
-            expected = [finding.score for finding in cpu.run("cpu", "pool", one, images)]
-            assert [f.score for f in gpu.run(executor, "pool", one, images)] == pytest.approx(expected, abs=0.02)
+    expected = [[finding.score for finding in cpu.run("cpu", "pool", one, images)] for one in experts]
+
+    def said(executor: str) -> list[list[float]]:
+        return [[finding.score for finding in gpu.run(executor, "pool", one, images)] for one in (*experts, *experts)]
+
+    # Each executor has a thread, and each thread a workspace.
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+        for found in (first.submit(said, "one").result(), second.submit(said, "two").result()):
+            for scores, wanted in zip(found, (*expected, *expected), strict=True):
+                assert scores == pytest.approx(wanted, abs=0.02)
     assert driver.usage().peak - before <= MEMORY

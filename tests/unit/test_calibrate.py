@@ -133,6 +133,11 @@ def test_parts_that_cannot_be_compared_are_called_at_every_threshold(kind: str) 
     assert "42 pictures, and 8 that could not be compared, on 2026-11-22" in outcome.comment("2026-11-22")
 
 
+def test_good_parts_of_which_none_can_be_compared_are_all_called() -> None:
+    answers = replace(detected(*[("hole", 0.9)] * 10), doubtful=("none",) * 8)
+    assert {point.false_calls for point in curves(answers, 1.0)[0].points} == {Rate(8, 8)}
+
+
 def _events(rate: Rate | None) -> int:
     assert rate is not None
     return rate.events

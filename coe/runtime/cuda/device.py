@@ -97,6 +97,8 @@ class CudaDevice:
         self._lost: str | None = None
         self._captured: frozenset[tuple[Unpacking, int]] = frozenset()
         self._largest_file = 0
+        # What torch merely keeps from a line that is closed is nobody's.
+        give_back(driver)
         self._limit(driver.usage().reserved)
 
     def __repr__(self) -> str:
@@ -167,7 +169,9 @@ class CudaDevice:
                 self._largest_file = sizes.file
                 self._spare = on_fresh_thread(lambda: self._capture(experts, executors, sizes))
                 give_back(self.driver)
-                taken = self.driver.usage().reserved - before + SCRATCH_BYTES + PIECES_BYTES
+                # Each executor's thread takes its workspace of products at its first change of a body, thus later.
+                later = executors * sizes.products + SCRATCH_BYTES + PIECES_BYTES
+                taken = self.driver.usage().reserved - before + later
                 self._blobs = BlobMemory(self.driver, self._lane, self._check_left(taken, sizes))
             except DeviceFull as error:
                 reason = str(error)
@@ -219,8 +223,6 @@ class CudaDevice:
             self._say(f"capturing {expert.kind} for {len(expert.labels)} labels at {size} px, {number} of {len(order)}")
             for worker in workers:
                 worker.prepare(self._networks.template(expert), unpacking, size, self._sizing.held(expert).most)
-        for worker in workers:
-            worker.rehearse([unpacking for unpacking, _ in distinct])
         return workers
 
     def enter(self, executor: str) -> None:

@@ -23,7 +23,8 @@ PIECES_BYTES = 40 << 20
 """What torch's allocator reserves beyond the bytes of an executor: memory comes in pieces of 2 and of 20 MiB."""
 
 PRODUCTS_BYTES = 32 << 20
-"""cuBLAS's workspace for each stream, on a Hopper; other GPUs take 8 MiB. It is taken if experts change a body."""
+"""cuBLAS's workspace for a thread and its stream, on a Hopper; other GPUs take 8 MiB. It is taken outside of graphs,
+when an expert changes its body."""
 
 _GRAPHS: MeasuredOnce[GraphMemory] = MeasuredOnce()
 

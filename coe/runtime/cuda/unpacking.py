@@ -118,10 +118,6 @@ class Unpacking:
             else:
                 scales = _numbers(blob, step.scales, torch.float16, step.count // BLOCK)
                 torch.mul(numbers.view(-1, BLOCK), scales[:, None], out=into.view(-1, BLOCK))
-        self.change(weights)
-
-    def change(self, weights: torch.Tensor) -> None:
-        """Change the body, if the expert is a difference to it, by what lies behind it in `weights`."""
         for changed in self.changes:
             self._change(changed, weights)
 

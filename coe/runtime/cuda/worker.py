@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import itertools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -155,12 +155,6 @@ class Worker:
                 self._give_back()
                 if reason := self._lacks_memory(template, unpacking, images, size):
                     self._shrink(unpacking, size, images, reason)
-
-    def rehearse(self, unpackings: Iterable[Unpacking]) -> None:
-        """Change a body once, if an expert will: products of matrices take a workspace, which stays with the stream."""
-        if (changing := next((unpacking for unpacking in unpackings if unpacking.changes), None)) is not None:
-            self.stream.do("rehearse a change", lambda: changing.change(self._weights))
-            self.stream.mark().wait()
 
     def launch(self, template: Template, unpacking: Unpacking, images: Sequence[Image], most: int) -> list[BatchPart]:
         """Run images (3, S, S) uint8, `most` at a time, on the weights that are active, and wait for no outputs.
