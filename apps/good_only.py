@@ -111,8 +111,9 @@ def board(types: Sequence[NewType], folder: Path, *, input_size: int, false_call
         References(store).put(id, golden_reference.learn(shown).encoded("good parts"))
         expert = loaded.experts[new.name]
         reference = references.proved(References(store), id).decode()
+        learned_from = {new.name: reference}
         plan = TrainingPlan(
-            data, folder, 1, 1, 1e-3, init=new.init, threads=1, reference=reference, false_calls=false_calls
+            data, folder, 1, 1, 1e-3, init=new.init, threads=1, references=learned_from, false_calls=false_calls
         )
         trained = kinds.resolve("good").train(expert, plan, lambda *_: None)
         store.put(

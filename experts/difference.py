@@ -23,6 +23,7 @@ class Difference(PairKind):
 
     name = "difference"
     max_batch = 8
+    good_only = True
 
     def __init__(self, *, threshold: float = 0.5, most: int = 300) -> None:
         self.threshold = threshold

@@ -2,60 +2,161 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import cv2
+import numpy as np
 import torch
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
-from experts import pair_data
+from coe.rates import tolerance_factor
+from coe.store.kinds import Image, ModuleKind, Progress, Trained, TrainingPlan
+from experts import good_parts, pair_data
 from experts.difference_network import UNIT, averaged
 from experts.geometry import letterbox
-from experts.pair_data import PairFiles
+from experts.pair import compared
 from experts.proposals import OPENING
 
 _ABOVE = 1.1
 """The limit is this many times the largest difference of the good parts."""
 _LEAST, _MOST = 20.0, 240.0
 """The limits, in grey levels, between which a calibrated limit lies: noise of a camera, and no contrast left."""
+_FEW = 5
+"""With fewer parts, the others do not tell which of them is strange, and none is held out."""
+_STRANGE, _MOST_STRANGE = 0.05, 0.25
+"""A part is left out if it differs more than all but such a share of parts like the others would, and at most such a
+share of all parts is left out."""
+_LEAST_DEVIATION = 0.1
+"""The least standard deviation of the logarithms of differences: parts that happen to differ equally vary all the
+same."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoodPart:
+    """A good part: its name, and its largest difference from its reference, in grey levels, as the expert sees it."""
+
+    name: str
+    largest: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Good parts to set the limit on, others that are held out, and why further parts are left out."""
+
+    training: list[GoodPart]
+    held_out: list[GoodPart]
+    remarks: list[str]
 
 
 def calibrate(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
-    """Return the limit for good parts: the pairs of the data set that have no box.
+    """Return the limit for good parts: the pictures of a folder, or the pairs of a data set that have no box.
 
-    `good_parts` among the measures is how many there were, `largest` their largest difference in grey levels, and
-    `held_out_called` the share of the held-out good parts in which the expert would see something. Raises ConfigError
-    if there is no good part, or if good parts differ too much from their references.
+    `good_parts` among the measures is how many there were, `largest` their largest difference in grey levels,
+    `held_out` the number of other good parts, and `held_out_called` the share of these in which the expert would see
+    something. A part that differs far more than the others is left out, and named. Raises ConfigError if there is no
+    good part, or if good parts differ too much from their references.
     """
-    remarks: list[str] = []
-    training, held = (_largest(expert, part, plan, remarks) for part in pair_data.read(expert, plan))
-    if not training:
-        raise ConfigError(f"data set '{plan.data}' has no image without a box; calibrate on good parts")
-    largest = max(training)
+    if plan.false_calls is not None:
+        why = "this kind sets its limit above all good parts"
+        raise ConfigError(f"expert '{expert.id}': {why}; leave the rate of false calls out")
+    parts = _in_folder(expert, plan) if plan.data.is_dir() else _in_data_set(expert, plan)
+    training = typical(parts.training)
+    strange = [part for part in parts.training if part not in training]
+    largest = max(part.largest for part in training)
+    remarks = parts.remarks + [
+        f"left out: {part.name}: it differs by {part.largest:.0f} of 255 grey levels, and the others by at most "
+        f"{largest:.0f}; is the part good?"
+        for part in strange
+    ]
     limit = max(_LEAST, _ABOVE * largest)
     if limit > _MOST:
         raise ConfigError(
             f"good parts of '{plan.data}' differ from their references by {largest:.0f} of 255 grey levels; is each "
             "reference of the same part, and are all these parts good?"
         )
-    called = sum(value > limit for value in held) / len(held) if held else 0.0
+    called = [part.largest > limit for part in parts.held_out]
     state = kind.skeleton(expert).state_dict()
     state["limit"], state["unit"] = torch.tensor([limit]), torch.tensor([UNIT])
-    metrics = {"good_parts": float(len(training)), "largest": largest, "limit": limit, "held_out_called": called}
+    metrics = {"good_parts": float(len(training)), "largest": largest, "limit": limit}
+    metrics["held_out_called"] = float(np.mean(called)) if called else 0.0
     progress(plan.epochs, plan.epochs, metrics)
-    metrics["held_out"] = float(len(held))
+    metrics["held_out"] = float(len(called))
     return Trained(state=dict(state), labels=expert.labels, metrics=metrics, remarks=tuple(remarks))
 
 
-def _largest(expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan, remarks: list[str]) -> list[float]:
-    """Return for each good part the largest difference, in grey levels, that lasts as the expert would see it."""
-    largest = []
-    for pair in pair_data.labelled(pairs, len(expert.labels), plan.data, remarks):
-        if len(pair.boxes):
-            continue
-        fitting = letterbox(pair.stack, expert.input_size, (0, 0, 0))
-        mean = averaged(torch.from_numpy(fitting.pixels[None, 2:]).float())[0, 0].numpy()
-        largest.append(float(cv2.morphologyEx(mean, cv2.MORPH_OPEN, OPENING).max()))
-    return largest
+def typical(parts: Sequence[GoodPart]) -> list[GoodPart]:
+    """Return the parts without those that differ far more than the others: one bad part would hide all defects.
+
+    One part after another is taken out, the strangest first, and compared with the tolerance limit of the logarithms
+    of the others (see `coe.rates.tolerance_factor`). What is below the least limit is never strange.
+    """
+    kept = sorted(parts, key=lambda part: part.largest)
+    least = max(_FEW, math.ceil((1 - _MOST_STRANGE) * len(kept)))
+    while len(kept) > least:
+        *others, strangest = kept
+        logarithms = np.log([max(part.largest, 1.0) for part in others])
+        deviation = max(float(logarithms.std(ddof=1)), _LEAST_DEVIATION)
+        usual = logarithms.mean() + tolerance_factor(len(others), _STRANGE) * deviation
+        if math.log(max(strangest.largest, _LEAST)) <= usual or strangest.largest <= _LEAST:
+            break
+        kept = others
+    return [part for part in parts if part in kept]
+
+
+def _in_data_set(expert: Expert, plan: TrainingPlan) -> _Parts:
+    remarks: list[str] = []
+
+    def good(pairs: Sequence[pair_data.PairFiles]) -> Iterator[GoodPart]:
+        for pair in pair_data.labelled(pairs, len(expert.labels), plan.data, remarks):
+            if not len(pair.boxes):
+                yield GoodPart(pair.name, _largest(pair.stack, expert))
+
+    training, held = (list(good(pairs)) for pairs in pair_data.read(expert, plan))
+    if not training:
+        raise ConfigError(f"data set '{plan.data}' has no image without a box; calibrate on good parts")
+    return _Parts(training, held, remarks)
+
+
+def _in_folder(expert: Expert, plan: TrainingPlan) -> _Parts:
+    """Compare the good parts of each component with its reference; a share of them is held out."""
+    parts, remarks, pictures = [], [], list(_pictures(expert, plan))
+    for component, path in pictures:
+        name = path.relative_to(plan.data).as_posix()
+        pair = compared(good_parts.pixels(path), plan.references[component])
+        if pair.stack is None:
+            remarks.append(f"left out: {name}: {pair.doubt}")
+        else:
+            parts.append(GoodPart(name, _largest(pair.stack, expert)))
+    if not parts or len(parts) < len(pictures) / 2:
+        why = f", such as {remarks[0].removeprefix('left out: ')}" if remarks else ""
+        raise ConfigError(f"{plan.data}: {len(parts)} of {len(pictures)} images fit their references{why}")
+    random.Random(plan.seed).shuffle(parts)
+    count = round(len(parts) * plan.held_out) if len(parts) > _FEW else 0
+    return _Parts(parts[count:], parts[:count], remarks)
+
+
+def _pictures(expert: Expert, plan: TrainingPlan) -> Iterator[tuple[str, Path]]:
+    """Yield the components of the folder with their pictures: `good/<component>/*`, or `good/*` for a single one."""
+    if not plan.references:
+        raise ConfigError(
+            f"expert '{expert.id}' compares good parts with their references; make these with `coe-experts "
+            "reference`, and train with --board, whose rules name them"
+        )
+    folders = [component for component in plan.references if (plan.data / component).is_dir()]
+    if not folders and len(plan.references) > 1:
+        raise ConfigError(f"{plan.data}: give a folder with a folder of each component: {', '.join(plan.references)}")
+    for component in folders or plan.references:
+        for path in good_parts.paths(plan.data / component if folders else plan.data):
+            yield component, path
+
+
+def _largest(stack: Image, expert: Expert) -> float:
+    """Return the largest difference of a stack, in grey levels, that lasts as the expert would see it."""
+    fitting = letterbox(stack, expert.input_size, (0, 0, 0))
+    mean = averaged(torch.from_numpy(fitting.pixels[None, 2:]).float())[0, 0].numpy()
+    return float(cv2.morphologyEx(mean, cv2.MORPH_OPEN, OPENING).max())

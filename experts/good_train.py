@@ -11,20 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coe.board.decoding import decode
 from coe.core import Expert
-from coe.errors import ConfigError, ImageError
+from coe.errors import ConfigError
 from coe.rates import Rate, tolerance_factor
-from coe.store.kinds import Image, ModuleKind, Progress, Reference, Trained, TrainingPlan
+from coe.store.kinds import ModuleKind, Progress, Reference, Trained, TrainingPlan
+from experts import good_parts
 from experts.classifier_train import computing
 from experts.good_network import GoodNetwork, of_features, of_pixels
-from experts.labelled_folder import SUFFIXES
 from experts.matching import load_matching
 from experts.pair import PreparedPair
 
@@ -32,6 +30,8 @@ WANTED = 0.05
 """The false-call rate that is wanted if the plan does not say it."""
 FEW = 5
 """With fewer good parts nothing can be said of the next."""
+ADVISED = 10
+"""With fewer good parts training says that the limit is wide."""
 _PIXEL_FLOOR = 12.0
 """Grey levels that every pixel may differ, as by the noise of a camera and of its alignment."""
 _STRANGE = 0.05
@@ -86,32 +86,42 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
     """
     if plan.freeze:
         raise ConfigError(f"expert '{expert.id}': nothing but the statistics of this kind learns; leave 'freeze' out")
-    if plan.reference is None:
-        raise ConfigError(
-            f"expert '{expert.id}' learns from parts aligned with their reference; make it with `coe-experts "
-            "reference`, and train with --board, whose rules name it"
-        )
+    reference = _reference(expert, plan)
     with computing(plan.threads), torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(plan.seed)
         network = kind.skeleton(expert)
         assert isinstance(network, GoodNetwork)
         if plan.init is not None:
             load_matching(network, plan.init)
-        names, images, remarks = _aligned(kind, expert, plan, plan.reference)
+        names, images, remarks = _aligned(kind, expert, plan, reference)
         return _learned(network, expert, plan, (names, images, remarks), progress)
+
+
+def _reference(expert: Expert, plan: TrainingPlan) -> Reference:
+    """Return the only reference of the plan; raises ConfigError if there is none, or if there are several."""
+    if not plan.references:
+        raise ConfigError(
+            f"expert '{expert.id}' learns from parts aligned with their reference; make it with `coe-experts "
+            "reference`, and train with --board, whose rules name it"
+        )
+    first, *others = plan.references.values()
+    if any(other is not first for other in others):
+        raise ConfigError(
+            f"expert '{expert.id}' learns in the frame of one reference, and its components have several "
+            f"({', '.join(plan.references)}); write the same `reference: NAME` in each of them"
+        )
+    return first
 
 
 def _aligned(
     kind: ModuleKind, expert: Expert, plan: TrainingPlan, reference: Reference
 ) -> tuple[list[str], torch.Tensor, list[str]]:
     """Return names and inputs (n, 3, S, S) uint8 of the good parts that fit the reference, and why others do not."""
-    if not plan.data.is_dir():
-        raise ConfigError(f"{plan.data}: give a folder with images of good parts")
-    paths = sorted(path for path in plan.data.rglob("*") if path.suffix.lower() in SUFFIXES)
+    paths = good_parts.paths(plan.data)
     names, inputs, remarks = [], [], []
     for path in paths:
         name = path.relative_to(plan.data).as_posix()
-        prepared = kind.compare(_pixels(path), reference, expert)  # type: ignore[attr-defined]
+        prepared = kind.compare(good_parts.pixels(path), reference, expert)  # type: ignore[attr-defined]
         assert isinstance(prepared, PreparedPair)
         if prepared.doubt:
             remarks.append(f"left out: {name}: {prepared.doubt}")
@@ -122,16 +132,9 @@ def _aligned(
         why = f", such as {remarks[0].removeprefix('left out: ')}" if remarks else ""
         raise ConfigError(
             f"{plan.data}: {len(inputs)} of {len(paths)} images fit the reference{why}; give at least {FEW} good "
-            "parts, and better 10"
+            f"parts, and better {ADVISED}"
         )
     return names, torch.from_numpy(np.stack(inputs)), remarks
-
-
-def _pixels(path: Path) -> Image:
-    try:
-        return decode(path)
-    except ImageError as error:
-        raise ConfigError(f"'{path}' {error}; remove it from the folder of good parts") from error
 
 
 def _learned(
@@ -148,6 +151,11 @@ def _learned(
     kept = _typical(pixels, features)
     strange = [name for place, name in enumerate(names) if place not in kept]
     remarks += [f"left out: {name}: it looks unlike the other good parts" for name in strange]
+    left_out = len(remarks)
+    if len(kept) < ADVISED:
+        remarks.append(
+            f"only {len(kept)} good parts: a limit from so few is wide, and defects may pass; give {ADVISED} or more"
+        )
     pixels, features = pixels[kept], features[kept]
     scale = _Scale.of(_left_out(pixels, features))
     wanted = WANTED if plan.false_calls is None else plan.false_calls
@@ -165,10 +173,10 @@ def _learned(
         "called": float(called.events),
         "called_at_most": called.upper(),
         "limit": limit,
-        "left_out": float(len(remarks)),
+        "left_out": float(left_out),
     }
     progress(plan.epochs, plan.epochs, metrics)
-    return Trained(state=state, labels=expert.labels, metrics=metrics, remarks=tuple(remarks))
+    return Trained(state, expert.labels, metrics, tuple(remarks), in_frame=True)
 
 
 def _left_out(pixels: torch.Tensor, features: torch.Tensor) -> Numbers:

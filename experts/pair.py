@@ -6,12 +6,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import cv2
 import numpy as np
 import torch
 
-from coe.board.alignment import LEAST_FIT, LEAST_SEEN, Alignment, Numbers, align, same_shape
-from coe.board.local_shifts import settled
+from coe.board.alignment import Alignment, Numbers
+from coe.board.comparison import compare
 from coe.core import Expert, Finding
 from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Reference
 from experts.findings import Cut, detected, of_corners
@@ -19,8 +18,6 @@ from experts.geometry import Colour, letterbox
 from experts.proposals import Grey, Region, stacked
 from experts.resnet import fitted
 
-LEAST_SIDE = 0.5
-"""The least side of a picture, as a share of its reference's: a picture of a few pixels, enlarged, shows no defect."""
 _SQUARE = 12
 """The side in pixels of the squares in which a stand-in reference differs."""
 
@@ -88,24 +85,11 @@ class PairKind(ModuleKind, Comparing):
 
 
 def compared(image: Image, reference: Reference) -> Compared:
-    """Align a picture (h, w, 3) with its reference, both uint8 RGB, and compare them.
-
-    The difference of a pixel is that of its colour channel that differs most, less the spread of good parts.
-    """
-    if not same_shape(image, reference.image):
-        return Compared(None, None, f"it is {_size(image)} pixels and its reference {_size(reference.image)}")
-    if min(image.shape[:2]) < LEAST_SIDE * min(reference.image.shape[:2]):
-        sizes = f"{_size(image)} pixels show too little of a reference of {_size(reference.image)}"
-        return Compared(None, None, f"{sizes}; give at least {LEAST_SIDE:.0%} of its size")
-    alignment = align(image, reference.image)
-    if alignment.fit < LEAST_FIT:
-        return Compared(None, alignment, f"it does not fit its reference: {alignment.fit:.2f}, at least {LEAST_FIT:g}")
-    if alignment.seen < LEAST_SEEN:
-        return Compared(None, alignment, f"it shows only {alignment.seen:.0%} of its reference, not {LEAST_SEEN:.0%}")
-    wanted, spread = settled(alignment.image, reference.image, reference.spread)
-    red, green, blue = cv2.split(cv2.absdiff(alignment.image, wanted))
-    largest = cv2.max(cv2.max(red, green), blue)
-    difference = np.asarray(cv2.subtract(largest, spread), np.uint8)
+    """Align a picture (h, w, 3) with its reference, both uint8 RGB, and compare them; see `coe.board.comparison`."""
+    comparison = compare(image, reference.image, reference.spread)
+    alignment, wanted, difference = comparison.alignment, comparison.reference, comparison.difference
+    if alignment is None or wanted is None or difference is None:
+        return Compared(None, alignment, comparison.doubt)
     return Compared(stacked(alignment.image, wanted, difference), alignment)
 
 
@@ -145,7 +129,3 @@ def in_picture(corners: Numbers, to_picture: Numbers) -> Numbers:
     moved = np.einsum("ij,kjn->kin", to_picture[:, :2], points) + to_picture[:, 2][None, :, None]
     low, high = moved.min(axis=0), moved.max(axis=0)
     return np.concatenate((low, high)).T
-
-
-def _size(image: Image) -> str:
-    return f"{image.shape[1]} x {image.shape[0]}"

@@ -40,6 +40,7 @@ class PairFiles:
 class LabelledPair:
     """A pair that could be aligned. `boxes` (n, 4) are x1, y1, x2, y2 in the reference's frame; `labels` is (n,)."""
 
+    name: str
     stack: Image
     boxes: Numbers
     labels: np.ndarray  # type: ignore[type-arg]
@@ -116,7 +117,8 @@ def _with_boxes(files: PairFiles, pair: Compared, stack: Image, image: Image, la
     boxes = np.hstack((middle - half, middle + half))
     assert pair.alignment is not None
     whole = np.vstack((pair.alignment.to_picture, (0.0, 0.0, 1.0)))
-    return LabelledPair(stack, in_picture(boxes, np.linalg.inv(whole)[:2]), rows[:, 0].astype(np.int64))
+    boxes = in_picture(boxes, np.linalg.inv(whole)[:2])
+    return LabelledPair(files.image.name, stack, boxes, rows[:, 0].astype(np.int64))
 
 
 def _rows(path: Path, labels: int) -> Numbers:

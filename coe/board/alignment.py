@@ -45,6 +45,10 @@ HIDING = 0.05
 moves out of the picture is seldom a larger share of the strip that leaves with it."""
 SLIVER = 0.01
 """The share of the reference that a motion may hide for a better fit alone: a margin of a few pixels."""
+REMAINING, MARGIN, LOST = 0.5, 0.07, 0.5
+"""A motion may hide up to MARGIN of the reference if it leaves at most REMAINING of what the fit lacks, and hides no
+more differing pixels than LOST of those that it explains. In a small picture a turn of a degree leaves thin lines. They
+do not count as differing pixels, but without the turn the fit is much better."""
 LEVELS_APART = 40
 """Pixels differ if they are more than this many grey levels apart."""
 OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
@@ -109,22 +113,24 @@ def align(image: Pixels, reference: Pixels) -> Alignment:
 def fit_of(grey: Pixels, reference: Pixels, shown: Pixels | None = None) -> float:
     """Return the correlation coefficient, -1 to 1, of two grey pictures (H, W) uint8 where `shown` (H, W) is not 0.
 
-    A reference of a single grey lies right at any place: every picture fits it, and all that it shows is a difference.
-    A picture of a single grey fits no other reference.
+    A reference of a single grey lies right at any place: there the fit is the share of pixels that do not differ, so
+    that a scratch is a difference, and a reference that was taken without light fits nothing. A picture of a single
+    grey fits no other reference.
     """
     means, deviations = [], []
     for pixels in (grey, reference):
         mean, deviation = cv2.meanStdDev(pixels, mask=shown)
         means.append(float(mean[0, 0]))
         deviations.append(float(deviation[0, 0]))
+    count = grey.size if shown is None else cv2.countNonZero(shown)
     if deviations[1] < _FLAT:
-        return 1.0
+        different = (cv2.absdiff(grey, reference) > LEVELS_APART).astype(np.uint8)
+        return 1 - cv2.countNonZero(different if shown is None else cv2.bitwise_and(different, shown)) / count
     if deviations[0] < _FLAT:
         return 0.0
-    count = grey.size if shown is None else cv2.countNonZero(shown)
     # The mean square of the difference holds the covariance, and OpenCV finds it without copies in floating point.
-    apart = cv2.norm(grey, reference, cv2.NORM_L2SQR, mask=shown) / count - (means[0] - means[1]) ** 2
-    return float((deviations[0] ** 2 + deviations[1] ** 2 - apart) / (2 * deviations[0] * deviations[1]))
+    square = cv2.norm(grey, reference, cv2.NORM_L2SQR, mask=shown) / count - (means[0] - means[1]) ** 2
+    return float((deviations[0] ** 2 + deviations[1] ** 2 - square) / (2 * deviations[0] * deviations[1]))
 
 
 class _Sizes:
@@ -152,11 +158,13 @@ class _Sizes:
 class _Candidate:
     """A picture after a motion, in grey.
 
-    `shown` (H, W) is not 0 where it shows the reference, `different` (H, W) where it differs there, `seen` the share.
+    `shown` (H, W) is not 0 where it shows the `reference` (H, W), and `seen` is the share; `different` (H, W) is not 0
+    where it differs there.
     """
 
     motion: Numbers
     grey: Pixels
+    reference: Pixels
     shown: Pixels
     different: Pixels
     seen: float
@@ -166,7 +174,7 @@ class _Candidate:
         """Tell whether it explains the picture better than a simpler motion."""
         if self.is_comparable != other.is_comparable:
             return self.is_comparable
-        both = cv2.bitwise_and(self.shown, other.shown)
+        both = np.asarray(cv2.bitwise_and(self.shown, other.shown), np.uint8)
         mine, its = (cv2.countNonZero(cv2.bitwise_and(picture.different, both)) for picture in (self, other))
         hidden = cv2.countNonZero(other.shown) - cv2.countNonZero(both)
         if its - mine > HIDING * hidden:
@@ -175,6 +183,10 @@ class _Candidate:
             return False
         if hidden <= SLIVER * both.size:
             return self.fit > other.fit
+        lost = cv2.countNonZero(other.different) - its
+        if _is_turned(self.motion) and hidden <= MARGIN * both.size and lost <= LOST * (its - mine):
+            fit, other_fit = (fit_of(picture.grey, self.reference, both) for picture in (self, other))
+            return 1 - fit < REMAINING * (1 - other_fit)
         # In a regular pattern a long shift may fit as well, but it shows less of the reference.
         return mine == its and (self.seen, self.fit) > (other.seen, other.fit)
 
@@ -192,20 +204,6 @@ def _motions(sizes: _Sizes) -> Iterator[Numbers]:
     for start in starts:
         if (motion := _turned(sizes, start)) is not None:
             yield motion
-
-
-def difference(image: Pixels, reference: Pixels) -> Pixels | None:
-    """Return by how much an aligned picture differs from its reference, of the reference's size; brighter is more.
-
-    None if the picture cannot be compared: it has another aspect, or does not fit.
-    """
-    if not same_shape(image, reference):
-        return None
-    aligned = align(image, reference)
-    if aligned.fit < LEAST_FIT:
-        return None
-    # Without a sign, in unsigned bytes.
-    return np.maximum(aligned.image, reference) - np.minimum(aligned.image, reference)
 
 
 def lasting_differences(image: Pixels, reference: Pixels) -> int:
@@ -283,13 +281,13 @@ def _moved(sizes: _Sizes, motion: Numbers) -> _Candidate:
     grey, reference = sizes.grey, sizes.reference
     whole = np.ones(reference.shape, np.uint8)
     if np.array_equal(motion, np.eye(2, 3)):
-        return _Candidate(motion, grey, whole, lasting(grey, reference), 1.0, fit_of(grey, reference))
+        return _Candidate(motion, grey, reference, whole, lasting(grey, reference), 1.0, fit_of(grey, reference))
     shown = np.asarray(cv2.warpAffine(whole, motion, whole.shape[::-1], flags=cv2.INTER_NEAREST | _BACK), np.uint8)
     grey = _filled(grey, reference, motion, shown)
     # The fit is of what is seen: pixels that were filled in would fit by themselves.
     count = cv2.countNonZero(shown)
     fit = fit_of(grey, reference, shown) if count else 0.0
-    return _Candidate(motion, grey, shown, lasting(grey, reference), count / shown.size, fit)
+    return _Candidate(motion, grey, reference, shown, lasting(grey, reference), count / shown.size, fit)
 
 
 def _filled(image: Pixels, reference: Pixels, motion: Numbers, shown: Pixels) -> Pixels:

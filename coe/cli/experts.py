@@ -67,8 +67,8 @@ def train(  # noqa: PLR0913
     data: Annotated[
         Path,
         typer.Option(
-            help="A folder with a folder of images for each label, or the YAML file of a YOLO data set; for kind good "
-            "a folder of images of good parts."
+            help="A folder with a folder of images for each label, or the YAML file of a YOLO data set; for the kinds "
+            "good and difference a folder of images of good parts."
         ),
     ],
     board: BoardOption = None,
@@ -132,7 +132,9 @@ def train(  # noqa: PLR0913
     if body is not None and init is not None:
         raise ConfigError("--body says which expert to start from; leave --init out")
     start = body or init
-    learned_from = experts_reference.of_expert(shelf, board, expert.id) if board and resolved.good_only else None
+    learned_from = {}
+    if board and resolved.good_only and data.is_dir():
+        learned_from = experts_reference.of_expert(shelf, board, expert.id)
     plan = TrainingPlan(
         data=data,
         work=Path(),
@@ -142,7 +144,7 @@ def train(  # noqa: PLR0913
         seed=seed,
         threads=threads,
         freeze=_frozen(freeze),
-        reference=learned_from.reference if learned_from else None,
+        references={component: kept.reference for component, kept in learned_from.items()},
         false_calls=false_calls,
         bf16=bf16,
     )
@@ -170,9 +172,10 @@ def train(  # noqa: PLR0913
         metrics=trained.metrics,
         source=f"trained on {data.name}, {epochs} epochs, seed {seed}",
     )
-    if learned_from is not None:
+    if trained.in_frame:
         with shelf.changing(id) as stored:
-            manifest = stored.model_copy(update={"reference": learned_from.checksum})
+            (checksum,) = {kept.checksum for kept in learned_from.values()}
+            manifest = stored.model_copy(update={"reference": checksum})
             shelf.rewrite(manifest)
     for remark in trained.remarks:
         complain(remark)
@@ -297,7 +300,8 @@ def verify(
 ) -> None:
     """Check experts: manifest, checksums, that weights fit their kind, and a forward pass in each precision.
 
-    Without names, the checksums of the golden references are checked, too.
+    Without names, the checksums of the golden references are checked, too. An expert that learned in the frame of a
+    reference that was replaced counts as damaged: a line would refuse it.
 
     All experts are checked, even after damage is found. Exit status 1 if an expert is damaged.
 
@@ -307,10 +311,11 @@ def verify(
     chosen = ids or shelf.ids()
     if not chosen and not References(shelf).ids():
         raise StoreError(f"the store {shelf.root} holds no experts")
-    damaged = 0
+    damaged, checksums = 0, experts_reference.checksums(shelf)
     for id in chosen:
         try:
             shelf.check(id)
+            experts_reference.check_learned(shelf.manifest(id), checksums)
             checked = shelf.steady(id, lambda manifest: verification.verify(shelf, manifest, allow_kind or ()))
             out.print(styled(("sound", "green"), f"    {id}{checked}"))
         except (Exception, SystemExit) as error:  # a kind is foreign code, and the other experts must be checked

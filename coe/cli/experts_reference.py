@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +20,7 @@ from coe.cli.console import styled
 from coe.cli.options import StoreOption
 from coe.errors import CoeError, ConfigError, ImageError, StoreError
 from coe.store.expert_id import ExpertId
+from coe.store.manifest import Manifest
 from coe.store.references import FOLDER, ReferenceManifest, References
 from coe.store.store import Store
 
@@ -113,21 +116,27 @@ class LearnedFrom:
     checksum: str
 
 
-def of_expert(shelf: Store, board: str, expert: str) -> LearnedFrom:
-    """Return the reference of the components that an expert inspects; raises ConfigError unless there is one."""
+def of_expert(shelf: Store, board: str, expert: str) -> dict[str, LearnedFrom]:
+    """Return the references of the components that an expert inspects, by component; one object for each reference.
+
+    Raises ConfigError if one of them has no reference in the store.
+    """
     from coe.inspector import references
 
-    loaded = rules.load(board)
+    loaded, kept = rules.load(board), References(shelf)
     served = [c for c in loaded.components.values() if any(step.expert == expert for step in c.root.walk())]
-    ids = {component.reference for component in served}
-    if len(ids) != 1 or ids & {"", GIVEN}:
+    without = [component.name for component in served if component.reference in ("", GIVEN)]
+    if without or not served:
+        names = f"'{without[0]}'" if without else "its component"
         raise ConfigError(
-            f"expert '{expert}' learns from parts aligned with one reference of the store, and {loaded.path.name} "
-            f"names {len(ids - {'', GIVEN})} for its components; write the same `reference: NAME` in each of them"
+            f"expert '{expert}' learns from parts aligned with references of the store, and {loaded.path.name} names "
+            f"none for {names}; write `reference: NAME` there"
         )
-    (id,), kept = ids, References(shelf)
-    checksum = kept.manifest(id).checksum
-    return LearnedFrom(references.proved(kept, id).decode(), checksum)
+    by_id = {}
+    for id in {component.reference for component in served}:
+        checksum = kept.manifest(id).checksum
+        by_id[id] = LearnedFrom(references.proved(kept, id).decode(), checksum)
+    return {component.name: by_id[component.reference] for component in served}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +145,24 @@ class ReferenceCounts:
 
     sound: int
     damaged: int
+
+
+def checksums(shelf: Store) -> frozenset[str]:
+    """Return the checksums of the store's references whose manifests can be read."""
+    references, known = References(shelf), set()
+    for id in references.ids():
+        with suppress(StoreError):
+            known.add(references.manifest(id).checksum)
+    return frozenset(known)
+
+
+def check_learned(manifest: Manifest, known: Collection[str]) -> None:
+    """Raise StoreError if an expert learned in the frame of a reference that is none of the `known` checksums."""
+    if manifest.reference and manifest.reference not in known:
+        raise StoreError(
+            "it learned in the frame of a reference that was replaced or removed; train it again (`coe-experts train "
+            f"{manifest.id}`)"
+        )
 
 
 def verify_references(shelf: Store) -> ReferenceCounts:

@@ -10,9 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
 from coe import config
 from coe.board import images, rules
@@ -51,7 +49,7 @@ from coe.errors import ConfigError, StoreError
 from coe.inspector.line_config import AUTO, AskedSettings, LineConfig
 from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
 from coe.results.records import ResultsFile
-from coe.results.report import PixelSource, write_report
+from coe.results.report import PixelSource, ReferencePicture, write_report
 from coe.results.run_file import RunIdentity
 from coe.results.summary import RunFigures, Summary
 from coe.scheduler.strategies import check_hurry
@@ -251,25 +249,27 @@ def inspect(  # noqa: PLR0913
 
 def _references(
     items: Sequence[FoundImage], board: Rules, store: Path | None, checksums: Mapping[str, str]
-) -> Callable[[str], NDArray[np.uint8] | None]:
+) -> Callable[[str], ReferencePicture | None]:
     """Return a function that gives an image's reference.
 
     `checksums` are those of the references that the run used, by id. A reference that was replaced meanwhile
     is not shown: no picture was compared with it.
     """
-    by_name = {item.name: item for item in items}
+    by_name, references = {item.name: item for item in items}, References(Store(store))
 
-    def reference(name: str) -> NDArray[np.uint8] | None:
+    def reference(name: str) -> ReferencePicture | None:
         item = by_name[name]
         id = board.components[item.component].reference
         if item.reference is not None:
-            return images.decode(item.reference)
+            return ReferencePicture(images.decode(item.reference))
         if not id or id == GIVEN:
             return None
-        encoded = References(Store(store)).load(id)
-        if encoded.checksum != checksums[id]:
+        manifest = references.manifest(id)
+        if manifest.checksum != checksums[id]:
             raise StoreError(f"reference '{id}' was replaced after the run began")
-        return images.decode(encoded.image)
+        encoded = references.read(manifest)
+        image, spread = images.decode(encoded.image), images.decode(encoded.spread)[:, :, 0]
+        return ReferencePicture(image, spread, f"{id}, version {manifest.version}", manifest.checksum)
 
     return reference
 

@@ -115,12 +115,17 @@ class Thumbnail:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A picture beside that of an image: its title, its address, and its size in pixels."""
+    """A picture beside that of an image: its title, its address, its size in pixels, and what else there is to say.
+
+    `checksum` is shown where a reader points.
+    """
 
     title: str
     address: str
     width: int
     height: int
+    note: str = ""
+    checksum: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +144,29 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class PixelSource:
-    """Where the pixels of an image, and of its reference, come from, by the image's name in the results.
+class ReferencePicture:
+    """The good part with which an image was compared: `image` (H, W, 3) and `spread` (H, W), uint8, None for 0.
 
-    Both return (H, W, 3) uint8 RGB; `reference` returns None for an image without a reference. `board` returns a whole
-    board by its serial, as the summary names it, or None. They are called for what the report shows, one at a time. If
-    one raises, only that picture is missing.
+    `name` says which it is, as "demo/U1, version 3"; `checksum` is that of the store, "" for a given reference.
+    """
+
+    image: NDArray[np.uint8]
+    spread: NDArray[np.uint8] | None = None
+    name: str = "given with the image"
+    checksum: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PixelSource:
+    """Where the pixels of an image, and its reference, come from, by the image's name in the results.
+
+    `image` returns (H, W, 3) uint8 RGB; `reference` returns None for an image without a reference. `board` returns a
+    whole board by its serial, as the summary names it, or None. They are called for what the report shows, one at a
+    time. If one raises, only that picture is missing.
     """
 
     image: Callable[[str], NDArray[np.uint8]]
-    reference: Callable[[str], NDArray[np.uint8] | None] = lambda name: None
+    reference: Callable[[str], ReferencePicture | None] = lambda name: None
     board: Callable[[str], BoardView | None] = lambda serial: None
 
 
@@ -303,8 +321,8 @@ def _card(result: Result, source: PixelSource, side: int) -> Card:
 
 
 def _beside(result: Result, pixels: NDArray[np.uint8], source: PixelSource, side: int) -> Iterator[Beside]:
-    """Yield the reference of an image, and the difference of both if the image can be aligned."""
-    from coe.board import alignment
+    """Yield the reference of an image, and the difference of both, as the experts see it, if they can be compared."""
+    from coe.board.comparison import compare
 
     try:
         reference = source.reference(result.request.image)
@@ -312,14 +330,15 @@ def _beside(result: Result, pixels: NDArray[np.uint8], source: PixelSource, side
         return
     if reference is None:
         return
-    height, width = reference.shape[:2]
-    yield Beside("Reference", _data_address(reference, side), width, height)
+    height, width = reference.image.shape[:2]
+    address = _data_address(reference.image, side)
+    yield Beside("Reference", address, width, height, reference.name, reference.checksum)
     try:
-        difference = alignment.difference(pixels, reference)
+        difference = compare(pixels, reference.image, reference.spread).difference
     except Exception:  # a report of hours of work can do without the difference
         return
     if difference is not None:
-        yield Beside("Difference", _data_address(difference, side), width, height)
+        yield Beside("Difference", _data_address(difference, side), width, height, "brighter is more")
 
 
 def _heat_maps(result: Result, pixels: NDArray[np.uint8], side: int) -> Iterator[Beside]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -70,9 +70,9 @@ class TrainingPlan:
     included. A few images of a new expert then train its last layers alone, in a fraction of the time. Kinds that
     cannot freeze raise ConfigError.
 
-    `reference` and `false_calls` are for kinds that learn from good parts alone: the reference with which these are
-    aligned, and the share of good parts that may be called (None: the kind decides). `data` is then a folder of images
-    of good parts.
+    `references` and `false_calls` are for kinds that learn from good parts alone: the references with which these are
+    aligned, by component, and the share of good parts that may be called (None: the kind decides). `data` is then a
+    folder of images of good parts.
 
     `bf16` says whether products are computed in bf16, with weights in fp32; None: where the processor has bf16.
     """
@@ -87,7 +87,7 @@ class TrainingPlan:
     init: Path | None = None
     held_out: float = 0.2
     freeze: tuple[str, ...] = ()
-    reference: Reference | None = None
+    references: Mapping[str, Reference] = field(default_factory=dict)
     false_calls: float | None = None
     bf16: bool | None = None
 
@@ -109,13 +109,15 @@ class TrainingPlan:
 class Trained:
     """The best epoch of a training: weights by the skeleton's names, labels in output order, held-out measures.
 
-    `remarks` are sentences for people, such as which images were left out.
+    `remarks` are sentences for people, such as which images were left out. `in_frame` says that the weights hold in the
+    frame of the plan's reference alone: a line does not open with another.
     """
 
     state: dict[str, torch.Tensor]
     labels: tuple[str, ...]
     metrics: dict[str, float]
     remarks: tuple[str, ...] = ()
+    in_frame: bool = False
 
 
 Progress = Callable[[int, int, dict[str, float]], None]

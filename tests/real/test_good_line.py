@@ -54,6 +54,7 @@ def learned(fresh: Path, call: Call) -> Path:
     said = call(*train, "--false-calls", "0.02", "--no-prepare", "--allow-kind", "golden_parts", command=experts)
     assert said.status == 0, said.err
     assert "good_parts 8" in said.out
+    assert "only 8 good parts" in said.words
     assert "wanted_false_calls 0.02" in said.out
     return fresh
 
@@ -102,6 +103,9 @@ def test_an_expert_that_learned_in_another_frame_is_refused(learned: Path, call:
     assert call("reference", "fresh.yaml", "--images", "moved", command=experts).status == 0
     refused = call(*run, "--out", "after", command=inspect)
     assert refused.status == 2
+    verified = call("verify", "--allow-kind", "golden_parts", command=experts)
+    assert verified.status == 1
+    assert "fresh/any: it learned in the frame of a reference that was replaced or removed; train it" in verified.words
     assert "expert 'any' learned from parts in the frame of another reference than 'fresh/U1' has now" in refused.words
 
 
@@ -113,3 +117,41 @@ def test_wrong_arguments_are_said(call: Call) -> None:
     assert (unclear.status, "expected <expert>/<label>/<picture>, or a table" in unclear.words) == (2, True)
     other = ("train", "a/b", "--kind", "resnet18", "--input", "64", "--labels", "a,b", "--data", "good/U1")
     assert "does not learn from good parts alone" in call(*other, "--false-calls", "0.1", command=experts).words
+
+
+FIRST_DAY = """\
+board: fresh
+experts:
+  d: {kind: "golden_parts:FirstDay", labels: [different], input: 160, reject: [different], then: {none: OK}}
+components:
+  U1: {inspect: d, reference: U1}
+  U2: {inspect: d, reference: U2}
+"""
+
+
+def test_good_parts_of_several_components_set_the_limit_of_the_first_day(fresh: Path, call: Call) -> None:
+    (fresh / "fresh.yaml").write_text(FIRST_DAY, encoding="utf-8")
+    save(fresh / "good" / "U2", (noisy(part(4), seed) for seed in range(6)))
+    train = ("train", "fresh/d", "--board", "fresh.yaml", "--data", "good", "--epochs", "1", "--no-prepare")
+    refused = call(*train, "--allow-kind", "golden_parts", command=experts)
+    assert (refused.status, "no reference 'fresh/U" in refused.words) == (2, True)
+    assert call("reference", "fresh.yaml", "--images", "good", command=experts).status == 0
+    said = call(*train, "--allow-kind", "golden_parts", command=experts)
+    assert said.status == 0, said.err
+    assert "good_parts 11" in said.out
+    assert "held_out 3" in said.out
+
+    save(fresh / "line" / "U1", [good(90), bad(good(91))])
+    save(fresh / "line" / "U2", [noisy(part(4), 92), bad(part(4))])
+    run = ("--board", "fresh.yaml", "--images", "line", "--out", "run", "--allow-kind", "golden_parts")
+    assert call(*run, "--precision", "fp32", command=inspect).status == 1
+    results = {result.request.image: result for result in records.read(fresh / "run" / "results.jsonl")}
+    assert {name: result.verdict for name, result in sorted(results.items())} == {
+        "U1/00.png": "OK",
+        "U1/01.png": "NG",
+        "U2/00.png": "OK",
+        "U2/01.png": "NG",
+    }
+    report = (fresh / "run" / "report.html").read_text(encoding="utf-8")
+    assert "fresh/U2, version 1" in report
+    assert call("verify", "--allow-kind", "golden_parts", command=experts).status == 0, "a new reference may come"

@@ -17,7 +17,18 @@ POINTS = np.array([[40, 40, 1], [120, 50, 1], [70, 120, 1]], np.float64).T
 
 @pytest.mark.parametrize(
     ("right", "down", "degrees", "scale"),
-    [(0, 0, 0, 1), (7, -5, 0, 1), (0, 0, 3, 1), (-4, 6, -2, 1), (3, 2, 1, 1.04), (0, 0, 0, 0.96)],
+    [
+        (0, 0, 0, 1),
+        (7, -5, 0, 1),
+        (0, 0, 3, 1),
+        (-4, 6, -2, 1),
+        (3, 2, 1, 1.04),
+        (0, 0, 0, 0.96),
+        (0, 0, 1.5, 1),
+        (0, 0, 0, 1.03),
+        (1, -1, 1, 1.02),
+        (2, 1, -1.5, 1.01),
+    ],
 )
 def test_a_moved_part_is_brought_back(right: float, down: float, degrees: float, scale: float) -> None:
     picture = noisy(moved(PART, right, down, degrees, scale), seed=1)
@@ -110,8 +121,11 @@ def test_no_motion_hides_a_defect_at_the_border(
 
 def test_pictures_of_a_single_grey() -> None:
     grey, other = np.full((40, 40, 3), 90, np.uint8), np.full((40, 40, 3), 200, np.uint8)
-    assert fit_of(grey[:, :, 0], other[:, :, 0]) == 1.0, "both lie right anywhere, and differ everywhere"
-    assert align(PART[:40, :40], grey).fit == 1.0, "the part is a difference from an empty reference"
+    assert fit_of(grey[:, :, 0], grey[:, :, 0]) == 1.0
+    assert fit_of(grey[:, :, 0], other[:, :, 0]) == 0.0, "they differ everywhere"
+    grey[:20, :20] = 200
+    assert fit_of(grey[:, :, 0], np.full((40, 40), 90, np.uint8)) == 0.75, "a quarter differs"
+    grey[:20, :20] = 90
     assert align(grey, np.ascontiguousarray(PART[60:100, 60:100])).fit <= 1.0
     assert align(np.full_like(PART, 90), PART).fit == 0.0
 

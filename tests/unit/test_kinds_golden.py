@@ -22,6 +22,7 @@ from coe.errors import ConfigError
 from coe.prepare.fold import fold, network
 from coe.store.kinds import Reference, TrainingPlan, random_weights
 from experts.difference import difference
+from experts.difference_calibrate import GoodPart, typical
 from experts.difference_network import LIMIT
 from experts.golden import PEAKS, UNUSED, golden
 from experts.golden_crops import MARGIN, Crops, varied
@@ -403,3 +404,44 @@ def test_labels_and_frozen_layers_that_do_not_fit_are_refused(pairs: Path) -> No
         golden.train(replace(GOLDEN, labels=("x",)), plan(pairs, 1), lambda *_: None)
     with pytest.raises(ConfigError, match="cannot be frozen"):
         golden.train(GOLDEN, replace(plan(pairs, 1), freeze=("body",), init=pairs), lambda *_: None)
+
+
+def test_one_bad_part_among_good_ones_does_not_set_the_limit() -> None:
+    good = [GoodPart(f"{number}.png", largest) for number, largest in enumerate((31, 28, 35, 30, 26, 33, 29))]
+    assert typical([*good, GoodPart("bad.png", 160.0)]) == good
+    assert typical(good) == good
+    few = [*good[:4], GoodPart("bad.png", 160.0)]
+    assert typical(few) == few, "so few parts do not tell which is strange"
+    still = [GoodPart(f"{number}.png", 1.0) for number in range(9)]
+    assert typical([*still, GoodPart("noisy.png", 15.0)])[-1].name == "noisy.png", "far below any limit"
+
+
+def folder_plan(data: Path, **references: np.ndarray) -> TrainingPlan:
+    kept = {name: Reference(pixels, np.zeros(pixels.shape[:2], np.uint8)) for name, pixels in references.items()}
+    return replace(plan(data, 1), references=kept)
+
+
+def test_a_bad_part_in_a_folder_of_good_ones_is_named(tmp_path: Path) -> None:
+    for number in range(8):
+        Image.fromarray(noisy(part(0), number)).save(tmp_path / f"{number}.png")
+    Image.fromarray(bad(part(0))).save(tmp_path / "hole.png")
+    Image.fromarray(part(5)).save(tmp_path / "other.png")
+    whole = replace(folder_plan(tmp_path, U1=part(0)), held_out=0.0)
+    trained = difference.train(FIRST_DAY, whole, lambda *_: None)
+    other, hole = trained.remarks
+    assert other.startswith("left out: other.png: it does not fit its reference")
+    assert hole.startswith("left out: hole.png: it differs by ")
+    assert trained.metrics["good_parts"] == 8
+    assert trained.metrics["limit"] < 40
+
+
+def test_a_folder_of_good_parts_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    Image.fromarray(part(5)).save(tmp_path / "5.png")
+    for use, sentence in [
+        (folder_plan(tmp_path), "train with --board, whose rules name them"),
+        (folder_plan(tmp_path, U1=part(0), U2=part(1)), "a folder of each component: U1, U2"),
+        (folder_plan(tmp_path, U1=part(0)), "0 of 1 images fit their references, such as 5.png: it does not fit"),
+        (replace(folder_plan(tmp_path, U1=part(5)), false_calls=0.1), "above all good parts; leave the rate of false"),
+    ]:
+        with pytest.raises(ConfigError, match=sentence):
+            difference.train(FIRST_DAY, use, lambda *_: None)

@@ -43,7 +43,8 @@ def reference() -> Reference:
 
 
 def plan_of(data: Path, reference: Reference | None, **more: object) -> TrainingPlan:
-    plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=1e-3, threads=1, reference=reference)
+    references = {} if reference is None else {"U1": reference}
+    plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=1e-3, threads=1, references=references)
     return replace(plan, **more)  # type: ignore[arg-type]
 
 
@@ -97,7 +98,7 @@ def test_the_measures_say_what_few_parts_prove(trained: Trained) -> None:
     assert trained.metrics["called"] == 0
     assert trained.metrics["called_at_most"] == pytest.approx(1 - 0.05 ** (1 / 8))
     assert trained.metrics["wanted_false_calls"] == 0.05
-    assert trained.remarks == ()
+    assert [remark.partition(":")[0] for remark in trained.remarks] == ["only 8 good parts"]
 
 
 def test_a_lower_false_call_rate_sets_a_higher_limit(trained: Trained, reference: Reference, tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_layers_of_a_trained_classifier_take_the_place_of_random_layers(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"reference": None}, "make it with `coe-experts reference`, and train with --board"),
+        ({"references": {}}, "make it with `coe-experts reference`, and train with --board"),
         ({"freeze": ("conv1",)}, "leave 'freeze' out"),
         ({"data": Path("nothing")}, "give a folder with images of good parts"),
     ],

@@ -25,7 +25,7 @@ from coe.board.images import FoundImage
 from coe.core import Box, Failure, FailureKind, Finding, Heat, Request, Result, Verdict
 from coe.errors import ImageError
 from coe.files import DiskFull
-from coe.results.report import PixelSource, write_report
+from coe.results.report import PixelSource, ReferencePicture, write_report
 from coe.results.result_lines import from_line, to_line
 from coe.results.summary import RunFigures, summarise
 from coe.visible import is_visible, visible
@@ -340,24 +340,29 @@ def test_an_image_stands_beside_its_reference_and_their_difference(tmp_path: Pat
         for name in ("pair", "other part", "alone", "unreadable")
     ]
 
-    def reference(name: str) -> np.ndarray | None:  # type: ignore[type-arg]
+    def reference(name: str) -> ReferencePicture | None:
         if name == "unreadable":
             raise ImageError("is damaged")
         other = np.random.default_rng(0).integers(0, 255, good.shape, np.uint8)
-        return {"pair": good, "other part": other}.get(name)
+        stored = ReferencePicture(good, np.full((40, 60), 9, np.uint8), "b/<U1>, version 3", "a1b2")
+        return {"pair": stored, "other part": ReferencePicture(other)}.get(name)
 
     path = tmp_path / "report.html"
     write_report(path, "b", results, summarise(results, RUN), PixelSource(lambda name: faulty, reference))
     page = Page(path.read_text(encoding="utf-8"))
     alts = [str(attributes["alt"]).strip() for tag, attributes in page.tags if tag == "img"]
     assert alts == ["NG: U1", "Reference of U1", "Difference of U1", "NG: U1", "Reference of U1", "NG: U1", "NG: U1"]
-    assert [word for word in page.words if word in ("Image", "Reference", "Difference")][-5:] == [
+    shown = ("Image", "Reference", "Difference", "b/<U1>, version 3", "given with the image")
+    assert [word for word in page.words if word in shown][-7:] == [
         "Image",
         "Reference",
+        "b/<U1>, version 3",
         "Difference",
         "Image",
         "Reference",
+        "given with the image",
     ]
+    assert ("small", {"title": "checksum a1b2"}) in page.tags
 
 
 def test_a_doubt_stands_with_its_finding(tmp_path: Path) -> None:

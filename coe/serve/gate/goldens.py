@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -39,6 +40,16 @@ def _ids(name: str, rules: str) -> Mapping[str, str]:
     return {component.name: component.reference for component in components if component.reference not in ("", GIVEN)}
 
 
-def pixels_of(config: ServeConfig, id: str) -> NDArray[np.uint8]:
-    """Return a golden reference as the store has it now, (H, W, 3) uint8 RGB; raises StoreError, ImageError."""
-    return decode(References(Store(config.line.store)).load(id).image, limit_pixels=config.limits.pixels)
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """A golden reference: `image` (H, W, 3) uint8 RGB, and by how much good parts vary, `spread` (H, W) uint8."""
+
+    image: NDArray[np.uint8]
+    spread: NDArray[np.uint8]
+
+
+def load(config: ServeConfig, id: str) -> Golden:
+    """Return a golden reference as the store has it now; raises StoreError, ImageError."""
+    pictures = References(Store(config.line.store)).load(id)
+    image, spread = (decode(data, limit_pixels=config.limits.pixels) for data in (pictures.image, pictures.spread))
+    return Golden(image, spread[:, :, 0])

@@ -13,7 +13,7 @@ from PIL import Image
 from sqlalchemy import Connection
 from starlette.responses import Response
 
-from coe.board.alignment import difference
+from coe.board.comparison import compare
 from coe.board.decoding import decode
 from coe.errors import ImageError, StoreError
 from coe.serve.crops import Pixels, Place, in_frame
@@ -72,7 +72,7 @@ async def call_reference(visit: Visit) -> Response:
 
     def pixels() -> Pixels:
         if comparison.golden:
-            return in_frame(goldens.pixels_of(gate.config, comparison.golden), comparison.shot.place)
+            return in_frame(goldens.load(gate.config, comparison.golden).image, comparison.shot.place)
         if comparison.good is None:
             raise not_found("good picture", "no such part was good yet")
         return _pixels(gate, _Shot(comparison.good.view, Place.of(comparison.good.place)))
@@ -89,10 +89,11 @@ async def call_difference(visit: Visit) -> Response:
 
     def pixels() -> Pixels:
         part = _pixels(gate, comparison.shot, is_framed=False)
-        pixels_apart = difference(part, goldens.pixels_of(gate.config, comparison.golden))
-        if pixels_apart is None:
-            raise not_found("difference", "the picture does not fit the golden reference")
-        return in_frame(pixels_apart, comparison.shot.place)
+        golden = goldens.load(gate.config, comparison.golden)
+        compared = compare(part, golden.image, golden.spread)
+        if compared.difference is None:
+            raise not_found("difference", compared.doubt)
+        return in_frame(np.dstack([compared.difference] * 3), comparison.shot.place)
 
     return await _answer(visit, pixels)
 
