@@ -79,6 +79,11 @@ def _crashing(events: _EventQueue) -> Callable[[BaseException], None]:
     return lambda error: events.put(_Crash(error))
 
 
+def _threads(functions: Mapping[str, Callable[[], None]]) -> list[threading.Thread]:
+    """Return a thread for each function, by the thread's name; none is started."""
+    return [threading.Thread(target=function, name=name, daemon=True) for name, function in functions.items()]
+
+
 class Engine:
     """Runs a decider in real time on real devices, reading weights from `disk`.
 
@@ -118,20 +123,16 @@ class Engine:
         }
         self._inputs = Inputs(controller.router, self.experts, kinds, decoding)
         self._failure = STOPPED
-        self._has_initial = self._stopped = False
+        self._has_initial = self._stopped = self._abandoned = False
         self._settled = threading.Event()
         self._began = time.monotonic()
-        functions: dict[str, Callable[[], None]] = {
-            "coe-control": self._control,
-            "coe-reply": self._answer,
-            **self._carriers.thread_functions(),
-        }
+        at_devices = self._carriers.thread_functions()
         for runner in self._runners.values():
-            functions |= runner.thread_functions()
-        self._threads = [
-            threading.Thread(target=function, name=name, daemon=True) for name, function in functions.items()
-        ]
-        self._threads += self._inputs.threads
+            at_devices |= runner.thread_functions()
+        self._at_devices = _threads(at_devices)
+        others: dict[str, Callable[[], None]] = {"coe-control": self._control, "coe-reply": self._answer}
+        # The control thread waits for those at devices when it ends, so they start before it.
+        self._threads = [*self._at_devices, *_threads(others), *self._inputs.threads]
         self.line_threads.threads = frozenset(self._threads)
         end_at_exit(self)
         try:
@@ -206,18 +207,16 @@ class Engine:
         """End all threads once every reply is out, and let go of the devices. Any number of calls is safe."""
         self._queue.put(None)
         self.join()
-        # A caller who keeps a closed line, to read its counts, must not keep its memory, whatever a device raises.
-        with ExitStack() as released:
-            released.callback(self._runners.clear)
-            released.callback(self._carriers.release)
-            devices, self.devices = self.devices, {}
-            for device in devices.values():
-                released.callback(device.close)
+        self._let_go()
 
     def abandon(self) -> None:
-        """Stop, and tell all threads to end; waits for nothing. For a line that its owner dropped."""
+        """Stop, and tell all threads to end, the last to let go of the devices; waits for nothing.
+
+        For a line that its owner dropped.
+        """
         if not self.line_threads.is_forked:
             # Garbage collection may call this on any thread, under any lock: only puts are safe here.
+            self._abandoned = True
             self.stop()
             self._queue.put(None)
 
@@ -253,6 +252,9 @@ class Engine:
             self._give_up()
         finally:
             self._end_others()
+            if self._abandoned:  # nobody calls `close`
+                self.line_threads.join(among=self._at_devices)
+                self._let_go()
 
     def _decide(self) -> None:
         self._step(None)
@@ -318,6 +320,18 @@ class Engine:
                 if job is not None:  # None: `submit` was interrupted, and its caller has no future
                     self._inputs.done(job.image)
                     self._replies.put((job.future, command.result))
+
+    def _let_go(self) -> None:
+        """Close the devices, when no thread uses them any more; any number of calls is safe.
+
+        A caller who keeps a closed line, to read its counts, must not keep its memory, whatever a device raises.
+        """
+        with ExitStack() as released:
+            released.callback(self._runners.clear)
+            released.callback(self._carriers.release)
+            devices, self.devices = self.devices, {}
+            for device in devices.values():
+                released.callback(device.close)
 
     def _end_others(self) -> None:
         """Let all other threads end."""

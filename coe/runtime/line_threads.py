@@ -32,9 +32,9 @@ class LineThreads:
         """Whether the calling thread is one of the line's."""
         return threading.current_thread() in self.threads
 
-    def join(self, until_s: float = math.inf) -> None:
-        """Wait until all threads have ended, at most until the time `until_s` on the monotonic clock."""
-        for thread in () if self.is_forked else self.threads:
+    def join(self, until_s: float = math.inf, *, among: Collection[threading.Thread] | None = None) -> None:
+        """Wait until all threads, or those `among`, have ended, at most until `until_s` on the monotonic clock."""
+        for thread in () if self.is_forked else self.threads if among is None else among:
             if thread.ident is None:  # it never started: the system was out of threads
                 continue
             left_s = until_s - time.monotonic()
