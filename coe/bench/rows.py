@@ -44,7 +44,8 @@ class Row:
     `coe.sim.bound`); they are None where they were not computed. `in_order_switches` are those of Belady's choice for
     images that do not overtake each other. `speculated` switches were for images that had not come; `speculated_wasted`
     of these experts left before they ran. `errors` counts images that could not be inspected,
-    `late` images that took longer than allowed; it is None if they had no limit.
+    `late` images that took longer than allowed; it is None if they had no limit. `settling` is how many images, the
+    first, are left out of `p50_s`, `p99_s` and `late`.
     """
 
     task: str
@@ -67,6 +68,7 @@ class Row:
     speculated: int = 0
     speculated_wasted: int = 0
     late: int | None = None
+    settling: int = 0
     machine: MachineFigures | None = None
 
 
@@ -92,13 +94,13 @@ class Latencies:
     """A watcher that keeps every reply's latency, but for the first `settling` images."""
 
     def __init__(self, settling: int = 0) -> None:
+        self.settling = settling
         self._all_s = array("d")
-        self._settling = settling
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         """Note the latencies of the replies among the commands."""
         for command in commands:
-            if isinstance(command, Reply) and command.result.request.id >= self._settling:
+            if isinstance(command, Reply) and command.result.request.id >= self.settling:
                 self._all_s.append(command.result.latency_s)
 
     def longer_than(self, within_s: float) -> int:
@@ -142,6 +144,7 @@ def row(
         speculated=metrics.speculated,
         speculated_wasted=metrics.speculated_wasted,
         late=None if within_s is None else latencies.longer_than(within_s),
+        settling=latencies.settling,
         machine=machine,
     )
 
@@ -152,8 +155,10 @@ def to_json(rows: Sequence[Row]) -> str:
     for entry in rows:
         plain = asdict(entry)
         machine = plain.pop("machine") or {}
-        behind = {name: plain.pop(name) for name in ("images", "errors", "late")}
-        behind = {name: count for name, count in behind.items() if count is not None}
+        behind = {name: plain.pop(name) for name in ("images", "errors", "late", "settling")}
+        behind = {
+            name: count for name, count in behind.items() if count is not None and (name, count) != ("settling", 0)
+        }
         flat.append({**plain, **behind, **machine})
     return json.dumps(flat, indent=2) + "\n"
 
@@ -197,6 +202,7 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "in vain": lambda row: f"{row.speculated_wasted:,}" if row.speculated else "",
     "from disk": lambda row: f"{row.disk_loads:,}",
     "hit ratio": lambda row: f"{row.hit_ratio:.1%}",
+    "settling": lambda row: f"{row.settling:,}" if row.settling else "",
     "late": lambda row: "" if row.late is None else f"{row.late:,}",
     "p50": lambda row: f"{row.p50_s:.2f} s",
     "p99": lambda row: f"{row.p99_s:.2f} s",

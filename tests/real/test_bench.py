@@ -13,7 +13,7 @@ from built_once import linked_copy
 from coe.bench import engine
 from coe.bench.engine import all_at_once, measured_run
 from coe.bench.recorded import recorded
-from coe.bench.rows import Heading
+from coe.bench.rows import Heading, to_json, to_table
 from coe.bench.synthetic import quarter_budget, synthetic_board, synthetic_pictures
 from coe.inspector.line_config import AskedSettings, LineConfig
 from coe.inspector.measuring import stored
@@ -200,3 +200,7 @@ def test_the_first_images_can_be_left_out_of_latencies(work):
     }
     assert len(latencies) == 12
     assert run.row.p50_s == run.row.p99_s == latencies[11]
+    assert json.loads(to_json([run.row]))[0]["settling"] == 11
+    assert "settling" in [column.header for column in to_table([run.row]).columns]
+    whole = measured_run(config_of(board, store, pictures, "coserve"), pictures, heading=HEADING)
+    assert "settling" not in json.loads(to_json([whole.row]))[0]

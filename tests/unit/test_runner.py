@@ -86,7 +86,8 @@ def test_a_deep_executor_begins_a_batch_before_it_waits_for_the_one_ahead_and_an
     runner = Runner(executor, device, experts, prepared=lambda run: [], tell=heard.put)  # type: ignore[arg-type]
     functions = runner.thread_functions()
     assert sorted(functions) == ["coe-answers-gpu0", "coe-executor-gpu0"]
-    threads = [threading.Thread(target=function) for function in functions.values()]
+    # Daemons: if a batch waits for ever, the test fails and does not hang.
+    threads = [threading.Thread(target=function, daemon=True) for function in functions.values()]
     for thread in threads:
         thread.start()
     for name in "abc":
