@@ -53,9 +53,7 @@ def pictures_of(side: int, count: int) -> tuple[Pixels, dict[str, list[Pixels]]]
         return np.clip(picture + noise, 0, 255).astype(np.uint8)
 
     reference = drawn(PART, 1)
-    cases = {
-        name: [noisy(moved(reference, *motion), seed) for seed in range(count)] for name, motion in CASES.items()
-    }
+    cases = {name: [noisy(moved(reference, *motion), seed) for seed in range(count)] for name, motion in CASES.items()}
     return reference, cases | {"another part": [drawn(OTHER, seed) for seed in range(count)]}
 
 
