@@ -1,0 +1,252 @@
+"""`coe-experts train` and `coe-experts import`: new experts for a store."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
+
+from coe import config
+from coe.board import images, rules
+from coe.cli import experts_prepare, experts_reference, experts_share
+from coe.cli.common import Exit, complain, err, out
+from coe.cli.console import Progress, words
+from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOption, finite, words_of
+from coe.core import Expert
+from coe.errors import ConfigError
+from coe.prepare import accept, data_set
+from coe.store import bodies, kinds, torch_file
+from coe.store.dotted import running
+from coe.store.expert_id import ExpertId
+from coe.store.kinds import FileKind, ModuleKind, TrainingPlan
+from coe.store.store import Store
+
+BoardOption = Annotated[str | None, typer.Option(help="Take kind, labels and input size from the rules of this board.")]
+KindOption = Annotated[
+    str | None, typer.Option(help="Architecture: resnet18, yolov5n, onnx, ... or package.module:Class.")
+]
+LabelsOption = Annotated[
+    str | None, typer.Option(help="Labels in the order of the network's outputs, as ok,missing,cracked.")
+]
+NoPrepareOption = Annotated[
+    bool, typer.Option("--no-prepare", help="Do not prepare the expert; see coe-experts prepare.")
+]
+
+
+def train(  # noqa: PLR0913
+    id: Annotated[str, typer.Argument(help="Name of the expert in the store: BOARD/NAME.")],
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="A folder with a folder of images for each label, or the YAML file of a YOLO data set; for the kinds "
+            "good and difference a folder of images of good parts."
+        ),
+    ],
+    board: BoardOption = None,
+    kind: KindOption = None,
+    labels: LabelsOption = None,
+    input_size: InputOption = None,
+    epochs: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Passes over the training images.")] = 30,
+    batch: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Images in a training step.")] = 32,
+    learning_rate: Annotated[
+        float, typer.Option("--lr", min=1e-7, max=1e3, callback=finite, help="Learning rate.")
+    ] = 1e-3,
+    init: Annotated[str | None, typer.Option(help="Start from the weights of this expert of the store.")] = None,
+    body: Annotated[
+        str | None,
+        typer.Option(help="Start from this expert of the store, and share the layers of it that --freeze keeps."),
+    ] = None,
+    freeze: Annotated[
+        str | None,
+        typer.Option(help="Layers that keep the weights of --body: beginnings of tensor names, as conv1,bn1,layer1."),
+    ] = None,
+    false_calls: Annotated[
+        float | None,
+        typer.Option(
+            "--false-calls",
+            min=1e-6,
+            max=0.5,
+            help="The share of good parts that may be called, for kind good. Default: 0.05.",
+        ),
+    ] = None,
+    seed: SeedOption = 0,
+    threads: Annotated[
+        int, typer.Option(min=0, max=config.MAX_THREADS, help="Threads of the CPU; 0 uses all cores.")
+    ] = 0,
+    bf16: Annotated[
+        bool | None,
+        typer.Option(help="Compute products in bf16, weights stay fp32. Default: where the processor has bf16."),
+    ] = None,
+    no_prepare: NoPrepareOption = False,
+    store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
+) -> None:
+    """Train an expert on labelled images; the epoch that is best on held-out images goes into the store.
+
+    With --body and --freeze, the first layers stay those of another expert. Both then share them: they are stored once,
+    and a line loads them once.
+
+    Example: coe-experts train line7/R0402 --kind resnet18 --input 64 --data photos/R0402
+    """
+    shelf = Store(store)
+    if not os.path.exists(data):
+        raise ConfigError(f"{data}: no such folder or file; give --data a labelled folder or a YOLO data set's YAML")
+    shelf.folder(id)
+    expert = _expert(id, board, kind, labels, input_size)
+    expert = expert if expert.labels else replace(expert, labels=data_set.labels(data))
+    accept.check_labels(expert)
+    resolved = kinds.resolve(expert.kind, allow_kind or ())
+    if false_calls is not None and not resolved.good_only:
+        raise ConfigError(f"kind '{expert.kind}' does not learn from good parts alone; leave --false-calls out")
+    if (body is None) != (freeze is None):
+        raise ConfigError("--body and --freeze belong together: which expert to start from, and which layers to keep")
+    if body is not None and init is not None:
+        raise ConfigError("--body says which expert to start from; leave --init out")
+    start = body or init
+    learned_from = {}
+    if board and resolved.good_only and data.is_dir():
+        learned_from = experts_reference.of_expert(shelf, board, expert.id)
+    plan = TrainingPlan(
+        data=data,
+        work=Path(),
+        epochs=epochs,
+        batch=batch,
+        learning_rate=learning_rate,
+        seed=seed,
+        threads=threads,
+        freeze=_frozen(freeze),
+        references={component: kept.reference for component, kept in learned_from.items()},
+        false_calls=false_calls,
+        bf16=bf16,
+    )
+    columns = (words("training", "bold"), BarColumn(), MofNCompleteColumn(), words("{task.fields[measures]}"))
+    with (
+        tempfile.TemporaryDirectory(prefix="coe-train-") as work,
+        Progress(*columns, TimeRemainingColumn(), console=err) as bar,
+    ):
+        task = bar.add_task("", total=epochs, measures="")
+
+        def progress(done: int, total: int, measures: dict[str, float]) -> None:
+            bar.update(task, completed=done, total=total, measures=measures_text(measures))
+
+        at_work = replace(plan, work=Path(work), init=bodies.whole_file(shelf, start, Path(work)) if start else None)
+        with running("kind", expert.kind, "trained"):
+            trained = resolved.train(expert, at_work, progress)
+    if isinstance(resolved, ModuleKind):
+        accept.check_module(resolved, replace(expert, labels=tuple(trained.labels)), trained.state)
+    manifest = shelf.put(
+        id,
+        kind=expert.kind,
+        labels=trained.labels,
+        input_size=expert.input_size,
+        state=trained.state,
+        metrics=trained.metrics,
+        source=f"trained on {data.name}, {epochs} epochs, seed {seed}",
+    )
+    if trained.in_frame:
+        with shelf.changing(id) as stored:
+            (checksum,) = {kept.checksum for kept in learned_from.values()}
+            manifest = stored.model_copy(update={"reference": checksum})
+            shelf.rewrite(manifest)
+    for remark in trained.remarks:
+        complain(remark)
+    out.print(f"{manifest.id}: {measures_text(manifest.metrics)}", soft_wrap=True)
+    status = Exit.OK if body is None else experts_share.share_new(shelf, id, body, allow_kind or ())
+    if not no_prepare:
+        experts_prepare.prepare_new(store, id, _samples_of(data), allow_kind or ())
+    raise typer.Exit(status)
+
+
+def import_(  # noqa: PLR0913
+    id: Annotated[str, typer.Argument(help="Name of the expert in the store: BOARD/NAME.")],
+    file: Annotated[
+        Path, typer.Argument(help="A file of weights: .safetensors, .pt or .pth (a state dict), or .onnx.")
+    ],
+    board: BoardOption = None,
+    kind: KindOption = None,
+    labels: LabelsOption = None,
+    input_size: InputOption = None,
+    no_prepare: NoPrepareOption = False,
+    store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
+) -> None:
+    """Bring weights from another program into the store. Code in a .pt or .pth file never runs.
+
+    Only this command opens such pickled files; lines read the store's own safe format.
+
+    Example: coe-experts import line7/joints best.pt --kind yolov5m --input 640
+    """
+    if not os.path.isfile(file):
+        raise ConfigError(f"{file}: no such file")
+    shelf = Store(store)
+    shelf.folder(id)
+    expert = _expert(id, board, kind, labels, input_size)
+    resolved = kinds.resolve(expert.kind, allow_kind or ())
+    if isinstance(resolved, FileKind):
+        accept.check_labels(expert)
+        with running("kind", expert.kind, f"run with {file}"):
+            session = resolved.open(file, expert, 1)
+        accept.check_session(resolved, expert, session)
+        manifest = shelf.put(
+            id, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, file=file, source=file.name
+        )
+    elif isinstance(resolved, ModuleKind):
+        with running("kind", expert.kind, f"imported from {file}"):
+            foreign = resolved.read(file)
+            torch_file.check_tensors(str(file), foreign.state)
+            expert = expert if expert.labels else replace(expert, labels=foreign.labels or ())
+            accept.check_labels(expert)
+            state = resolved.convert(foreign.state, expert)
+        accept.check_module(resolved, expert, state)
+        manifest = shelf.put(
+            id, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=state, source=file.name
+        )
+    else:
+        raise ConfigError(f"kind '{expert.kind}' is neither a ModuleKind nor a FileKind; it cannot be imported")
+    out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}", soft_wrap=True)
+    if not no_prepare:
+        experts_prepare.prepare_new(store, id, allow_kinds=allow_kind or ())
+
+
+def measures_text(measures: Mapping[str, float]) -> str:
+    """Return measures for people, as "accuracy 0.98, loss 0.07"."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in measures.items())
+
+
+def _expert(id: str, board: str | None, kind: str | None, labels: str | None, input_size: int | None) -> Expert:
+    """Return an expert as the rules or the options describe it; without `labels` it has no labels yet."""
+    if board is not None:
+        if kind or input_size is not None:
+            raise ConfigError("--board gives kind and input size; leave --kind and --input out")
+        for expert in rules.load(board).experts.values():
+            if expert.weights == id:
+                return expert
+        raise ConfigError(f"board '{board}' has no expert with the weights '{id}'")
+    if kind is None or input_size is None:
+        raise ConfigError("give --kind and --input, or --board to take both from its rules")
+    words = () if labels is None else tuple(words_of(labels))
+    expert = Expert(ExpertId.of(id).name, kind, words, input_size, id)
+    if labels is not None:
+        accept.check_labels(expert)
+    return expert
+
+
+def _frozen(text: str | None) -> tuple[str, ...]:
+    """Read the layers that stay as they are; raises ConfigError for a comma too many."""
+    names = words_of(text) if text else []
+    if "" in names:
+        raise ConfigError(f"--freeze: a name is empty in '{text}'; write names with a comma between them, as conv1,bn1")
+    return tuple(names)
+
+
+def _samples_of(data: Path) -> list[Path]:
+    """Return the images of a data set; only the held-out ones if a folder "val" holds them."""
+    root = data if data.is_dir() else data.parent
+    pictures = sorted(path for path in root.rglob("*") if path.suffix.lower() in images.EXTENSIONS)
+    return [path for path in pictures if "val" in path.relative_to(root).parts] or pictures
