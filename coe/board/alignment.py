@@ -49,6 +49,8 @@ REMAINING, MARGIN, LOST = 0.5, 0.07, 0.5
 """A motion may hide up to MARGIN of the reference if it leaves at most REMAINING of what the fit lacks, and hides no
 more differing pixels than LOST of those that it explains. In a small picture a turn of a degree leaves thin lines. They
 do not count as differing pixels, but without the turn the fit is much better."""
+_AROUND = np.ones((5, 5), np.uint8)
+"""Two pixels to each side."""
 LEVELS_APART = 40
 """Pixels differ if they are more than this many grey levels apart."""
 OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
@@ -177,18 +179,38 @@ class _Candidate:
         both = np.asarray(cv2.bitwise_and(self.shown, other.shown), np.uint8)
         mine, its = (cv2.countNonZero(cv2.bitwise_and(picture.different, both)) for picture in (self, other))
         hidden = cv2.countNonZero(other.shown) - cv2.countNonZero(both)
-        if its - mine > HIDING * hidden:
+        away = self._turned_away(other, both)
+        explained = its - mine - away
+        if explained > HIDING * hidden:
             return True
-        if mine > its:
+        if explained < 0 or away:
             return False
         if hidden <= SLIVER * both.size:
             return self.fit > other.fit
         lost = cv2.countNonZero(other.different) - its
-        if _is_turned(self.motion) and hidden <= MARGIN * both.size and lost <= LOST * (its - mine):
+        if _is_turned(self.motion) and hidden <= MARGIN * both.size and lost <= LOST * explained:
             fit, other_fit = (fit_of(picture.grey, self.reference, both) for picture in (self, other))
             return 1 - fit < REMAINING * (1 - other_fit)
         # In a regular pattern a long shift may fit as well, but it shows less of the reference.
-        return mine == its and (self.seen, self.fit) > (other.seen, other.fit)
+        return explained == 0 and (self.seen, self.fit) > (other.seen, other.fit)
+
+    def _turned_away(self, other: _Candidate, both: Pixels) -> int:
+        """Return how many pixels of places that differ after the other motion leave the reference's frame in this.
+
+        They are not explained: what the picture shows there is compared with nothing any more. A place counts if most of
+        it leaves, by more than two pixels: the border of a misaligned picture is a strip that differs, too.
+        """
+        size = (self.grey.shape[1], self.grey.shape[0])
+        in_picture = cv2.warpAffine(np.ones_like(both), self.motion, size, flags=cv2.INTER_NEAREST)
+        in_picture = cv2.dilate(in_picture, _AROUND)
+        in_others = cv2.warpAffine(in_picture, other.motion, size, flags=cv2.INTER_NEAREST | _BACK)
+        differing = cv2.bitwise_and(other.different, both)
+        leaving = cv2.subtract(differing, in_others)
+        if not cv2.countNonZero(leaving):
+            return 0
+        count, places = cv2.connectedComponents(differing)
+        whole, gone = (np.bincount(places[pixels > 0], minlength=count) for pixels in (differing, leaving))
+        return int(gone[gone > whole / 2].sum())
 
     @property
     def is_comparable(self) -> bool:

@@ -99,6 +99,24 @@ def bar() -> np.ndarray:
     return picture
 
 
+def dot() -> np.ndarray:
+    """A part with a single round feature."""
+    picture = np.full((140, 200, 3), (60, 110, 70), np.uint8)
+    return np.asarray(cv2.circle(picture, (100, 70), 17, (200, 200, 190), -1), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("x1", "y1", "x2", "y2", "grey"), [(8, 131, 40, 140, 20), (164, 1, 198, 10, 20), (152, 0, 183, 6, 240)]
+)
+def test_no_turn_moves_a_defect_out_of_the_frame(x1: int, y1: int, x2: int, y2: int, grey: int) -> None:
+    """What the picture shows outside of the frame is compared with nothing."""
+    for seed in range(4):
+        defective = dot()
+        defective[y1:y2, x1:x2] = grey
+        aligned = align(noisy(defective, seed, levels=2), dot()).image
+        assert lasting_differences(aligned, dot()) > (x2 - x1) * (y2 - y1) / 2
+
+
 @pytest.mark.parametrize(
     ("good", "x", "y", "side", "shift", "degrees"),
     [
