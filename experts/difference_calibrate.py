@@ -17,7 +17,7 @@ from coe.errors import ConfigError
 from coe.rates import tolerance_factor
 from coe.store.kinds import Image, ModuleKind, Progress, Trained, TrainingPlan
 from experts import good_parts, pair_data
-from experts.difference_network import UNIT, averaged
+from experts.difference_network import LIMIT, UNIT, averaged
 from experts.geometry import letterbox
 from experts.pair import compared
 from experts.proposals import OPENING
@@ -26,20 +26,27 @@ _ABOVE = 1.1
 """The limit is this many times the largest difference of the good parts."""
 _LEAST, _MOST = 20.0, 240.0
 """The limits, in grey levels, between which a calibrated limit lies: noise of a camera, and no contrast left."""
-_FEW = 5
-"""With fewer parts, the others do not tell which of them is strange, and none is held out."""
-_STRANGE, _MOST_STRANGE = 0.05, 0.25
-"""A part is left out if it differs more than all but such a share of parts like the others would, and at most such a
-share of all parts is left out."""
-_LEAST_DEVIATION = 0.1
+_FEW, _ADVISED = 5, 10
+"""With fewer good parts, none is held out and none is strange; with fewer than advised, training says so."""
+_UNPROVED = 3
+"""With fewer good parts than this, the limit is at least that of an expert that was not calibrated."""
+_STRANGE = 0.05
+"""A part is left out if it differs more than all but such a share of parts like the others would."""
+_LEAST_DEVIATION = 0.2
 """The least standard deviation of the logarithms of differences: parts that happen to differ equally vary all the
 same."""
+_TO_DEVIATION = 1.4826
+"""The standard deviation of normal values, in median absolute deviations."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoodPart:
-    """A good part: its name, and its largest difference from its reference, in grey levels, as the expert sees it."""
+    """A good part of a component: its name, and its largest difference from its reference, in grey levels.
 
+    That is the difference as the expert sees it.
+    """
+
+    component: str
     name: str
     largest: float
 
@@ -61,19 +68,30 @@ def calibrate(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Pr
     something. A part that differs far more than the others is left out, and named. Raises ConfigError if there is no
     good part, or if good parts differ too much from their references.
     """
-    if plan.false_calls is not None:
-        why = "this kind sets its limit above all good parts"
-        raise ConfigError(f"expert '{expert.id}': {why}; leave the rate of false calls out")
+    if plan.false_calls is not None or plan.init is not None:
+        why = "this kind sets its limit above all good parts; leave the rate of false calls, and `init`, out"
+        raise ConfigError(f"expert '{expert.id}': {why}")
     parts = _in_folder(expert, plan) if plan.data.is_dir() else _in_data_set(expert, plan)
     training = typical(parts.training)
-    strange = [part for part in parts.training if part not in training]
     largest = max(part.largest for part in training)
+    least = _LEAST if len(training) >= _UNPROVED else LIMIT
+    limit = max(least, _ABOVE * largest)
     remarks = parts.remarks + [
-        f"left out: {part.name}: it differs by {part.largest:.0f} of 255 grey levels, and the others by at most "
-        f"{largest:.0f}; is the part good?"
-        for part in strange
+        f"left out: {part.name}: it differs by {part.largest:.0f} of 255 grey levels, far more than the others; is the "
+        "part good?"
+        for part in parts.training
+        if part not in training
     ]
-    limit = max(_LEAST, _ABOVE * largest)
+    remarks += [
+        f"held out: {part.name} would be called: it differs by {part.largest:.0f} of 255 grey levels, and the limit is "
+        f"{limit:.0f}; if the part is good, give more good parts"
+        for part in parts.held_out
+        if part.largest > limit
+    ]
+    if len(training) < _ADVISED:
+        remarks.append(
+            f"only {len(training)} good parts set the limit, and others may be called; give {_ADVISED} or more"
+        )
     if limit > _MOST:
         raise ConfigError(
             f"good parts of '{plan.data}' differ from their references by {largest:.0f} of 255 grey levels; is each "
@@ -92,20 +110,23 @@ def calibrate(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Pr
 def typical(parts: Sequence[GoodPart]) -> list[GoodPart]:
     """Return the parts without those that differ far more than the others: one bad part would hide all defects.
 
-    One part after another is taken out, the strangest first, and compared with the tolerance limit of the logarithms
-    of the others (see `coe.rates.tolerance_factor`). What is below the least limit is never strange.
+    Parts are compared with those of their component, by the logarithms of their differences. What lies above the
+    tolerance limit (see `coe.rates.tolerance_factor`) of normal values with the median and the median absolute
+    deviation of these is left out: both stand as long as most parts are good. All below the least limit count as equal.
     """
-    kept = sorted(parts, key=lambda part: part.largest)
-    least = max(_FEW, math.ceil((1 - _MOST_STRANGE) * len(kept)))
-    while len(kept) > least:
-        *others, strangest = kept
-        logarithms = np.log([max(part.largest, 1.0) for part in others])
-        deviation = max(float(logarithms.std(ddof=1)), _LEAST_DEVIATION)
-        usual = logarithms.mean() + tolerance_factor(len(others), _STRANGE) * deviation
-        if math.log(max(strangest.largest, _LEAST)) <= usual or strangest.largest <= _LEAST:
-            break
-        kept = others
-    return [part for part in parts if part in kept]
+    by_component: dict[str, list[GoodPart]] = {}
+    for part in parts:
+        by_component.setdefault(part.component, []).append(part)
+    kept: list[GoodPart] = []
+    for alike in by_component.values():
+        logarithms = np.log([max(part.largest, _LEAST) for part in alike])
+        middle = float(np.median(logarithms))
+        deviation = max(_TO_DEVIATION * float(np.median(np.abs(logarithms - middle))), _LEAST_DEVIATION)
+        usual = math.inf
+        if len(alike) >= _FEW:
+            usual = middle + tolerance_factor(len(alike), _STRANGE) * deviation
+        kept += [part for part, logarithm in zip(alike, logarithms, strict=True) if logarithm <= usual]
+    return kept
 
 
 def _in_data_set(expert: Expert, plan: TrainingPlan) -> _Parts:
@@ -114,7 +135,7 @@ def _in_data_set(expert: Expert, plan: TrainingPlan) -> _Parts:
     def good(pairs: Sequence[pair_data.PairFiles]) -> Iterator[GoodPart]:
         for pair in pair_data.labelled(pairs, len(expert.labels), plan.data, remarks):
             if not len(pair.boxes):
-                yield GoodPart(pair.name, _largest(pair.stack, expert))
+                yield GoodPart("", pair.name, _largest(pair.stack, expert))
 
     training, held = (list(good(pairs)) for pairs in pair_data.read(expert, plan))
     if not training:
@@ -124,14 +145,20 @@ def _in_data_set(expert: Expert, plan: TrainingPlan) -> _Parts:
 
 def _in_folder(expert: Expert, plan: TrainingPlan) -> _Parts:
     """Compare the good parts of each component with its reference; a share of them is held out."""
-    parts, remarks, pictures = [], [], list(_pictures(expert, plan))
+    parts: list[GoodPart] = []
+    remarks: list[str] = []
+    pictures = list(_pictures(expert, plan))
+    if not pictures:
+        raise ConfigError(f"{plan.data} holds no images; give a folder with images of good parts of each component")
+    if missing := sorted(set(plan.references) - {component for component, _ in pictures}):
+        remarks.append(f"no good parts of {', '.join(missing)}: the limit is not proved for them")
     for component, path in pictures:
         name = path.relative_to(plan.data).as_posix()
         pair = compared(good_parts.pixels(path), plan.references[component])
         if pair.stack is None:
             remarks.append(f"left out: {name}: {pair.doubt}")
         else:
-            parts.append(GoodPart(name, _largest(pair.stack, expert)))
+            parts.append(GoodPart(component, name, _largest(pair.stack, expert)))
     if not parts or len(parts) < len(pictures) / 2:
         why = f", such as {remarks[0].removeprefix('left out: ')}" if remarks else ""
         raise ConfigError(f"{plan.data}: {len(parts)} of {len(pictures)} images fit their references{why}")
@@ -152,7 +179,9 @@ def _pictures(expert: Expert, plan: TrainingPlan) -> Iterator[tuple[str, Path]]:
         raise ConfigError(f"{plan.data}: give a folder with a folder of each component: {', '.join(plan.references)}")
     for component in folders or plan.references:
         for path in good_parts.paths(plan.data / component if folders else plan.data):
-            yield component, path
+            # A folder of another name may hold rejects.
+            if folders or path.parent == plan.data:
+                yield component, path
 
 
 def _largest(stack: Image, expert: Expert) -> float:

@@ -58,8 +58,8 @@ OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
 _BACK = cv2.WARP_INVERSE_MAP
 ASPECT = 0.02
 """The share by which the shapes of a picture and its reference may differ."""
-_FLAT = 2.0
-"""A standard deviation in grey levels under which a picture shows nothing to align by."""
+_FLAT, _NOISE = 2.0, 8.0
+"""A standard deviation in grey levels under which a picture shows nothing to align by; with noise it may be larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +115,8 @@ def align(image: Pixels, reference: Pixels) -> Alignment:
 def fit_of(grey: Pixels, reference: Pixels, shown: Pixels | None = None) -> float:
     """Return the correlation coefficient, -1 to 1, of two grey pictures (H, W) uint8 where `shown` (H, W) is not 0.
 
-    A reference of a single grey lies right at any place: there the fit is the share of pixels that do not differ, so
-    that a scratch is a difference, and a reference that was taken without light fits nothing. A picture of a single
-    grey fits no other reference.
+    A reference of a single grey, but for noise, lies right at any place: there the fit is the share of pixels that do
+    not differ, so that a scratch is a difference. A picture of a single grey fits no other reference.
     """
     means, deviations = [], []
     for pixels in (grey, reference):
@@ -125,7 +124,7 @@ def fit_of(grey: Pixels, reference: Pixels, shown: Pixels | None = None) -> floa
         means.append(float(mean[0, 0]))
         deviations.append(float(deviation[0, 0]))
     count = grey.size if shown is None else cv2.countNonZero(shown)
-    if deviations[1] < _FLAT:
+    if _is_flat(reference, deviations[1]):
         different = (cv2.absdiff(grey, reference) > LEVELS_APART).astype(np.uint8)
         return 1 - cv2.countNonZero(different if shown is None else cv2.bitwise_and(different, shown)) / count
     if deviations[0] < _FLAT:
@@ -133,6 +132,11 @@ def fit_of(grey: Pixels, reference: Pixels, shown: Pixels | None = None) -> floa
     # The mean square of the difference holds the covariance, and OpenCV finds it without copies in floating point.
     square = cv2.norm(grey, reference, cv2.NORM_L2SQR, mask=shown) / count - (means[0] - means[1]) ** 2
     return float((deviations[0] ** 2 + deviations[1] ** 2 - square) / (2 * deviations[0] * deviations[1]))
+
+
+def _is_flat(grey: Pixels, deviation: float) -> bool:
+    """Tell whether a picture (H, W) with this standard deviation shows a single grey, under the noise of a camera."""
+    return deviation < _FLAT or (deviation < _NOISE and float(cv2.blur(grey, (BLUR, BLUR)).std()) < _FLAT)
 
 
 class _Sizes:
@@ -197,8 +201,8 @@ class _Candidate:
     def _turned_away(self, other: _Candidate, both: Pixels) -> int:
         """Return how many pixels of places that differ after the other motion leave the reference's frame in this.
 
-        They are not explained: what the picture shows there is compared with nothing any more. A place counts if most of
-        it leaves, by more than two pixels: the border of a misaligned picture is a strip that differs, too.
+        They are not explained: what the picture shows there is compared with nothing any more. A place counts if most
+        of it leaves, by more than two pixels: the border of a misaligned picture is a strip that differs, too.
         """
         size = (self.grey.shape[1], self.grey.shape[0])
         in_picture = cv2.warpAffine(np.ones_like(both), self.motion, size, flags=cv2.INTER_NEAREST)

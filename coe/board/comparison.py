@@ -22,6 +22,8 @@ COLOURED = 0.1
 """A picture has colours if at this share of its pixels the channels are more than `LEVELS_APART` grey levels apart."""
 _GREY = 2
 """A picture is grey if its channels are nowhere further apart than this; a JPEG of a grey picture may round so."""
+_LIT = 0.001
+"""A picture with fewer values above `LEVELS_APART` than this share is dark."""
 _ONE_CAMERA = "take both with one camera, in one mode"
 _SAMPLED = 4
 """Every so many pixels, in each direction, are looked at for colours."""
@@ -49,6 +51,8 @@ def compare(image: Pixels, reference: Pixels, spread: Pixels | None = None) -> C
     """
     if doubt := _other_size(image, reference):
         return Comparison(doubt=doubt)
+    if is_dark(reference):
+        return Comparison(doubt="its reference is dark; was the light on?")
     alignment = align(image, reference)
     if alignment.fit < LEAST_FIT:
         doubt = f"it does not fit its reference: {alignment.fit:.2f}, at least {LEAST_FIT:g}"
@@ -64,6 +68,11 @@ def compare(image: Pixels, reference: Pixels, spread: Pixels | None = None) -> C
     red, green, blue = cv2.split(cv2.absdiff(alignment.image, wanted))
     largest = cv2.max(cv2.max(red, green), blue)
     return Comparison(alignment, wanted, np.asarray(cv2.subtract(largest, spread), np.uint8))
+
+
+def is_dark(image: Pixels) -> bool:
+    """Tell whether a picture (H, W, 3) was taken without light: nothing that is missing in it could be a difference."""
+    return bool((image > LEVELS_APART).mean() < _LIT)
 
 
 def _other_size(image: Pixels, reference: Pixels) -> str:

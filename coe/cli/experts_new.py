@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from coe import config
 from coe.board import images, rules
 from coe.cli import experts_prepare, experts_reference, experts_share
-from coe.cli.common import Exit, complain, err, out
-from coe.cli.console import Progress, words
+from coe.cli.common import Exit, err, out
+from coe.cli.console import Progress, styled, words
 from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOption, finite, words_of
 from coe.core import Expert
 from coe.errors import ConfigError
@@ -155,7 +155,7 @@ def train(  # noqa: PLR0913
             manifest = stored.model_copy(update={"reference": checksum})
             shelf.rewrite(manifest)
     for remark in trained.remarks:
-        complain(remark)
+        err.print(styled(("note:", "yellow"), f" {remark}"), soft_wrap=True)
     out.print(f"{manifest.id}: {measures_text(manifest.metrics)}", soft_wrap=True)
     status = Exit.OK if body is None else experts_share.share_new(shelf, id, body, allow_kind or ())
     if not no_prepare:

@@ -134,8 +134,8 @@ def of_expert(shelf: Store, board: str, expert: str) -> dict[str, LearnedFrom]:
         )
     by_id = {}
     for id in {component.reference for component in served}:
-        checksum = kept.manifest(id).checksum
-        by_id[id] = LearnedFrom(references.proved(kept, id).decode(), checksum)
+        pictures = kept.load(id)
+        by_id[id] = LearnedFrom(references.decoded(pictures, id).decode(), pictures.checksum)
     return {component.name: by_id[component.reference] for component in served}
 
 
@@ -160,8 +160,8 @@ def check_learned(manifest: Manifest, known: Collection[str]) -> None:
     """Raise StoreError if an expert learned in the frame of a reference that is none of the `known` checksums."""
     if manifest.reference and manifest.reference not in known:
         raise StoreError(
-            "it learned in the frame of a reference that was replaced or removed; train it again (`coe-experts train "
-            f"{manifest.id}`)"
+            "the reference in whose frame it learned is damaged, or not in the store any more; make it again from the "
+            "same pictures, or train the expert again with the reference that there is"
         )
 
 

@@ -11,7 +11,7 @@ from coe.errors import ConfigError, ImageError, StoreError
 from coe.runtime.reference_source import ReferenceSource
 from coe.store.kinds import Comparing, Kind
 from coe.store.manifest import Manifest
-from coe.store.references import References
+from coe.store.references import EncodedReference, References
 from coe.store.store import Store
 
 
@@ -39,7 +39,11 @@ def load(board: Rules, store: Store) -> dict[str, ReferenceSource]:
 
 def proved(references: References, id: str) -> ReferenceSource:
     """Read one reference; raises StoreError if it is missing or damaged."""
-    pictures = references.load(id)
+    return decoded(references.load(id), id)
+
+
+def decoded(pictures: EncodedReference, id: str) -> ReferenceSource:
+    """Return the source of a reference whose pictures can be decoded; raises StoreError."""
     source = ReferenceSource(ImageSource.of(pictures.image, "RGB"), ImageSource.of(pictures.spread, "RGB"))
     try:
         reference = source.decode()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from coe.board.alignment import LEAST_FIT, LEAST_SEEN, OPENING, align, lasting_differences, same_shape
+from coe.board.comparison import is_dark
 from coe.errors import ConfigError
 from coe.store.references import EncodedReference, NewReference
 
@@ -61,8 +62,9 @@ class Learned:
 def learn(pictures: Mapping[str, Pixels]) -> Learned:
     """Learn a reference from good parts, (H, W, 3) uint8 RGB by name; all are brought into the frame of one of them.
 
-    Raises ConfigError if there is no picture, if no two of several pictures fit each other, or if only two do and show
-    something different: then nothing tells which of them is good, and what differs would pass as the spread.
+    Raises ConfigError if there is no picture, if they are dark, if no two of several pictures fit each other, or if
+    only two do and show something different: then nothing tells which of them is good, and what differs would pass as
+    the spread.
     """
     if not pictures:
         raise ConfigError("a reference needs at least one picture of a good part")
@@ -75,6 +77,8 @@ def learn(pictures: Mapping[str, Pixels]) -> Learned:
     if len(kept) == 2:
         _refuse_different(kept)
     image, spread = _median_and_spread(list(kept.values()))
+    if is_dark(image):
+        raise ConfigError("these pictures are dark; was the light on?")
     return Learned(image, spread, len(kept), left_out)
 
 

@@ -26,6 +26,7 @@ from PIL import Image
 from coe import config
 from coe.board.images import natural
 from coe.core import FULL, Box, Finding, Result, Verdict, deciding
+from coe.errors import CoeError
 from coe.files import write_atomically
 from coe.placement.board_view import LOCATION_STEP, BoardView
 from coe.results.summary import OutcomeCounts, Summary, is_skipped
@@ -134,6 +135,7 @@ class Card:
 
     `beside` holds what stands beside it: its reference, and the difference of both, if its experts compared them; and
     the heat map of each expert that made one. `alike` further images of its board were not cut out for its reason.
+    `lost` says why its reference is not shown.
     """
 
     result: Result
@@ -141,6 +143,7 @@ class Card:
     boxes: tuple[Box, ...]
     beside: tuple[Beside, ...] = ()
     alike: int = 0
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,20 +319,21 @@ def _card(result: Result, source: PixelSource, side: int) -> Card:
         picture = Thumbnail(_data_address(pixels, side), width, height, marks)
     except Exception:  # the caller's function failed: the report can do without a picture
         return Card(result, None, boxes)
-    beside = (*_beside(result, pixels, source, side), *_heat_maps(result, pixels, side))
-    return Card(result, picture, boxes, beside)
+    reference, lost = None, ""
+    try:
+        reference = source.reference(result.request.image)
+    except CoeError as error:
+        lost = f"The reference is not shown: {error}."
+    except Exception:  # as for the image
+        lost = "The reference can no longer be read."
+    compared = () if reference is None else _beside(pixels, reference, side)
+    return Card(result, picture, boxes, (*compared, *_heat_maps(result, pixels, side)), lost=lost)
 
 
-def _beside(result: Result, pixels: NDArray[np.uint8], source: PixelSource, side: int) -> Iterator[Beside]:
+def _beside(pixels: NDArray[np.uint8], reference: ReferencePicture, side: int) -> Iterator[Beside]:
     """Yield the reference of an image, and the difference of both, as the experts see it, if they can be compared."""
     from coe.board.comparison import compare
 
-    try:
-        reference = source.reference(result.request.image)
-    except Exception:  # as for the image
-        return
-    if reference is None:
-        return
     height, width = reference.image.shape[:2]
     address = _data_address(reference.image, side)
     yield Beside("Reference", address, width, height, reference.name, reference.checksum)

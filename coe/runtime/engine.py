@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from coe.board.image_source import ImageSource
@@ -254,7 +254,8 @@ class Engine:
             self._end_others()
             if self._abandoned:  # nobody calls `close`
                 self.line_threads.join(among=self._at_devices)
-                self._let_go()
+                with suppress(Exception):  # nobody is left to hear of it
+                    self._let_go()
 
     def _decide(self) -> None:
         self._step(None)

@@ -77,4 +77,26 @@ def test_a_line_that_is_closed_closes_its_devices_for_its_caller(
         with pytest.raises(CoeError, match="fell off"):
             line.close()
     ended(line._engine.line_threads.threads)
-    assert closed == []
+    assert not line._engine.devices
+    with Inspector(tiny[0], store=tiny[1], profile=None):
+        pass
+    assert closed == [set()]
+
+
+def test_what_a_device_raises_when_a_dropped_line_closes_it_reaches_nobody(
+    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tried = []
+
+    def lost(device: CpuDevice) -> None:
+        tried.append(device)
+        raise CoeError("the device fell off")
+
+    monkeypatch.setattr(CpuDevice, "close", lost)
+    line = Inspector(tiny[0], store=tiny[1], profile=None)
+    threads = line._engine.line_threads.threads
+    del line
+    gc.collect()
+    ended(threads)
+    assert len(tried) == 1
+    assert "Traceback" not in capfd.readouterr().err

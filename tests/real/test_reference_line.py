@@ -89,7 +89,7 @@ def test_a_part_that_does_not_fit_is_for_a_person_with_the_reason(line_files: tu
     assert doubts["another part"].startswith("it does not fit its reference: ")
     assert doubts["cut"] == "it is 160 x 100 pixels and its reference 160 x 160"
     assert doubts["nothing"].startswith("it does not fit its reference: 0.00")
-    assert doubts["dark"].startswith("it does not fit its reference: 0.00"), "a reference that was taken without light"
+    assert doubts["dark"] == "its reference is dark; was the light on?"
 
 
 def test_a_picture_of_another_size_and_depth_is_brought_to_the_reference(line_files: tuple[Path, Store]) -> None:

@@ -55,8 +55,9 @@ def test_experts_see_the_difference_that_people_are_shown() -> None:
         (GOOD[::4, ::4].copy(), GOOD, "40 x 40 pixels show too little of a reference of 160 x 160; give at least 50%"),
         (part(5), GOOD, "it does not fit its reference: "),
         (BLANK, GOOD, "it does not fit its reference: 0.00"),
-        (GOOD, np.zeros_like(GOOD), "it does not fit its reference: 0.00"),
-        (BLANK, np.zeros_like(GOOD), "it does not fit its reference: 0.00"),
+        (GOOD, np.zeros_like(GOOD), "its reference is dark; was the light on?"),
+        (GOOD // 12, GOOD // 12, "its reference is dark; was the light on?"),
+        (BLANK, np.full_like(GOOD, 220), "it does not fit its reference: 0.00"),
         (GREY, GOOD, "it is grey and its reference has colours; take both with one camera"),
         (GOOD, GREY, "it has colours and its reference is grey; take both with one camera"),
     ],
@@ -72,10 +73,14 @@ def test_equal_colours_are_no_doubt(picture: np.ndarray, reference: np.ndarray) 
     assert compare(picture, reference).doubt == ""
 
 
-def test_a_scratch_on_a_blank_part_is_a_difference() -> None:
-    difference = compare(scratched(BLANK), BLANK).difference
+@pytest.mark.parametrize("levels", [0, 4, 6])
+def test_a_scratch_on_a_blank_part_is_a_difference(levels: float) -> None:
+    """Under the noise of a camera, too."""
+    reference = noisy(BLANK, 1, levels)
+    difference = compare(noisy(scratched(BLANK), 2, levels), reference).difference
     assert difference is not None
-    assert (difference[60:64, 20:120] > 100).all()
+    assert (difference[60:64, 20:120] > 80).all()
+    assert compare(noisy(BLANK, 3, levels), reference).doubt == ""
 
 
 def test_a_frame_drawn_into_a_grey_picture_leaves_it_comparable() -> None:

@@ -371,9 +371,9 @@ def test_difference_is_calibrated_on_the_good_parts(pairs: Path) -> None:
     assert trained.metrics["limit"] == pytest.approx(max(20, 1.1 * trained.metrics["largest"]))
     assert trained.metrics["held_out_called"] == 0.0
     assert float(trained.state["limit"]) == pytest.approx(trained.metrics["limit"])
-    assert trained.remarks == ()
+    assert [remark[:17] for remark in trained.remarks] == ["only 4 good parts"]
     Image.fromarray(part(9)).save(pairs.parent / "references/val/3.bmp")
-    (remark,) = difference.train(FIRST_DAY, plan(pairs, 1), lambda *_: None).remarks
+    remark, _ = difference.train(FIRST_DAY, plan(pairs, 1), lambda *_: None).remarks
     assert remark.startswith("left out: 3.png: it does not fit its reference")
 
 
@@ -407,13 +407,17 @@ def test_labels_and_frozen_layers_that_do_not_fit_are_refused(pairs: Path) -> No
 
 
 def test_one_bad_part_among_good_ones_does_not_set_the_limit() -> None:
-    good = [GoodPart(f"{number}.png", largest) for number, largest in enumerate((31, 28, 35, 30, 26, 33, 29))]
-    assert typical([*good, GoodPart("bad.png", 160.0)]) == good
+    def parts(*largest: float, component: str = "U1") -> list[GoodPart]:
+        return [GoodPart(component, f"{component}/{number}.png", value) for number, value in enumerate(largest)]
+
+    good, bad_one, bad_two = parts(31, 28, 35, 30, 26, 33), GoodPart("U1", "a", 160.0), GoodPart("U1", "b", 120.0)
+    assert typical([bad_one, *good, bad_two]) == good, "two bad parts do not hide each other"
+    still = parts(14, 11, 2, 6, 11)
+    assert typical([*still, GoodPart("U1", "bad", 172.0)]) == still, "within the spread parts differ by next to nothing"
     assert typical(good) == good
-    few = [*good[:4], GoodPart("bad.png", 160.0)]
-    assert typical(few) == few, "so few parts do not tell which is strange"
-    still = [GoodPart(f"{number}.png", 1.0) for number in range(9)]
-    assert typical([*still, GoodPart("noisy.png", 15.0)])[-1].name == "noisy.png", "far below any limit"
+    assert typical(parts(31, 28, 160)) == parts(31, 28, 160), "so few parts do not tell which is strange"
+    other = parts(1, 1, 1, 1, 1, 1, component="U2")
+    assert typical([*good, *other]) == [*good, *other], "one component may vary more than another"
 
 
 def folder_plan(data: Path, **references: np.ndarray) -> TrainingPlan:
@@ -428,7 +432,8 @@ def test_a_bad_part_in_a_folder_of_good_ones_is_named(tmp_path: Path) -> None:
     Image.fromarray(part(5)).save(tmp_path / "other.png")
     whole = replace(folder_plan(tmp_path, U1=part(0)), held_out=0.0)
     trained = difference.train(FIRST_DAY, whole, lambda *_: None)
-    other, hole = trained.remarks
+    other, hole, few = trained.remarks
+    assert few.startswith("only 8 good parts set the limit")
     assert other.startswith("left out: other.png: it does not fit its reference")
     assert hole.startswith("left out: hole.png: it differs by ")
     assert trained.metrics["good_parts"] == 8
@@ -437,11 +442,37 @@ def test_a_bad_part_in_a_folder_of_good_ones_is_named(tmp_path: Path) -> None:
 
 def test_a_folder_of_good_parts_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     Image.fromarray(part(5)).save(tmp_path / "5.png")
+    (tmp_path / "empty").mkdir()
     for use, sentence in [
         (folder_plan(tmp_path), "train with --board, whose rules name them"),
         (folder_plan(tmp_path, U1=part(0), U2=part(1)), "a folder of each component: U1, U2"),
         (folder_plan(tmp_path, U1=part(0)), "0 of 1 images fit their references, such as 5.png: it does not fit"),
+        (folder_plan(tmp_path / "empty", U1=part(0)), "empty holds no images"),
         (replace(folder_plan(tmp_path, U1=part(5)), false_calls=0.1), "above all good parts; leave the rate of false"),
+        (replace(folder_plan(tmp_path, U1=part(5)), init=tmp_path), "and `init`, out"),
     ]:
         with pytest.raises(ConfigError, match=sentence):
             difference.train(FIRST_DAY, use, lambda *_: None)
+
+
+def test_a_single_good_part_sets_no_low_limit_and_rejects_beside_it_do_not_count(tmp_path: Path) -> None:
+    Image.fromarray(part(0)).save(tmp_path / "0.png")
+    (tmp_path / "rejects").mkdir()
+    Image.fromarray(bad(part(0))).save(tmp_path / "rejects" / "1.png")
+    trained = difference.train(FIRST_DAY, folder_plan(tmp_path, U1=part(0)), lambda *_: None)
+    assert (trained.metrics["good_parts"], trained.metrics["limit"]) == (1, LIMIT)
+    assert trained.remarks[0].startswith("only 1 good parts")
+
+
+def test_a_held_out_part_that_would_be_called_is_named(tmp_path: Path) -> None:
+    chosen = set()
+    for seed in range(16):
+        for number in range(10):
+            Image.fromarray(noisy(part(0), number)).save(tmp_path / f"{number}.png")
+        Image.fromarray(bad(part(0))).save(tmp_path / "4.png")
+        use = replace(folder_plan(tmp_path, U1=part(0)), seed=seed)
+        trained = difference.train(FIRST_DAY, use, lambda *_: None)
+        (named,) = (remark for remark in trained.remarks if "4.png" in remark)
+        chosen.add(named.partition(":")[0])
+        assert (trained.metrics["held_out_called"] > 0) == named.startswith("held out: ")
+    assert chosen == {"left out", "held out"}
