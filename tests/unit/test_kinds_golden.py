@@ -466,13 +466,13 @@ def test_a_single_good_part_sets_no_low_limit_and_rejects_beside_it_do_not_count
 
 def test_a_held_out_part_that_would_be_called_is_named(tmp_path: Path) -> None:
     chosen = set()
-    for seed in range(16):
+    for seed in range(3):
         for number in range(10):
             Image.fromarray(noisy(part(0), number)).save(tmp_path / f"{number}.png")
-        Image.fromarray(bad(part(0))).save(tmp_path / "4.png")
+        Image.fromarray(bad(part(0))).save(tmp_path / "8.png")
         use = replace(folder_plan(tmp_path, U1=part(0)), seed=seed)
         trained = difference.train(FIRST_DAY, use, lambda *_: None)
-        (named,) = (remark for remark in trained.remarks if "4.png" in remark)
+        (named,) = (remark for remark in trained.remarks if "8.png" in remark)
         chosen.add(named.partition(":")[0])
         assert (trained.metrics["held_out_called"] > 0) == named.startswith("held out: ")
     assert chosen == {"left out", "held out"}
