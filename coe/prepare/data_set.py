@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coe.board import process_sheet
+from coe.board import images, process_sheet
 from coe.errors import ConfigError
 
 
@@ -30,8 +30,8 @@ def read(path: Path) -> Mapping[str, Any]:
         raise ConfigError(f"{path} is a folder; give the YAML of a YOLO data set, as {path / 'data.yaml'}")
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; give the YAML of a YOLO data set")
-    if path.suffix.lower() not in (".yaml", ".yml"):
-        raise ConfigError(f"{path} is no YAML file; give the YAML of a YOLO data set, or a folder of images")
+    if path.suffix.lower() in images.EXTENSIONS:
+        raise ConfigError(f"{path} is a picture; give the YAML of a YOLO data set, or a folder of images")
     entries = process_sheet.read(path, "data set", "train and names").data
     if not isinstance(entries, dict) or "train" not in entries or "names" not in entries:
         raise ConfigError(f"data set '{path}' needs at least the keys 'train' and 'names'")

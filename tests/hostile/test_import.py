@@ -504,6 +504,14 @@ def test_data_from_which_nothing_can_be_trained(tmp_path: Path, call: Call, make
     refused(said, tmp_path / "store", says)
 
 
+def test_a_picture_is_no_data_set(tmp_path: Path, call: Call) -> None:
+    picture = tmp_path / "part.PNG"
+    picture.write_bytes(b"\x89PNG")
+    options = ("--kind", "narrow", "--input", "32", "--epochs", "1", "--store", tmp_path / "store")
+    said = call("train", "t/x", "--data", picture, *options, command=experts)
+    refused(said, tmp_path / "store", "part.PNG is a picture; give the YAML of a YOLO data set, or a folder of images")
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
