@@ -35,6 +35,9 @@ _STRANGE = 0.05
 _LEAST_DEVIATION = 0.2
 """The least standard deviation of the logarithms of differences: parts that happen to differ equally vary all the
 same."""
+_FAR, _MOST_STRANGE = 3.0, 1 / 3
+"""A part is left out at the latest at so many times the median, because the spread of a few parts says little; and the
+largest share of the parts of a component that may be left out."""
 _TO_DEVIATION = 1.4826
 """The standard deviation of normal values, in median absolute deviations."""
 
@@ -68,9 +71,11 @@ def calibrate(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Pr
     something. A part that differs far more than the others is left out, and named. Raises ConfigError if there is no
     good part, or if good parts differ too much from their references.
     """
-    if plan.false_calls is not None or plan.init is not None:
-        why = "this kind sets its limit above all good parts; leave the rate of false calls, and `init`, out"
-        raise ConfigError(f"expert '{expert.id}': {why}")
+    if plan.false_calls is not None:
+        why = "this kind sets its limit above all good parts"
+        raise ConfigError(f"expert '{expert.id}': {why}; leave the rate of false calls out")
+    if plan.init is not None:
+        raise ConfigError(f"expert '{expert.id}': this kind starts from no other expert; leave --init and --body out")
     parts = _in_folder(expert, plan) if plan.data.is_dir() else _in_data_set(expert, plan)
     training = typical(parts.training)
     largest = max(part.largest for part in training)
@@ -110,23 +115,41 @@ def calibrate(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Pr
 def typical(parts: Sequence[GoodPart]) -> list[GoodPart]:
     """Return the parts without those that differ far more than the others: one bad part would hide all defects.
 
-    Parts are compared with those of their component, by the logarithms of their differences. What lies above the
-    tolerance limit (see `coe.rates.tolerance_factor`) of normal values with the median and the median absolute
-    deviation of these is left out: both stand as long as most parts are good. All below the least limit count as equal.
+    Parts are compared with those of their component, or with all if it has few. A part is left out if it differs more
+    than `_usual` says. Raises ConfigError if too many of a component would be left out: then these are no exceptions.
     """
     by_component: dict[str, list[GoodPart]] = {}
     for part in parts:
         by_component.setdefault(part.component, []).append(part)
     kept: list[GoodPart] = []
-    for alike in by_component.values():
-        logarithms = np.log([max(part.largest, _LEAST) for part in alike])
-        middle = float(np.median(logarithms))
-        deviation = max(_TO_DEVIATION * float(np.median(np.abs(logarithms - middle))), _LEAST_DEVIATION)
-        usual = math.inf
-        if len(alike) >= _FEW:
-            usual = middle + tolerance_factor(len(alike), _STRANGE) * deviation
-        kept += [part for part, logarithm in zip(alike, logarithms, strict=True) if logarithm <= usual]
+    for component, alike in by_component.items():
+        most = _usual(alike if len(alike) >= _FEW else parts)
+        strange = [part for part in alike if part.largest > most]
+        if len(alike) >= _FEW and len(strange) > _MOST_STRANGE * len(alike):
+            names = ", ".join(part.name for part in strange[:5])
+            place = f" of {component}" if component else ""
+            raise ConfigError(
+                f"{len(strange)} of {len(alike)} parts{place} differ far more than the others ({names}); are they good? "
+                "Remove bad parts, or make the reference from parts of both kinds"
+            )
+        kept += [part for part in alike if part not in strange]
     return kept
+
+
+def _usual(parts: Sequence[GoodPart]) -> float:
+    """Return the largest difference of parts like these, in grey levels; infinite for few parts.
+
+    It is the tolerance limit (see `coe.rates.tolerance_factor`) of normal values with the median and the median
+    absolute deviation of the logarithms, which stand as long as most parts are good, and at most `_FAR` times the
+    median. All below the least limit count as equal.
+    """
+    if len(parts) < _FEW:
+        return math.inf
+    logarithms = np.log([max(part.largest, _LEAST) for part in parts])
+    middle = float(np.median(logarithms))
+    deviation = max(_TO_DEVIATION * float(np.median(np.abs(logarithms - middle))), _LEAST_DEVIATION)
+    beyond = tolerance_factor(len(parts), _STRANGE) * deviation
+    return math.exp(middle + min(beyond, math.log(_FAR)))
 
 
 def _in_data_set(expert: Expert, plan: TrainingPlan) -> _Parts:
@@ -149,9 +172,8 @@ def _in_folder(expert: Expert, plan: TrainingPlan) -> _Parts:
     remarks: list[str] = []
     pictures = list(_pictures(expert, plan))
     if not pictures:
-        raise ConfigError(f"{plan.data} holds no images; give a folder with images of good parts of each component")
-    if missing := sorted(set(plan.references) - {component for component, _ in pictures}):
-        remarks.append(f"no good parts of {', '.join(missing)}: the limit is not proved for them")
+        places = f"in {plan.data} itself, or in a folder of each component ({', '.join(plan.references)})"
+        raise ConfigError(f"{plan.data} holds no images of good parts; put them {places}")
     for component, path in pictures:
         name = path.relative_to(plan.data).as_posix()
         pair = compared(good_parts.pixels(path), plan.references[component])
@@ -163,8 +185,20 @@ def _in_folder(expert: Expert, plan: TrainingPlan) -> _Parts:
         why = f", such as {remarks[0].removeprefix('left out: ')}" if remarks else ""
         raise ConfigError(f"{plan.data}: {len(parts)} of {len(pictures)} images fit their references{why}")
     random.Random(plan.seed).shuffle(parts)
-    count = round(len(parts) * plan.held_out) if len(parts) > _FEW else 0
-    return _Parts(parts[count:], parts[:count], remarks)
+    training: list[GoodPart] = []
+    held: list[GoodPart] = []
+    for component in plan.references:
+        alike = [part for part in parts if part.component == component]
+        count = round(len(alike) * plan.held_out) if len(alike) > _FEW else 0
+        held, training = held + alike[:count], training + alike[count:]
+        if not alike:
+            remarks.append(f"no good parts of {component}: the limit is not proved for it")
+        elif len(alike) < _FEW < len(parts):
+            remarks.append(
+                f"only {len(alike)} good parts of {component}: a bad one among them is found only if it differs far "
+                f"more than those of other components; give {_FEW} or more"
+            )
+    return _Parts(training, held, remarks)
 
 
 def _pictures(expert: Expert, plan: TrainingPlan) -> Iterator[tuple[str, Path]]:
@@ -179,8 +213,8 @@ def _pictures(expert: Expert, plan: TrainingPlan) -> Iterator[tuple[str, Path]]:
         raise ConfigError(f"{plan.data}: give a folder with a folder of each component: {', '.join(plan.references)}")
     for component in folders or plan.references:
         for path in good_parts.paths(plan.data / component if folders else plan.data):
-            # A folder of another name may hold rejects.
-            if folders or path.parent == plan.data:
+            # A folder in it may hold rejects.
+            if path.parent == (plan.data / component if folders else plan.data):
                 yield component, path
 
 

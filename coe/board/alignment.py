@@ -136,7 +136,11 @@ def fit_of(grey: Pixels, reference: Pixels, shown: Pixels | None = None) -> floa
 
 def _is_flat(grey: Pixels, deviation: float) -> bool:
     """Tell whether a picture (H, W) with this standard deviation shows a single grey, under the noise of a camera."""
-    return deviation < _FLAT or (deviation < _NOISE and float(cv2.blur(grey, (BLUR, BLUR)).std()) < _FLAT)
+    if deviation < _FLAT or deviation >= _NOISE:
+        return deviation < _FLAT
+    # What is left of a mark, however thin, is far more than what is left of noise.
+    smooth = cv2.blur(grey, (BLUR, BLUR))
+    return float(np.ptp(smooth)) < 2 * _NOISE
 
 
 class _Sizes:

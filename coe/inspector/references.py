@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from coe.board.comparison import is_dark
 from coe.board.image_source import ImageSource, Picture
 from coe.board.router import GIVEN
 from coe.board.rules import Rules
@@ -49,6 +50,8 @@ def decoded(pictures: EncodedReference, id: str) -> ReferenceSource:
         reference = source.decode()
     except ImageError as error:
         raise StoreError(f"reference '{id}': {error}; make it again with `coe-experts reference`") from error
+    if is_dark(reference.image):
+        raise StoreError(f"reference '{id}' is dark; make it again from pictures that were taken with the light on")
     if reference.spread.shape != reference.image.shape[:2]:
         raise StoreError(f"reference '{id}': its two pictures differ in size; make it again")
     return source

@@ -144,7 +144,7 @@ def test_good_parts_of_several_components_set_the_limit_of_the_first_day(fresh: 
     assert "held_out 3" in said.out
     (fresh / "good" / "U2").rename(fresh / "good" / "u2")
     assert (
-        "note: no good parts of U2: the limit is not proved for them"
+        "note: no good parts of U2: the limit is not proved for it"
         in call(*train, "--allow-kind", "golden_parts", command=experts).words
     )
     (fresh / "good" / "u2").rename(fresh / "good" / "U2")

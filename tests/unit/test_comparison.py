@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
 from golden_parts import DEFECT, bad, moved, noisy, part
@@ -57,6 +58,8 @@ def test_experts_see_the_difference_that_people_are_shown() -> None:
         (BLANK, GOOD, "it does not fit its reference: 0.00"),
         (GOOD, np.zeros_like(GOOD), "its reference is dark; was the light on?"),
         (GOOD // 12, GOOD // 12, "its reference is dark; was the light on?"),
+        (BLANK, noisy(np.full_like(GOOD, 15), 1, 10), "its reference is dark; was the light on?"),
+        (noisy(np.full_like(GOOD, 10), 1, 8), np.full_like(GOOD, 48), "it is dark; was the light on?"),
         (BLANK, np.full_like(GOOD, 220), "it does not fit its reference: 0.00"),
         (GREY, GOOD, "it is grey and its reference has colours; take both with one camera"),
         (GOOD, GREY, "it has colours and its reference is grey; take both with one camera"),
@@ -81,6 +84,20 @@ def test_a_scratch_on_a_blank_part_is_a_difference(levels: float) -> None:
     assert difference is not None
     assert (difference[60:64, 20:120] > 80).all()
     assert compare(noisy(BLANK, 3, levels), reference).doubt == ""
+
+
+def marked(words: str) -> np.ndarray:
+    picture = np.full((140, 200, 3), 120, np.uint8)
+    return np.asarray(
+        cv2.putText(picture, words, (80, 75), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (180, 180, 180), 1), np.uint8
+    )
+
+
+@pytest.mark.parametrize("words", ["", "C47"])
+def test_a_part_with_another_thin_mark_does_not_fit(words: str) -> None:
+    """A thin mark is not the noise of a blank part."""
+    assert compare(noisy(marked(words), 1, 1), noisy(marked("R12"), 2, 1)).doubt.startswith("it does not fit")
+    assert compare(noisy(marked("R12"), 1, 1), noisy(marked("R12"), 2, 1)).doubt == ""
 
 
 def test_a_frame_drawn_into_a_grey_picture_leaves_it_comparable() -> None:

@@ -416,6 +416,11 @@ def test_one_bad_part_among_good_ones_does_not_set_the_limit() -> None:
     assert typical([*still, GoodPart("U1", "bad", 172.0)]) == still, "within the spread parts differ by next to nothing"
     assert typical(good) == good
     assert typical(parts(31, 28, 160)) == parts(31, 28, 160), "so few parts do not tell which is strange"
+    assert typical(parts(30, 45, 60, 40, 255)) == parts(30, 45, 60, 40), "five parts do"
+    few = parts(25, 30, component="U3")
+    assert typical([*good, *few, GoodPart("U3", "bad", 170.0)]) == [*good, *few], "few parts are compared with all"
+    with pytest.raises(ConfigError, match=r"3 of 8 parts of U1 differ far more than the others .*; are they good"):
+        typical(parts(20, 22, 25, 28, 30, 120, 140, 150))
     other = parts(1, 1, 1, 1, 1, 1, component="U2")
     assert typical([*good, *other]) == [*good, *other], "one component may vary more than another"
 
@@ -447,9 +452,12 @@ def test_a_folder_of_good_parts_that_cannot_be_used_is_refused(tmp_path: Path) -
         (folder_plan(tmp_path), "train with --board, whose rules name them"),
         (folder_plan(tmp_path, U1=part(0), U2=part(1)), "a folder of each component: U1, U2"),
         (folder_plan(tmp_path, U1=part(0)), "0 of 1 images fit their references, such as 5.png: it does not fit"),
-        (folder_plan(tmp_path / "empty", U1=part(0)), "empty holds no images"),
+        (folder_plan(tmp_path / "empty", U1=part(0)), "empty holds no images of good parts; put them in"),
         (replace(folder_plan(tmp_path, U1=part(5)), false_calls=0.1), "above all good parts; leave the rate of false"),
-        (replace(folder_plan(tmp_path, U1=part(5)), init=tmp_path), "and `init`, out"),
+        (
+            replace(folder_plan(tmp_path, U1=part(5)), init=tmp_path),
+            "starts from no other expert; leave --init and --body out",
+        ),
     ]:
         with pytest.raises(ConfigError, match=sentence):
             difference.train(FIRST_DAY, use, lambda *_: None)
@@ -461,7 +469,7 @@ def test_a_single_good_part_sets_no_low_limit_and_rejects_beside_it_do_not_count
     Image.fromarray(bad(part(0))).save(tmp_path / "rejects" / "1.png")
     trained = difference.train(FIRST_DAY, folder_plan(tmp_path, U1=part(0)), lambda *_: None)
     assert (trained.metrics["good_parts"], trained.metrics["limit"]) == (1, LIMIT)
-    assert trained.remarks[0].startswith("only 1 good parts")
+    assert trained.remarks[0].startswith("only 1 good parts set the limit")
 
 
 def test_a_held_out_part_that_would_be_called_is_named(tmp_path: Path) -> None:
