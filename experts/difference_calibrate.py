@@ -129,8 +129,8 @@ def typical(parts: Sequence[GoodPart]) -> list[GoodPart]:
             names = ", ".join(part.name for part in strange[:5])
             place = f" of {component}" if component else ""
             raise ConfigError(
-                f"{len(strange)} of {len(alike)} parts{place} differ far more than the others ({names}); are they good? "
-                "Remove bad parts, or make the reference from parts of both kinds"
+                f"{len(strange)} of {len(alike)} parts{place} differ far more than the others ({names}); are they "
+                "good? Remove bad parts, or make the reference from parts of both kinds"
             )
         kept += [part for part in alike if part not in strange]
     return kept
