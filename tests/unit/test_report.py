@@ -363,6 +363,7 @@ def test_an_image_stands_beside_its_reference_and_their_difference(tmp_path: Pat
         "given with the image",
     ]
     assert ("small", {"title": "checksum a1b2"}) in page.tags
+    assert page.words.count("The reference is not shown: is damaged.") == 1
 
 
 def test_a_doubt_stands_with_its_finding(tmp_path: Path) -> None:
