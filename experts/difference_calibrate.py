@@ -95,7 +95,8 @@ def calibrate(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Pr
     ]
     if len(training) < _ADVISED:
         remarks.append(
-            f"only {len(training)} good parts set the limit, and others may be called; give {_ADVISED} or more"
+            f"only {len(training)} good parts set the limit: others may be called, and a bad one among them may hide "
+            f"defects; give {_ADVISED} or more"
         )
     if limit > _MOST:
         raise ConfigError(
