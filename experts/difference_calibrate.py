@@ -213,10 +213,9 @@ def _pictures(expert: Expert, plan: TrainingPlan) -> Iterator[tuple[str, Path]]:
     if not folders and len(plan.references) > 1:
         raise ConfigError(f"{plan.data}: give a folder with a folder of each component: {', '.join(plan.references)}")
     for component in folders or plan.references:
-        for path in good_parts.paths(plan.data / component if folders else plan.data):
-            # A folder in it may hold rejects.
-            if path.parent == (plan.data / component if folders else plan.data):
-                yield component, path
+        folder = plan.data / component if folders else plan.data
+        # A folder in it may hold rejects.
+        yield from ((component, path) for path in good_parts.paths(folder) if path.parent == folder)
 
 
 def _largest(stack: Image, expert: Expert) -> float:

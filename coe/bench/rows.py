@@ -45,7 +45,7 @@ class Row:
     images that do not overtake each other. `speculated` switches were for images that had not come; `speculated_wasted`
     of these experts left before they ran. `errors` counts images that could not be inspected,
     `late` images that took longer than allowed; it is None if they had no limit. `settling` is how many images, the
-    first, are left out of `p50_s`, `p99_s` and `late`.
+    first, are left out of `p50_s`, `p99_s` and `late`; it is None if none is.
     """
 
     task: str
@@ -68,7 +68,7 @@ class Row:
     speculated: int = 0
     speculated_wasted: int = 0
     late: int | None = None
-    settling: int = 0
+    settling: int | None = None
     machine: MachineFigures | None = None
 
 
@@ -144,7 +144,7 @@ def row(
         speculated=metrics.speculated,
         speculated_wasted=metrics.speculated_wasted,
         late=None if within_s is None else latencies.longer_than(within_s),
-        settling=latencies.settling,
+        settling=latencies.settling or None,
         machine=machine,
     )
 
@@ -156,9 +156,7 @@ def to_json(rows: Sequence[Row]) -> str:
         plain = asdict(entry)
         machine = plain.pop("machine") or {}
         behind = {name: plain.pop(name) for name in ("images", "errors", "late", "settling")}
-        behind = {
-            name: count for name, count in behind.items() if count is not None and (name, count) != ("settling", 0)
-        }
+        behind = {name: count for name, count in behind.items() if count is not None}
         flat.append({**plain, **behind, **machine})
     return json.dumps(flat, indent=2) + "\n"
 
@@ -202,7 +200,7 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "in vain": lambda row: f"{row.speculated_wasted:,}" if row.speculated else "",
     "from disk": lambda row: f"{row.disk_loads:,}",
     "hit ratio": lambda row: f"{row.hit_ratio:.1%}",
-    "settling": lambda row: f"{row.settling:,}" if row.settling else "",
+    "settling": lambda row: "" if row.settling is None else f"{row.settling:,}",
     "late": lambda row: "" if row.late is None else f"{row.late:,}",
     "p50": lambda row: f"{row.p50_s:.2f} s",
     "p99": lambda row: f"{row.p99_s:.2f} s",

@@ -26,7 +26,7 @@ _LIT = 0.001
 """A picture with fewer values above `LEVELS_APART` than this share is dark."""
 _ONE_CAMERA = "take both with one camera, in one mode"
 _SAMPLED = 4
-"""Every so many pixels, in each direction, are looked at for colours."""
+"""Colours are looked at in every so many pixels of each direction, and light in squares of so many."""
 
 
 @dataclass(frozen=True, slots=True)

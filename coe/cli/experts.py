@@ -130,7 +130,7 @@ def verify(
     for id in chosen:
         try:
             shelf.check(id)
-            experts_reference.check_learned(shelf.manifest(id), checksums)
+            experts_reference.check_frame(shelf.manifest(id), checksums)
             checked = shelf.steady(id, lambda manifest: verification.verify(shelf, manifest, allow_kind or ()))
             out.print(styled(("sound", "green"), f"    {id}{checked}"))
         except (Exception, SystemExit) as error:  # a kind is foreign code, and the other experts must be checked

@@ -140,6 +140,9 @@ def train(  # noqa: PLR0913
             trained = resolved.train(expert, at_work, progress)
     if isinstance(resolved, ModuleKind):
         accept.check_module(resolved, replace(expert, labels=tuple(trained.labels)), trained.state)
+    frames = {kept.checksum for kept in learned_from.values()}
+    if trained.in_frame and len(frames) != 1:
+        raise ConfigError(f"kind '{expert.kind}' learns in the frame of one reference, and was given {len(frames)}")
     manifest = shelf.put(
         id,
         kind=expert.kind,
@@ -151,8 +154,7 @@ def train(  # noqa: PLR0913
     )
     if trained.in_frame:
         with shelf.changing(id) as stored:
-            (checksum,) = {kept.checksum for kept in learned_from.values()}
-            manifest = stored.model_copy(update={"reference": checksum})
+            manifest = stored.model_copy(update={"reference": frames.pop()})
             shelf.rewrite(manifest)
     for remark in trained.remarks:
         err.print(styled(("note:", "yellow"), f" {remark}"), soft_wrap=True)

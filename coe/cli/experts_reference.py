@@ -156,7 +156,7 @@ def checksums(shelf: Store) -> frozenset[str]:
     return frozenset(known)
 
 
-def check_learned(manifest: Manifest, known: Collection[str]) -> None:
+def check_frame(manifest: Manifest, known: Collection[str]) -> None:
     """Raise StoreError if an expert learned in the frame of a reference that is none of the `known` checksums."""
     if manifest.reference and manifest.reference not in known:
         raise StoreError(

@@ -71,8 +71,8 @@ def check_learned(board: Rules, manifests: Mapping[str, Manifest], digests: Mapp
             if learned and learned != digests[component.reference]:
                 raise StoreError(
                     f"expert '{expert.id}' learned from parts in the frame of another reference than "
-                    f"'{component.reference}' has now; train it again (`coe-experts train {expert.weights}`), or make "
-                    "the reference from the pictures of that time"
+                    f"'{component.reference}' has now; train it again, or make the reference from the pictures of "
+                    "that time"
                 )
 
 
