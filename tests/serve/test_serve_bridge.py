@@ -219,6 +219,12 @@ def test_a_message_names_the_recipe_and_the_bridge_gives_signs_of_life(sqlite_da
         with sqlite_database.writing() as connection:
             decided(connection, "k1", ng())
         eventually(lambda: len(sink.told) == 2)
+
+        def is_alive() -> bool:
+            with sqlite_database.reading() as connection:
+                return Process.BRIDGE in states.heartbeats(connection)
+
+        eventually(is_alive)  # a courier does not wait for it
         with sqlite_database.reading() as connection:
             assert states.heartbeats(connection)[Process.BRIDGE].facts == {"sinks": ["plant"]}
     body = sink.told[1].body
