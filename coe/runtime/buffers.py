@@ -7,7 +7,7 @@ and lent bytes never exceed the pools, because a pool counts an expert from its 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar
 
@@ -22,8 +22,8 @@ class ReadTarget(Protocol):
     """Memory that a file is read into."""
 
     def __len__(self) -> int: ...
-    def part(self, start: int, end: int) -> AbstractContextManager[memoryview]:
-        """Give a part of the memory to write to."""
+    def part(self, start: int, end: int) -> AbstractContextManager[Sequence[memoryview]]:
+        """Give a part of the memory to write to, in pieces if it does not lie in a row."""
         ...
 
 
@@ -52,10 +52,10 @@ class Buffer:
         return len(self._mapping)
 
     @contextmanager
-    def part(self, start: int, end: int) -> Iterator[memoryview]:
-        """Give a part of the buffer to write to."""
+    def part(self, start: int, end: int) -> Iterator[Sequence[memoryview]]:
+        """Give a part of the buffer to write to, in one piece."""
         with memoryview(self._mapping) as memory, memory[start:end] as part:
-            yield part
+            yield (part,)
 
     def tensor(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
         """Return `count` numbers from `offset` bytes on, as a view of one axis."""

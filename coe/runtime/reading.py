@@ -7,7 +7,7 @@ whole process (SIGBUS) in the middle of a batch.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,14 +155,16 @@ def _opened(weights: Weights) -> Iterator[int]:
         raise StoreError(f"{weights.name} cannot be read: {error.strerror or error}") from error
 
 
-def _fill(file: int, into: memoryview, offset: int, name: str) -> None:
-    done = 0
-    while done < len(into):
-        with into[done:] as rest:
-            size = regular.read_into(file, rest, offset + done)
-        if not size:
-            raise StoreError(f"{name} ended at {offset + done:,} bytes while it was read (truncated?)")
-        done += size
+def _fill(file: int, pieces: Sequence[memoryview], offset: int, name: str) -> None:
+    for piece in pieces:
+        done = 0
+        while done < len(piece):
+            with piece[done:] as rest:
+                size = regular.read_into(file, rest, offset + done)
+            if not size:
+                raise StoreError(f"{name} ended at {offset + done:,} bytes while it was read (truncated?)")
+            done += size
+        offset += done
 
 
 def _check_size(file: int, weights: Weights, expected: int, remedy: str) -> None:
@@ -212,7 +214,7 @@ def _read_blob(file: int, weights: Weights, buffers: MemoryLender[M]) -> tuple[M
             at = number * CHUNK
             with buffer.part(at, min(at + CHUNK, header.data_bytes)) as chunk:
                 _fill(file, chunk, len(head) + at, weights.name)
-                if blob_format.digest(chunk) != checksum:
+                if blob_format.digest(*chunk) != checksum:
                     raise StoreError(
                         f"{weights.name} is damaged in chunk {number + 1} of {len(header.checksums)} "
                         f"(its checksum differs); {_AGAIN}"
@@ -251,11 +253,12 @@ def _read_safetensors(file: int, weights: Weights, buffers: MemoryLender[M]) -> 
         for at in range(0, size, CHUNK):
             with buffer.part(first + at, first + min(at + CHUNK, size)) as chunk:
                 _fill(file, chunk, at, name)
-                checksum.update(chunk)
+                for piece in chunk:
+                    checksum.update(piece)
         if checksum.hexdigest() != weights.digest:
             raise StoreError(f"{name} is damaged (its checksum differs from the manifest); {_IMPORT}")
         with buffer.part(first + safetensors_header.LENGTH_BYTES, first + start) as head:
-            text = bytes(head)
+            text = b"".join(head)
         header = safetensors_header.decode(text, size - start, name)
         weights.manifest.prove(header.identity, name)
     return buffer, Content(header.entries, start=first + start)

@@ -158,9 +158,12 @@ def padded(size: int, to: int) -> int:
     return -(-size // to) * to
 
 
-def digest(chunk: bytes | bytearray | memoryview) -> str:
-    """Return the checksum of a chunk; it guards against damage, not against an attacker."""
-    return xxhash.xxh3_64_hexdigest(chunk)
+def digest(*pieces: bytes | bytearray | memoryview) -> str:
+    """Return the checksum of a chunk, given in pieces; it guards against damage, not against an attacker."""
+    checksum = xxhash.xxh3_64()
+    for piece in pieces:
+        checksum.update(piece)
+    return checksum.hexdigest()
 
 
 def encode(header: Header) -> bytes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import torch
 from fake_gpu import FakeDriver
@@ -19,7 +17,12 @@ UNPACKING = unpacking_like({}, Structure())
 
 
 def blob(value, pages=1):
-    return torch.full((pages * PAGE,), value, dtype=torch.uint8)
+    return [torch.full((pages * PAGE,), value, dtype=torch.uint8)]
+
+
+def of(value, pages):
+    (whole,) = blob(value, pages)
+    return whole
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ def test_a_place_that_was_given_away_is_read_before_it_is_filled_again(driver):
     memory.drop(first)
     memory.put("b", blob(2, 2), UNPACKING)
     stream.work_until(None)
-    assert torch.equal(seen[0], blob(1, 2))
+    assert torch.equal(seen[0], of(1, 2))
     assert driver.log == ["lane: copy a", "one: activate a", "lane: copy b"]
 
 
@@ -49,31 +52,60 @@ def test_what_is_moved_is_read_before_and_where_it_lies_after(driver):
     memory.put("c", blob(3, 2), UNPACKING)
     memory.read(second, "one", stream, lambda found: seen.append(found.clone()))
     stream.work_until(None)
-    assert all(torch.equal(found, blob(2, 2)) for found in seen)
+    assert all(torch.equal(found, of(2, 2)) for found in seen)
     assert driver.log == ["lane: copy a", "lane: copy b", "one: activate b", "lane: move b", *driver.log[4:]]
     with pytest.raises(DeviceFull, match="more than is free in <BlobMemory 2 blobs"):
         memory.put("d", blob(4), UNPACKING)
     memory.check()
 
 
-def test_pinned_memory_is_moved_only_when_nothing_is_on_its_way_from_it():
+def test_a_copy_that_lies_in_pieces_arrives_whole_on_the_device_and_comes_down_again():
     driver = FakeDriver()
-    lane, host = driver.stream("lane"), HostMemory(driver, 4 * PAGE)
+    lane, host = driver.stream("lane"), HostMemory(driver, 6 * PAGE)
     memory = BlobMemory(driver, lane, 8 * PAGE)
-    copies = {}
-    for name, value, pages in (("a", 1, 1), ("b", 2, 2)):
-        copy = copies[name] = Copy(host.take(pages * PAGE), Content(()))
-        copy.buffer.tensor()[:] = value
-        copy.buffer.busy = memory.put(name, copy.buffer.tensor(), UNPACKING).written
-        host.keep(name, copy)
-    assert driver.log == []
+    for name, pages in (("a", 1), ("b", 2), ("c", 1), ("d", 2)):
+        host.keep(name, Copy(host.take(pages * PAGE), Content(())))
     host.forget("a")
-    # Free are a page before b and one behind it.
+    host.forget("c")
     taken = host.take(2 * PAGE)
-    taken.tensor()[:] = 3
+    assert [(extent.start // PAGE, extent.size // PAGE) for extent in taken.extents] == [(0, 1), (3, 1)]
+    assert len(taken) == 2 * PAGE
+    with taken.part(PAGE - 2, PAGE + 3) as part:
+        assert [len(piece) for piece in part] == [2, 3]
+    numbers = torch.arange(2 * PAGE).to(torch.uint8)
+    for piece, source in zip(taken.pieces(0, 2 * PAGE), numbers.split(PAGE), strict=True):
+        piece.copy_(source)
+    resident = memory.put("e", taken.pieces(64, 2 * PAGE), UNPACKING)
     lane.work_until(None)
-    assert [int(memory._memory[at]) for at in (0, PAGE, 3 * PAGE - 1)] == [1, 2, 2]
-    assert torch.equal(copies["b"].buffer.tensor(), blob(2, 2))
+    assert resident.size == 2 * PAGE - 64
+    start = resident.extent.start
+    assert torch.equal(memory._memory[start : start + resident.size], numbers[64:])
+    host.give(taken)
+    host.forget("b")
+    # Free are the first four pages, so that it now lies in one piece.
+    below = host.take(resident.size)
+    assert [extent.start for extent in below.extents] == [0]
+    memory.bring_down(resident, below.pieces(0, resident.size))
+    lane.work_until(None)
+    (piece,) = below.pieces(0, resident.size)
+    assert torch.equal(piece, numbers[64:])
+
+
+def test_memory_that_the_device_still_reads_is_not_lent_again():
+    driver = FakeDriver()
+    lane, host = driver.stream("lane"), HostMemory(driver, 3 * PAGE)
+    memory = BlobMemory(driver, lane, 8 * PAGE)
+    copy = Copy(host.take(PAGE), Content(()))
+    for piece in copy.buffer.pieces(0, PAGE):
+        piece[:] = 1
+    resident = memory.put("a", copy.buffer.pieces(0, PAGE), UNPACKING)
+    copy.buffer.busy = resident.written
+    host.keep("a", copy)
+    host.forget("a")
+    assert driver.log == []
+    for piece in host.take(3 * PAGE).pieces(0, 3 * PAGE):
+        piece[:] = 2
+    assert torch.equal(memory._memory[:PAGE], of(1, 1))
 
 
 def test_copies_go_when_nothing_else_is_left_and_the_oldest_first():
@@ -85,23 +117,3 @@ def test_copies_go_when_nothing_else_is_left_and_the_oldest_first():
     assert [host.copy_of(name) is not None for name in "abc"] == [False, False, True]
     with pytest.raises(DeviceFull, match="give more --host-memory"):
         host.take(4 * PAGE)
-
-
-def test_memory_that_a_file_is_read_into_is_moved_between_two_parts_of_the_file():
-    host = HostMemory(FakeDriver(), 4 * PAGE)
-    host.keep("a", Copy(host.take(PAGE), Content(())))
-    filled = host.take(2 * PAGE)
-    host.forget("a")
-    taken = []
-    mover = threading.Thread(target=lambda: taken.append(host.take(2 * PAGE)))
-    with filled.part(0, PAGE) as part:
-        # Free are a page before it and one behind it.
-        mover.start()
-        mover.join(0.2)
-        part[:] = bytes([1]) * PAGE
-    mover.join(60)
-    with filled.part(PAGE, 2 * PAGE) as part:
-        part[:] = bytes([2]) * PAGE
-    assert filled.extent.start == 0
-    assert filled.tensor().tolist() == [1] * PAGE + [2] * PAGE
-    assert taken[0].extent.start == 2 * PAGE

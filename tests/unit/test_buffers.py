@@ -16,12 +16,12 @@ from coe.system import memory_resizes
 def test_the_memory_of_one_is_taken_by_the_next():
     buffers = Buffers()
     first = buffers.take(100_000)
-    with first.part(0, len(first)) as data:
+    with first.part(0, len(first)) as (data,):
         data[:3] = b"abc"
     buffers.give(first)
     second = buffers.take(100_000)
     assert second is first
-    with second.part(0, len(second)) as data:
+    with second.part(0, len(second)) as (data,):
         assert bytes(data[:3]) == b"abc"
 
 

@@ -273,7 +273,7 @@ def test_blobs_are_moved_where_gaps_are_too_small(store, tmp_path):
     for name in "ac":
         device.evict("pool", expert(name))
         unpacking = device._loaded["pool", "b"].resident.unpacking
-        blob = torch.zeros(int(0.6 * size), dtype=torch.uint8)
+        blob = [torch.zeros(int(0.6 * size), dtype=torch.uint8)]
         smaller.append(device._blobs.put(f"in the place of {name}", blob, unpacking))
     device.load("pool", expert("e"))
     assert [says(device, name, 5) for name in "bde"] == [[10], [20], [25]]

@@ -1,4 +1,4 @@
-"""Runs of memory are handed out whenever as many bytes are free, and what lies in the way is moved, bytes and all."""
+"""Memory is handed out whenever as many bytes are free: in several runs, or in one, for which others are moved."""
 
 from __future__ import annotations
 
@@ -61,6 +61,38 @@ def test_few_bytes_are_moved_to_make_a_gap():
     assert moved("aa.bb.cc.dd.", 4) == ["2 from 3 to 2", "2 from 6 to 4", "2 from 9 to 6", "new at 8"], (
         "no gap holds them"
     )
+
+
+def scattered(layout: str, pages: int) -> list[str] | None:
+    """Return the runs, as pages and the first page, that are handed out if `pages` are taken of a memory in runs."""
+    extents, _ = laid_out(layout)
+    runs = extents.take_scattered(pages * PAGE)
+    extents.check()
+    return runs and [f"{run.size // PAGE} at {run.start // PAGE}" for run in runs]
+
+
+def test_in_runs_nothing_moves_and_the_runs_are_few():
+    assert scattered("aaa....bb..c...", 2) == ["2 at 9"], "the smallest gap that holds all"
+    assert scattered("aaa....bb..c...", 5) == ["4 at 3", "1 at 9"], "the largest gap, and the smallest for the rest"
+    assert scattered("aaa....bb..c...", 9) == ["4 at 3", "3 at 12", "2 at 9"], "all there is"
+    assert scattered("aaa....bb..c...", 10) is None, "more than is free"
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 9 * PAGE)), max_size=60))
+def test_in_runs_what_is_free_can_be_had_and_no_byte_is_lent_twice(turns):
+    extents, lent = Extents(16 * PAGE + 5), []
+    for gives, size in turns:
+        if gives and lent:
+            for run in lent.pop(size % len(lent)):
+                extents.give(run)
+            continue
+        free, pages = extents.free, -(-size // PAGE)
+        runs = extents.take_scattered(size)
+        assert (runs is None) == (pages * PAGE > free)
+        if runs is not None:
+            assert sum(run.size for run in runs) == pages * PAGE
+            lent.append(runs)
+        extents.check()
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 9 * PAGE)), max_size=60))

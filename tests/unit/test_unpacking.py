@@ -20,7 +20,7 @@ def run_in(variant, root, *prepared):
     buffer, content = file.content(Buffers())
     assert file.outline().entries == content.entries
     unpacking = Unpacking(content, structure_on_gpu(content.variant, content.folded))
-    with buffer.part(0, len(buffer)) as data:
+    with buffer.part(0, len(buffer)) as (data,):
         blob = torch.tensor(list(data[content.start : content.start + content.data_bytes]), dtype=torch.uint8)
     place = torch.full((unpacking.bytes,), 0x7F, dtype=torch.uint8)
     unpacking.apply(blob, place)

@@ -7,8 +7,9 @@ the lane gives it away. No thread waits for the device: streams wait for each ot
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 import torch
 
@@ -58,28 +59,33 @@ class BlobMemory:
         used, capacity = format_bytes(self._extents.used), format_bytes(self._extents.capacity)
         return f"<BlobMemory {len(self._residents)} blobs, {used} of {capacity}>"
 
-    def put(self, name: str, blob: torch.Tensor, unpacking: Unpacking, body: Resident | None = None) -> Resident:
-        """Let the lane copy a blob, (n,) uint8 on the host, and return at once; raises DeviceFull, DeviceLost."""
+    def put(
+        self, name: str, pieces: Sequence[torch.Tensor], unpacking: Unpacking, body: Resident | None = None
+    ) -> Resident:
+        """Let the lane copy a blob, pieces of (n,) uint8 on the host, and return at once.
+
+        Raises DeviceFull, DeviceLost.
+        """
+        size = sum(map(len, pieces))
         with self._lock:
-            extent = self._extents.take(len(blob), self._move)
+            extent = self._extents.take(size, self._move)
             if extent is None:
-                raise DeviceFull(f"{format_bytes(len(blob))} are more than is free in {self!r}")
-            resident = self._residents[extent] = Resident(name, extent, len(blob), unpacking, body)
-            target = self._memory[extent.start : extent.start + len(blob)]
+                raise DeviceFull(f"{format_bytes(size)} are more than is free in {self!r}")
+            resident = self._residents[extent] = Resident(name, extent, size, unpacking, body)
+            targets = self._places(resident, pieces)
             try:
-                self._lane.do(f"copy {name}", lambda: target.copy_(blob, non_blocking=True))
+                self._lane.do(f"copy {name}", lambda: _copy(pieces, targets))
                 resident.written = self._lane.mark()
             except BaseException:
                 self._forget(resident)
                 raise
             return resident
 
-    def bring_down(self, resident: Resident, into: torch.Tensor) -> StreamMark:
-        """Let the lane copy a blob into host memory, (n,) uint8; return the mark behind that copy."""
+    def bring_down(self, resident: Resident, into: Sequence[torch.Tensor]) -> StreamMark:
+        """Let the lane copy a blob into host memory, pieces of (n,) uint8; return the mark behind that copy."""
         with self._lock:
-            start = resident.extent.start
-            blob = self._memory[start : start + resident.size]
-            self._lane.do(f"copy {resident.name} down", lambda: into.copy_(blob, non_blocking=True))
+            pieces = self._places(resident, into)
+            self._lane.do(f"copy {resident.name} down", lambda: _copy(pieces, into))
             return self._lane.mark()
 
     def drop(self, resident: Resident) -> None:
@@ -103,6 +109,11 @@ class BlobMemory:
         with self._lock:
             self._extents.check()
 
+    def _places(self, resident: Resident, pieces: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the bytes of a blob, in pieces as large as these."""
+        ends = list(accumulate(map(len, pieces), initial=resident.extent.start))
+        return [self._memory[start:end] for start, end in pairwise(ends)]
+
     def _forget(self, resident: Resident) -> None:
         del self._residents[resident.extent]
         self._extents.give(resident.extent)
@@ -117,6 +128,11 @@ class BlobMemory:
         start, size = extent.start, extent.size
         self._lane.do(f"move {resident.name}", lambda: slide(self._memory, start, to, size, self._scratch))
         resident.written = self._lane.mark()
+
+
+def _copy(pieces: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> None:
+    for piece, target in zip(pieces, targets, strict=True):
+        target.copy_(piece, non_blocking=True)
 
 
 def slide(memory: torch.Tensor, start: int, to: int, size: int, scratch: torch.Tensor) -> None:

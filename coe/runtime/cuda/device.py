@@ -379,7 +379,7 @@ class CudaDevice:
         with host.lock:
             buffer = host.take(loaded.resident.size)
             try:
-                buffer.busy = memory.bring_down(loaded.resident, buffer.tensor()[: loaded.resident.size])
+                buffer.busy = memory.bring_down(loaded.resident, buffer.pieces(0, loaded.resident.size))
             except BaseException:
                 host.give(buffer)
                 raise

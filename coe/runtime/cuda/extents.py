@@ -1,7 +1,8 @@
-"""Memory that is handed out in runs of any size. Runs are moved out of the way when free memory is in pieces.
+"""Memory that is handed out in runs of any size, exactly when enough bytes are free.
 
-So a run can be taken exactly when enough bytes are free: ten thousand switches leave the memory as usable as before. To
-move runs takes time, and a line waits for it, so runs go into the smallest gap that holds them, and few bytes move.
+If the free bytes are in pieces, either other runs are moved out of the way, so that one run holds all bytes, or the
+bytes are handed out in several runs. So ten thousand switches leave the memory as usable as before. To move runs takes
+time, and a line waits for it, so runs go into the smallest gap that holds them, and few bytes move.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Extents:
         return self.capacity - self.used
 
     def take(self, size: int, move: Callable[[Extent, int], None]) -> Extent | None:
-        """Hand out `size` bytes, rounded up to whole pages, at a page; return None if too few bytes are free.
+        """Hand out `size` bytes as one run, rounded up to whole pages, at a page; return None if too few are free.
 
         If the free bytes are in pieces, `move(extent, to)` is called to move the bytes of runs: to free bytes, or to
         lower addresses that may overlap the run.
@@ -56,10 +57,26 @@ class Extents:
         if size > self.free:
             return None
         gaps = self._gaps()
-        if not any(gap.size >= size for gap in gaps):
+        if _smallest(size, gaps) is None:
             self._make_gap(size, gaps, move)
             gaps = self._gaps()
-        gap = min((gap for gap in gaps if gap.size >= size), key=lambda gap: gap.size)
+        return self._take_in(_smallest(size, gaps), size)
+
+    def take_scattered(self, size: int) -> list[Extent] | None:
+        """Hand out `size` bytes as few runs, rounded up to whole pages, at pages; return None if too few are free."""
+        size = padded(max(1, size), PAGE)
+        if size > self.free:
+            return None
+        extents = []
+        while size:
+            gaps = self._gaps()
+            gap = _smallest(size, gaps) or max(gaps, key=lambda gap: gap.size)
+            extents.append(self._take_in(gap, min(size, gap.size)))
+            size -= extents[-1].size
+        return extents
+
+    def _take_in(self, gap: _Gap | None, size: int) -> Extent:
+        assert gap is not None, f"no gap in {self!r} holds {size:,} bytes"
         extent = Extent(gap.start, size)
         self._taken.insert(gap.before, extent)
         self.used += size
@@ -136,6 +153,11 @@ class Extents:
             end = extent.start + extent.size
         assert end <= self.capacity, f"{self!r}: a run ends beyond the memory"
         assert sum(extent.size for extent in self._taken) == self.used, f"{self!r} miscounts"
+
+
+def _smallest(size: int, gaps: list[_Gap]) -> _Gap | None:
+    """Return the smallest gap of at least `size` bytes, if there is one."""
+    return min((gap for gap in gaps if gap.size >= size), key=lambda gap: gap.size, default=None)
 
 
 def _fitted(extents: list[Extent], gaps: list[tuple[int, int]]) -> list[tuple[Extent, int]]:

@@ -1,16 +1,17 @@
 """Pinned host memory: all weights pass through it on their way to the device, and it keeps copies of some experts.
 
-`coe.scheduler.host_cache` decides which copies stay; this module holds them. The disk reader fills memory while the
-copy lane sends other memory to the device: `HostMemory.lock` is held while memory is taken, moved or sent, but not
-while a file is read. Memory that is being filled may be moved between two parts of the file.
+`coe.scheduler.host_cache` decides which copies stay; this module holds them. If the free memory is in pieces, an expert
+lies in several of them, and the device gathers them: to move other experts together would hold up loads while gigabytes
+are moved. The disk reader fills memory while the copy lane sends other memory to the device: `HostMemory.lock` is held
+while memory is taken or sent, but not while a file is read.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -26,27 +27,31 @@ from coe.store.blob_format import PAGE, padded
 
 
 class Pinned:
-    """A lent run of pinned memory."""
+    """Lent pinned memory: runs of bytes that follow each other."""
 
-    def __init__(self, memory: torch.Tensor, extent: Extent) -> None:
-        self._memory, self.extent = memory, extent
+    def __init__(self, memory: torch.Tensor, extents: Sequence[Extent]) -> None:
+        self._memory, self.extents = memory, extents
         self.busy: StreamMark | None = None
         """Set while the device may still read or write the memory."""
-        self.filling = threading.Lock()
-        """Held while a part is filled, and while the memory is moved."""
 
     def __len__(self) -> int:
-        return self.extent.size
+        return sum(extent.size for extent in self.extents)
 
-    def tensor(self, start: int = 0) -> torch.Tensor:
-        """Return the bytes from `start` on, (n,) uint8, where they lie now: taking other memory may move them."""
-        return self._memory[self.extent.start + start : self.extent.start + self.extent.size]
+    def pieces(self, start: int, end: int) -> list[torch.Tensor]:
+        """Return the bytes from `start` to `end`, in their order: (n,) uint8 each."""
+        pieces, before = [], 0
+        for extent in self.extents:
+            first, last = max(start - before, 0), min(end - before, extent.size)
+            if first < last:
+                pieces.append(self._memory[extent.start + first : extent.start + last])
+            before += extent.size
+        return pieces
 
     @contextmanager
-    def part(self, start: int, end: int) -> Iterator[memoryview]:
-        """Give a part of the bytes to write to, which stays in its place meanwhile."""
-        with self.filling, self.tensor()[start:end].numpy().data as part:
-            yield part
+    def part(self, start: int, end: int) -> Iterator[Sequence[memoryview]]:
+        """Give a part of the bytes to write to, in pieces."""
+        with ExitStack() as views:
+            yield [views.enter_context(piece.numpy().data) for piece in self.pieces(start, end)]
 
     def wait(self) -> None:
         """Wait until the device no longer uses the memory."""
@@ -67,9 +72,9 @@ class Copy:
     unpacking: Unpacking | None = None
     body: str = ""
 
-    def data(self) -> torch.Tensor:
-        """Return the data alone, (n,) uint8."""
-        return self.buffer.tensor(self.content.start)[: self.content.data_bytes]
+    def data(self) -> list[torch.Tensor]:
+        """Return the data alone, in pieces: (n,) uint8 each."""
+        return self.buffer.pieces(self.content.start, self.content.start + self.content.data_bytes)
 
 
 def passing_bytes(file: Weights) -> int:
@@ -80,8 +85,8 @@ def passing_bytes(file: Weights) -> int:
 class HostMemory:
     """`capacity` bytes, lent to read files into. When no other memory is left, kept copies go, the oldest first.
 
-    Hold `lock` from taking memory, or asking for a copy, until the device's work on it is marked as `busy`: nothing is
-    moved meanwhile.
+    Hold `lock` from taking memory, or asking for a copy, until the device's work on it is marked as `busy`: no memory
+    is lent again meanwhile.
     """
 
     def __init__(self, driver: Driver, capacity: int) -> None:
@@ -105,18 +110,18 @@ class HostMemory:
             )
         with self.lock:
             self._leaving = [buffer for buffer in self._leaving if not self._gone(buffer)]
-            while (extent := self._extents.take(size, self._move)) is None:
+            while (extents := self._extents.take_scattered(size)) is None:
                 if self._leaving:
                     buffer = self._leaving.pop(0)
                     buffer.wait()
                     self._drop(buffer)
                 else:
                     self.forget(next(iter(self._copies)))
-            self._lent.append(Pinned(self._memory, extent))
+            self._lent.append(Pinned(self._memory, extents))
             return self._lent[-1]
 
     def give(self, buffer: Pinned) -> None:
-        """Take a run back; it is lent again once the device no longer uses it."""
+        """Take memory back; it is lent again once the device no longer uses it."""
         with self.lock:
             self._leaving.append(buffer)
 
@@ -148,15 +153,5 @@ class HostMemory:
 
     def _drop(self, buffer: Pinned) -> None:
         self._lent.remove(buffer)
-        self._extents.give(buffer.extent)
-
-    def _move(self, extent: Extent, to: int) -> None:
-        (moved,) = (buffer for buffer in self._lent if buffer.extent is extent)
-        # The device may still read this run for a copy that is under way. It uses no byte of the place that the run
-        # goes to: what lay there was waited for when it was moved away or dropped.
-        moved.wait()
-        with moved.filling:
-            source, target = (self._memory.numpy()[start : start + extent.size] for start in (extent.start, to))
-            target[:] = source
-            # Under the lock: the next part of a file belongs to the new place.
-            extent.start = to
+        for extent in buffer.extents:
+            self._extents.give(extent)
