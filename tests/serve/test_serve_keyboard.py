@@ -86,7 +86,7 @@ def test_placements_are_looked_at_and_confirmed(served: Served, browser: Any, tm
     drawn = "[...document.getElementById('overlay-picture').getContext('2d').getImageData(0, 0, 400, 400).data]"
     assert len(set(page.evaluate(drawn))) > 20, "the overlay is on the page"
     page.keyboard.press("c")
-    page.wait_for_selector("text=Confirmed")
+    page.wait_for_selector(".banner.ok:has-text('Confirmed')")
     with served.database.reading() as connection:
         word = confirmations.find(connection, staged)
     assert word is not None
