@@ -55,7 +55,9 @@ def turn_over(
 ) -> Cycles:
     """Load, run and evict experts in turn, and measure what that leaves behind; without a driver on the CPU."""
     # The experts share a few files: a leak does not depend on the weights.
-    board, store = synthetic_board(work, kind=kind, experts=experts, input_size=input_size, seed=0, files=4)
+    board, store = synthetic_board(
+        work, kind=kind, experts=experts, input_size=input_size, seed=0, files=4, variants=[variant]
+    )
     prepare(board, store, [variant], lambda sentence: None)
     line = in_variant(list(rules.load(board).experts.values()), variant)
     device = gpu_device(driver, store, kind) if driver else CpuDevice(store, {kind: kinds.resolve(kind)}, threads)

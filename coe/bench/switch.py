@@ -64,7 +64,7 @@ def on_cpu(
 
     Raises ConfigError for a kind without a skeleton, or if a variant cannot be prepared.
     """
-    board, store = synthetic_board(work, kind=kind, experts=2, input_size=input_size, seed=0)
+    board, store = synthetic_board(work, kind=kind, experts=2, input_size=input_size, seed=0, variants=variants)
     prepare(board, store, variants, say)
     experts = list(rules.load(board).experts.values())
 
@@ -110,7 +110,9 @@ def _switch(
 
     buffers, clock = Buffers(), Stopwatch()
     slot = Slot(_module_kind(pair[0].expert), pair[0].expert, pair[0].needs().structure)
-    resident = [expert.read(buffers) for expert in pair]
+    # A body that both have stays in memory, as on a line.
+    body = pair[0].body.read(buffers) if pair[0].body is not None else None
+    resident = [expert.read(buffers, body) for expert in pair]
     source, target = torch.zeros(fp32_bytes, dtype=torch.uint8), torch.zeros(fp32_bytes, dtype=torch.uint8)
     plain = memoryview(bytearray(pair[0].bytes))
     loaded: list[Blob] = []
@@ -119,7 +121,7 @@ def _switch(
         _plain_read(pair[0].path, plain)
 
     def load() -> None:
-        loaded.append(pair[0].read(buffers))
+        loaded.append(pair[0].read(buffers, body))
         slot.bind(loaded[-1])
 
     def timed(name: str, work: Callable[[], object]) -> None:

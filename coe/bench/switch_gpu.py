@@ -31,8 +31,9 @@ class GpuSwitch:
     """Medians of one kind in one variant on a GPU, in seconds. `batch_s` and `switched_s` are by batch size.
 
     `read_s` reads, checks and copies a file that the system caches; `copy_s` copies from pinned memory; `plain_copy_s`
-    is a plain pinned copy of as many bytes. `activate_s` makes a resident expert ready, `ready_s` an expert in pinned
+    is a plain pinned copy of as many `bytes`. `activate_s` makes a resident expert ready, `ready_s` an expert in pinned
     memory. `batch_s` is a batch on an expert that is active, `switched_s` a batch on another resident expert each time.
+    A body that all experts have stays on the device.
     """
 
     kind: str
@@ -57,7 +58,7 @@ def on_gpu(
     say: Callable[[str], None],
 ) -> list[GpuSwitch]:
     """Measure a kind in each variant on the GPU of a driver; raises ConfigError as `on_cpu` does."""
-    board, store = synthetic_board(work, kind=kind, experts=4, input_size=input_size, seed=0)
+    board, store = synthetic_board(work, kind=kind, experts=4, input_size=input_size, seed=0, variants=variants)
     prepare(board, store, variants, say)
     experts = list(rules.load(board).experts.values())
     return [
@@ -69,17 +70,32 @@ def on_gpu(
 def _gpu_switch(driver: Driver, store: Store, experts: Sequence[Expert], repeats: int) -> GpuSwitch:
     copies = sum(padded(passing_bytes(weights(store, expert)), PAGE) + PAGE for expert in experts)
     device, clock, chance = gpu_device(driver, store, experts[0].kind, copies), Stopwatch(), Random(0)
-    size = _loads(device, experts[0], repeats, clock)
+    size = weights(store, experts[0]).bytes
+    _plain_copies(driver, size, repeats, clock)
     device.prepare(experts)
     device.enter("one")
-    for expert in experts:
-        device.load("pool", expert, keep_copy=True)
+    for number, expert in enumerate(experts):
+        device.load("pool", expert, keep_copy=True, body=not number)
     device.activate("one", "pool", experts[0])
+
+    def copied() -> None:
+        device.load("pool", experts[0], keep_copy=True)
+        device.settle()
+
+    def read() -> None:
+        device.read("pool", experts[0])
+        copied()
 
     def ready(expert: Expert) -> None:
         device.load("pool", expert, keep_copy=True)
         device.activate("one", "pool", expert)
 
+    for _ in range(repeats + 1):
+        device.evict("pool", experts[0], keep_copy=True)
+        clock("copy", copied)
+        device.evict("pool", experts[0])
+        device.forget(experts[0].id)
+        clock("read", read)
     active = experts[0]
     for _ in range(len(experts) * (repeats + 1)):
         active = chance.choice([expert for expert in experts if expert is not active])
@@ -110,15 +126,10 @@ def _gpu_switch(driver: Driver, store: Store, experts: Sequence[Expert], repeats
     )
 
 
-def _loads(device: CudaDevice, expert: Expert, repeats: int, clock: Stopwatch) -> int:
-    """Time loads and plain copies of an expert's bytes, and return their number; all memory is released at the end."""
-    with device.trial(expert) as trial:
-        for _ in range(repeats + 1):
-            clock("read", trial.load)
-            clock("copy", trial.copy)
-        size = trial.weights_bytes
-    stream = device.driver.stream("plain")
-    source, target = device.driver.pinned_memory(size), device.driver.device_memory(size)
+def _plain_copies(driver: Driver, size: int, repeats: int, clock: Stopwatch) -> None:
+    """Time plain copies of so many bytes from pinned memory to the device; all memory is released at the end."""
+    stream = driver.stream("plain")
+    source, target = driver.pinned_memory(size), driver.device_memory(size)
 
     def plain() -> None:
         stream.do("plain copy", lambda: target.copy_(source, non_blocking=True))
@@ -126,7 +137,6 @@ def _loads(device: CudaDevice, expert: Expert, repeats: int, clock: Stopwatch) -
 
     for _ in range(repeats + 1):
         clock("plain", plain)
-    return size
 
 
 def gpu_device(driver: Driver, store: Store, kind: str, host_bytes: int = 0) -> CudaDevice:

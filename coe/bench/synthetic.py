@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -22,6 +23,11 @@ from coe.store.blob_format import Variant
 from coe.store.kinds import ModuleKind, Prepared
 from coe.store.store import Store
 
+if TYPE_CHECKING:
+    import torch
+
+_MOVED_BY, _DIRECTIONS = 0.1, 4
+
 
 def synthetic_board(
     folder: Path,
@@ -32,12 +38,14 @@ def synthetic_board(
     seed: int,
     files: int | None = None,
     allow_kinds: Sequence[str] = (),
+    variants: Sequence[Variant] = (),
 ) -> tuple[Path, Store]:
     """Make a board of `experts` experts of one kind with seeded random weights; return its board file and store.
 
     Each expert has its own weights file; with `files`, the experts share so many files by hard links, and each expert
     is still loaded and counted separately. Counts fall as 1 / rank (a long tail). Earlier files are reused. `kind` is
-    a name, or a dotted path in one of the packages `allow_kinds`. Raises ConfigError if there is no such kind.
+    a name, or a dotted path in one of the packages `allow_kinds`. If `delta` is among the `variants` that will be
+    prepared, the experts have moved a little from a parent (`parent_of`). Raises ConfigError if there is no such kind.
     """
     files = experts if files is None else min(files, experts)
     if files < 1:
@@ -50,9 +58,18 @@ def synthetic_board(
     name = f"bench2-{kind.replace(':', '.')}-{experts}-{input_size}px-seed{seed}" + (
         f"-{files}files" if files < experts else ""
     )
-    store = Store(folder / "store")
+    tuned = "delta" in variants
+    name += "-tuned" if tuned else ""
+    path, store = folder / f"{name}.yaml", Store(folder / "store")
     stored = set(store.ids())
     labels = ("ok", "bad")
+
+    def put(weights: str, draw: Callable[[Expert], dict[str, torch.Tensor]]) -> None:
+        state = on_fresh_thread(lambda: draw(Expert("e", kind, labels, input_size, weights)))
+        store.put(weights, kind=kind, labels=labels, input_size=input_size, state=state, source=f"seed {seed}")
+
+    if tuned and parent_of(path) not in stored:
+        put(parent_of(path), lambda expert: kinds.random_weights(resolved, expert, seed + experts))
     for index in range(experts):
         weights, original = f"{name}/e{index}", f"{name}/e{index % files}"
         if weights in stored:
@@ -60,10 +77,35 @@ def synthetic_board(
         if weights != original:
             store.link(weights, original, labels=labels)
             continue
-        expert = Expert(f"e{index}", kind, labels, input_size, weights)
-        state = on_fresh_thread(lambda expert=expert, s=seed + index: kinds.random_weights(resolved, expert, s))  # type: ignore[misc]
-        store.put(weights, kind=kind, labels=labels, input_size=input_size, state=state, source=f"seed {seed}")
-    return board_of_equals(folder / f"{name}.yaml", kind=kind, experts=experts, input_size=input_size), store
+        if tuned:
+            put(weights, lambda _, s=seed + index: _moved(store.load(parent_of(path)), s))  # type: ignore[misc]
+        else:
+            put(weights, lambda expert, s=seed + index: kinds.random_weights(resolved, expert, s))  # type: ignore[misc]
+    return board_of_equals(path, kind=kind, experts=experts, input_size=input_size), store
+
+
+def parent_of(board: Path) -> str:
+    """Return the id of the expert from which the experts of a synthetic board have moved, by the board's file."""
+    return f"{board.stem}/parent"
+
+
+def _moved(parent: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
+    """Return weights whose matrices moved from a parent's by a tenth of their norm, each in a few directions.
+
+    So fine-tuned experts do (docs/results/bodies.md).
+    """
+    import torch
+
+    chance = torch.Generator().manual_seed(seed)
+    state = dict(parent)
+    for name, start in parent.items():
+        if start.ndim < 2 or not start.is_floating_point():
+            continue
+        rows = start.flatten(1)
+        left = torch.randn(len(rows), _DIRECTIONS, generator=chance)
+        change = left @ torch.randn(_DIRECTIONS, rows.shape[1], generator=chance)
+        state[name] = start + (_MOVED_BY * rows.norm() / change.norm() * change).view_as(start)
+    return state
 
 
 def board_of_equals(path: Path, *, kind: str, experts: int, input_size: int) -> Path:
@@ -90,7 +132,8 @@ def prepare(
     allow_kinds: Sequence[str] = (),
 ) -> None:
     """Prepare a board's experts in those `variants` that they lack; raises ConfigError if a variant cannot be made."""
-    preparer = Preparer(store, variants, allow_kinds=allow_kinds)
+    parent = parent_of(board) if "delta" in variants else ""
+    preparer = Preparer(store, variants, parent=parent, allow_kinds=allow_kinds)
     for expert in rules.load(board).experts.values():
         if preparer.lacks(expert.weights):
             say(f"preparing {expert.weights} in {', '.join(variants)}")

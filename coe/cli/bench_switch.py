@@ -36,9 +36,9 @@ def switch(  # noqa: PLR0913
         int, typer.Option("--input", min=32, max=config.MAX_INPUT, help="Input size in pixels.")
     ] = 224,
     variant: Annotated[
-        str, typer.Option(metavar="LIST", help="Precisions to measure: fp32, fp16, bf16, q8.")
+        str, typer.Option(metavar="LIST", help="Precisions to measure: fp32, fp16, bf16, q8, delta.")
     ] = "fp32,bf16,q8",
-    device: Annotated[str, typer.Option(help="cpu, or cuda for the GPU, which runs fp32, fp16 and q8.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu, or cuda for the GPU, which runs all but bf16.")] = "cpu",
     repeats: Annotated[
         int | None,
         typer.Option(min=1, max=config.MAX_COUNT, help=f"Show the median of so many repeats. Default: {REPEATS}."),
@@ -67,8 +67,9 @@ def switch(  # noqa: PLR0913
 
     "cold" reads from the disk, "warm" from the system's cache. "x" compares the time before it with the least that this
     machine could take: a plain read of the same file or, for "memory to ready", a plain copy of the weights in fp32. On
-    a GPU, "host to ready" is compared with the copy and the activation; "another x4" is a batch of 4 images on another
-    loaded expert each time, drawn at random, and is compared with a batch on the expert that ran last.
+    a GPU, "host to ready" is compared with a plain copy and the activation; "another x4" is a batch of 4 images on
+    another loaded expert each time, drawn at random, and is compared with a batch on the expert that ran last. With
+    delta, experts have moved a little from a parent, whose q8 tensors stay loaded.
 
     Example: coe-bench switch --kind resnet101,yolov5m --variant fp32,q8
     """
@@ -102,8 +103,7 @@ def switch(  # noqa: PLR0913
 
 
 def _variants(text: str) -> list[Variant]:
-    # A difference to a parent is no expert's alone.
-    all_variants: tuple[Variant, ...] = tuple(variant for variant in get_args(Variant) if variant != "delta")
+    all_variants: tuple[Variant, ...] = get_args(Variant)
     variants: list[Variant] = []
     for name in words_of(text):
         if not (matching := [variant for variant in all_variants if variant == name]):
@@ -179,7 +179,7 @@ def _gpu_table(switches: Sequence[GpuSwitch]) -> Table:
             f"{switch.copy_s / switch.plain_copy_s:.2f}",
             f"{1e3 * switch.activate_s:.2f} ms",
             f"{1e3 * switch.ready_s:.2f} ms",
-            f"{switch.ready_s / (switch.copy_s + switch.activate_s):.2f}",
+            f"{switch.ready_s / (switch.plain_copy_s + switch.activate_s):.2f}",
             *(cell for other, active in switched for cell in (f"{1e3 * other:.2f} ms", f"{other / active:.2f}")),
         )
     return table

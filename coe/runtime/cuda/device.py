@@ -329,6 +329,10 @@ class CudaDevice:
 
     def close(self) -> None:
         """Wait until the GPU neither copies nor runs: its memory, and pinned memory, may go only then."""
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the GPU neither copies nor runs, or is lost."""
         with contextlib.suppress(DeviceLost), self._watched():
             for stream in (self._lane, *(worker.stream for worker in (*self._spare, *self._workers.values()))):
                 stream.mark().wait()
