@@ -1,0 +1,181 @@
+"""All measurements that need a GPU, one command after another: `python -m apps.gpu_runs --out build/gpu`.
+
+A step that has succeeded is not run again, so a short loan of a GPU loses nothing. `docs/results/gpu.md` says what must
+hold. `log.txt` gets what all steps print, `figures.jsonl` a line of figures for each step that has some.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coe.cli.common import application, err, out, run
+from coe.errors import ConfigError, did_you_mean
+
+app = application("All measurements that need a GPU.")
+MODULES = ("pytest", "apps.demo.build")
+"""What is run by `python -m`."""
+BOX = "--executors cuda=2,cpu=2 --memory 8GB --device-memory 12GB --host-memory 16GB --disk-bandwidth 530MB/s"
+"""The budgets of the box of docs/results/mixed.md; the machine may have more."""
+EVERY_4_MS = "--rate 250 --requests 15000 --settling 7500"
+"""A minute; the cold start, 30 s, is left out of the latencies."""
+A_TASK = "--rate 250 --requests 2500"
+"""As many images as the paper's task A1. Where each switch reads 170 MB, they take a minute or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command, as `bench switch ...` for `coe-bench switch ...`; `measures` if it takes `--json`."""
+
+    name: str
+    command: str
+    measures: bool = True
+
+    @property
+    def tool(self) -> str:
+        """The first word: a command of CoE, or one of `MODULES`."""
+        return self.command.split()[0]
+
+    @property
+    def words(self) -> list[str]:
+        """The words behind it."""
+        return self.command.split()[1:]
+
+    def arguments(self, figures: Path) -> list[str]:
+        """Return what to run; the commands need not be on the path."""
+        if self.tool in MODULES:
+            return [sys.executable, "-m", *self.command.split()]
+        code = f"import sys; from coe.cli.{self.tool} import main; sys.argv[0] = 'coe-{self.tool}'; main()"
+        return [sys.executable, "-c", code, *self.words, *(("--json", str(figures)) if self.measures else ())]
+
+
+def of_board(board: str) -> list[Step]:
+    """Return the steps on a board of random weights: one strategy and one precision each."""
+    store = f"--board {board} --store build/paper"
+    line = f"bench run {store} {BOX}"
+    return [
+        Step(f"{board}-synth", f"experts synth {store} --files 1", measures=False),
+        Step(f"{board}-prepare", f"experts prepare {store} --variants fp32,fp16,q8", measures=False),
+        Step(f"{board}-line-mixed", f"{line} --strategy line --precision mixed {EVERY_4_MS}"),
+        Step(f"{board}-line-mixed-backlog", f"{line} --strategy line --precision mixed --requests 10000"),
+        # The usual way constructs an expert for each switch: half a second an image.
+        Step(f"{board}-samba-usual", f"{line} --strategy samba-usual --precision fp32 --requests 250"),
+        Step(f"{board}-coserve-mixed", f"{line} --strategy coserve --precision mixed {EVERY_4_MS}"),
+        Step(f"{board}-coserve-mixed-backlog", f"{line} --strategy coserve --precision mixed --requests 10000"),
+        Step(f"{board}-line-fp32", f"{line} --strategy line --precision fp32 {A_TASK}"),
+        Step(f"{board}-coserve-fp32", f"{line} --strategy coserve --precision fp32 {A_TASK}"),
+        Step(f"{board}-samba-fp32", f"{line} --strategy samba --precision fp32 --requests 1000"),
+    ]
+
+
+STEPS = [
+    Step("tests", "pytest -q -m gpu tests/gpu", measures=False),
+    Step("switch", "bench switch --device cuda --kind resnet101,yolov5m,yolov5l --variant fp32,fp16,q8"),
+    Step("cycles", "bench switch --device cuda --kind resnet101 --variant q8 --cycles 10000 --experts 40"),
+    *of_board("A"),
+    Step("delta", "bench switch --device cuda --kind resnet101 --variant q8,delta"),
+    *of_board("B"),
+    Step(
+        "A-profile",
+        "profile --board A --store build/paper --memory 8GB --device-memory 12GB --host-memory 16GB "
+        "--out build/gpu-profile.json",
+        measures=False,
+    ),
+    Step("demo-build", "apps.demo.build --images build/demo/images --store store", measures=False),
+    Step(
+        "demo-prepare",
+        "experts prepare --board demo --store store --images build/demo/images --variants fp32,q8",
+        measures=False,
+    ),
+    Step(
+        "demo-verdicts",
+        "bench run --board demo --store store --images build/demo/images --executors cuda=2 --strategy line "
+        "--precision fp32,mixed --requests 10000",
+    ),
+]
+
+
+def chosen(names: Sequence[str]) -> list[Step]:
+    """Return the steps of these names, in the order of the list; all, if there are none. Raises ConfigError."""
+    known = [step.name for step in STEPS]
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"there is no step '{name}'{did_you_mean(name, known)}; --list shows them")
+    return [step for step in STEPS if not names or step.name in names]
+
+
+def take(step: Step, folder: Path, limit_s: float) -> bool:
+    """Run a step and log it; return whether it succeeded in time."""
+    with tempfile.TemporaryDirectory() as work, (folder / "log.txt").open("a", encoding="utf-8") as log:
+        figures = Path(work) / "figures.json"
+        log.write(f"\n== {step.name}: {step.command}\n")
+        log.flush()
+        began = time.monotonic()
+        try:
+            status = subprocess.run(
+                step.arguments(figures), stdout=log, stderr=subprocess.STDOUT, timeout=limit_s, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            status = None
+        ended = "out of time" if status is None else f"status {status}"
+        took_s = time.monotonic() - began
+        log.write(f"== {step.name}: {ended}, {took_s:.0f} s\n")
+        out.print(f"{step.name}: {ended}, {took_s:.0f} s", soft_wrap=True)
+        if status != 0:
+            return False
+        if figures.exists():
+            with (folder / "figures.jsonl").open("a", encoding="utf-8") as lines:
+                entry = {"step": step.name, "figures": json.loads(figures.read_text(encoding="utf-8"))}
+                lines.write(json.dumps(entry) + "\n")
+    (folder / f"{step.name}.done").touch()
+    return True
+
+
+@app.command()
+def gpu_runs(
+    names: Annotated[list[str] | None, typer.Argument(help="Steps. Default: all.")] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the log and the figures.")] = Path("build/gpu"),
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Begin no step after so many seconds, and end the step under way.")
+    ] = 3600,
+    listed: Annotated[bool, typer.Option("--list", help="Show the steps and their commands; run none.")] = False,
+) -> None:
+    """Run the steps that have not succeeded yet, in their order. Exit status 1 if a step failed or had no time.
+
+    Example: python -m apps.gpu_runs --out build/gpu --seconds 570
+    """
+    steps = chosen(names or [])
+    if listed:
+        for step in steps:
+            out.print(f"{step.name}: {step.command}", soft_wrap=True)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    ends = time.monotonic() + seconds
+    failed: list[str] = []
+    for step in steps:
+        if (folder / f"{step.name}.done").exists():
+            continue
+        left_s = ends - time.monotonic()
+        if left_s <= 0 or not take(step, folder, left_s):
+            failed.append(step.name)
+    if failed:
+        err.print(f"not done: {', '.join(failed)}; see {folder / 'log.txt'}", soft_wrap=True)
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Run `python -m apps.gpu_runs`."""
+    run(app)
+
+
+if __name__ == "__main__":
+    main()

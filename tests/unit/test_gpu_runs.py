@@ -1,0 +1,66 @@
+"""The list of measurements for a GPU: each command is understood, what succeeded is not run again, time is kept."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from apps import gpu_runs
+from apps.gpu_runs import MODULES, STEPS, Step, chosen
+from coe.errors import ConfigError
+
+
+@pytest.mark.parametrize("step", [step for step in STEPS if step.tool not in MODULES], ids=lambda step: step.name)
+def test_each_command_is_understood(step: Step) -> None:
+    words = step.words
+    group = typer.main.get_command(importlib.import_module(f"coe.cli.{step.tool}").app)
+    while hasattr(group, "commands"):
+        group = group.commands[words.pop(0)]
+    more = ["--json", "figures.json"] if step.measures else []
+    group.make_context(step.tool, [*words, *more])
+
+
+class Stub(Step):
+    """A step that runs Python code in place of a command."""
+
+    def arguments(self, figures: Path) -> list[str]:
+        return [sys.executable, "-c", self.command, str(figures)]
+
+
+WRITES = "import json, sys; json.dump({'images_per_s': 7}, open(sys.argv[1], 'w')); print('measured')"
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = [Stub("good", WRITES), Stub("bad", "raise SystemExit(3)"), Stub("long", "import time; time.sleep(600)")]
+    monkeypatch.setattr(gpu_runs, "STEPS", listed)
+
+
+def test_what_succeeded_is_not_run_again_and_figures_are_kept(
+    steps: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        with pytest.raises(typer.Exit):
+            gpu_runs.gpu_runs(["good", "bad"], folder=tmp_path, seconds=60)
+    lines = (tmp_path / "figures.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"step": "good", "figures": {"images_per_s": 7}}]
+    log = (tmp_path / "log.txt").read_text()
+    assert (log.count("measured\n"), log.count("== bad: status 3")) == (1, 2)
+    assert "not done: bad; see" in capsys.readouterr().err
+
+
+def test_a_step_that_takes_too_long_is_ended(steps: None, tmp_path: Path) -> None:
+    with pytest.raises(typer.Exit):
+        gpu_runs.gpu_runs(["long"], folder=tmp_path, seconds=0.5)
+    assert "== long: out of time" in (tmp_path / "log.txt").read_text()
+
+
+def test_an_unknown_step_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no step 'A-line-mixd'; did you mean 'A-line-mixed'"):
+        chosen(["A-line-mixd"])
+    assert [step.name for step in chosen(["switch", "tests"])] == ["tests", "switch"]
