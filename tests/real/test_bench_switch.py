@@ -48,7 +48,7 @@ def test_loads_and_evictions_in_turn_leave_no_descriptor_open(work, call):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--variant", "q9"), "--variant: there is no 'q9'; known: bf16, fp16, fp32, q8"),
+        (("--variant", "q9"), "--variant: there is no 'q9'; known: bf16, delta, fp16, fp32, q8"),
         (("--kind", "onnx"), "no skeleton"),
         (("--kind", "resnet19"), "not a kind"),
         (("--cycles", "2"), "--cycles"),
