@@ -26,6 +26,8 @@ MODULES = ("pytest", "apps.demo.build")
 """What is run by `python -m`."""
 BOX = "--executors cuda=2,cpu=2 --memory 8GB --device-memory 12GB --host-memory 16GB --disk-bandwidth 530MB/s"
 """The budgets of the box of docs/results/mixed.md; the machine may have more."""
+UNSEARCHED = "--no-search-kernels"
+"""For all lines but one of a board: cuDNN's search for kernels is estimated to take minutes at each start."""
 EVERY_4_MS = "--rate 250 --requests 15000 --settling 7500"
 """A minute; the cold start, 30 s, is left out of the latencies."""
 A_TASK = "--rate 250 --requests 2500"
@@ -61,7 +63,8 @@ class Step:
 def of_board(board: str) -> list[Step]:
     """Return the steps on a board of random weights: one strategy and one precision each."""
     store = f"--board {board} --store build/paper"
-    line = f"bench run {store} {BOX}"
+    searched = f"bench run {store} {BOX}"
+    line = f"{searched} {UNSEARCHED}"
     return [
         Step(f"{board}-synth", f"experts synth {store} --files 1", measures=False),
         Step(f"{board}-prepare", f"experts prepare {store} --variants fp32,fp16,q8", measures=False),
@@ -69,6 +72,7 @@ def of_board(board: str) -> list[Step]:
         Step(f"{board}-line-mixed-backlog", f"{line} --strategy line --precision mixed --requests 10000"),
         # The usual way constructs an expert for each switch: half a second an image.
         Step(f"{board}-samba-usual", f"{line} --strategy samba-usual --precision fp32 --requests 250"),
+        Step(f"{board}-line-mixed-searched", f"{searched} --strategy line --precision mixed {EVERY_4_MS}"),
         Step(f"{board}-coserve-mixed", f"{line} --strategy coserve --precision mixed {EVERY_4_MS}"),
         Step(f"{board}-coserve-mixed-backlog", f"{line} --strategy coserve --precision mixed --requests 10000"),
         Step(f"{board}-line-fp32", f"{line} --strategy line --precision fp32 {A_TASK}"),
@@ -78,7 +82,7 @@ def of_board(board: str) -> list[Step]:
 
 
 STEPS = [
-    Step("tests", "pytest -q -m gpu tests/gpu", measures=False),
+    Step("tests", "pytest -q -W default -m gpu tests/gpu", measures=False),
     Step("switch", "bench switch --device cuda --kind resnet101,yolov5m,yolov5l --variant fp32,fp16,q8"),
     Step("cycles", "bench switch --device cuda --kind resnet101 --variant q8 --cycles 10000 --experts 40"),
     *of_board("A"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,9 @@ def _empty() -> None:
     """Begin with none of the memory, and of the peak, of the test before."""
     import torch
 
+    # pytest keeps the last failure, and with it the failed test's device, until the next test is called.
+    for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+        vars(sys).pop(name, None)
     gc.collect()
     torch_driver.driver().trim()
     torch.cuda.reset_peak_memory_stats()

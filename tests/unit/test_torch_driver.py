@@ -6,6 +6,7 @@ import contextlib
 import copy
 import gc
 import itertools
+import threading
 import weakref
 from types import SimpleNamespace
 
@@ -34,6 +35,7 @@ ENDED = cuda(901, "operation failed due to a previous error during capture")
         ([FULL], DeviceFull, "Tried to allocate 2.00 GiB.$"),
         ([cuda(2, "out of memory")], DeviceFull, "out of memory$"),
         ([RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling")], DeviceFull, "CUBLAS"),
+        ([RuntimeError("FIND was unable to find an engine to execute this computation")], DeviceFull, "an engine"),
         ([FULL, ENDED], DeviceFull, "Tried to allocate"),
         (
             [cuda(900, "not permitted when stream is capturing"), ENDED],
@@ -110,12 +112,15 @@ def test_graphs_share_their_memory_until_none_is_left(monkeypatch):
 
 
 @pytest.mark.parametrize("search", [True, False])
-def test_kernels_are_searched_for_during_captures_alone_and_only_if_that_is_set(monkeypatch, search):
+def test_kernels_are_searched_for_before_a_capture_alone_only_if_that_is_set_and_on_one_thread(monkeypatch, search):
     cuda = SimpleNamespace(
         current_device=lambda: 0,
         synchronize=lambda device=None: None,
         current_stream=lambda device=None: None,
         device=lambda device: contextlib.nullcontext(),
+        stream=lambda raw: contextlib.nullcontext(),
+        CUDAGraph=object,
+        graph=lambda graph, **options: contextlib.nullcontext(),
     )
     monkeypatch.setattr(torch, "cuda", cuda)
     monkeypatch.setattr(torch_driver, "_workspaces", contextlib.nullcontext)
@@ -125,13 +130,26 @@ def test_kernels_are_searched_for_during_captures_alone_and_only_if_that_is_set(
     assert driver.measured_as == ("cuda", 0, search)
     stream = TorchStream.__new__(TorchStream)
     stream.raw = SimpleNamespace(wait_stream=lambda other: None)
+    stream.do = lambda what, work: work()
+    stream.mark = lambda: SimpleNamespace(wait=lambda: None)
+    stream.pool = lambda: (0, 0)
+    stream.captured = lambda graph: None
 
     def work():
-        seen.append(torch.backends.cudnn.benchmark)
+        seen.append((torch.backends.cudnn.benchmark, threading.current_thread().name))
+
+    callers = [threading.Thread(target=driver.capture, args=("capture k x1", stream, work)) for _ in range(2)]
+    for caller in callers:
+        caller.start()
+        caller.join(60)
+    # Two runs to warm up, then the run that is captured.
+    assert [benchmark for benchmark, _ in seen] == 2 * [search, search, False]
+    assert len({name for _, name in seen}) == 1
+    assert torch.backends.cudnn.benchmark is not search
+
+    def fails():
         raise StopIteration
 
-    stream.do = lambda what, work: work()
     with pytest.raises(StopIteration):
-        driver.capture("capture k x1", stream, work)
-    assert seen == [search]
+        driver.capture("capture k x1", stream, fails)
     assert torch.backends.cudnn.benchmark is not search

@@ -6,6 +6,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
@@ -24,10 +25,12 @@ _STREAMS = 32
 _NO_MEMORY = 2
 _CAPTURE_ERRORS = range(900, 909)
 """CUDA's error codes: no memory for an allocation outside torch's allocator, and all errors of a capture."""
-_LIBRARIES_FULL = "ALLOC(ATION)?_FAILED"
+_LIBRARIES_FULL = "ALLOC(ATION)?_FAILED|unable to find an engine"
 _OF_CUDA = "CUDA error"
 """Words of errors that have neither a class nor a code; see `_has_words`."""
 
+_capturer = ThreadPoolExecutor(1, "coe-capture")
+"""The thread of all captures: cuDNN keeps what its search found for each thread, so a second thread searches again."""
 _alone = threading.RLock()
 """Held while a graph is captured, for all lines: meanwhile no other graph is captured and no memory is given back."""
 
@@ -230,8 +233,11 @@ class TorchDriver:
         except OSError as error:
             raise DeviceFull(f"the system does not give {format_bytes(size)} of host memory ({error})") from None
         memory = np.frombuffer(mapping, np.uint8)
-        # 1: for all threads and contexts.
-        if (status := int(cudart.cudaHostRegister(memory.ctypes.data, len(memory), 1))) != 0:
+        # On this device: else the call would make a context on the first GPU, which nobody may use.
+        with torch.cuda.device(self.device):
+            # 1: for all threads and contexts.
+            status = int(cudart.cudaHostRegister(memory.ctypes.data, len(memory), 1))
+        if status != 0:
             with suppress(RuntimeError):
                 # The error waits for the next launch to report it: for this one.
                 torch.ones(1, device=self.device)
@@ -248,15 +254,21 @@ class TorchDriver:
     def capture(self, what: str, stream: Stream, work: Callable[[], Any]) -> TorchGraph:
         """Warm up work and capture it. Other threads may copy and run meanwhile, but not allocate or capture."""
         assert isinstance(stream, TorchStream), "a stream of another driver"
-        with _alone, errors(), torch.cuda.device(self.device), _workspaces(), _searching(self._search_kernels):
+        return _capturer.submit(self._captured, what, stream, work).result()
+
+    def _captured(self, what: str, stream: TorchStream, work: Callable[[], Any]) -> TorchGraph:
+        with _alone, errors(), torch.cuda.device(self.device), _workspaces():
             # The tensors that the work reads may have been made on the default stream.
             stream.raw.wait_stream(torch.cuda.current_stream())
-            for _ in range(_WARM_UPS):
-                stream.do(what, work)
+            with _searching(self._search_kernels):
+                for _ in range(_WARM_UPS):
+                    stream.do(what, work)
             stream.mark().wait()
             graph = torch.cuda.CUDAGraph()
             with (
                 _workspaces(),
+                # A search inside a capture, because a kernel got no memory, would end the capture and lose the device.
+                _searching(False),
                 torch.inference_mode(),
                 # This makes the former stream current again, even if the capture cannot be ended.
                 torch.cuda.stream(stream.raw),
