@@ -283,6 +283,38 @@ def test_blobs_are_moved_where_gaps_are_too_small(store, tmp_path):
     device._blobs.check()
 
 
+@pytest.mark.parametrize("shape", [1, 3])
+def test_an_expert_is_read_into_pieces_and_copied_from_them(store, shape):
+    driver = gpu()
+    device = device_of(store, driver, copies=4)
+    host = device._host
+    runs = [host.take(shape * PAGE) for _ in range(host._extents.free // (shape * PAGE))]
+    for run in runs[::2]:
+        host.give(run)
+    for name, value in (("a", 1), ("b", 2)):
+        device.load("pool", expert(name), keep_copy=True)
+        assert len(host.copy_of(name).buffer.extents) > 50
+        assert says(device, name, 7) == [7 * value]
+    device.evict("pool", expert("a"))
+    device.load("pool", expert("a"))
+    assert says(device, "a", 7) == [7]
+    assert not any("move" in entry for entry in driver.log)
+
+
+def test_no_graph_goes_while_another_is_captured(store):
+    device = device_of(store, gpu())
+    device.load("pool", expert("a"))
+    assert says(device, "a", 7) == [7]
+    (worker,) = device._workers.values()
+    trimmer = threading.Thread(target=worker.trim)
+    with device._capturing:
+        trimmer.start()
+        trimmer.join(0.2)
+        assert worker._graphs
+    trimmer.join(60)
+    assert not worker._graphs
+
+
 # What goes wrong
 
 

@@ -136,15 +136,16 @@ def test_kernels_are_searched_for_before_a_capture_alone_only_if_that_is_set_and
     stream.captured = lambda graph: None
 
     def work():
-        seen.append((torch.backends.cudnn.benchmark, threading.current_thread().name))
+        seen.append((torch.backends.cudnn.benchmark, threading.current_thread().name, torch.get_num_threads()))
 
     callers = [threading.Thread(target=driver.capture, args=("capture k x1", stream, work)) for _ in range(2)]
     for caller in callers:
         caller.start()
         caller.join(60)
     # Two runs to warm up, then the run that is captured.
-    assert [benchmark for benchmark, _ in seen] == 2 * [search, search, False]
-    assert len({name for _, name in seen}) == 1
+    assert [benchmark for benchmark, *_ in seen] == 2 * [search, search, False]
+    assert len({name for _, name, _ in seen}) == 1
+    assert {threads for *_, threads in seen} == {1}, "a thread that lives on keeps no team"
     assert torch.backends.cudnn.benchmark is not search
 
     def fails():

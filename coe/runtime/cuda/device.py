@@ -151,8 +151,7 @@ class CudaDevice:
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
         """Take pinned memory, capture all graphs of all executors, and take the memory for blobs.
 
-        One thread captures all graphs, because libraries search for the quickest kernels once for each thread. Raises
-        ConfigError if no memory is left for experts.
+        Raises ConfigError if no memory is left for experts.
         """
         experts = largest_first(experts)
         with self._watched():
@@ -167,7 +166,7 @@ class CudaDevice:
                 staged = STAGED * (padded(sizes.file, PAGE) + 2 * PAGE) + PAGE * len(experts)
                 self._host = HostMemory(self.driver, self.host_bytes + staged)
                 self._largest_file = sizes.file
-                self._spare = on_fresh_thread(lambda: self._capture(experts, executors, sizes))
+                self._spare = self._capture(experts, executors, sizes)
                 give_back(self.driver)
                 # Each executor's thread takes its workspace of products at its first change of a body, thus later.
                 later = executors * sizes.products + SCRATCH_BYTES + PIECES_BYTES

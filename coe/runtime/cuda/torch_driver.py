@@ -16,6 +16,7 @@ import torch
 from coe.config import format_bytes
 from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost, first_line
 from coe.runtime.cuda.driver import Stream, StreamMark, Usage
+from coe.runtime.processor import bound_threads
 from coe.system import private_memory
 
 _WARM_UPS = 2
@@ -29,8 +30,11 @@ _LIBRARIES_FULL = "ALLOC(ATION)?_FAILED|unable to find an engine"
 _OF_CUDA = "CUDA error"
 """Words of errors that have neither a class nor a code; see `_has_words`."""
 
-_capturer = ThreadPoolExecutor(1, "coe-capture")
-"""The thread of all captures: cuDNN keeps what its search found for each thread, so a second thread searches again."""
+_capturer = ThreadPoolExecutor(1, "coe-capture", initializer=bound_threads, initargs=(1,))
+"""The thread of all captures: cuDNN keeps what its search found for each thread, so a second thread searches again.
+
+The thread lives on, so it must have no team of OpenMP (`coe.runtime.fresh_thread`).
+"""
 _alone = threading.RLock()
 """Held while a graph is captured, for all lines: meanwhile no other graph is captured and no memory is given back."""
 

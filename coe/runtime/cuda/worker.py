@@ -192,7 +192,9 @@ class Worker:
         """Drop all graphs, which share one memory, and all other memory that is kept."""
         # A graph must not go while it runs.
         self.stream.mark().wait()
-        self._graphs.clear()
+        # Nor while another is captured: torch's random numbers keep a set of all graphs.
+        with self._capturing:
+            self._graphs.clear()
         self._give_back()
 
     def capture(self, template: Template, unpacking: Unpacking, images: int, size: int) -> _Captured:
