@@ -9,26 +9,21 @@ memory is kept twice: in pieces, as the line does, and in one run each, for whic
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import typer
 
 from coe import config
-from coe.bench.simulated import contender
+from coe.bench.simulated import contender, run_plan
 from coe.bench.simulated_precision import VariantShares, prepared_run
 from coe.board import rules
 from coe.cli.common import application, out, run
 from coe.runtime.cuda.extents import Extent, Extents
-from coe.scheduler.controller import Controller
-from coe.scheduler.costs import Tier
+from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.events import Command, Event, Evict, Fill, Load, Loaded, LoadFailed
-from coe.sim.agenda import Agenda
 from coe.sim.machine import Machine
-from coe.sim.oracle import SampledOracle
-from coe.sim.simulator import Simulator, Speeds
 from coe.sim.workload import synthetic
 from coe.store.blob_format import PAGE
 
@@ -36,49 +31,32 @@ app = application("Where experts lie in a GPU's memories, in virtual time.")
 DEVICE = "cuda"
 
 
-class Runs:
-    """Experts in one run each; `moved` has the bytes that each placing moved, where it moved any."""
+class Memory:
+    """Where experts lie in `capacity` bytes: in one run each, for which others are moved, or `in_pieces`.
 
-    def __init__(self, capacity: int) -> None:
+    `moved` has the bytes that each placing moved, where it moved any; `pieces` the number of pieces of each expert.
+    """
+
+    def __init__(self, capacity: int, *, in_pieces: bool = False) -> None:
         self.extents = Extents(capacity)
         self.moved: list[int] = []
-        self._held: dict[object, Extent] = {}
-
-    def take(self, name: object, size: int) -> None:
-        """Place an expert."""
-        moved: list[int] = []
-        extent = self.extents.take(size, lambda other, to: moved.append(other.size))
-        assert extent is not None, f"{name} does not fit into {self.extents!r}"
-        self._held[name] = extent
-        if moved:
-            self.moved.append(sum(moved))
-
-    def give(self, name: object) -> None:
-        """Free an expert's place, if it has one."""
-        if (extent := self._held.pop(name, None)) is not None:
-            self.extents.give(extent)
-
-    def __str__(self) -> str:
-        return (
-            f"{len(self.moved)} placings moved others, {sum(self.moved) / 1e9:.1f} GB together, at most "
-            f"{max(self.moved, default=0) / 1e6:,.0f} MB"
-        )
-
-
-class Pieces:
-    """Experts in as few pieces as there are; `numbers` has the number of pieces of each."""
-
-    def __init__(self, capacity: int) -> None:
-        self.extents = Extents(capacity)
-        self.numbers: list[int] = []
+        self.pieces: list[int] = []
+        self._in_pieces = in_pieces
         self._held: dict[object, list[Extent]] = {}
 
     def take(self, name: object, size: int) -> None:
         """Place an expert."""
-        extents = self.extents.take_scattered(size)
+        extents = self.extents.take_scattered(size) if self._in_pieces else self._one_run(size)
         assert extents is not None, f"{name} does not fit into {self.extents!r}"
         self._held[name] = extents
-        self.numbers.append(len(extents))
+        self.pieces.append(len(extents))
+
+    def _one_run(self, size: int) -> list[Extent] | None:
+        moved: list[int] = []
+        extent = self.extents.take(size, lambda other, to: moved.append(other.size))
+        if moved:
+            self.moved.append(sum(moved))
+        return None if extent is None else [extent]
 
     def give(self, name: object) -> None:
         """Free an expert's place, if it has one."""
@@ -86,17 +64,23 @@ class Pieces:
             self.extents.give(extent)
 
     def __str__(self) -> str:
-        many = sum(number > 1 for number in self.numbers)
-        return f"{many} of {len(self.numbers)} copies in pieces, at most {max(self.numbers, default=0)}"
+        if self._in_pieces:
+            many = sum(number > 1 for number in self.pieces)
+            return f"{many} of {len(self.pieces)} copies in pieces, at most {max(self.pieces, default=0)}"
+        return (
+            f"{len(self.moved)} placings moved others, {sum(self.moved) / 1e9:.1f} GB together, at most "
+            f"{max(self.moved, default=0) / 1e6:,.0f} MB"
+        )
 
 
 @dataclass
 class Places:
-    """Keeps the books of the device and of host memory while commands pass."""
+    """Keeps the books of the device and of host memory while commands pass; `pools` are those of the device."""
 
-    controller: Controller
-    device: Runs
-    hosts: tuple[Runs | Pieces, ...]
+    costs: CostTable
+    pools: frozenset[str]
+    device: Memory
+    hosts: tuple[Memory, ...]
     _sizes: dict[tuple[str, str], int] = field(default_factory=dict)
     _copies: set[str] = field(default_factory=set)
 
@@ -104,20 +88,17 @@ class Places:
         """Place what comes, and free what goes."""
         for command in commands:
             match command:
-                case Load() if self._is_on_device(command.pool):
+                case Load() if command.pool in self.pools:
                     self._load(command)
                 case Fill():
                     self._keep(command.expert, self._size(command.expert, command.variant))
-                case Evict() if self._is_on_device(command.pool):
+                case Evict() if command.pool in self.pools:
                     self._evict(command)
         if isinstance(event, Loaded | LoadFailed):
             self._free("passing", event.pool, event.expert)
 
-    def _is_on_device(self, pool: str) -> bool:
-        return self.controller.pools[pool].device == DEVICE
-
     def _size(self, expert: str, variant: str) -> int:
-        return self.controller.costs.of(DEVICE, expert, variant).weights_bytes
+        return self.costs.of(DEVICE, expert, variant).weights_bytes
 
     def _load(self, load: Load) -> None:
         size = self._sizes[load.pool, load.expert] = self._size(load.expert, load.variant)
@@ -156,27 +137,17 @@ def watched(machine: Machine, board: rules.Rules, images: int, shares: VariantSh
     """Run images of a board in virtual time, one every 4 ms, and return where experts lay."""
     workload = synthetic(board, task="iid", requests=images)
     prepared = prepared_run(machine, workload, contender(strategy).strategy, shares)
-    box, applied = prepared.box, prepared.workload.board
-    controller = Controller(
-        router=applied.router, graph=applied.graph, costs=box.costs, plan=box.plan, strategy=prepared.strategy
-    )
+    box, board = prepared.box, prepared.workload.board
     assert box.plan.cache is not None, f"{machine!r} keeps no copies in host memory"
-    pools = [pool.capacity_bytes - pool.workspace_bytes for pool in box.plan.pools if pool.device == DEVICE]
-    largest = max(box.costs(DEVICE, expert).weights_bytes for expert in applied.graph.experts)
+    pools = [pool for pool in prepared.strategy.pooled(box.plan).pools if pool.device == DEVICE]
+    largest = max(box.costs(DEVICE, expert).weights_bytes for expert in board.graph.experts)
     # Two experts are on their way, as `CudaDevice.prepare` allows for, and each expert takes whole pages.
-    host_bytes = box.plan.cache.capacity_bytes + 2 * (largest + 2 * PAGE) + PAGE * len(applied.experts)
-    device_bytes = sum(pools) + PAGE * len(applied.experts)
-    places = Places(controller, Runs(device_bytes), (Runs(host_bytes), Pieces(host_bytes)))
-    simulator = Simulator(
-        controller,
-        SampledOracle(applied, 0, prepared.workload.doubtful),
-        speeds=Speeds(box.scaling),
-        watchers=[places],
-        preloaded=True,
-        agenda=Agenda(time.perf_counter),
-    )
-    simulator.start(warm=shares.warm)
-    simulator.run(prepared.workload.arrivals)
+    host_bytes = box.plan.cache.capacity_bytes + 2 * (largest + 2 * PAGE) + PAGE * len(board.experts)
+    device_bytes = sum(pool.capacity_bytes - pool.workspace_bytes for pool in pools) + PAGE * len(board.experts)
+    hosts = Memory(host_bytes), Memory(host_bytes, in_pieces=True)
+    places = Places(box.costs, frozenset(pool.id for pool in pools), Memory(device_bytes), hosts)
+    named = replace(contender(strategy), strategy=prepared.strategy)
+    run_plan(prepared.workload, named, box, bounded=False, watchers=[places])
     for memory in (places.device, *places.hosts):
         memory.extents.check()
     return places

@@ -10,7 +10,7 @@ from pathlib import Path
 from coe.bench.rows import Bounds, Heading, Latencies, Row, row
 from coe.errors import ConfigError, did_you_mean
 from coe.results.chrome_trace import ChromeTrace
-from coe.results.metrics import Recorder
+from coe.results.metrics import Recorder, Watcher
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
@@ -128,8 +128,9 @@ def run_plan(
     bounded: bool = True,
     trace: Path | None = None,
     times: Times = ANY_TIME,
+    watchers: Sequence[Watcher] = (),
 ) -> Row:
-    """Run a workload on given pools and executors in virtual time."""
+    """Run a workload on given pools and executors in virtual time; `watchers` see its steps, the start included."""
     board = workload.board
     heeded = times.heeded_by(contender.strategy)
     oracle: Oracle = SampledOracle(board, seed, workload.doubtful)
@@ -151,7 +152,7 @@ def run_plan(
         controller,
         oracle,
         speeds=Speeds(box.scaling),
-        watchers=[recorder, latencies, *([drawing] if drawing else [])],
+        watchers=[recorder, latencies, *([drawing] if drawing else []), *watchers],
         span=drawing.span if drawing else None,
         preloaded=not workload.cold,
         agenda=Agenda(time.perf_counter),

@@ -14,6 +14,7 @@ def test_second_looks_move_gigabytes_in_runs_and_nothing_in_pieces() -> None:
     in_runs, in_pieces = places.hosts
     assert sum(in_runs.moved) > 10**9
     assert in_runs.extents.used == in_pieces.extents.used > 11e9
-    assert 1 < max(in_pieces.numbers) < 20
-    many = sum(number > 1 for number in in_pieces.numbers)
-    assert str(in_pieces).startswith(f"{many} of {len(in_pieces.numbers)} copies")
+    assert not in_pieces.moved
+    assert 1 < max(in_pieces.pieces) < 20
+    many = sum(number > 1 for number in in_pieces.pieces)
+    assert str(in_pieces).startswith(f"{many} of {len(in_pieces.pieces)} copies")
