@@ -8,6 +8,7 @@ import pytest
 import torch
 from built_once import Build
 
+from coe.bench import synthetic
 from coe.core import Expert
 from coe.prepare.prepare import Preparer
 from coe.store import kinds
@@ -47,16 +48,10 @@ def random_state(labels: tuple[str, ...], seed: int) -> dict[str, torch.Tensor]:
 def moved(labels: tuple[str, ...], seed: int, by: float = 0.1, rank: int = 3) -> dict[str, torch.Tensor]:
     """Return weights that moved from the parent's by a share of their size, each matrix in `rank` directions."""
     parent, chance = random_state(LABELS["p"], 0), torch.Generator().manual_seed(seed)
-    state = random_state(labels, seed)
+    state, matrices = random_state(labels, seed), synthetic.moved(parent, seed, by=by, directions=rank)
     for name, start in parent.items():
-        if start.shape != state[name].shape or not start.is_floating_point():
-            continue
-        if start.ndim < 2:
-            state[name] = start + 0.1 * torch.rand(start.shape, generator=chance)
-            continue
-        rows = start.flatten(1)
-        change = torch.randn(len(rows), rank, generator=chance) @ torch.randn(rank, rows.shape[1], generator=chance)
-        state[name] = start + (by * rows.norm() / change.norm() * change).view_as(start)
+        if start.shape == state[name].shape and start.is_floating_point():
+            state[name] = start + 0.1 * torch.rand(start.shape, generator=chance) if start.ndim < 2 else matrices[name]
     return state
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +25,6 @@ from coe.store.store import Store
 
 if TYPE_CHECKING:
     import torch
-
-_MOVED_BY, _DIRECTIONS = 0.1, 4
 
 
 def synthetic_board(
@@ -78,7 +76,7 @@ def synthetic_board(
             store.link(weights, original, labels=labels)
             continue
         if tuned:
-            put(weights, lambda _, s=seed + index: _moved(store.load(parent_of(path)), s))  # type: ignore[misc]
+            put(weights, lambda _, s=seed + index: moved(store.load(parent_of(path)), s, by=0.1, directions=4))  # type: ignore[misc]
         else:
             put(weights, lambda expert, s=seed + index: kinds.random_weights(resolved, expert, s))  # type: ignore[misc]
     return board_of_equals(path, kind=kind, experts=experts, input_size=input_size), store
@@ -89,10 +87,10 @@ def parent_of(board: Path) -> str:
     return f"{board.stem}/parent"
 
 
-def _moved(parent: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
-    """Return weights whose matrices moved from a parent's by a tenth of their norm, each in a few directions.
+def moved(parent: Mapping[str, torch.Tensor], seed: int, *, by: float, directions: int) -> dict[str, torch.Tensor]:
+    """Return weights whose matrices moved from a parent's by a share of their norm, each in a few directions.
 
-    So fine-tuned experts do (docs/results/bodies.md).
+    So fine-tuned experts do (docs/results/bodies.md). All other tensors are the parent's.
     """
     import torch
 
@@ -102,9 +100,9 @@ def _moved(parent: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor
         if start.ndim < 2 or not start.is_floating_point():
             continue
         rows = start.flatten(1)
-        left = torch.randn(len(rows), _DIRECTIONS, generator=chance)
-        change = left @ torch.randn(_DIRECTIONS, rows.shape[1], generator=chance)
-        state[name] = start + (_MOVED_BY * rows.norm() / change.norm() * change).view_as(start)
+        left = torch.randn(len(rows), directions, generator=chance)
+        change = left @ torch.randn(directions, rows.shape[1], generator=chance)
+        state[name] = start + (by * rows.norm() / change.norm() * change).view_as(start)
     return state
 
 
