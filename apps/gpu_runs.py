@@ -1,6 +1,6 @@
 """All measurements that need a GPU, one command after another: `python -m apps.gpu_runs --out build/gpu`.
 
-A step that has succeeded is not run again, so a short loan of a GPU loses nothing. `docs/results/gpu.md` says what must
+A step that has succeeded is not run again, so little time at a time is enough. `docs/results/gpu.md` says what must
 hold. `log.txt` gets what all steps print, `figures.jsonl` a line of figures for each step that has some.
 """
 
@@ -84,9 +84,9 @@ def of_board(board: str) -> list[Step]:
 STEPS = [
     Step("tests", "pytest -q -W default -m gpu tests/gpu", measures=False),
     Step("switch", "bench switch --device cuda --kind resnet101,yolov5m,yolov5l --variant fp32,fp16,q8"),
-    Step("cycles", "bench switch --device cuda --kind resnet101 --variant q8 --cycles 10000 --experts 40"),
     *of_board("A"),
     Step("delta", "bench switch --device cuda --kind resnet101 --variant q8,delta"),
+    Step("cycles", "bench switch --device cuda --kind resnet101 --variant q8 --cycles 10000 --experts 40"),
     *of_board("B"),
     Step(
         "A-profile",

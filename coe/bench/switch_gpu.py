@@ -58,7 +58,10 @@ def on_gpu(
     say: Callable[[str], None],
 ) -> list[GpuSwitch]:
     """Measure a kind in each variant on the GPU of a driver; raises ConfigError as `on_cpu` does."""
-    board, store = synthetic_board(work, kind=kind, experts=4, input_size=input_size, seed=0, variants=variants)
+    # The experts share a file: to prepare one takes the processor long, and no time here depends on the weights.
+    board, store = synthetic_board(
+        work, kind=kind, experts=4, input_size=input_size, seed=0, files=1, variants=variants
+    )
     prepare(board, store, variants, say)
     experts = list(rules.load(board).experts.values())
     return [
