@@ -162,7 +162,10 @@ def gpu_runs(
         for step in steps:
             out.print(f"{step.name}: {step.command}", soft_wrap=True)
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out: {folder} cannot be a folder for the log: {error.strerror or error}") from None
     ends = time.monotonic() + seconds
     failed: list[str] = []
     for step in steps:

@@ -64,3 +64,9 @@ def test_an_unknown_step_is_refused() -> None:
     with pytest.raises(ConfigError, match="no step 'A-line-mixd'; did you mean 'A-line-mixed'"):
         chosen(["A-line-mixd"])
     assert [step.name for step in chosen(["switch", "tests"])] == ["tests", "switch"]
+
+
+def test_a_folder_that_cannot_be_is_refused_before_a_step_runs(steps: None, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="--out: .*file/out cannot be a folder for the log: Not a directory"):
+        gpu_runs.gpu_runs(["good"], folder=tmp_path / "file" / "out", seconds=60)
