@@ -7,6 +7,8 @@ hold. `log.txt` gets what all steps print, `figures.jsonl` a line of figures for
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,12 +16,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 import typer
 
 from coe.cli.common import application, err, out, run
 from coe.errors import ConfigError, did_you_mean
+from coe.runtime.cuda import torch_driver
 
 app = application("All measurements that need a GPU.")
 MODULES = ("pytest", "apps.demo.build")
@@ -124,19 +127,14 @@ def take(step: Step, folder: Path, limit_s: float) -> bool:
         log.write(f"\n== {step.name}: {step.command}\n")
         log.flush()
         began = time.monotonic()
-        try:
-            status = subprocess.run(
-                step.arguments(figures), stdout=log, stderr=subprocess.STDOUT, timeout=limit_s, check=False
-            ).returncode
-        except subprocess.TimeoutExpired:
-            status = None
+        status = _status(step.arguments(figures), log, limit_s)
         ended = "out of time" if status is None else f"status {status}"
         took_s = time.monotonic() - began
         log.write(f"== {step.name}: {ended}, {took_s:.0f} s\n")
         out.print(f"{step.name}: {ended}, {took_s:.0f} s", soft_wrap=True)
         if status != 0:
             return False
-        if figures.exists():
+        if step.measures:
             with (folder / "figures.jsonl").open("a", encoding="utf-8") as lines:
                 entry = {"step": step.name, "figures": json.loads(figures.read_text(encoding="utf-8"))}
                 lines.write(json.dumps(entry) + "\n")
@@ -144,16 +142,30 @@ def take(step: Step, folder: Path, limit_s: float) -> bool:
     return True
 
 
+def _status(arguments: Sequence[str], log: IO[str], limit_s: float) -> int | None:
+    """Run a process and return its status, or None after `limit_s` seconds; then its children are ended, too."""
+    with subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT, start_new_session=True) as process:
+        try:
+            return process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
 @app.command()
 def gpu_runs(
-    names: Annotated[list[str] | None, typer.Argument(help="Steps. Default: all.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Steps, also if they have succeeded. Default: all that have not.")
+    ] = None,
     folder: Annotated[Path, typer.Option("--out", help="Folder for the log and the figures.")] = Path("build/gpu"),
     seconds: Annotated[
         float, typer.Option(min=1, help="Begin no step after so many seconds, and end the step under way.")
     ] = 3600,
     listed: Annotated[bool, typer.Option("--list", help="Show the steps and their commands; run none.")] = False,
 ) -> None:
-    """Run the steps that have not succeeded yet, in their order. Exit status 1 if a step failed or had no time.
+    """Run steps in their order. Exit status 1 if a step failed or had no time.
 
     Example: python -m apps.gpu_runs --out build/gpu --seconds 570
     """
@@ -162,14 +174,16 @@ def gpu_runs(
         for step in steps:
             out.print(f"{step.name}: {step.command}", soft_wrap=True)
         return
+    torch_driver.driver()  # Without a GPU all its tests would be skipped, and so succeed.
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / "log.txt").open("a").close()
     except OSError as error:
         raise ConfigError(f"--out: {folder} cannot be a folder for the log: {error.strerror or error}") from None
     ends = time.monotonic() + seconds
     failed: list[str] = []
     for step in steps:
-        if (folder / f"{step.name}.done").exists():
+        if not names and (folder / f"{step.name}.done").exists():
             continue
         left_s = ends - time.monotonic()
         if left_s <= 0 or not take(step, folder, left_s):

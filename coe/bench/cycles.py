@@ -70,7 +70,8 @@ def turn_over(
         descriptors = reserved = 0
         for number in range(cycles):
             expert = line[number % len(line)]
-            device.load("pool", expert, keep_copy=number % 2 == 0)
+            # A body that all experts have comes with the first of them and stays, as on a line.
+            device.load("pool", expert, keep_copy=number % 2 == 0, body=not number)
             device.run("one", "pool", expert, images)
             device.evict("pool", expert)
             resident.append(process.memory_info().rss)

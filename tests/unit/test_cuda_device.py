@@ -13,6 +13,7 @@ from fake_gpu import FakeDriver
 
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
+from coe.runtime.cuda import garbage
 from coe.runtime.cuda.device import CudaDevice
 from coe.runtime.reading import Weights
 from coe.store.kinds import FileKind, ModuleKind, Prepared
@@ -307,7 +308,7 @@ def test_no_graph_goes_while_another_is_captured(store):
     assert says(device, "a", 7) == [7]
     (worker,) = device._workers.values()
     trimmer = threading.Thread(target=worker.trim)
-    with device._capturing:
+    with garbage.uncollected():
         trimmer.start()
         trimmer.join(0.2)
         assert worker._graphs

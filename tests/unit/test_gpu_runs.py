@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import typer.main
 
@@ -39,14 +40,16 @@ WRITES = "import json, sys; json.dump({'images_per_s': 7}, open(sys.argv[1], 'w'
 def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = [Stub("good", WRITES), Stub("bad", "raise SystemExit(3)"), Stub("long", "import time; time.sleep(600)")]
     monkeypatch.setattr(gpu_runs, "STEPS", listed)
+    monkeypatch.setattr(gpu_runs.torch_driver, "driver", lambda: None)
 
 
 def test_what_succeeded_is_not_run_again_and_figures_are_kept(
     steps: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    del gpu_runs.STEPS[2]
     for _ in range(2):
         with pytest.raises(typer.Exit):
-            gpu_runs.gpu_runs(["good", "bad"], folder=tmp_path, seconds=60)
+            gpu_runs.gpu_runs(folder=tmp_path, seconds=60)
     lines = (tmp_path / "figures.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [{"step": "good", "figures": {"images_per_s": 7}}]
     log = (tmp_path / "log.txt").read_text()
@@ -54,10 +57,33 @@ def test_what_succeeded_is_not_run_again_and_figures_are_kept(
     assert "not done: bad; see" in capsys.readouterr().err
 
 
-def test_a_step_that_takes_too_long_is_ended(steps: None, tmp_path: Path) -> None:
+def test_a_named_step_is_run_again(steps: None, tmp_path: Path) -> None:
+    for _ in range(2):
+        gpu_runs.gpu_runs(["good"], folder=tmp_path, seconds=60)
+    assert len((tmp_path / "figures.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_step_that_takes_too_long_is_ended_with_its_children(
+    monkeypatch: pytest.MonkeyPatch, steps: None, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    code = (
+        "import pathlib, subprocess; child = subprocess.Popen(['sleep', '600']); "
+        f"pathlib.Path({str(pid)!r}).write_text(str(child.pid)); child.wait()"
+    )
+    monkeypatch.setattr(gpu_runs, "STEPS", [Stub("long", code)])
     with pytest.raises(typer.Exit):
-        gpu_runs.gpu_runs(["long"], folder=tmp_path, seconds=0.5)
+        gpu_runs.gpu_runs(folder=tmp_path, seconds=3)
     assert "== long: out of time" in (tmp_path / "log.txt").read_text()
+    child = psutil.Process(int(pid.read_text())) if psutil.pid_exists(int(pid.read_text())) else None
+    assert child is None or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_without_a_gpu_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_runs.torch_driver, "is_there", lambda: False)
+    with pytest.raises(ConfigError, match="there is no GPU"):
+        gpu_runs.gpu_runs(folder=tmp_path / "out", seconds=60)
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_unknown_step_is_refused() -> None:
@@ -68,5 +94,5 @@ def test_an_unknown_step_is_refused() -> None:
 
 def test_a_folder_that_cannot_be_is_refused_before_a_step_runs(steps: None, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="--out: .*file/out cannot be a folder for the log: Not a directory"):
+    with pytest.raises(ConfigError, match=r"--out: .*file/out cannot be a folder for the log: Not a directory"):
         gpu_runs.gpu_runs(["good"], folder=tmp_path / "file" / "out", seconds=60)

@@ -56,29 +56,28 @@ class Extents:
         size = padded(max(1, size), PAGE)
         if size > self.free:
             return None
-        gaps = self._gaps()
-        if _smallest(size, gaps) is None:
-            self._make_gap(size, gaps, move)
-            gaps = self._gaps()
-        return self._take_in(_smallest(size, gaps), size)
+        if (gap := self._smallest(size)) is None:
+            self._make_gap(size, self._gaps(), move)
+            gap = self._smallest(size)
+        assert gap is not None, f"no gap in {self!r} holds {size:,} bytes"
+        return self._take_in(gap, size)
 
     def take_scattered(self, size: int) -> list[Extent] | None:
         """Hand out `size` bytes as few runs, rounded up to whole pages, at pages; return None if too few are free."""
         size = padded(max(1, size), PAGE)
         if size > self.free:
             return None
-        extents = []
+        gaps, extents = sorted(self._gaps(), key=lambda gap: gap.size), []
         while size:
-            gaps = self._gaps()
-            gap = _smallest(size, gaps) or max(gaps, key=lambda gap: gap.size)
+            # The smallest gap that holds the rest, else the largest.
+            gap = gaps.pop(min(bisect_left(gaps, size, key=lambda gap: gap.size), len(gaps) - 1))
             extents.append(self._take_in(gap, min(size, gap.size)))
             size -= extents[-1].size
         return extents
 
-    def _take_in(self, gap: _Gap | None, size: int) -> Extent:
-        assert gap is not None, f"no gap in {self!r} holds {size:,} bytes"
+    def _take_in(self, gap: _Gap, size: int) -> Extent:
         extent = Extent(gap.start, size)
-        self._taken.insert(gap.before, extent)
+        insort(self._taken, extent, key=lambda extent: extent.start)
         self.used += size
         return extent
 
@@ -86,6 +85,10 @@ class Extents:
         """Take a run back."""
         self._taken.remove(extent)
         self.used -= extent.size
+
+    def _smallest(self, size: int) -> _Gap | None:
+        """Return the smallest gap of at least `size` bytes, if there is one."""
+        return min((gap for gap in self._gaps() if gap.size >= size), key=lambda gap: gap.size, default=None)
 
     def _gaps(self) -> list[_Gap]:
         """Return all free bytes in order."""
@@ -153,11 +156,6 @@ class Extents:
             end = extent.start + extent.size
         assert end <= self.capacity, f"{self!r}: a run ends beyond the memory"
         assert sum(extent.size for extent in self._taken) == self.used, f"{self!r} miscounts"
-
-
-def _smallest(size: int, gaps: list[_Gap]) -> _Gap | None:
-    """Return the smallest gap of at least `size` bytes, if there is one."""
-    return min((gap for gap in gaps if gap.size >= size), key=lambda gap: gap.size, default=None)
 
 
 def _fitted(extents: list[Extent], gaps: list[tuple[int, int]]) -> list[tuple[Extent, int]]:

@@ -6,7 +6,6 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
@@ -15,8 +14,8 @@ import torch
 
 from coe.config import format_bytes
 from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost, first_line
+from coe.runtime.cuda.capturing import on_capture_thread
 from coe.runtime.cuda.driver import Stream, StreamMark, Usage
-from coe.runtime.processor import bound_threads
 from coe.system import private_memory
 
 _WARM_UPS = 2
@@ -30,11 +29,6 @@ _LIBRARIES_FULL = "ALLOC(ATION)?_FAILED|unable to find an engine"
 _OF_CUDA = "CUDA error"
 """Words of errors that have neither a class nor a code; see `_has_words`."""
 
-_capturer = ThreadPoolExecutor(1, "coe-capture", initializer=bound_threads, initargs=(1,))
-"""The thread of all captures: cuDNN keeps what its search found for each thread, so a second thread searches again.
-
-The thread lives on, so it must have no team of OpenMP (`coe.runtime.fresh_thread`).
-"""
 _alone = threading.RLock()
 """Held while a graph is captured, for all lines: meanwhile no other graph is captured and no memory is given back."""
 
@@ -246,8 +240,13 @@ class TorchDriver:
                 # The error waits for the next launch to report it: for this one.
                 torch.ones(1, device=self.device)
             raise DeviceFull(f"the system does not pin {format_bytes(size)} of host memory (CUDA error {status})")
+
+        def unregister(address: int, _: object) -> None:
+            with torch.cuda.device(self.device):
+                cudart.cudaHostUnregister(address)
+
         # The finalizer holds the mapping, so that the memory is unregistered before it is unmapped.
-        weakref.finalize(memory, lambda address, _: cudart.cudaHostUnregister(address), memory.ctypes.data, mapping)
+        weakref.finalize(memory, unregister, memory.ctypes.data, mapping)
         return torch.from_numpy(memory)[:size]
 
     def stream(self, name: str) -> TorchStream:
@@ -258,7 +257,7 @@ class TorchDriver:
     def capture(self, what: str, stream: Stream, work: Callable[[], Any]) -> TorchGraph:
         """Warm up work and capture it. Other threads may copy and run meanwhile, but not allocate or capture."""
         assert isinstance(stream, TorchStream), "a stream of another driver"
-        return _capturer.submit(self._captured, what, stream, work).result()
+        return on_capture_thread(lambda: self._captured(what, stream, work), searches=self._search_kernels)
 
     def _captured(self, what: str, stream: TorchStream, work: Callable[[], Any]) -> TorchGraph:
         with _alone, errors(), torch.cuda.device(self.device), _workspaces():

@@ -192,8 +192,8 @@ class Worker:
         """Drop all graphs, which share one memory, and all other memory that is kept."""
         # A graph must not go while it runs.
         self.stream.mark().wait()
-        # Nor while another is captured: torch's random numbers keep a set of all graphs.
-        with self._capturing:
+        # Nor while another is captured, on any line: torch's random numbers keep a set of all graphs.
+        with uncollected():
             self._graphs.clear()
         self._give_back()
 

@@ -1,0 +1,63 @@
+"""Captures run on a thread that lives on; its caller keeps its locks until they end, and errors keep nothing alive."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+import time
+import weakref
+from contextlib import suppress
+
+import pytest
+import torch
+
+from coe.runtime.cuda.capturing import on_capture_thread
+
+
+def here() -> tuple[str, int]:
+    return threading.current_thread().name, torch.get_num_threads()
+
+
+def test_captures_with_a_search_and_without_have_a_thread_each_which_lives_on() -> None:
+    searched = [on_capture_thread(here, searches=True) for _ in range(2)]
+    unsearched = [on_capture_thread(here, searches=False) for _ in range(2)]
+    assert searched[0] == searched[1] != unsearched[0] == unsearched[1]
+    assert searched[0][1] == unsearched[0][1] == 1, "a thread that lives on keeps no team"
+
+
+def test_an_interrupt_comes_after_the_capture() -> None:
+    log: list[str] = []
+
+    def capture() -> None:
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.3)
+        log.append("captured")
+
+    with pytest.raises(KeyboardInterrupt):
+        on_capture_thread(capture, searches=False)
+    assert log == ["captured"]
+
+
+class Tensors:
+    pass
+
+
+def test_an_error_that_was_dealt_with_keeps_nothing_of_what_failed() -> None:
+    kept: list[weakref.ref[Tensors]] = []
+
+    def fails() -> None:
+        tensors = Tensors()
+        kept.append(weakref.ref(tensors))
+        raise ValueError("no memory")
+
+    on_capture_thread(lambda: None, searches=False)
+    gc.disable()
+    try:
+        with suppress(ValueError):
+            on_capture_thread(fails, searches=False)
+        # The next work drops what the thread still holds of the last.
+        on_capture_thread(lambda: None, searches=False)
+        assert kept[0]() is None
+    finally:
+        gc.enable()
