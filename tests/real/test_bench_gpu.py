@@ -35,14 +35,21 @@ def test_switches_on_a_gpu_stand_beside_the_plain_copy(driver, work, call):
     assert "another x4" in said.err
 
 
+def bodies_copied(driver):
+    return sum("copy body of" in entry for entry in driver.log)
+
+
 def test_differences_to_a_parent_are_measured_while_the_body_stays_on_the_device(driver, tmp_path, call):
     said = call(*SMALL[:-1], "q8,delta", "--repeats", "1", "--work", tmp_path, "--json", "-")
     assert said.status == 0, said.err
     q8, delta = json.loads(said.out)
     assert (q8["variant"], delta["variant"]) == ("q8", "delta")
     assert 0 < delta["bytes"] < q8["bytes"]
-    assert sum("copy body of" in entry for entry in driver.log) == 1, "the body of all four came once"
+    assert bodies_copied(driver) == 1, "the body of all four came once"
     assert all(delta["switched_s"].values())
+    said = call(*SMALL[:-1], "delta", "--cycles", "8", "--experts", "4", "--work", tmp_path, "--json", "-")
+    assert said.status == 0, said.err
+    assert bodies_copied(driver) == 2, "and once for all cycles"
 
 
 def test_switches_in_turn_leave_no_device_memory_behind(driver, work, call):

@@ -16,6 +16,7 @@ from coe.runtime.cuda.capturing import on_capture_thread
 
 
 def here() -> tuple[str, int]:
+    assert threading.current_thread().daemon, "a capture that hangs does not hold up the interpreter's exit"
     return threading.current_thread().name, torch.get_num_threads()
 
 
