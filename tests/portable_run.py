@@ -18,7 +18,7 @@ from typing import Any
 
 LIBRARIES = (
     "filelock psutil numpy cv2 PIL.Image yaml pydantic rich.progress typer typer.rich_utils networkx xxhash jinja2 "
-    "matplotlib safetensors.torch sortedcontainers torch onnxruntime torch.utils._python_dispatch "
+    "matplotlib safetensors.torch sortedcontainers simplejpeg torch onnxruntime torch.utils._python_dispatch "
     "torch.utils._pytree multiprocessing.queues concurrent.futures.process subprocess tempfile"
 )
 NETWORKS = "torchvision.models"

@@ -1,8 +1,9 @@
 """Bytes to pixels. Law: for any bytes the result is either the whole picture or an `ImageError`.
 
-Pillow decodes. This file adds checks that Pillow lacks (cutting and flipping real files showed them): a PNG without its
-end, a TIFF whose directory lies outside the file (Pillow only warns), wide pixels. It calls the plugins directly,
-because `Image.open` guesses among some forty formats and warns of large pictures through global state.
+Pillow decodes, except for JPEGs (`jpeg.py`). This file adds checks that Pillow lacks (cutting and flipping real files
+showed them): a PNG without its end, a TIFF whose directory lies outside the file (Pillow only warns), wide pixels. It
+calls the plugins directly, because `Image.open` guesses among some forty formats and warns of large pictures through
+global state.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.ImageFile import ImageFile
-from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
 from coe import config
 from coe.board.image_size import pixels_in
+from coe.board.jpeg import open_jpeg, whole_pixels
 from coe.board.picture_file import PictureFile
 from coe.board.tiff import DAMAGED, TRUNCATED, Directory
 from coe.errors import ImageError
@@ -94,14 +95,24 @@ def _from_bytes(data: bytes, limit_pixels: int, min_side: int) -> Pixels:
         if picture.format == "BMP":
             _check_rows(picture, data)
         turn = None if picture.format == "TIFF" else _orientation(picture.info.get("exif"))  # Pillow turns TIFFs itself
+        if picture.format == "JPEG":
+            pixels = whole_pixels(data, picture)
+            if picture.mode != "CMYK":
+                return _turned(pixels, turn)
+            del pixels  # Pillow knows how programs store the four inks
         picture.load()
         return _to_rgb(picture, turn)
 
 
 def _meaning(complaint: str) -> str:
-    if "truncated" in complaint:
+    """Return what the complaint of a decoder, in lower case, means for who sent the picture."""
+    if any(words in complaint for words in _CUT):
         return TRUNCATED
-    return UNSUPPORTED if any(word in complaint for word in ("unknown", "unsupported", "cannot handle")) else DAMAGED
+    return UNSUPPORTED if any(words in complaint for words in _FOREIGN) else DAMAGED
+
+
+_CUT = ("truncated", "premature end of jpeg file")
+_FOREIGN = ("unknown", "unsupported jpeg process", "not supported", "cannot handle", "subsampling", "invalid sos")
 
 
 def _to_rgb(picture: ImageFile, turn: Image.Transpose | None) -> Pixels:
@@ -117,6 +128,16 @@ def _to_rgb(picture: ImageFile, turn: Image.Transpose | None) -> Pixels:
         band = picture if bottom - top == height else picture.crop((0, top, width, bottom))
         as_it_lies[top:bottom] = np.asarray(_opaque(band))
     return pixels
+
+
+def _turned(pixels: Pixels, turn: Image.Transpose | None) -> Pixels:
+    """Return decoded pixels, turned; without a turn the array itself."""
+    if turn is None:
+        return pixels
+    height, width = pixels.shape[:2]
+    turned = np.empty((width, height, 3) if turn in _ACROSS else (height, width, 3), np.uint8)
+    _AS_IT_LIES[turn](turned)[:] = pixels
+    return turned
 
 
 def _bands(height: int, width: int) -> Iterator[tuple[int, int]]:
@@ -203,15 +224,6 @@ def _check_size(width: int, height: int, limit_pixels: int, min_side: int) -> No
         raise ImageError(f"has {width} x {height} pixels; at least {min_side} x {min_side} are needed")
 
 
-class _Jpeg(JpegImageFile):
-    def _read_dpi_from_exif(self) -> None:
-        """Skip the resolution, which nobody needs: damaged EXIF would warn."""
-
-
-def _open_jpeg(data: bytes) -> ImageFile:
-    return _Jpeg(io.BytesIO(data))
-
-
 def _open_bmp(data: bytes) -> ImageFile:
     return BmpImageFile(io.BytesIO(data))
 
@@ -254,7 +266,7 @@ def _open_tiff(data: bytes) -> ImageFile:
 
 
 _FORMATS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[bytes], ImageFile]], ...] = (
-    (b"\xff\xd8\xff", _open_jpeg),
+    (b"\xff\xd8\xff", open_jpeg),
     (b"\x89PNG\r\n\x1a\n", _open_png),
     (b"BM", _open_bmp),
     ((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), _open_tiff),

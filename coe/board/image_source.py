@@ -20,7 +20,10 @@ ImageLike = NDArray[np.uint8] | str | Path | PictureFile | bytes | bytearray | m
 """The forms in which an image may be handed over."""
 
 _ARRAY_BYTES, _DECODER_BYTES = 3, 4
-"""The bytes of a pixel in the decoded array, and in Pillow's memory during decoding."""
+"""The bytes of a pixel in the decoded array, and in Pillow's memory during decoding.
+
+A progressive JPEG takes up to two more (with four inks five), because libjpeg holds all frequencies until its last scan.
+"""
 
 
 @dataclass(frozen=True, slots=True)
