@@ -22,7 +22,7 @@ ImageLike = NDArray[np.uint8] | str | Path | PictureFile | bytes | bytearray | m
 _ARRAY_BYTES, _DECODER_BYTES = 3, 4
 """The bytes of a pixel in the decoded array, and in Pillow's memory during decoding.
 
-A progressive JPEG takes up to two more (with four inks five), because libjpeg holds all frequencies until its last scan.
+A progressive JPEG takes up to two more (with four inks five): libjpeg holds all frequencies until the last scan.
 """
 
 

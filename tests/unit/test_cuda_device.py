@@ -13,8 +13,9 @@ from fake_gpu import FakeDriver
 
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
-from coe.runtime.cuda import garbage
+from coe.runtime.cuda import garbage, probe
 from coe.runtime.cuda.device import CudaDevice
+from coe.runtime.cuda.worker import Worker
 from coe.runtime.reading import Weights
 from coe.store.kinds import FileKind, ModuleKind, Prepared
 from coe.store.store import Store
@@ -316,6 +317,24 @@ def test_no_graph_goes_while_another_is_captured(store):
     assert not worker._graphs
 
 
+def test_no_graph_of_a_measuring_goes_while_another_is_captured(store):
+    device = bare_device(gpu(), store)
+    gone = []
+
+    class Noted(Worker):
+        def drop_graphs(self):
+            assert self._graphs
+            super().drop_graphs()
+            gone.append(len(self._graphs))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe, "Worker", Noted)
+        device.fixed_bytes(EXPERTS, 1)
+        with device.trial(expert("a")):
+            pass
+    assert gone == [0, 0], "one measuring of graphs, one trial"
+
+
 # What goes wrong
 
 
@@ -451,7 +470,7 @@ def test_all_graphs_are_captured_by_one_thread_the_largest_first_and_it_is_said(
     assert [what for _, what in seen] == [
         f"executor {number}: capture scale x{size}" for number in (1, 2) for size in (32, 16, 8, 4, 1)
     ]
-    assert said == ["capturing scale for 1 labels at 8 px, 1 of 1"]
+    assert said == ["capturing scale for 1 labels at 8 px, up to 32 images at a time, 1 of 1"]
 
 
 # What is held

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from coe.errors import CoeError, DeviceFull, DeviceLost
-from coe.runtime.cuda import torch_driver
+from coe.runtime.cuda import torch_driver, torch_errors
 from coe.runtime.cuda.torch_driver import TorchGraph, TorchStream
 
 
@@ -36,6 +36,11 @@ ENDED = cuda(901, "operation failed due to a previous error during capture")
         ([cuda(2, "out of memory")], DeviceFull, "out of memory$"),
         ([RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling")], DeviceFull, "CUBLAS"),
         ([RuntimeError("FIND was unable to find an engine to execute this computation")], DeviceFull, "an engine"),
+        ([RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate`")], DeviceFull, "CUBLAS"),
+        ([RuntimeError("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED")], DeviceFull, "cuDNN"),
+        ([RuntimeError("CUDA driver error: out of memory")], DeviceFull, "driver error"),
+        ([RuntimeError("CUDA driver error: an illegal instruction was encountered")], DeviceLost, "illegal"),
+        ([RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED")], DeviceLost, "EXECUTION_FAILED"),
         ([FULL, ENDED], DeviceFull, "Tried to allocate"),
         (
             [cuda(900, "not permitted when stream is capturing"), ENDED],
@@ -56,7 +61,7 @@ def test_an_error_of_torch_is_one_of_ours(errors, kind, said):
             if rest[1:]:
                 fail(rest[1:])
 
-    with pytest.raises(kind, match=said), torch_driver.errors():
+    with pytest.raises(kind, match=said), torch_errors.errors():
         fail(errors)
 
 
@@ -72,7 +77,7 @@ def test_an_error_that_was_dealt_with_keeps_nothing_of_what_failed(error):
 
     gc.disable()
     try:
-        with contextlib.suppress(CoeError), torch_driver.errors():
+        with contextlib.suppress(CoeError), torch_errors.errors():
             forward()
         assert kept[0]() is None
     finally:
@@ -154,3 +159,62 @@ def test_kernels_are_searched_for_before_a_capture_alone_only_if_that_is_set_and
     with pytest.raises(StopIteration):
         driver.capture("capture k x1", stream, fails)
     assert torch.backends.cudnn.benchmark is not search
+
+
+def registering(monkeypatch, status):
+    """A driver whose CUDA answers `status` when memory is to be pinned; returns it and what was asked of CUDA."""
+    asked = []
+
+    def register(address, size, flags):
+        asked.append(("register", size))
+        return status
+
+    def unregister(address):
+        asked.append(("unregister",))
+
+    cudart = SimpleNamespace(cudaHostRegister=register, cudaHostUnregister=unregister)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: cudart)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    driver = torch_driver.TorchDriver.__new__(torch_driver.TorchDriver)
+    driver.device = torch.device("cuda", 0)
+    return driver, asked
+
+
+def test_memory_is_pinned_in_its_own_size_and_unpinned_at_its_end(monkeypatch):
+    driver, asked = registering(monkeypatch, 0)
+    memory = driver.pinned_memory(5_000_000)
+    memory[:] = 7
+    view = memory[100:]
+    del memory
+    gc.collect()
+    assert asked == [("register", 5_000_000)]
+    assert (view == 7).all()
+    del view
+    gc.collect()
+    assert asked == [("register", 5_000_000), ("unregister",)]
+
+
+def test_where_given_memory_cannot_be_pinned_torch_pins_its_own(monkeypatch):
+    driver, asked = registering(monkeypatch, 801)
+    made, plain = [], torch.empty
+
+    def empty(*shape, pin_memory=False, **options):
+        made.append(pin_memory)
+        return plain(*shape, **options)
+
+    monkeypatch.setattr(torch, "empty", empty)
+    assert driver.pinned_memory(4096).shape == (4096,)
+    assert (asked, made) == ([("register", 4096)], [True])
+
+
+@pytest.mark.parametrize(("status", "said"), [(2, r"CUDA error 2\)$"), (801, "CUDA error 801.*nor does torch")])
+def test_memory_that_nobody_pins_is_full(monkeypatch, status, said):
+    """Where memory is short, torch is not asked: it would round up to a power of two."""
+    driver, _ = registering(monkeypatch, status)
+
+    def empty(*shape, **options):
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+
+    monkeypatch.setattr(torch, "empty", empty)
+    with pytest.raises(DeviceFull, match=said):
+        driver.pinned_memory(4096)

@@ -219,9 +219,13 @@ class CudaDevice:
         # The largest first: all later graphs then reuse the memory that its graphs work in.
         order = sorted(distinct.items(), key=lambda item: -self._sizing.held(item[1]).bytes)
         for number, ((unpacking, size), expert) in enumerate(order, start=1):
-            self._say(f"capturing {expert.kind} for {len(expert.labels)} labels at {size} px, {number} of {len(order)}")
+            most = self._sizing.held(expert).most
+            self._say(
+                f"capturing {expert.kind} for {len(expert.labels)} labels at {size} px, up to {most} images at a time, "
+                f"{number} of {len(order)}"
+            )
             for worker in workers:
-                worker.prepare(self._networks.template(expert), unpacking, size, self._sizing.held(expert).most)
+                worker.prepare(self._networks.template(expert), unpacking, size, most)
         return workers
 
     def enter(self, executor: str) -> None:

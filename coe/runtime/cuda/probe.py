@@ -14,7 +14,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from coe.core import Expert
-from coe.errors import CoeError, ConfigError, DeviceFull
+from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.garbage import give_back
@@ -70,8 +70,18 @@ def _held_by(networks: Networks, driver: Driver, expert: Expert, most: int) -> G
     unpacking, size = networks.likely_unpacking(expert), expert.input_size
     worker = Worker("probe", driver, unpacking.bytes, most * 3 * size**2, threading.Lock())
     before = driver.usage().reserved
-    worker.prepare(networks.template(expert), unpacking, size, most)
-    return GraphMemory(size, worker.most(unpacking, size, most), driver.usage().reserved - before, worker.outputs_bytes)
+    try:
+        worker.prepare(networks.template(expert), unpacking, size, most)
+        held_bytes = driver.usage().reserved - before
+        return GraphMemory(size, worker.most(unpacking, size, most), held_bytes, worker.outputs_bytes)
+    finally:
+        _let_go(worker)
+
+
+def _let_go(worker: Worker) -> None:
+    """Drop the graphs of a temporary worker; on a lost device they go with the worker."""
+    with contextlib.suppress(DeviceLost):
+        worker.drop_graphs()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +184,7 @@ class _Bench:
         """Let go of all memory, even if the trial is still referenced; the trial runs no more."""
         self._copies.clear()
         self._residents.clear()
+        _let_go(self._worker)
         del self._worker, self._blobs, self._host
 
     def _read(self) -> _Copies:

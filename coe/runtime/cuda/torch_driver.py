@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import mmap
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
@@ -13,21 +13,19 @@ import numpy as np
 import torch
 
 from coe.config import format_bytes
-from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost, first_line
+from coe.errors import ConfigError, DeviceFull, first_line
 from coe.runtime.cuda.capturing import on_capture_thread
 from coe.runtime.cuda.driver import Stream, StreamMark, Usage
+from coe.runtime.cuda.torch_errors import NO_MEMORY, errors
 from coe.system import private_memory
 
 _WARM_UPS = 2
 """How often work runs before it is captured: libraries then choose their kernels and take their workspaces."""
 _STREAMS = 32
 """How many streams torch has; it hands them out in turn, again and again."""
-_NO_MEMORY = 2
-_CAPTURE_ERRORS = range(900, 909)
-"""CUDA's error codes: no memory for an allocation outside torch's allocator, and all errors of a capture."""
-_LIBRARIES_FULL = "ALLOC(ATION)?_FAILED|unable to find an engine"
-_OF_CUDA = "CUDA error"
-"""Words of errors that have neither a class nor a code; see `_has_words`."""
+
+_ADVICE = [getattr(mmap, name) for name in ("MADV_HUGEPAGE", "MADV_DONTFORK") if hasattr(mmap, name)]
+"""For pinned memory: gigabytes are pinned sooner in large pages, and a forked child must not make the pages move."""
 
 _alone = threading.RLock()
 """Held while a graph is captured, for all lines: meanwhile no other graph is captured and no memory is given back."""
@@ -47,67 +45,6 @@ def driver(*, search_kernels: bool = True, index: int | None = None) -> TorchDri
     if index is not None and index >= (there := torch.cuda.device_count()):
         raise ConfigError(f"there is no cuda:{index} here; torch can use {there}: cuda:0 to cuda:{there - 1}")
     return TorchDriver(search_kernels, index)
-
-
-@contextmanager
-def errors() -> Iterator[None]:
-    """Turn torch's errors into ours."""
-    try:
-        yield
-    except RuntimeError as error:
-        if (meant := _meant(error)) is None:
-            raise
-        try:
-            raise meant from error
-        finally:
-            # Else the error lies in a frame that its own traceback holds: a cycle that keeps the failed call's tensors.
-            del meant
-
-
-def _meant(error: RuntimeError) -> CoeError | None:
-    # A capture that ends early raises an error about that, too; the cause is further up the chain.
-    chain: list[BaseException] = [error]
-    while (before := chain[-1].__context__) is not None:
-        chain.append(before)
-    for link in chain:
-        if _is_full(link):
-            return DeviceFull(first_line(link))
-    if any(_code(link) in _CAPTURE_ERRORS for link in chain):
-        # The device is lost all the same: torch's allocator believes that the capture still goes on.
-        return DeviceLost(
-            f"a batch cannot be captured as a graph; its kind's `forward` must not make the host wait "
-            f"({first_line(chain[-1])})"
-        )
-    # After an error of the device every further call fails: nothing on it can be used again.
-    if any(_is_device_error(link) for link in chain):
-        return DeviceLost(first_line(error))
-    return None
-
-
-def _is_full(error: BaseException) -> bool:
-    """Tell whether an error says that the device has no memory left."""
-    return (
-        isinstance(error, torch.cuda.OutOfMemoryError)
-        or _code(error) == _NO_MEMORY
-        or _has_words(error, _LIBRARIES_FULL)
-    )
-
-
-def _is_device_error(error: BaseException) -> bool:
-    """Tell whether an error is one of the device."""
-    return isinstance(error, torch.AcceleratorError) or _has_words(error, _OF_CUDA)
-
-
-def _has_words(error: BaseException, words: str) -> bool:
-    """Tell whether the message of an error has words that match a pattern.
-
-    Torch reports an error of cuBLAS or cuDNN as a `RuntimeError` without a code: only its message says what it is.
-    """
-    return re.search(words, str(error)) is not None
-
-
-def _code(error: BaseException) -> int | None:
-    return getattr(error, "error_code", None) if isinstance(error, torch.AcceleratorError) else None
 
 
 class TorchMark:
@@ -230,6 +167,9 @@ class TorchDriver:
             mapping = private_memory(max(1, size))
         except OSError as error:
             raise DeviceFull(f"the system does not give {format_bytes(size)} of host memory ({error})") from None
+        for advice in _ADVICE:
+            with suppress(OSError):
+                mapping.madvise(advice)
         memory = np.frombuffer(mapping, np.uint8)
         # On this device: else the call would make a context on the first GPU, which nobody may use.
         with torch.cuda.device(self.device):
@@ -239,7 +179,8 @@ class TorchDriver:
             with suppress(RuntimeError):
                 # The error waits for the next launch to report it: for this one.
                 torch.ones(1, device=self.device)
-            raise DeviceFull(f"the system does not pin {format_bytes(size)} of host memory (CUDA error {status})")
+            del memory
+            return _pinned_by_torch(size, status)
 
         def unregister(address: int, _: object) -> None:
             with torch.cuda.device(self.device):
@@ -286,6 +227,17 @@ class TorchDriver:
         """Free the memory that torch's allocator keeps."""
         with _alone, errors():
             torch.cuda.empty_cache()
+
+
+def _pinned_by_torch(size: int, status: int) -> torch.Tensor:
+    """Return `size` bytes of torch's own pinned memory: not all systems can pin memory that they have given out."""
+    reason = f"the system does not pin {format_bytes(size)} of host memory (CUDA error {status})"
+    if status == NO_MEMORY:
+        raise DeviceFull(reason)
+    try:
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    except RuntimeError as error:
+        raise DeviceFull(f"{reason}, nor does torch ({first_line(error)})") from None
 
 
 @contextmanager

@@ -190,12 +190,16 @@ class Worker:
 
     def trim(self) -> None:
         """Drop all graphs, which share one memory, and all other memory that is kept."""
+        self.drop_graphs()
+        self._give_back()
+
+    def drop_graphs(self) -> None:
+        """Drop all graphs; raises DeviceLost."""
         # A graph must not go while it runs.
         self.stream.mark().wait()
         # Nor while another is captured, on any line: torch's random numbers keep a set of all graphs.
         with uncollected():
             self._graphs.clear()
-        self._give_back()
 
     def capture(self, template: Template, unpacking: Unpacking, images: int, size: int) -> _Captured:
         """Return the graph for `images` images of `size` pixels; it is captured at its first use.
