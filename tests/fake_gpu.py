@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from coe.errors import DeviceLost
 from coe.runtime.cuda.driver import Usage
-from coe.runtime.cuda.torch_driver import errors
+from coe.runtime.cuda.torch_errors import errors
 
 FEW = (1, 4)
 """Few sizes of graphs, enough for tests with real networks."""
