@@ -1,16 +1,13 @@
 """Bytes to pixels. Law: for any bytes the result is either the whole picture or an `ImageError`.
 
-Pillow decodes, except for JPEGs (`jpeg.py`). This file adds checks that Pillow lacks (cutting and flipping real files
-showed them): a PNG without its end, a TIFF whose directory lies outside the file (Pillow only warns), wide pixels. It
-calls the plugins directly, because `Image.open` guesses among some forty formats and warns of large pictures through
-global state.
+Pillow decodes, except for JPEGs. `jpeg`, `png` and `tiff` add the checks that Pillow lacks (cutting and flipping real
+files showed them), and this file those for wide pixels. It calls the plugins directly, because `Image.open` guesses
+among some forty formats and warns of large pictures through global state.
 """
 
 from __future__ import annotations
 
 import io
-import struct
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -20,13 +17,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.ImageFile import ImageFile
-from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
 from coe import config
 from coe.board.image_size import pixels_in
 from coe.board.jpeg import open_jpeg, whole_pixels
 from coe.board.picture_file import PictureFile
+from coe.board.png import open_png
 from coe.board.tiff import DAMAGED, TRUNCATED, Directory
 from coe.errors import ImageError
 
@@ -237,23 +234,6 @@ def _check_rows(picture: ImageFile, data: bytes) -> None:
                 raise ImageError(TRUNCATED)
 
 
-def _open_png(data: bytes) -> ImageFile:
-    at, name = 8, b""
-    while name != b"IEND":  # Pillow stops at the last row: it checks no checksum of the pixels and needs no end
-        if at + 12 > len(data):
-            raise ImageError(TRUNCATED)
-        length, name = struct.unpack_from(">I4s", data, at)
-        end = at + 12 + length
-        if end > len(data):
-            raise ImageError(TRUNCATED)
-        if zlib.crc32(memoryview(data)[at + 4 : end - 4]) != int.from_bytes(data[end - 4 : end]):
-            raise ImageError(DAMAGED)
-        if name == b"acTL":
-            raise ImageError("is an animation; save the one picture to be inspected")
-        at = end
-    return PngImageFile(io.BytesIO(data))
-
-
 def _open_tiff(data: bytes) -> ImageFile:
     tags = Directory(data)
     if max(tags.numbers(277), default=1) > 6:  # samples a pixel; Pillow would log an error
@@ -267,7 +247,7 @@ def _open_tiff(data: bytes) -> ImageFile:
 
 _FORMATS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[bytes], ImageFile]], ...] = (
     (b"\xff\xd8\xff", open_jpeg),
-    (b"\x89PNG\r\n\x1a\n", _open_png),
+    (b"\x89PNG\r\n\x1a\n", open_png),
     (b"BM", _open_bmp),
     ((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), _open_tiff),
 )
