@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coe.board.decoding import decode
 from coe.core import Expert
-from coe.errors import ConfigError
+from coe.errors import ConfigError, ImageError
 from coe.prepare import data_set
 from coe.store.kinds import TrainingPlan
 from experts.labelled_folder import SUFFIXES
@@ -28,7 +30,7 @@ def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
 
     `train` and `val` are folders or list files, relative to `path` (itself relative to the YAML). Without `val`, a
     share `plan.held_out` of `train` is held out by `plan.seed`. Raises ConfigError if the labels differ from the
-    expert's, or if there are too few images.
+    expert's, there are too few images, or an image cannot be read.
     """
     raw = data_set.read(plan.data)
     names = data_set.names(raw, plan.data)
@@ -47,7 +49,24 @@ def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
         held_out, training = training[:count], training[count:]
     if not training or not held_out:
         raise ConfigError(f"data set '{plan.data}' has too few images to train on and to hold some out")
+    _prove([*training, *held_out])
     return YoloImages(root, training, held_out)
+
+
+def _prove(images: list[Path]) -> None:
+    """Raise ConfigError for the first image that is not whole: ultralytics would learn its grey part, or skip it."""
+
+    def fault(path: Path) -> str:
+        try:
+            decode(path)
+        except ImageError as error:
+            return f"'{path}' {error}; remove it or save it again"
+        return ""
+
+    with ThreadPoolExecutor() as pool:
+        for sentence in filter(None, pool.map(fault, images)):
+            pool.shutdown(cancel_futures=True)
+            raise ConfigError(sentence)
 
 
 def images_of(root: Path, entry: Any, source: Path) -> list[Path]:

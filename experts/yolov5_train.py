@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 from coe.core import Expert
@@ -104,14 +105,25 @@ def _not_kept(prefix: str, path: Path, cache: dict[str, Any], version: str) -> N
     cache["version"] = version
 
 
+def _size_of(image: str) -> tuple[str, tuple[int, int]]:
+    """Return no message, and the height and width of an image as it is shown; `yolo_images` proved it."""
+    from ultralytics.data.utils import exif_size
+
+    with Image.open(image) as picture:
+        width, height = exif_size(picture)
+    return "", (height, width)
+
+
 def _trainer_class() -> Callable[..., Any]:
     """Make the trainer's class; in a function, because ultralytics may be imported only after `prepare`."""
-    from ultralytics.data import dataset
+    from ultralytics.data import dataset, utils
     from ultralytics.models.yolo.detect import DetectionTrainer
 
     # ultralytics caches a data set as a pickle beside the labels: these replacements neither open nor write it.
     dataset.load_dataset_cache_file = _not_remembered
     dataset.save_dataset_cache_file = _not_kept
+    # It would write a JPEG with bytes behind its end anew, over the user's file.
+    utils.check_image = _size_of
 
     class QuietTrainer(DetectionTrainer):
         def __init__(

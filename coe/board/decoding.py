@@ -21,18 +21,17 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from coe import config
 from coe.board.image_size import pixels_in
-from coe.board.jpeg import open_jpeg, whole_pixels
+from coe.board.jpeg import Jpeg
+from coe.board.picture_faults import DAMAGED, TRUNCATED, UNSUPPORTED
 from coe.board.picture_file import PictureFile
 from coe.board.png import open_png
-from coe.board.tiff import DAMAGED, TRUNCATED, Directory
+from coe.board.tiff import open_tiff, orientation
 from coe.errors import ImageError
 
 Pixels = NDArray[np.uint8]
 Order = Literal["RGB", "BGR"]
 
 _BAND_PIXELS = 1 << 18
-
-UNSUPPORTED = "uses a form of its format that is not supported; save it as PNG with 8 or 16 bits a channel"
 
 
 def decode(
@@ -91,9 +90,9 @@ def _from_bytes(data: bytes, limit_pixels: int, min_side: int) -> Pixels:
             raise ImageError(DAMAGED)
         if picture.format == "BMP":
             _check_rows(picture, data)
-        turn = None if picture.format == "TIFF" else _orientation(picture.info.get("exif"))  # Pillow turns TIFFs itself
-        if picture.format == "JPEG":
-            pixels = whole_pixels(data, picture)
+        turn = None if picture.format == "TIFF" else _turn_of(picture.info.get("exif"))  # Pillow turns TIFFs itself
+        if isinstance(picture, Jpeg):
+            pixels = picture.whole_pixels()
             if picture.mode != "CMYK":
                 return _turned(pixels, turn)
             del pixels  # Pillow knows how programs store the four inks
@@ -102,14 +101,10 @@ def _from_bytes(data: bytes, limit_pixels: int, min_side: int) -> Pixels:
 
 
 def _meaning(complaint: str) -> str:
-    """Return what the complaint of a decoder, in lower case, means for who sent the picture."""
-    if any(words in complaint for words in _CUT):
+    """Return what a complaint of Pillow, in lower case, means for who sent the picture."""
+    if "truncated" in complaint:
         return TRUNCATED
-    return UNSUPPORTED if any(words in complaint for words in _FOREIGN) else DAMAGED
-
-
-_CUT = ("truncated", "premature end of jpeg file")
-_FOREIGN = ("unknown", "unsupported jpeg process", "not supported", "cannot handle", "subsampling", "invalid sos")
+    return UNSUPPORTED if any(word in complaint for word in ("unknown", "unsupported", "cannot handle")) else DAMAGED
 
 
 def _to_rgb(picture: ImageFile, turn: Image.Transpose | None) -> Pixels:
@@ -234,27 +229,25 @@ def _check_rows(picture: ImageFile, data: bytes) -> None:
                 raise ImageError(TRUNCATED)
 
 
-def _open_tiff(data: bytes) -> ImageFile:
-    tags = Directory(data)
-    if max(tags.numbers(277), default=1) > 6:  # samples a pixel; Pillow would log an error
-        raise ImageError(UNSUPPORTED)
-    for offsets, sizes in ((273, 279), (324, 325)):
-        for offset, size in zip(tags.numbers(offsets), tags.numbers(sizes), strict=False):
-            if offset + size > len(data):
-                raise ImageError(TRUNCATED)
-    return TiffImageFile(io.BytesIO(data))
-
-
 _FORMATS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[bytes], ImageFile]], ...] = (
-    (b"\xff\xd8\xff", open_jpeg),
+    (b"\xff\xd8\xff", Jpeg),
     (b"\x89PNG\r\n\x1a\n", open_png),
     (b"BM", _open_bmp),
-    ((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), _open_tiff),
+    ((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), open_tiff),
 )
 
 
 _TURN = Image.Transpose
 _ACROSS = (_TURN.TRANSPOSE, _TURN.TRANSVERSE, _TURN.ROTATE_90, _TURN.ROTATE_270)
+_TURNS = {
+    2: _TURN.FLIP_LEFT_RIGHT,
+    3: _TURN.ROTATE_180,
+    4: _TURN.FLIP_TOP_BOTTOM,
+    5: _TURN.TRANSPOSE,
+    6: _TURN.ROTATE_270,
+    7: _TURN.TRANSVERSE,
+    8: _TURN.ROTATE_90,
+}
 _AS_IT_LIES: dict[Image.Transpose, Callable[[Pixels], Pixels]] = {
     _TURN.FLIP_LEFT_RIGHT: lambda turned: turned[:, ::-1],
     _TURN.FLIP_TOP_BOTTOM: lambda turned: turned[::-1],
@@ -267,20 +260,5 @@ _AS_IT_LIES: dict[Image.Transpose, Callable[[Pixels], Pixels]] = {
 """Views of a turned picture's array in which the picture lies as it does in its file."""
 
 
-def _orientation(exif: object) -> Image.Transpose | None:
-    if not isinstance(exif, bytes):
-        return None
-    try:
-        numbers = Directory(exif.removeprefix(b"Exif\0\0")).numbers(274)
-    except ImageError:  # the EXIF block is damaged, but the picture is whole
-        return None
-    turns = Image.Transpose
-    return {
-        2: turns.FLIP_LEFT_RIGHT,
-        3: turns.ROTATE_180,
-        4: turns.FLIP_TOP_BOTTOM,
-        5: turns.TRANSPOSE,
-        6: turns.ROTATE_270,
-        7: turns.TRANSVERSE,
-        8: turns.ROTATE_90,
-    }.get(numbers[0] if numbers else 1)
+def _turn_of(exif: object) -> Image.Transpose | None:
+    return _TURNS.get(orientation(exif.removeprefix(b"Exif\0\0"))) if isinstance(exif, bytes) else None

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import BinaryIO
 
-_MOST_MARKS = 10_000
+MOST_MARKS = 10_000
 """The most segments of a JPEG, or entries of a TIFF, that are read; real pictures have dozens."""
 
 
@@ -42,7 +42,7 @@ def _jpeg(file: BinaryIO, start: bytes) -> int | None:
     """Walk from segment to segment to the pixels, and return the largest size that a frame header states."""
     file.seek(2)
     pixels: int | None = None
-    for _ in range(_MOST_MARKS):
+    for _ in range(MOST_MARKS):
         (byte,) = _unpack("B", file)
         if byte != 0xFF:
             continue
@@ -67,7 +67,7 @@ def _tiff(file: BinaryIO, start: bytes) -> int | None:
     file.seek(min(_unpack(order + ("Q" if big else "I"), file)[0], 2**62))
     entries = _unpack(order + ("Q" if big else "H"), file)[0]
     sides: dict[int, int] = {}
-    for _ in range(min(entries, _MOST_MARKS)):
+    for _ in range(min(entries, MOST_MARKS)):
         tag, kind = _unpack(order + "HH", file)
         value = file.read(16 if big else 8)[8 if big else 4 :]
         if tag in (256, 257) and kind in _NUMBERS:

@@ -8,41 +8,87 @@ simplejpeg makes an error of each warning, and is quicker than both (docs/result
 from __future__ import annotations
 
 import io
+import re
 
 import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
-from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 
-from coe.board.tiff import DAMAGED
+from coe import config
+from coe.board.jpeg_segments import plain
+from coe.board.picture_faults import DAMAGED, TRUNCATED, UNSUPPORTED
 from coe.errors import ImageError
 
 _CHANNELS = {"RGB": 3, "L": 3, "CMYK": 4}
 """The bytes of a decoded pixel, by Pillow's mode; grey is decoded to RGB."""
 
+_PADDING = re.compile(rb"(\xff\x00|[^\xff\x00])\x00++(?=\xff++[\xd0-\xd7\xd9])")
+"""Zeros in front of a mark at which a scan restarts or ends, with what stands before them."""
 
-class _Header(JpegImageFile):
+
+class Jpeg(JpegImageFile):
+    """A JPEG as Pillow opens it: size, mode and EXIF block; no pixel is decoded."""
+
+    def __init__(self, data: bytes) -> None:
+        """Raises ImageError, and what Pillow raises."""
+        self.plain = plain(data)
+        super().__init__(io.BytesIO(self.plain.data))
+
     def _read_dpi_from_exif(self) -> None:
         """Skip the resolution, which nobody needs: damaged EXIF would warn."""
 
+    def whole_pixels(self) -> NDArray[np.uint8]:
+        """Return the pixels as they lie in the file: (H, W, 3) uint8 RGB.
 
-def open_jpeg(data: bytes) -> ImageFile:
-    """Return the picture with its size, mode and EXIF block; no pixel is decoded. Raises what Pillow raises."""
-    return _Header(io.BytesIO(data))
+        If `mode` is CMYK, they are (H, W, 4) in the file's own four inks: proof that the picture is whole. The size is
+        that of the header that Pillow read, so no more memory is taken than was booked. The interpreter lock is free
+        while pixels are decoded. Raises ImageError.
+        """
+        pixels = np.empty((self.height, self.width, _CHANNELS[self.mode]), np.uint8)
+        try:
+            return self._decoded(self.plain.data, pixels)
+        except ValueError as error:
+            complaint = error
+        # Webcams fill scans up to whole words. Only zeros may go: what else stands there may be a piece of the picture.
+        head, scan = self.plain.data[: self.plain.scan_at], self.plain.data[self.plain.scan_at :]
+        if len(unpadded := _PADDING.sub(rb"\1", scan)) == len(scan):
+            raise ImageError(self._meaning(complaint)) from complaint
+        try:
+            return self._decoded(head + unpadded, pixels)
+        except ValueError as error:
+            raise ImageError(self._meaning(error)) from error
+
+    def _decoded(self, data: bytes, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        decoded = simplejpeg.decode_jpeg(data, "CMYK" if self.mode == "CMYK" else "RGB", buffer=pixels)
+        if decoded.shape != pixels.shape:
+            raise ImageError(DAMAGED)
+        return pixels
+
+    def _meaning(self, error: ValueError) -> str:
+        """Return what a complaint of libjpeg means for who sent the picture."""
+        complaint = str(error).lower()
+        if "premature end of jpeg file" in complaint:
+            return TRUNCATED
+        if any(words in complaint for words in ("unsupported color", "unsupported jpeg process", "invalid sos")):
+            return UNSUPPORTED
+        # The same complaint stands for all faults of a header.
+        return UNSUPPORTED if "subsampling" in complaint and not self._is_sampled_as_usual() else DAMAGED
+
+    def _is_sampled_as_usual(self) -> bool:
+        """Tell whether simplejpeg knows the steps in which the colours are sampled."""
+        steps = [(across, down) for _, across, down, _ in self.layer]
+        first, colours, black = steps[0], set(steps[1:3]), steps[3:]
+        fine = first in {(2, 1), (1, 2), (2, 2), (4, 1), (1, 4)} and colours == {(1, 1)} and black in ([], [first])
+        return fine or len(set(steps)) == 1
 
 
-def whole_pixels(data: bytes, picture: ImageFile) -> NDArray[np.uint8]:
-    """Return the pixels of a picture that `open_jpeg` opened, as they lie in the file: (H, W, 3) uint8 RGB.
-
-    If `picture.mode` is CMYK, they are (H, W, 4) in the file's own four inks: proof that the picture is whole. The size
-    is that of the header that Pillow read, so no more memory is taken than was booked. The interpreter lock is free
-    while pixels are decoded.
-
-    Raises ImageError if another size is decoded, ValueError, with libjpeg's own sentence, if it warns or fails.
-    """
-    pixels = np.empty((picture.height, picture.width, _CHANNELS[picture.mode]), np.uint8)
-    decoded = simplejpeg.decode_jpeg(data, "CMYK" if picture.mode == "CMYK" else "RGB", buffer=pixels)
-    if decoded.shape != pixels.shape:
-        raise ImageError(DAMAGED)
-    return pixels
+def prove(data: bytes) -> None:
+    """Raise ImageError if a JPEG inside another file is not whole."""
+    try:
+        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
+        if height * width > config.MAX_IMAGE_PIXELS:
+            raise ImageError(DAMAGED)
+        simplejpeg.decode_jpeg(data, "CMYK" if colours in ("CMYK", "YCCK") else "RGB")
+    except ValueError as error:
+        raise ImageError(DAMAGED) from error

@@ -9,7 +9,7 @@ import zlib
 from PIL.ImageFile import ImageFile
 from PIL.PngImagePlugin import PngImageFile
 
-from coe.board.tiff import DAMAGED, TRUNCATED
+from coe.board.picture_faults import DAMAGED, TRUNCATED
 from coe.errors import ImageError
 
 

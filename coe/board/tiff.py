@@ -1,20 +1,65 @@
-"""The directory of a TIFF file or EXIF block, read strictly. Law: Pillow reads what passes here without a warning."""
+"""Proof that a TIFF file is whole, before Pillow decodes it. Law: Pillow reads what passes here without a warning."""
 
 from __future__ import annotations
 
+import io
 import struct
 from typing import ClassVar
 
 from PIL import TiffTags
+from PIL.ImageFile import ImageFile
+from PIL.TiffImagePlugin import TiffImageFile
 
+from coe.board.jpeg import prove
+from coe.board.picture_faults import DAMAGED, TRUNCATED, UNSUPPORTED
 from coe.errors import ImageError
 
-TRUNCATED = "is truncated: the file ends before the picture does; copy it again from the camera"
-DAMAGED = "is damaged: its bytes do not add up to a picture; copy it again from the camera"
+_JPEG, _OLD_JPEG = 7, 6
+"""Numbers of compressions."""
+_BYTES = 7
+"""The type of values that are bytes."""
 
 
-class Directory:
-    """The first directory of a TIFF file or EXIF block; raises ImageError where Pillow would warn and go on."""
+def open_tiff(data: bytes) -> ImageFile:
+    """Return the picture with its size and mode; no pixel is kept. Raises ImageError, and what Pillow raises."""
+    directory = _Directory(data)
+    if max(directory.numbers(277), default=1) > 6:  # samples a pixel; Pillow would log an error
+        raise ImageError(UNSUPPORTED)
+    compressions = directory.numbers(259)
+    if _OLD_JPEG in compressions:
+        raise ImageError(UNSUPPORTED)
+    tables = directory.text(347)
+    for offsets, sizes in ((273, 279), (324, 325)):
+        for offset, size in zip(directory.numbers(offsets), directory.numbers(sizes), strict=False):
+            if offset + size > len(data):
+                raise ImageError(TRUNCATED)
+            if _JPEG in compressions:
+                # libtiff goes on behind damage. Shared tables end with a mark, and each strip begins with one.
+                strip = data[offset : offset + size]
+                prove(tables[:-2] + strip[2:] if tables else strip)
+    return TiffImageFile(io.BytesIO(data))
+
+
+def orientation(exif: bytes) -> int:
+    """Return the orientation that an EXIF block states, 1 if it states none that can be read.
+
+    Nothing else of the block is read: it may be damaged, and the picture is whole.
+    """
+    order = "<" if exif[:1] == b"I" else ">"
+    try:
+        (first,) = struct.unpack_from(order + "I", exif, 4)
+        (entries,) = struct.unpack_from(order + "H", exif, first)
+        for at in range(first + 2, first + 2 + 12 * entries, 12):
+            tag, kind = struct.unpack_from(order + "HH", exif, at)
+            if tag == 274 and kind in (3, 4):
+                return int(struct.unpack_from(order + ("H" if kind == 3 else "I"), exif, at + 8)[0])
+    except struct.error:
+        pass
+    return 1
+
+
+class _Directory:
+    """The first directory of a file; raises ImageError where Pillow would warn and go on."""
 
     _SIZES: ClassVar = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
     _NUMBERS: ClassVar = {3: "H", 4: "I", 13: "I", 16: "Q"}
@@ -29,7 +74,16 @@ class Directory:
     def numbers(self, tag: int) -> tuple[int, ...]:
         """Return the values of a tag that holds whole numbers; none if the tag is missing or of another type."""
         kind, count, at = self._tags.get(tag, (0, 0, 0))
-        return struct.unpack_from(f"{self._order}{count}{self._NUMBERS[kind]}", self._data, at) if count else ()
+        return (
+            struct.unpack_from(f"{self._order}{count}{self._NUMBERS[kind]}", self._data, at)
+            if kind in self._NUMBERS
+            else ()
+        )
+
+    def text(self, tag: int) -> bytes:
+        """Return the value of a tag that holds bytes; none if the tag is missing or of another type."""
+        kind, count, at = self._tags.get(tag, (0, 0, 0))
+        return self._data[at : at + count] if kind == _BYTES else b""
 
     def _walk(self, start: int, depth: int) -> None:
         inline, entry_bytes = (8, 20) if self._big else (4, 12)
@@ -50,7 +104,7 @@ class Directory:
                     raise ImageError(TRUNCATED)
             if outside > len(self._data) or (count > 1 and kind not in (1, 2, 7) and TiffTags.lookup(tag).length == 1):
                 raise ImageError(DAMAGED)
-            if depth == 0 and kind in self._NUMBERS and tag not in self._tags:
+            if depth == 0 and (kind in self._NUMBERS or kind == _BYTES) and tag not in self._tags:
                 self._tags[tag] = (kind, count, value)
             if tag in TiffTags.TAGS_V2_GROUPS and kind in self._NUMBERS and size and depth < 3:
                 self._walk(self._unpack(self._NUMBERS[kind], value), depth + 1)

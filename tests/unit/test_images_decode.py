@@ -145,6 +145,27 @@ def test_errors_say_what_is_wrong(data: bytes, says: str) -> None:
         decode(data)
 
 
+@pytest.mark.parametrize("number", [4, 5, 6, 11])
+def test_a_bmp_of_another_compression_is_called_so(number: int) -> None:
+    data = bytearray(FILES["bmp"])
+    struct.pack_into("<I", data, 30, number)
+    with pytest.raises(ImageError, match="not supported; save it as PNG"):
+        decode(bytes(data))
+
+
+@pytest.mark.parametrize("fill", [bytes(100), bytes(range(100))])
+def test_a_jpeg_in_a_tiff_is_whole_or_refused(fill: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    data = io.BytesIO()
+    noise = np.random.default_rng(0).integers(0, 256, (300, 400, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(data, "TIFF", compression="jpeg", quality=90)
+    whole = data.getvalue()
+    assert decode(whole).shape == (300, 400, 3)
+    for at in range(len(whole) // 3, len(whole) - 3000, len(whole) // 20):
+        with pytest.raises(ImageError, match="is damaged"):
+            decode(whole[:at] + fill + whole[at + 100 :])
+    assert capfd.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize("size", [(1, 1), (7, 100), (100, 7)])
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "BMP", "TIFF"])
 def test_too_small_is_an_error(size: tuple[int, int], form: str) -> None:
@@ -241,6 +262,26 @@ def test_damaged_exif_does_not_cost_the_picture() -> None:
     Image.fromarray(SMOOTH).save(data, "JPEG", exif=exif)
     damaged = data.getvalue().replace(struct.pack("<H", 270), b"\xff\xff").replace(b"II*\0\x08\0", b"II*\0\xff\xff")
     assert decode(damaged.replace(b"MM\0*\0\0\0\x08", b"MM\0*\0\0\xff\xff")).shape == (HEIGHT, WIDTH, 3)
+
+
+TURN = struct.pack(">HHIHH", 274, 3, 1, 6, 0)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [TURN],
+        [TURN, struct.pack(">HHII", 0x8769, 4, 1, 9000)],
+        [struct.pack(">HHII", 271, 2, 20, 9000), TURN],
+        [TURN, struct.pack(">HHII", 282, 5, 2, 8)],
+        [struct.pack(">HHII", 274, 4, 1, 6)],
+    ],
+    ids=["nothing follows", "more lies outside", "a text lies outside", "two resolutions", "a long number"],
+)
+def test_a_turn_counts_whatever_else_the_exif_block_says(entries: list[bytes]) -> None:
+    exif = b"Exif\0\0MM\0*\0\0\0\x08" + len(entries).to_bytes(2) + b"".join(entries)
+    data = FILES["jpeg"][:2] + b"\xff\xe1" + (len(exif) + 2).to_bytes(2) + exif + FILES["jpeg"][2:]
+    assert (decode(data) == np.rot90(decode(FILES["jpeg"]), -1)).all()
 
 
 @pytest.mark.parametrize("mode", ["I", "F"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import random
+import re
+import warnings
 from collections.abc import Callable
 
 import cv2
@@ -112,14 +114,94 @@ def test_damage_that_keeps_the_length_is_mostly_found() -> None:
     assert refused_share(flips) > 0.9
 
 
-def test_a_form_that_is_whole_but_not_supported_is_called_so() -> None:
-    """Some telephones write a wrong end of the frequencies into the header of the scan; libjpeg warns of it."""
+def segment(mark: int, body: bytes) -> bytes:
+    return bytes([0xFF, mark]) + (len(body) + 2).to_bytes(2) + body
+
+
+def with_segment(mark: int, body: bytes, data: bytes = WHOLE["as it comes"]) -> bytes:
+    return data[:2] + segment(mark, body) + data[2:]
+
+
+def with_scan_of(first: int, last: int) -> bytes:
     data = bytearray(WHOLE["as it comes"])
-    end_of_frequencies = scan_of(bytes(data)) - 2
-    assert data[end_of_frequencies] == 63
-    data[end_of_frequencies] = 62
-    with pytest.raises(ImageError, match="not supported; save it as PNG"):
-        decode(bytes(data))
+    at = scan_of(bytes(data))
+    assert (data[at - 3], data[at - 2]) == (0, 63)
+    data[at - 3], data[at - 2] = first, last
+    return bytes(data)
+
+
+def with_zeros_before(marks: bytes, count: int) -> bytes:
+    data = WHOLE["restarts"]
+    start = scan_of(data)
+    return data[:start] + re.sub(rb"(?=\xff[" + marks + rb"])", bytes(count), data[start:])
+
+
+def with_version(version: bytes) -> bytes:
+    data = WHOLE["as it comes"]
+    assert data[6:11] == b"JFIF\0"
+    return data[:11] + version + data[13:]
+
+
+ODD = {
+    "zeros before the end": with_zeros_before(rb"\xd9", 3),
+    "zeros before restarts": with_zeros_before(rb"\xd0-\xd7", 1),
+    "zeros behind a segment": with_segment(0xE5, b"a camera").replace(b"a camera", b"a camera\0\0\0"),
+    "a version that never was": with_version(b"\0\2"),
+    "a version to come": with_version(b"\2\0"),
+    "a scan of no frequency": with_scan_of(0, 0),
+    "a scan without the last": with_scan_of(0, 62),
+    "a part of a profile": with_segment(0xE2, b"ICC_PROFILE\0\1\3" + bytes(500)),
+    "a profile in no parts": with_segment(0xE2, b"ICC_PROFILE\0\0\0" + bytes(500)),
+    "an empty profile": with_segment(0xE2, b"ICC_PROFILE\0\1\1"),
+    "an Adobe code of nothing": with_segment(0xEE, b"Adobe\0\x64\0\0\0\0\5"),
+    "EXIF that is noise": with_segment(0xE1, b"Exif\0\0" + random.Random(0).randbytes(300)),
+    "EXIF in hundreds of parts": WHOLE["as it comes"][:2]
+    + 500 * segment(0xE1, b"Exif\0\0x")
+    + WHOLE["as it comes"][2:],
+    "a resource that ends early": with_segment(0xED, b"Photoshop 3.0\x008BIM\x03\xed"),
+    "a long comment": with_segment(0xFE, bytes(65_000)),
+    "fill before a mark": WHOLE["as it comes"][:2] + b"\xff\xff\xff" + WHOLE["as it comes"][2:],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_no_pixel_depends_on_may_be_odd(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Telephones, webcams and scanners write such files; libjpeg warns of most of them."""
+    whole = WHOLE["restarts" if "zeros before" in name else "as it comes"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (decode(ODD[name]) == decode(whole)).all()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_codes_of_colours_are_kept() -> None:
+    """Without the segment that says so, red, green and blue would be taken for brightness and two colours."""
+    at = WHOLE["as it comes"].index(b"\xff\xdb")
+    bare = WHOLE["as it comes"][:2] + WHOLE["as it comes"][at:]
+    red_green_blue = with_segment(0xEE, b"Adobe\0\x64\0\0\0\0\0", bare)
+    with Image.open(io.BytesIO(red_green_blue)) as picture:
+        expected = np.asarray(picture.convert("RGB"))
+    assert (decode(red_green_blue) == expected).all()
+    assert (decode(bare) == decode(WHOLE["as it comes"])).all()
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (WHOLE["as it comes"][:300], "is truncated"),
+        (WHOLE["as it comes"][:-2], "is truncated"),
+        (WHOLE["as it comes"][:2] + b"\xff\xd9", "is damaged"),
+        (WHOLE["as it comes"].replace(b"\xff\xdb", b"junk\xff\xdb", 1), "is damaged"),
+        (WHOLE["as it comes"][:2] + b"\xff\0" + WHOLE["as it comes"][2:], "is damaged"),
+        (WHOLE["as it comes"][:2] + 10_001 * segment(0xFE, b"") + WHOLE["as it comes"][2:], "is damaged"),
+        (segment(0xC4, b"\0\xff").join(WHOLE["as it comes"].split(b"\xff\xc4", 1)), "is damaged"),
+        (saved("CMYK", subsampling="4:2:0"), "not supported; save it as PNG"),
+    ],
+    ids=["cut in a table", "cut", "no picture", "junk", "no mark", "too many segments", "a wrong table", "odd steps"],
+)
+def test_the_sentence_fits_the_fault(data: bytes, says: str) -> None:
+    with pytest.raises(ImageError, match=says):
+        decode(data)
 
 
 def test_a_size_that_differs_from_that_of_the_header_is_refused() -> None:

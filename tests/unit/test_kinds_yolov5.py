@@ -145,6 +145,26 @@ def test_a_data_set_that_does_not_fit_is_told(tmp_path, text, words):
         read_data_set(plan(data, tmp_path / "w"), JOINT)
 
 
+def test_an_image_that_lost_a_part_is_named_and_not_learned_from(tmp_path):
+    data = data_set(tmp_path / "d")
+    path = tmp_path / "d" / "images" / "train" / "6.jpg"
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    whole = cv2.imencode(".jpg", noise)[1].tobytes()
+    path.write_bytes(whole[:-900] + b"\xff\xd9")
+    with pytest.raises(ConfigError, match=r"6\.jpg' is damaged.*; remove it or save it again"):
+        read_data_set(plan(data, tmp_path / "w"), JOINT)
+
+
+def test_training_does_not_write_over_the_users_images(tmp_path):
+    data = data_set(tmp_path / "d", images=3)
+    path = tmp_path / "d" / "images" / "train" / "3.jpg"
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    with_a_tail = cv2.imencode(".jpg", noise)[1].tobytes() + b"written by a camera"
+    path.write_bytes(with_a_tail)
+    KIND.train(JOINT, plan(data, tmp_path / "w"), lambda *words: None)
+    assert path.read_bytes() == with_a_tail
+
+
 QUIET = """
 import json, os, socket, sys
 calls = []

@@ -1,0 +1,96 @@
+"""What the pixels of a JPEG depend on. Law: no other bytes of its header reach a decoder.
+
+Cameras and programs write much else, some of it wrongly: profiles in the wrong order, versions that never were,
+comments that end early. libjpeg warns of that as it warns of damage, so it must not see it. What is put right or left
+out here was seen in pictures of telephones, webcams and scanners; no pixel changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from coe.board.image_size import MOST_MARKS
+from coe.board.picture_faults import DAMAGED, TRUNCATED
+from coe.errors import ImageError
+
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+_SEQUENTIAL = {0xC0, 0xC1, 0xC9}
+_END, _SCAN, _JFIF, _EXIF, _ADOBE, _COMMENT = 0xD9, 0xDA, 0xE0, 0xE1, 0xEE, 0xFE
+_PROGRAMS = {*range(0xE0, 0xF0), _COMMENT}
+"""Segments that programs may fill as they like."""
+_ALONE = {0x01, *range(0xD0, 0xD9)}
+"""Marks that no length follows."""
+_PIXELS = 0x100
+"""Stands for the mark of what follows the header of the first scan; marks are below."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainJpeg:
+    """A JPEG without needless segments; the pixels of its first scan begin at `scan_at`."""
+
+    data: bytes
+    scan_at: int
+
+
+def plain(data: bytes) -> PlainJpeg:
+    """Return a JPEG with what its pixels and its orientation need; raises ImageError if its header is not whole."""
+    kept: list[bytes | bytearray] = [data[:2]]
+    jfif, exif, adobe, frame, inks = b"", b"", bytearray(), 0, 0
+    for mark, segment in _segments(data):
+        if mark in _FRAMES and len(segment) > 9:
+            frame, inks = mark, segment[9]
+        if mark == _JFIF and segment[4:9] == b"JFIF\0" and len(segment) >= 18:
+            jfif = jfif or segment[:9] + b"\1\1" + segment[11:]  # version 1.1: of others libjpeg warns
+        elif mark == _EXIF and segment[4:10] == b"Exif\0\0":
+            exif = exif or segment
+        elif mark == _ADOBE and segment[4:9] == b"Adobe" and len(segment) >= 16:
+            adobe = bytearray(segment)
+        elif mark == _SCAN:
+            if adobe and adobe[15] != 0:
+                # How colours are coded: 1 for three, 2 for four inks. libjpeg takes all else for these, and warns.
+                adobe[15] = {3: 1, 4: 2}.get(inks, adobe[15])
+            kept += [jfif, exif, adobe, _scan_of_all(segment) if frame in _SEQUENTIAL else segment]
+        elif mark == _PIXELS:
+            head = b"".join(kept)
+            return PlainJpeg(head + segment, len(head))
+        elif mark not in _PROGRAMS:
+            kept.append(segment)
+    raise ImageError(DAMAGED)
+
+
+def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the segments up to the first scan, each with its mark, then what follows, as `_PIXELS`."""
+    at = 2
+    try:
+        for _ in range(MOST_MARKS):
+            while data[at] == 0:  # some programs fill up to whole words
+                at += 1
+            if data[at] != 0xFF:
+                return
+            while data[at] == 0xFF:
+                at += 1
+            mark, start = data[at], at
+            at += 1
+            if mark not in _ALONE:
+                length = int.from_bytes(data[at : at + 2])
+                if mark in (0, _END) or length < 2:
+                    return
+                at += length
+                if at > len(data):
+                    raise ImageError(TRUNCATED)
+            yield mark, b"\xff" + data[start:at]
+            if mark == _SCAN:
+                yield _PIXELS, data[at:]
+                return
+    except IndexError as error:
+        raise ImageError(TRUNCATED) from error
+
+
+def _scan_of_all(segment: bytes) -> bytes:
+    """Return the header of a scan that holds all frequencies, as scans of this kind do whatever their header says.
+
+    Telephones of several makers write 0 for the last one.
+    """
+    at = 5 + 2 * segment[4] if len(segment) > 4 else 0
+    return segment[:at] + b"\0\x3f\0" if len(segment) == at + 3 else segment
