@@ -30,7 +30,7 @@ def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
 
     `train` and `val` are folders or list files, relative to `path` (itself relative to the YAML). Without `val`, a
     share `plan.held_out` of `train` is held out by `plan.seed`. Raises ConfigError if the labels differ from the
-    expert's, there are too few images, or an image cannot be read.
+    expert's, or if there are too few images.
     """
     raw = data_set.read(plan.data)
     names = data_set.names(raw, plan.data)
@@ -49,11 +49,10 @@ def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
         held_out, training = training[:count], training[count:]
     if not training or not held_out:
         raise ConfigError(f"data set '{plan.data}' has too few images to train on and to hold some out")
-    _prove([*training, *held_out])
     return YoloImages(root, training, held_out)
 
 
-def _prove(images: list[Path]) -> None:
+def prove(data: YoloImages) -> None:
     """Raise ConfigError for the first image that is not whole: ultralytics would learn its grey part, or skip it."""
 
     def fault(path: Path) -> str:
@@ -64,7 +63,7 @@ def _prove(images: list[Path]) -> None:
         return ""
 
     with ThreadPoolExecutor() as pool:
-        for sentence in filter(None, pool.map(fault, images)):
+        for sentence in filter(None, pool.map(fault, [*data.training, *data.held_out])):
             pool.shutdown(cancel_futures=True)
             raise ConfigError(sentence)
 

@@ -46,8 +46,12 @@ def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict
 
 
 def read_data_set(plan: TrainingPlan, expert: Expert) -> dict[str, Any]:
-    """Read the YAML of a data set into the dict that the trainer needs; see `experts.yolo_images.read`."""
+    """Read the YAML of a data set into the dict that the trainer needs; see `experts.yolo_images.read`.
+
+    Raises ConfigError also if an image is not whole.
+    """
     data = yolo_images.read(expert, plan)
+    yolo_images.prove(data)
     plan.work.mkdir(parents=True, exist_ok=True)
     lists = {}
     for split, images in (("train", data.training), ("val", data.held_out)):
