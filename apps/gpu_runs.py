@@ -1,7 +1,8 @@
 """All measurements that need a GPU, one command after another: `python -m apps.gpu_runs --out build/gpu`.
 
-A step that has succeeded is not run again, so little time at a time is enough. `docs/results/gpu.md` says what must
-hold. `log.txt` gets what all steps print, `figures.jsonl` a line of figures for each step that has some.
+A step that has succeeded is not run again, and one that has failed comes after those that were never tried, so little
+time at a time is enough. `docs/results/gpu.md` says what must hold. `log.txt` gets what all steps print,
+`figures.jsonl` a line of figures for each step that has some.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from coe.errors import ConfigError, did_you_mean
 from coe.runtime.cuda import torch_driver
 
 app = application("All measurements that need a GPU.")
-MODULES = ("pytest", "apps.demo.build")
+MODULES = ("pytest", "apps.demo.build", "apps.deeppcb.images")
 """What is run by `python -m`."""
 BOX = "--executors cuda=2,cpu=2 --memory 8GB --device-memory 12GB --host-memory 16GB --disk-bandwidth 530MB/s"
 """The budgets of the box of docs/results/mixed.md; the machine may have more."""
@@ -39,11 +40,15 @@ A_TASK = "--rate 250 --requests 2500"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command, as `bench switch ...` for `coe-bench switch ...`; `measures` if it takes `--json`."""
+    """A command, as `bench switch ...` for `coe-bench switch ...`; `measures` if it takes `--json`.
+
+    It is ended after `limit_s` seconds, so that a slow step leaves time to the others.
+    """
 
     name: str
     command: str
     measures: bool = True
+    limit_s: float = 300
 
     @property
     def tool(self) -> str:
@@ -70,7 +75,8 @@ def of_board(board: str) -> list[Step]:
     line = f"{searched} {UNSEARCHED}"
     return [
         Step(f"{board}-synth", f"experts synth {store} --files 1", measures=False),
-        Step(f"{board}-prepare", f"experts prepare {store} --variants fp32,fp16,q8", measures=False),
+        # Without fp16: in mixed precision a line chooses q8 wherever that agrees, and preparing takes a third less.
+        Step(f"{board}-prepare", f"experts prepare {store} --variants fp32,q8", measures=False, limit_s=580),
         Step(f"{board}-line-mixed", f"{line} --strategy line --precision mixed {EVERY_4_MS}"),
         Step(f"{board}-line-mixed-backlog", f"{line} --strategy line --precision mixed --requests 10000"),
         # The usual way constructs an expert for each switch: half a second an image.
@@ -90,6 +96,7 @@ STEPS = [
     *of_board("A"),
     Step("delta", "bench switch --device cuda --kind resnet101 --variant q8,delta"),
     Step("cycles", "bench switch --device cuda --kind resnet101 --variant q8 --cycles 10000 --experts 40"),
+    Step("switch-640", "bench switch --device cuda --kind yolov5m,yolov5l --variant fp32,q8 --input 640"),
     *of_board("B"),
     Step(
         "A-profile",
@@ -108,6 +115,18 @@ STEPS = [
         "bench run --board demo --store store --images build/demo/images --executors cuda=2 --strategy line "
         "--precision fp32,mixed --requests 10000",
     ),
+    Step("deeppcb-images", "apps.deeppcb.images", measures=False),
+    Step(
+        "deeppcb-prepare",
+        "experts prepare --board deeppcb --allow-kind apps.deeppcb --store store --variants fp32,q8 "
+        "--images build/deeppcb/test/images.csv",
+        measures=False,
+    ),
+    Step(
+        "deeppcb-verdicts",
+        "bench run --board deeppcb --allow-kind apps.deeppcb --store store --images build/deeppcb/test/images.csv "
+        "--executors cuda=2 --strategy line --precision fp32,mixed --requests 1000",
+    ),
 ]
 
 
@@ -120,12 +139,19 @@ def chosen(names: Sequence[str]) -> list[Step]:
     return [step for step in STEPS if not names or step.name in names]
 
 
+def _due(steps: Sequence[Step], folder: Path) -> list[Step]:
+    """Return the steps that have not succeeded, those that were never tried first."""
+    due = [step for step in steps if not (folder / f"{step.name}.done").exists()]
+    return sorted(due, key=lambda step: (folder / f"{step.name}.tried").exists())
+
+
 def take(step: Step, folder: Path, limit_s: float) -> bool:
     """Run a step and log it; return whether it succeeded in time."""
     with tempfile.TemporaryDirectory() as work, (folder / "log.txt").open("a", encoding="utf-8") as log:
         figures = Path(work) / "figures.json"
         log.write(f"\n== {step.name}: {step.command}\n")
         log.flush()
+        (folder / f"{step.name}.tried").touch()
         began = time.monotonic()
         status = _status(step.arguments(figures), log, limit_s)
         ended = "out of time" if status is None else f"status {status}"
@@ -174,7 +200,7 @@ def gpu_runs(
         for step in steps:
             out.print(f"{step.name}: {step.command}", soft_wrap=True)
         return
-    torch_driver.driver()  # Without a GPU all its tests would be skipped, and so succeed.
+    torch_driver.check_there()  # Without a GPU all its tests would be skipped, and so succeed.
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "log.txt").open("a").close()
@@ -182,11 +208,9 @@ def gpu_runs(
         raise ConfigError(f"--out: {folder} cannot be a folder for the log: {error.strerror or error}") from None
     ends = time.monotonic() + seconds
     failed: list[str] = []
-    for step in steps:
-        if not names and (folder / f"{step.name}.done").exists():
-            continue
+    for step in steps if names else _due(steps, folder):
         left_s = ends - time.monotonic()
-        if left_s <= 0 or not take(step, folder, left_s):
+        if left_s <= 0 or not take(step, folder, min(left_s, step.limit_s)):
             failed.append(step.name)
     if failed:
         err.print(f"not done: {', '.join(failed)}; see {folder / 'log.txt'}", soft_wrap=True)
@@ -195,6 +219,8 @@ def gpu_runs(
 
 def main() -> None:
     """Run `python -m apps.gpu_runs`."""
+    # A step's processes have a session of their own: they must not go on when this one is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     run(app)
 
 

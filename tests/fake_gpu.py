@@ -189,6 +189,7 @@ class FakeDriver:
     measured_as: object = field(default_factory=object)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     _limit: int = 1 << 62
+    _left: _Warmth | None = None
 
     def answer(self, what: str) -> None:
         """Raise the next error for an action, if there is one."""
@@ -222,8 +223,14 @@ class FakeDriver:
     def stream(self, name: str) -> FakeStream:
         return FakeStream(self, name)
 
+    def leave(self, size: int) -> None:
+        """Hold bytes as work of others leaves them: a workspace of cuBLAS, until it is cleared."""
+        self._left = _Warmth()
+        self.reserve(self._left, size)
+
     def capture(self, what: str, stream: FakeStream, work: Callable[[], Any]) -> FakeGraph:
         self.answer(what)
+        self._left = None
         size = int(what.rpartition("x")[2]) * self.image_bytes
         with errors(), torch.inference_mode():
             warmth = _Warmth()
@@ -240,6 +247,7 @@ class FakeDriver:
 
     def trim(self) -> None:
         self.answer("trim")
+        self._left = None
         self.kept = 0
 
     def reserve(self, holder: Any, size: int) -> None:

@@ -9,13 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fake_gpu import FakeDriver
+from fake_gpu import FakeDriver, FakeGraph
 
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.runtime.cuda import garbage, probe
 from coe.runtime.cuda.device import CudaDevice
-from coe.runtime.cuda.worker import Worker
 from coe.runtime.reading import Weights
 from coe.store.kinds import FileKind, ModuleKind, Prepared
 from coe.store.store import Store
@@ -317,22 +316,45 @@ def test_no_graph_goes_while_another_is_captured(store):
     assert not worker._graphs
 
 
-def test_no_graph_of_a_measuring_goes_while_another_is_captured(store):
-    device = bare_device(gpu(), store)
-    gone = []
+@pytest.fixture
+def gone(monkeypatch):
+    """Whether each graph that went did so while no other can be captured."""
+    seen = []
+    monkeypatch.setattr(FakeGraph, "__del__", lambda graph: seen.append(garbage._alone._is_owned()), raising=False)
+    return seen
 
-    class Noted(Worker):
-        def drop_graphs(self):
-            assert self._graphs
-            super().drop_graphs()
-            gone.append(len(self._graphs))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe, "Worker", Noted)
-        device.fixed_bytes(EXPERTS, 1)
-        with device.trial(expert("a")):
-            pass
-    assert gone == [0, 0], "one measuring of graphs, one trial"
+def test_the_graphs_of_measurings_go_while_no_other_is_captured(store, gone, monkeypatch):
+    driver = gpu()
+    device = bare_device(driver, store)
+    device.fixed_bytes(EXPERTS, 1)
+    with device.trial(expert("a")):
+        pass
+
+    def full(*words):
+        raise FULL
+
+    monkeypatch.setattr(probe, "HostMemory", full)
+    with pytest.raises(ConfigError, match="too small to measure"), device.trial(expert("a")):
+        pass
+    gc.collect()
+    assert len(gone) == 5 + 5 + 5
+    assert all(gone)
+
+
+def test_the_graphs_of_a_closed_line_and_of_one_that_cannot_open_go_so_too(store, gone):
+    driver = gpu()
+    device = device_of(store, driver)
+    device.load("pool", expert("a"))
+    says(device, "a", 1)
+    gone.clear()
+    device.close()
+    assert gone == 5 * [True]
+    too_small = bare_device(gpu(), store, memory_bytes=device.fixed_bytes(EXPERTS, 1) + 1000)
+    with pytest.raises(ConfigError, match="for experts, of which the largest has"):
+        too_small.prepare(EXPERTS)
+    gc.collect()
+    assert all(gone)
 
 
 # What goes wrong
@@ -502,6 +524,37 @@ def test_an_executors_graphs_work_in_one_memory_and_the_rest_is_for_experts(tmp_
         assert [one.score for one in device.run("one", "pool", kind, images(*range(32)))] == list(range(32))
     assert runs(driver) == [32] * len(names)
     assert device._blobs.capacity == arena
+
+
+def test_the_networks_that_hold_most_are_captured_first(tmp_path):
+    """Later graphs then reuse their memory; the other way round both would stay reserved."""
+    store, state = Store(tmp_path), {"weight": torch.ones(1, BLOB)}
+    kinds = {name: type("Another", (Scale,), {"name": name, "max_batch": most})() for name, most in BATCHES.items()}
+    for name in kinds:
+        store.put(f"t/{name}", kind=name, labels=("ok",), input_size=8, state=state)
+    said = []
+    driver = FakeDriver(image_bytes=MIB)
+    device = CudaDevice(store, kinds, driver, executors=1, memory_bytes=300 * MIB, say=said.append)
+    device.prepare([Expert(name, name, ("ok",), 8, f"t/{name}") for name in kinds])
+    assert [sentence.split()[1] for sentence in said] == ["many", "some", "few"]
+
+
+BATCHES = {"few": 4, "many": 32, "some": 16}
+
+
+def test_what_others_left_behind_is_no_memory_of_the_line(store):
+    """cuBLAS keeps a workspace of work before the line; it goes at the next capture, so it must go before that."""
+    driver = FakeDriver(image_bytes=MIB)
+    for measured in (False, True):
+        driver.leave(64 * MIB)
+        device = bare_device(driver, store)
+        if measured:
+            driver.leave(64 * MIB)
+        device.prepare(EXPERTS)
+        assert driver.usage().reserved <= MEMORY
+        assert device._sizing.held(EXPERTS[0]).bytes >= 16 * MIB
+        device.close()
+        del device
 
 
 def test_the_largest_batch_that_the_budget_allows_is_what_experts_run(store):

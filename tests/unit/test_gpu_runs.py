@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -40,7 +43,7 @@ WRITES = "import json, sys; json.dump({'images_per_s': 7}, open(sys.argv[1], 'w'
 def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = [Stub("good", WRITES), Stub("bad", "raise SystemExit(3)"), Stub("long", "import time; time.sleep(600)")]
     monkeypatch.setattr(gpu_runs, "STEPS", listed)
-    monkeypatch.setattr(gpu_runs.torch_driver, "driver", lambda: None)
+    monkeypatch.setattr(gpu_runs.torch_driver, "is_there", lambda: True)
 
 
 def test_what_succeeded_is_not_run_again_and_figures_are_kept(
@@ -77,6 +80,43 @@ def test_a_step_that_takes_too_long_is_ended_with_its_children(
     assert "== long: out of time" in (tmp_path / "log.txt").read_text()
     child = psutil.Process(int(pid.read_text())) if psutil.pid_exists(int(pid.read_text())) else None
     assert child is None or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_steps_that_were_never_tried_come_before_those_that_failed(
+    steps: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However slow a step is, each of the others has its turn."""
+    gpu_runs.STEPS[:] = [Stub("slow", "import time; time.sleep(600)", limit_s=2), Stub("bad", "raise SystemExit(3)")]
+    gpu_runs.STEPS += [Stub("good", WRITES), Stub("late", WRITES)]
+    (tmp_path / "slow.tried").touch()
+    with pytest.raises(typer.Exit):
+        gpu_runs.gpu_runs(folder=tmp_path, seconds=60)
+    ended = [line.split(",")[0] for line in capsys.readouterr().out.splitlines()]
+    assert ended == ["bad: status 3", "good: status 0", "late: status 0", "slow: out of time"]
+
+
+def test_a_step_ends_when_the_runs_are_ended(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    code = f"import os, pathlib, time; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    runs = (
+        "import sys\nfrom apps import gpu_runs\n"
+        "gpu_runs.Step.arguments = lambda step, figures: [sys.executable, '-c', step.command]\n"
+        f"gpu_runs.STEPS = [gpu_runs.Step('long', {code!r})]\n"
+        "gpu_runs.torch_driver.is_there = lambda: True\n"
+        f"sys.argv[1:] = ['--out', {str(tmp_path / 'out')!r}]\ngpu_runs.main()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", runs])
+    while not (pid.exists() and pid.read_text()):
+        time.sleep(0.05)
+    process.terminate()
+    assert process.wait(60) == 128 + signal.SIGTERM
+    step = int(pid.read_text())
+    for _ in range(100):
+        if not psutil.pid_exists(step) or psutil.Process(step).status() == psutil.STATUS_ZOMBIE:
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the step goes on")
 
 
 def test_without_a_gpu_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,3 +218,21 @@ def test_memory_that_nobody_pins_is_full(monkeypatch, status, said):
     monkeypatch.setattr(torch, "empty", empty)
     with pytest.raises(DeviceFull, match=said):
         driver.pinned_memory(4096)
+
+
+def test_torch_pins_nothing_that_the_host_has_not_free(monkeypatch):
+    """It rounds 5 to 8 MiB, and a system that is asked for too much ends the process without a word."""
+    driver, _ = registering(monkeypatch, 801)
+    monkeypatch.setattr(torch_driver.psutil, "virtual_memory", lambda: SimpleNamespace(available=7 << 20))
+    monkeypatch.setattr(torch, "empty", lambda *shape, **options: pytest.fail("asked"))
+    with pytest.raises(DeviceFull, match=r"does not pin 5\.0 MiB"):
+        driver.pinned_memory(5 << 20)
+
+
+def test_trimming_frees_the_workspaces_of_cublas_and_then_what_the_allocator_keeps(monkeypatch):
+    """Else the next capture would free workspaces that others left, and a measuring would count them."""
+    done = []
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: done.append("workspaces"), raising=False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("cache"))
+    torch_driver.TorchDriver.__new__(torch_driver.TorchDriver).trim()
+    assert done == ["workspaces", "cache"]

@@ -166,7 +166,7 @@ class CudaDevice:
                 staged = STAGED * (padded(sizes.file, PAGE) + 2 * PAGE) + PAGE * len(experts)
                 self._host = HostMemory(self.driver, self.host_bytes + staged)
                 self._largest_file = sizes.file
-                self._spare = self._capture(experts, executors, sizes)
+                self._capture(experts, executors, sizes)
                 give_back(self.driver)
                 # Each executor's thread takes its workspace of products at its first change of a body, thus later.
                 later = executors * sizes.products + SCRATCH_BYTES + PIECES_BYTES
@@ -176,6 +176,9 @@ class CudaDevice:
                 reason = str(error)
             else:
                 return
+            finally:
+                if self._blobs is None:
+                    self._close_workers()
         raise ConfigError(f"{reason}; give less --host-memory, more --device-memory, or fewer executors")
 
     def _limit(self, before: int) -> None:
@@ -206,10 +209,10 @@ class CudaDevice:
             )
         return left
 
-    def _capture(self, experts: Iterable[Expert], executors: int, sizes: Sizes) -> list[Worker]:
-        """Return workers that have captured all graphs that they will run; raises DeviceFull."""
+    def _capture(self, experts: Iterable[Expert], executors: int, sizes: Sizes) -> None:
+        """Make workers that have captured all graphs that they will run; raises DeviceFull."""
         names = [f"executor {number + 1}" for number in range(executors)]
-        workers = [Worker(name, self.driver, sizes.weights, sizes.images, self._capturing) for name in names]
+        self._spare = [Worker(name, self.driver, sizes.weights, sizes.images, self._capturing) for name in names]
         distinct: dict[tuple[Unpacking, int], Expert] = {}
         for expert in experts:
             # The load of an expert reports that it cannot be read; the others go on.
@@ -224,9 +227,8 @@ class CudaDevice:
                 f"capturing {expert.kind} for {len(expert.labels)} labels at {size} px, up to {most} images at a time, "
                 f"{number} of {len(order)}"
             )
-            for worker in workers:
+            for worker in self._spare:
                 worker.prepare(self._networks.template(expert), unpacking, size, most)
-        return workers
 
     def enter(self, executor: str) -> None:
         """Set up the calling thread: its operators on the host use one thread."""
@@ -331,8 +333,13 @@ class CudaDevice:
         """Do nothing: the memory for blobs has a fixed size."""
 
     def close(self) -> None:
-        """Wait until the GPU neither copies nor runs: its memory, and pinned memory, may go only then."""
+        """Wait until the GPU neither copies nor runs: its memory, pinned memory and graphs may go only then."""
         self.settle()
+        self._close_workers()
+
+    def _close_workers(self) -> None:
+        for worker in (*self._spare, *self._workers.values()):
+            worker.close()
 
     def settle(self) -> None:
         """Wait until the GPU neither copies nor runs, or is lost."""

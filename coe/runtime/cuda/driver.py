@@ -109,5 +109,5 @@ class Driver(Protocol):
         ...
 
     def trim(self) -> None:
-        """Free memory that is kept for later and that nothing uses."""
+        """Free memory that is kept for later and that nothing uses, workspaces of libraries included."""
         ...

@@ -14,7 +14,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from coe.core import Expert
-from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
+from coe.errors import CoeError, ConfigError, DeviceFull
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.garbage import give_back
@@ -75,13 +75,7 @@ def _held_by(networks: Networks, driver: Driver, expert: Expert, most: int) -> G
         held_bytes = driver.usage().reserved - before
         return GraphMemory(size, worker.most(unpacking, size, most), held_bytes, worker.outputs_bytes)
     finally:
-        _let_go(worker)
-
-
-def _let_go(worker: Worker) -> None:
-    """Drop the graphs of a temporary worker; on a lost device they go with the worker."""
-    with contextlib.suppress(DeviceLost):
-        worker.drop_graphs()
+        worker.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +136,13 @@ class _Bench:
         self._template, self._likely = networks.template(expert), networks.likely_unpacking(expert)
         size, room = expert.input_size, padded(passing_bytes(file), PAGE)
         self._worker = Worker("probe", driver, self._likely.bytes, most * 3 * size**2, threading.Lock())
-        self._worker.prepare(self._template, self._likely, size, most)
-        self._host = HostMemory(driver, 2 * (room + PAGE))
-        self._blobs = BlobMemory(driver, driver.stream("probe lane"), 3 * room)
+        try:
+            self._worker.prepare(self._template, self._likely, size, most)
+            self._host = HostMemory(driver, 2 * (room + PAGE))
+            self._blobs = BlobMemory(driver, driver.stream("probe lane"), 3 * room)
+        except BaseException:
+            self._worker.close()
+            raise
         self._copies: list[_Copies] = []
         self._residents: list[Resident] = []
         self._turns = itertools.count()
@@ -184,7 +182,7 @@ class _Bench:
         """Let go of all memory, even if the trial is still referenced; the trial runs no more."""
         self._copies.clear()
         self._residents.clear()
-        _let_go(self._worker)
+        self._worker.close()
         del self._worker, self._blobs, self._host
 
     def _read(self) -> _Copies:

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 import numpy as np
+import psutil
 import torch
 
 from coe.config import format_bytes
@@ -36,12 +37,17 @@ def is_there() -> bool:
     return torch.cuda.is_available()
 
 
-def driver(*, search_kernels: bool = True, index: int | None = None) -> TorchDriver:
-    """Return a GPU by its number, or torch's current one; see `TorchDriver`; raises ConfigError if it is not there."""
+def check_there() -> None:
+    """Raise ConfigError if this machine has no GPU that torch can use; no context is made."""
     if not is_there():
         raise ConfigError(
             "there is no GPU that torch can use here (torch.cuda.is_available() says so); use --executors cpu=1"
         )
+
+
+def driver(*, search_kernels: bool = True, index: int | None = None) -> TorchDriver:
+    """Return a GPU by its number, or torch's current one; see `TorchDriver`; raises ConfigError if it is not there."""
+    check_there()
     if index is not None and index >= (there := torch.cuda.device_count()):
         raise ConfigError(f"there is no cuda:{index} here; torch can use {there}: cuda:0 to cuda:{there - 1}")
     return TorchDriver(search_kernels, index)
@@ -224,15 +230,23 @@ class TorchDriver:
             return captured
 
     def trim(self) -> None:
-        """Free the memory that torch's allocator keeps."""
+        """Free the memory that torch's allocator keeps, and the workspaces of cuBLAS, which it takes again as needed.
+
+        Work of others in the process may have left some; the next capture would free them, in the midst of a measuring.
+        """
         with _alone, errors():
+            torch._C._cuda_clearCublasWorkspaces()
             torch.cuda.empty_cache()
 
 
 def _pinned_by_torch(size: int, status: int) -> torch.Tensor:
-    """Return `size` bytes of torch's own pinned memory: not all systems can pin memory that they have given out."""
+    """Return `size` bytes of torch's own pinned memory: not all systems can pin memory that they have given out.
+
+    torch rounds up to a power of two. Raises DeviceFull if that is not there.
+    """
     reason = f"the system does not pin {format_bytes(size)} of host memory (CUDA error {status})"
-    if status == NO_MEMORY:
+    rounded = 1 << max(0, size - 1).bit_length()
+    if status == NO_MEMORY or rounded > psutil.virtual_memory().available:
         raise DeviceFull(reason)
     try:
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)

@@ -14,11 +14,13 @@ NO_MEMORY = 2
 """The error code of CUDA for too little memory, outside the allocator of torch, too."""
 _CAPTURE_ERRORS = range(900, 909)
 """All of CUDA's error codes for a capture."""
-_LIBRARIES_FULL = "ALLOC(ATION)?_FAILED|STATUS_NOT_INITIALIZED|driver error: out of memory|unable to find an engine"
+_LIBRARIES_FULL = (
+    "ALLOC(ATION)?_FAILED|STATUS_(NOT_INITIALIZED|INTERNAL_ERROR)|driver error: out of memory|unable to find an engine"
+)
 _OF_CUDA = "CUDA (driver )?error|STATUS_EXECUTION_FAILED"
 """Words of errors that have neither a class nor a code; see `_has_words`.
 
-A library is not initialized if it got no memory when its handle was made."""
+Libraries also say that they are not initialized, or speak of an internal error, where they got no memory."""
 
 
 @contextmanager

@@ -7,6 +7,7 @@ what a network keeps from batch to batch (YOLO's anchors) stays with the graph t
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import threading
@@ -19,7 +20,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from coe.core import Expert
-from coe.errors import DeviceFull
+from coe.errors import DeviceFull, DeviceLost
 from coe.runtime.blob import Spec, Structure
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.driver import Driver, Graph, StreamMark
@@ -34,7 +35,6 @@ SIZES = (1, 4, 8, 16, 32)
 
 While launches or the weights' bytes are the limit, a few more images cost less than one more graph.
 """
-
 
 DEPTH = 2
 """How many batches of an executor may be on the device: each has pinned memory for its images and its outputs."""
@@ -200,6 +200,11 @@ class Worker:
         # Nor while another is captured, on any line: torch's random numbers keep a set of all graphs.
         with uncollected():
             self._graphs.clear()
+
+    def close(self) -> None:
+        """Drop all graphs before the worker goes; on a lost device they go with it."""
+        with contextlib.suppress(DeviceLost):
+            self.drop_graphs()
 
     def capture(self, template: Template, unpacking: Unpacking, images: int, size: int) -> _Captured:
         """Return the graph for `images` images of `size` pixels; it is captured at its first use.
