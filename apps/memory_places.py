@@ -29,6 +29,8 @@ from coe.store.blob_format import PAGE
 
 app = application("Where experts lie in a GPU's memories, in virtual time.")
 DEVICE = "cuda"
+EVERY_S = 0.004
+"""Seconds between two images."""
 
 
 class Memory:
@@ -81,6 +83,8 @@ class Places:
     pools: frozenset[str]
     device: Memory
     hosts: tuple[Memory, ...]
+    makespan_s: float = 0.0
+    """Seconds from the first image to the last reply, once the run is over."""
     _sizes: dict[tuple[str, str], int] = field(default_factory=dict)
     _copies: set[str] = field(default_factory=set)
 
@@ -147,7 +151,7 @@ def watched(machine: Machine, board: rules.Rules, images: int, shares: VariantSh
     hosts = Memory(host_bytes), Memory(host_bytes, in_pieces=True)
     places = Places(box.costs, frozenset(pool.id for pool in pools), Memory(device_bytes), hosts)
     named = replace(contender(strategy), strategy=prepared.strategy)
-    run_plan(prepared.workload, named, box, bounded=False, watchers=[places])
+    places.makespan_s = run_plan(prepared.workload, named, box, bounded=False, watchers=[places]).makespan_s
     for memory in (places.device, *places.hosts):
         memory.extents.check()
     return places
@@ -174,6 +178,9 @@ def memory_places(
     out.print(f"device, in one run each: {places.device}", soft_wrap=True)
     out.print(f"host memory, in one run each: {in_runs}", soft_wrap=True)
     out.print(f"host memory, in pieces: {in_pieces}", soft_wrap=True)
+    out.print(
+        f"the last reply came {places.makespan_s - EVERY_S * (images - 1):.1f} s after the last image", soft_wrap=True
+    )
 
 
 def main() -> None:
