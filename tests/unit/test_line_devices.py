@@ -25,13 +25,12 @@ def test_a_line_opens_with_the_cores_that_other_programs_leave_free(
     monkeypatch.setattr(cores, "_looks", [])
     monkeypatch.setattr(cores, "free_cores", lambda: 1)
     monkeypatch.setattr(system, "usable_cores", lambda: 2)
-    made, make = [], line_devices.make
+    made = []
 
     def noted(numbers, store, known, threads, **options):
         made.append(dict(threads))
-        return make(numbers, store, known, threads, **options)
+        return line_devices.make(numbers, store, known, threads, **options)
 
-    monkeypatch.setattr(line_devices, "make", noted)
-    with Inspector(path, store=store):
+    with Inspector(path, store=store, make_devices=noted):
         pass
     assert made == [{"cpu": 1}]
