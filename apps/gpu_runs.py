@@ -42,13 +42,15 @@ A_TASK = "--rate 250 --requests 2500"
 class Step:
     """A command, as `bench switch ...` for `coe-bench switch ...`; `measures` if it takes `--json`.
 
-    It is ended after `limit_s` seconds, so that a slow step leaves time to the others.
+    It is ended after `limit_s` seconds, so that a slow step leaves time to the others. It waits for the step `after`:
+    on experts that are not prepared a line would run, and its figures would be those of another precision.
     """
 
     name: str
     command: str
     measures: bool = True
     limit_s: float = 300
+    after: str = ""
 
     @property
     def tool(self) -> str:
@@ -73,20 +75,29 @@ def of_board(board: str) -> list[Step]:
     store = f"--board {board} --store build/paper"
     searched = f"bench run {store} {BOX}"
     line = f"{searched} {UNSEARCHED}"
+    runs = {
+        "line-mixed": f"{line} --strategy line --precision mixed {EVERY_4_MS}",
+        "line-mixed-backlog": f"{line} --strategy line --precision mixed --requests 10000",
+        # The usual way constructs an expert for each switch: half a second an image.
+        "samba-usual": f"{line} --strategy samba-usual --precision fp32 --requests 250",
+        "line-mixed-searched": f"{searched} --strategy line --precision mixed {EVERY_4_MS}",
+        "coserve-mixed": f"{line} --strategy coserve --precision mixed {EVERY_4_MS}",
+        "coserve-mixed-backlog": f"{line} --strategy coserve --precision mixed --requests 10000",
+        "line-fp32": f"{line} --strategy line --precision fp32 {A_TASK}",
+        "coserve-fp32": f"{line} --strategy coserve --precision fp32 {A_TASK}",
+        "samba-fp32": f"{line} --strategy samba --precision fp32 --requests 1000",
+    }
     return [
         Step(f"{board}-synth", f"experts synth {store} --files 1", measures=False),
         # Without fp16: in mixed precision a line chooses q8 wherever that agrees, and preparing takes a third less.
-        Step(f"{board}-prepare", f"experts prepare {store} --variants fp32,q8", measures=False, limit_s=580),
-        Step(f"{board}-line-mixed", f"{line} --strategy line --precision mixed {EVERY_4_MS}"),
-        Step(f"{board}-line-mixed-backlog", f"{line} --strategy line --precision mixed --requests 10000"),
-        # The usual way constructs an expert for each switch: half a second an image.
-        Step(f"{board}-samba-usual", f"{line} --strategy samba-usual --precision fp32 --requests 250"),
-        Step(f"{board}-line-mixed-searched", f"{searched} --strategy line --precision mixed {EVERY_4_MS}"),
-        Step(f"{board}-coserve-mixed", f"{line} --strategy coserve --precision mixed {EVERY_4_MS}"),
-        Step(f"{board}-coserve-mixed-backlog", f"{line} --strategy coserve --precision mixed --requests 10000"),
-        Step(f"{board}-line-fp32", f"{line} --strategy line --precision fp32 {A_TASK}"),
-        Step(f"{board}-coserve-fp32", f"{line} --strategy coserve --precision fp32 {A_TASK}"),
-        Step(f"{board}-samba-fp32", f"{line} --strategy samba --precision fp32 --requests 1000"),
+        Step(
+            f"{board}-prepare",
+            f"experts prepare {store} --variants fp32,q8",
+            measures=False,
+            limit_s=580,
+            after=f"{board}-synth",
+        ),
+        *(Step(f"{board}-{name}", command, after=f"{board}-prepare") for name, command in runs.items()),
     ]
 
 
@@ -103,17 +114,20 @@ STEPS = [
         "profile --board A --store build/paper --memory 8GB --device-memory 12GB --host-memory 16GB "
         "--out build/gpu-profile.json",
         measures=False,
+        after="A-prepare",
     ),
     Step("demo-build", "apps.demo.build --images build/demo/images --store store", measures=False),
     Step(
         "demo-prepare",
         "experts prepare --board demo --store store --images build/demo/images --variants fp32,q8",
         measures=False,
+        after="demo-build",
     ),
     Step(
         "demo-verdicts",
         "bench run --board demo --store store --images build/demo/images --executors cuda=2 --strategy line "
         "--precision fp32,mixed --requests 10000",
+        after="demo-prepare",
     ),
     Step("deeppcb-images", "apps.deeppcb.images", measures=False),
     Step(
@@ -121,11 +135,13 @@ STEPS = [
         "experts prepare --board deeppcb --allow-kind apps.deeppcb --store store --variants fp32,q8 "
         "--images build/deeppcb/test/images.csv",
         measures=False,
+        after="deeppcb-images",
     ),
     Step(
         "deeppcb-verdicts",
         "bench run --board deeppcb --allow-kind apps.deeppcb --store store --images build/deeppcb/test/images.csv "
         "--executors cuda=2 --strategy line --precision fp32,mixed --requests 1000",
+        after="deeppcb-prepare",
     ),
 ]
 
@@ -139,25 +155,26 @@ def chosen(names: Sequence[str]) -> list[Step]:
     return [step for step in STEPS if not names or step.name in names]
 
 
-def _due(steps: Sequence[Step], folder: Path) -> list[Step]:
-    """Return the steps that have not succeeded, those that were never tried first."""
-    due = [step for step in steps if not (folder / f"{step.name}.done").exists()]
-    return sorted(due, key=lambda step: (folder / f"{step.name}.tried").exists())
+def _next(left: Sequence[Step], folder: Path) -> Step | None:
+    """Return the next step whose `after` has succeeded: those that were never tried come first."""
+    ready = [step for step in left if not step.after or (folder / f"{step.after}.done").exists()]
+    return min(ready, key=lambda step: (folder / f"{step.name}.tried").exists(), default=None)
 
 
-def take(step: Step, folder: Path, limit_s: float) -> bool:
-    """Run a step and log it; return whether it succeeded in time."""
+def take(step: Step, folder: Path, left_s: float) -> bool:
+    """Run a step and log it; return whether it succeeded in time. A step that only `left_s` ended was not tried."""
     with tempfile.TemporaryDirectory() as work, (folder / "log.txt").open("a", encoding="utf-8") as log:
         figures = Path(work) / "figures.json"
         log.write(f"\n== {step.name}: {step.command}\n")
         log.flush()
-        (folder / f"{step.name}.tried").touch()
         began = time.monotonic()
-        status = _status(step.arguments(figures), log, limit_s)
+        status = _status(step.arguments(figures), log, min(left_s, step.limit_s))
         ended = "out of time" if status is None else f"status {status}"
         took_s = time.monotonic() - began
         log.write(f"== {step.name}: {ended}, {took_s:.0f} s\n")
         out.print(f"{step.name}: {ended}, {took_s:.0f} s", soft_wrap=True)
+        if status is not None or step.limit_s <= left_s:
+            (folder / f"{step.name}.tried").touch()
         if status != 0:
             return False
         if step.measures:
@@ -207,20 +224,23 @@ def gpu_runs(
     except OSError as error:
         raise ConfigError(f"--out: {folder} cannot be a folder for the log: {error.strerror or error}") from None
     ends = time.monotonic() + seconds
-    failed: list[str] = []
-    for step in steps if names else _due(steps, folder):
-        left_s = ends - time.monotonic()
-        if left_s <= 0 or not take(step, folder, min(left_s, step.limit_s)):
-            failed.append(step.name)
-    if failed:
-        err.print(f"not done: {', '.join(failed)}; see {folder / 'log.txt'}", soft_wrap=True)
+    left = [step for step in steps if names or not (folder / f"{step.name}.done").exists()]
+    undone: list[str] = []
+    while (step := _next(left, folder)) is not None and (left_s := ends - time.monotonic()) > 0:
+        left.remove(step)
+        if not take(step, folder, left_s):
+            undone.append(step.name)
+    undone += [f"{step.name} (after {step.after})" if step.after else step.name for step in left]
+    if undone:
+        err.print(f"not done: {', '.join(undone)}; see {folder / 'log.txt'}", soft_wrap=True)
         raise typer.Exit(1)
 
 
 def main() -> None:
     """Run `python -m apps.gpu_runs`."""
     # A step's processes have a session of their own: they must not go on when this one is ended.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda given, _: sys.exit(128 + given))
     run(app)
 
 

@@ -13,6 +13,7 @@ from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.prepare import data_set
 from coe.store.kinds import TrainingPlan
+from coe.system import usable_cores
 from experts.labelled_folder import SUFFIXES
 
 
@@ -62,7 +63,7 @@ def prove(data: YoloImages) -> None:
             return f"'{path}' {error}; remove it or save it again"
         return ""
 
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         for sentence in filter(None, pool.map(fault, [*data.training, *data.held_out])):
             pool.shutdown(cancel_futures=True)
             raise ConfigError(sentence)

@@ -9,6 +9,8 @@ import struct
 from collections.abc import Callable
 from typing import BinaryIO
 
+_MOST_FILL = 65_536
+"""The most bytes of 0xFF in front of a mark of a JPEG."""
 MOST_MARKS = 10_000
 """The most segments of a JPEG, or entries of a TIFF, that are read; real pictures have dozens."""
 
@@ -46,7 +48,9 @@ def _jpeg(file: BinaryIO, start: bytes) -> int | None:
         (byte,) = _unpack("B", file)
         if byte != 0xFF:
             continue
-        while byte == 0xFF:
+        for _ in range(_MOST_FILL):
+            if byte != 0xFF:
+                break
             (byte,) = _unpack("B", file)
         if byte in (0x00, 0x01) or 0xD0 <= byte <= 0xD9:  # without a length
             continue

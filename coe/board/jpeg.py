@@ -15,7 +15,6 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL.JpegImagePlugin import JpegImageFile
 
-from coe import config
 from coe.board.jpeg_segments import plain
 from coe.board.picture_faults import DAMAGED, TRUNCATED, UNSUPPORTED
 from coe.errors import ImageError
@@ -23,8 +22,11 @@ from coe.errors import ImageError
 _CHANNELS = {"RGB": 3, "L": 3, "CMYK": 4}
 """The bytes of a decoded pixel, by Pillow's mode; grey is decoded to RGB."""
 
-_PADDING = re.compile(rb"(\xff\x00|[^\xff\x00])\x00++(?=\xff++[\xd0-\xd7\xd9])")
-"""Zeros in front of a mark at which a scan restarts or ends, with what stands before them."""
+_END = b"\xff\xd9"
+_PADDED = re.compile(rb"\x00\xff++[\xd0-\xd7\xd9]")
+_PADDING = re.compile(rb"(?<!\x00)\x00++(?=\xff++[\xd0-\xd7\xd9])")
+"""Zeros in front of a mark at which a scan restarts or ends."""
+_MOST_RESTARTS = 100_000
 
 
 class Jpeg(JpegImageFile):
@@ -51,13 +53,20 @@ class Jpeg(JpegImageFile):
         except ValueError as error:
             complaint = error
         # Webcams fill scans up to whole words. Only zeros may go: what else stands there may be a piece of the picture.
-        head, scan = self.plain.data[: self.plain.scan_at], self.plain.data[self.plain.scan_at :]
-        if len(unpadded := _PADDING.sub(rb"\1", scan)) == len(scan):
+        if "extraneous" not in str(complaint) or (unpadded := self._unpadded()) is None:
             raise ImageError(self._meaning(complaint)) from complaint
         try:
-            return self._decoded(head + unpadded, pixels)
+            return self._decoded(unpadded, pixels)
         except ValueError as error:
             raise ImageError(self._meaning(error)) from error
+
+    def _unpadded(self) -> bytes | None:
+        """Return the JPEG without zeros in front of its marks; None if there are none."""
+        data, scan_at = self.plain.data, self.plain.scan_at
+        end = data.find(_END, scan_at) + len(_END)
+        if _PADDED.search(data, scan_at, end) is None:
+            return None
+        return data[:scan_at] + _PADDING.sub(_stuffed, data[scan_at:end], count=_MOST_RESTARTS)
 
     def _decoded(self, data: bytes, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         decoded = simplejpeg.decode_jpeg(data, "CMYK" if self.mode == "CMYK" else "RGB", buffer=pixels)
@@ -83,12 +92,6 @@ class Jpeg(JpegImageFile):
         return fine or len(set(steps)) == 1
 
 
-def prove(data: bytes) -> None:
-    """Raise ImageError if a JPEG inside another file is not whole."""
-    try:
-        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
-        if height * width > config.MAX_IMAGE_PIXELS:
-            raise ImageError(DAMAGED)
-        simplejpeg.decode_jpeg(data, "CMYK" if colours in ("CMYK", "YCCK") else "RGB")
-    except ValueError as error:
-        raise ImageError(DAMAGED) from error
+def _stuffed(zeros: re.Match[bytes]) -> bytes:
+    """Return what stays of zeros: one behind 0xFF, which is a byte of the picture with it."""
+    return b"\0" if zeros.string[zeros.start() - 1 : zeros.start()] == b"\xff" else b""

@@ -7,6 +7,7 @@ out here was seen in pictures of telephones, webcams and scanners; no pixel chan
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,8 +22,17 @@ _PROGRAMS = {*range(0xE0, 0xF0), _COMMENT}
 """Segments that programs may fill as they like."""
 _ALONE = {0x01, *range(0xD0, 0xD9)}
 """Marks that no length follows."""
-_PIXELS = 0x100
-"""Stands for the mark of what follows the header of the first scan; marks are below."""
+_FILL = re.compile(rb"\x00{0,65535}+\xff{1,65535}+")
+"""What may stand in front of a mark: some programs fill up to whole words."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """A part of a header, from its 0xFF on; what follows begins at `end`."""
+
+    mark: int
+    data: bytes
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,51 +47,49 @@ def plain(data: bytes) -> PlainJpeg:
     """Return a JPEG with what its pixels and its orientation need; raises ImageError if its header is not whole."""
     kept: list[bytes | bytearray] = [data[:2]]
     jfif, exif, adobe, frame, inks = b"", b"", bytearray(), 0, 0
-    for mark, segment in _segments(data):
-        if mark in _FRAMES and len(segment) > 9:
-            frame, inks = mark, segment[9]
-        if mark == _JFIF and segment[4:9] == b"JFIF\0" and len(segment) >= 18:
-            jfif = jfif or segment[:9] + b"\1\1" + segment[11:]  # version 1.1: of others libjpeg warns
-        elif mark == _EXIF and segment[4:10] == b"Exif\0\0":
-            exif = exif or segment
-        elif mark == _ADOBE and segment[4:9] == b"Adobe" and len(segment) >= 16:
-            adobe = bytearray(segment)
+    for segment in _segments(data):
+        mark, body = segment.mark, segment.data
+        if mark in _FRAMES and len(body) > 9:
+            frame, inks = mark, body[9]
+        if mark == _JFIF and body[4:9] == b"JFIF\0" and len(body) >= 18:
+            jfif = jfif or body[:9] + b"\1\1" + body[11:]  # version 1.1: of others libjpeg warns
+        elif mark == _EXIF and body[4:10] == b"Exif\0\0":
+            exif = exif or body
+        elif mark == _ADOBE and body[4:9] == b"Adobe" and len(body) >= 16:
+            adobe = bytearray(body)
         elif mark == _SCAN:
             if adobe and adobe[15] != 0:
                 # How colours are coded: 1 for three, 2 for four inks. libjpeg takes all else for these, and warns.
                 adobe[15] = {3: 1, 4: 2}.get(inks, adobe[15])
-            kept += [jfif, exif, adobe, _scan_of_all(segment) if frame in _SEQUENTIAL else segment]
-        elif mark == _PIXELS:
+            kept += [jfif, exif, adobe, _scan_of_all(body) if frame in _SEQUENTIAL else body]
             head = b"".join(kept)
-            return PlainJpeg(head + segment, len(head))
+            return PlainJpeg(b"".join((head, memoryview(data)[segment.end :])), len(head))
         elif mark not in _PROGRAMS:
-            kept.append(segment)
+            kept.append(body)
     raise ImageError(DAMAGED)
 
 
-def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the segments up to the first scan, each with its mark, then what follows, as `_PIXELS`."""
+def _segments(data: bytes) -> Iterator[_Segment]:
+    """Yield the segments up to the header of the first scan, or up to what is none."""
     at = 2
     try:
         for _ in range(MOST_MARKS):
-            while data[at] == 0:  # some programs fill up to whole words
-                at += 1
-            if data[at] != 0xFF:
+            filled = _FILL.match(data, at)
+            if filled is None and at < len(data):
                 return
-            while data[at] == 0xFF:
-                at += 1
-            mark, start = data[at], at
-            at += 1
+            start = filled.end() if filled is not None else at
+            mark, at = data[start], start + 1
+            if mark in (0, _END, 0xFF):
+                return
             if mark not in _ALONE:
-                length = int.from_bytes(data[at : at + 2])
-                if mark in (0, _END) or length < 2:
+                length = int.from_bytes((data[at], data[at + 1]))
+                if length < 2:
                     return
                 at += length
                 if at > len(data):
                     raise ImageError(TRUNCATED)
-            yield mark, b"\xff" + data[start:at]
+            yield _Segment(mark, b"\xff" + data[start:at], at)
             if mark == _SCAN:
-                yield _PIXELS, data[at:]
                 return
     except IndexError as error:
         raise ImageError(TRUNCATED) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import struct
 from typing import ClassVar
 
@@ -10,14 +11,13 @@ from PIL import TiffTags
 from PIL.ImageFile import ImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from coe.board.jpeg import prove
 from coe.board.picture_faults import DAMAGED, TRUNCATED, UNSUPPORTED
 from coe.errors import ImageError
 
-_JPEG, _OLD_JPEG = 7, 6
-"""Numbers of compressions."""
-_BYTES = 7
-"""The type of values that are bytes."""
+_COMPRESSION, _JPEGS = 259, {6, 7}
+"""The tag of the compression, and its values for JPEGs inside."""
+_PLACES = ((273, 279), (324, 325))
+"""The tags of offsets and sizes: of strips, and of tiles."""
 
 
 def open_tiff(data: bytes) -> ImageFile:
@@ -25,18 +25,13 @@ def open_tiff(data: bytes) -> ImageFile:
     directory = _Directory(data)
     if max(directory.numbers(277), default=1) > 6:  # samples a pixel; Pillow would log an error
         raise ImageError(UNSUPPORTED)
-    compressions = directory.numbers(259)
-    if _OLD_JPEG in compressions:
+    if _JPEGS & {*directory.numbers(_COMPRESSION)}:
+        # libtiff goes on behind damage to them, and behind strips that hold fewer rows than they should.
         raise ImageError(UNSUPPORTED)
-    tables = directory.text(347)
-    for offsets, sizes in ((273, 279), (324, 325)):
+    for offsets, sizes in _PLACES:
         for offset, size in zip(directory.numbers(offsets), directory.numbers(sizes), strict=False):
             if offset + size > len(data):
                 raise ImageError(TRUNCATED)
-            if _JPEG in compressions:
-                # libtiff goes on behind damage. Shared tables end with a mark, and each strip begins with one.
-                strip = data[offset : offset + size]
-                prove(tables[:-2] + strip[2:] if tables else strip)
     return TiffImageFile(io.BytesIO(data))
 
 
@@ -45,13 +40,15 @@ def orientation(exif: bytes) -> int:
 
     Nothing else of the block is read: it may be damaged, and the picture is whole.
     """
-    order = "<" if exif[:1] == b"I" else ">"
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
+    if order is None:
+        return 1
     try:
         (first,) = struct.unpack_from(order + "I", exif, 4)
         (entries,) = struct.unpack_from(order + "H", exif, first)
         for at in range(first + 2, first + 2 + 12 * entries, 12):
-            tag, kind = struct.unpack_from(order + "HH", exif, at)
-            if tag == 274 and kind in (3, 4):
+            tag, kind, count = struct.unpack_from(order + "HHI", exif, at)
+            if tag == 274 and kind in (3, 4) and count == 1:
                 return int(struct.unpack_from(order + ("H" if kind == 3 else "I"), exif, at + 8)[0])
     except struct.error:
         pass
@@ -62,7 +59,8 @@ class _Directory:
     """The first directory of a file; raises ImageError where Pillow would warn and go on."""
 
     _SIZES: ClassVar = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
-    _NUMBERS: ClassVar = {3: "H", 4: "I", 13: "I", 16: "Q"}
+    _NUMBERS: ClassVar = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q"}
+    _MUST_BE_NUMBERS: ClassVar = {_COMPRESSION, *itertools.chain(*_PLACES)}
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -74,16 +72,7 @@ class _Directory:
     def numbers(self, tag: int) -> tuple[int, ...]:
         """Return the values of a tag that holds whole numbers; none if the tag is missing or of another type."""
         kind, count, at = self._tags.get(tag, (0, 0, 0))
-        return (
-            struct.unpack_from(f"{self._order}{count}{self._NUMBERS[kind]}", self._data, at)
-            if kind in self._NUMBERS
-            else ()
-        )
-
-    def text(self, tag: int) -> bytes:
-        """Return the value of a tag that holds bytes; none if the tag is missing or of another type."""
-        kind, count, at = self._tags.get(tag, (0, 0, 0))
-        return self._data[at : at + count] if kind == _BYTES else b""
+        return struct.unpack_from(f"{self._order}{count}{self._NUMBERS[kind]}", self._data, at) if count else ()
 
     def _walk(self, start: int, depth: int) -> None:
         inline, entry_bytes = (8, 20) if self._big else (4, 12)
@@ -104,7 +93,9 @@ class _Directory:
                     raise ImageError(TRUNCATED)
             if outside > len(self._data) or (count > 1 and kind not in (1, 2, 7) and TiffTags.lookup(tag).length == 1):
                 raise ImageError(DAMAGED)
-            if depth == 0 and (kind in self._NUMBERS or kind == _BYTES) and tag not in self._tags:
+            if depth == 0 and tag in self._MUST_BE_NUMBERS and kind not in self._NUMBERS:
+                raise ImageError(DAMAGED)
+            if depth == 0 and kind in self._NUMBERS and tag not in self._tags:
                 self._tags[tag] = (kind, count, value)
             if tag in TiffTags.TAGS_V2_GROUPS and kind in self._NUMBERS and size and depth < 3:
                 self._walk(self._unpack(self._NUMBERS[kind], value), depth + 1)

@@ -357,6 +357,23 @@ def test_the_graphs_of_a_closed_line_and_of_one_that_cannot_open_go_so_too(store
     assert all(gone)
 
 
+@pytest.mark.parametrize("error", [DeviceLost("gone"), FULL])
+def test_graphs_of_a_lost_or_full_device_go_so_too(store, gone, monkeypatch, error):
+    device = device_of(store, gpu())
+    device.load("pool", expert("a"))
+    says(device, "a", 1)
+    gone.clear()
+    (worker,) = device._workers.values()
+
+    def fails():
+        raise error
+
+    monkeypatch.setattr(worker.stream, "mark", fails)
+    worker.close()
+    worker.close()
+    assert gone == 5 * [True]
+
+
 # What goes wrong
 
 

@@ -95,7 +95,35 @@ def test_steps_that_were_never_tried_come_before_those_that_failed(
     assert ended == ["bad: status 3", "good: status 0", "late: status 0", "slow: out of time"]
 
 
-def test_a_step_ends_when_the_runs_are_ended(tmp_path: Path) -> None:
+def test_a_step_waits_for_the_step_that_it_needs(
+    steps: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line on experts that are not prepared would run, and give figures of another precision."""
+    gpu_runs.STEPS[:] = [Stub("prepare", "raise SystemExit(3)"), Stub("line", WRITES, after="prepare")]
+    for names in ([], ["line"], ["prepare", "line"]):
+        with pytest.raises(typer.Exit):
+            gpu_runs.gpu_runs(names, folder=tmp_path, seconds=60)
+        assert "line (after prepare); see" in capsys.readouterr().err
+    gpu_runs.STEPS[0] = Stub("prepare", "print('prepared')", measures=False)
+    gpu_runs.gpu_runs(folder=tmp_path, seconds=60)
+    assert capsys.readouterr().out.split() == ["prepare:", "status", "0,", "0", "s", "line:", "status", "0,", "0", "s"]
+
+
+def test_each_step_comes_after_those_that_it_needs() -> None:
+    names = [step.name for step in STEPS]
+    for number, step in enumerate(STEPS):
+        assert not step.after or step.after in names[:number]
+
+
+def test_a_step_that_the_end_of_the_call_cut_was_not_tried(steps: None, tmp_path: Path) -> None:
+    gpu_runs.STEPS[:] = [Stub("long", "import time; time.sleep(600)"), Stub("short", "raise SystemExit(3)")]
+    with pytest.raises(typer.Exit):
+        gpu_runs.gpu_runs(folder=tmp_path, seconds=2)
+    assert not list(tmp_path.glob("*.tried"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_step_ends_when_the_runs_are_ended(tmp_path: Path, number: signal.Signals) -> None:
     pid = tmp_path / "pid"
     code = f"import os, pathlib, time; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)"
     runs = (
@@ -108,8 +136,8 @@ def test_a_step_ends_when_the_runs_are_ended(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", runs])
     while not (pid.exists() and pid.read_text()):
         time.sleep(0.05)
-    process.terminate()
-    assert process.wait(60) == 128 + signal.SIGTERM
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number
     step = int(pid.read_text())
     for _ in range(100):
         if not psutil.pid_exists(step) or psutil.Process(step).status() == psutil.STATUS_ZOMBIE:

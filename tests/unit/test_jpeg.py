@@ -160,6 +160,8 @@ ODD = {
     + WHOLE["as it comes"][2:],
     "a resource that ends early": with_segment(0xED, b"Photoshop 3.0\x008BIM\x03\xed"),
     "a long comment": with_segment(0xFE, bytes(65_000)),
+    "much behind the end": WHOLE["as it comes"] + 100_000 * b"\1\0\xff\xd9",
+    "zeros before the end, much behind it": with_zeros_before(rb"\xd9", 3) + 100_000 * b"\1\0\xff\xd9",
     "fill before a mark": WHOLE["as it comes"][:2] + b"\xff\xff\xff" + WHOLE["as it comes"][2:],
 }
 
@@ -185,21 +187,27 @@ def test_the_codes_of_colours_are_kept() -> None:
     assert (decode(bare) == decode(WHOLE["as it comes"])).all()
 
 
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        (WHOLE["as it comes"][:300], "is truncated"),
-        (WHOLE["as it comes"][:-2], "is truncated"),
-        (WHOLE["as it comes"][:2] + b"\xff\xd9", "is damaged"),
-        (WHOLE["as it comes"].replace(b"\xff\xdb", b"junk\xff\xdb", 1), "is damaged"),
-        (WHOLE["as it comes"][:2] + b"\xff\0" + WHOLE["as it comes"][2:], "is damaged"),
-        (WHOLE["as it comes"][:2] + 10_001 * segment(0xFE, b"") + WHOLE["as it comes"][2:], "is damaged"),
-        (segment(0xC4, b"\0\xff").join(WHOLE["as it comes"].split(b"\xff\xc4", 1)), "is damaged"),
-        (saved("CMYK", subsampling="4:2:0"), "not supported; save it as PNG"),
-    ],
-    ids=["cut in a table", "cut", "no picture", "junk", "no mark", "too many segments", "a wrong table", "odd steps"],
-)
-def test_the_sentence_fits_the_fault(data: bytes, says: str) -> None:
+FAULTS = {
+    "cut in a length": (WHOLE["as it comes"][:23], "is truncated"),
+    "cut before a mark": (WHOLE["as it comes"][:20], "is truncated"),
+    "cut in a table": (WHOLE["as it comes"][:300], "is truncated"),
+    "cut": (WHOLE["as it comes"][:-2], "is truncated"),
+    "too much fill": (WHOLE["as it comes"][:2] + 70_000 * b"\xff" + WHOLE["as it comes"][2:], "is damaged"),
+    "no picture": (WHOLE["as it comes"][:2] + b"\xff\xd9", "is damaged"),
+    "junk": (WHOLE["as it comes"].replace(b"\xff\xdb", b"junk\xff\xdb", 1), "is damaged"),
+    "no mark": (WHOLE["as it comes"][:2] + b"\xff\0" + WHOLE["as it comes"][2:], "is damaged"),
+    "too many segments": (
+        b"\xff\xd8" + 10_001 * segment(0xFE, b"") + WHOLE["as it comes"][2:],
+        "is damaged",
+    ),
+    "a wrong table": (segment(0xC4, b"\0\xff").join(WHOLE["as it comes"].split(b"\xff\xc4", 1)), "is damaged"),
+    "odd steps": (saved("CMYK", subsampling="4:2:0"), "not supported; save it as PNG"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_sentence_fits_the_fault(fault: str) -> None:
+    data, says = FAULTS[fault]
     with pytest.raises(ImageError, match=says):
         decode(data)
 
@@ -212,3 +220,23 @@ def test_a_size_that_differs_from_that_of_the_header_is_refused() -> None:
     frame[5:9] = (HEIGHT // 2).to_bytes(2) + (WIDTH // 2).to_bytes(2)
     with pytest.raises(ImageError):
         decode(data[:at] + frame + data[at:])
+
+
+def test_a_last_byte_of_the_picture_may_be_zero_behind_fill() -> None:
+    """0xFF, 0 is a byte of the picture; zeros that follow are not."""
+    from coe.board.jpeg import Jpeg
+
+    picture = Jpeg(WHOLE["as it comes"][:-2] + b"\xff\0\0\0\xff\xd9")
+    unpadded = picture._unpadded()
+    assert unpadded is not None
+    assert unpadded.endswith(b"\xff\0\xff\xd9")
+
+
+def test_a_cut_picture_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for padding holds the interpreter's lock, so only the fault that padding causes leads to it."""
+    from coe.board import jpeg
+
+    monkeypatch.setattr(jpeg.Jpeg, "_unpadded", lambda picture: pytest.fail("searched"))
+    for data in (WHOLE["as it comes"][:3000], a_piece_is_lost(WHOLE["as it comes"], 3000)):
+        with pytest.raises(ImageError):
+            decode(data)

@@ -179,6 +179,7 @@ class CudaDevice:
             finally:
                 if self._blobs is None:
                     self._close_workers()
+                    self._spare.clear()
         raise ConfigError(f"{reason}; give less --host-memory, more --device-memory, or fewer executors")
 
     def _limit(self, before: int) -> None:

@@ -190,21 +190,22 @@ class Worker:
 
     def trim(self) -> None:
         """Drop all graphs, which share one memory, and all other memory that is kept."""
-        self.drop_graphs()
-        self._give_back()
-
-    def drop_graphs(self) -> None:
-        """Drop all graphs; raises DeviceLost."""
         # A graph must not go while it runs.
         self.stream.mark().wait()
-        # Nor while another is captured, on any line: torch's random numbers keep a set of all graphs.
-        with uncollected():
-            self._graphs.clear()
+        self._drop_graphs()
+        self._give_back()
 
     def close(self) -> None:
-        """Drop all graphs before the worker goes; on a lost device they go with it."""
-        with contextlib.suppress(DeviceLost):
-            self.drop_graphs()
+        """Drop all graphs, once none runs any more, before the worker goes."""
+        # On a lost device nothing runs, and a full one may have no mark left: then nothing was launched either.
+        with contextlib.suppress(DeviceLost, DeviceFull):
+            self.stream.mark().wait()
+        self._drop_graphs()
+
+    def _drop_graphs(self) -> None:
+        # Not while another is captured, on any line: torch's random numbers keep a set of all graphs.
+        with uncollected():
+            self._graphs.clear()
 
     def capture(self, template: Template, unpacking: Unpacking, images: int, size: int) -> _Captured:
         """Return the graph for `images` images of `size` pixels; it is captured at its first use.
