@@ -217,7 +217,10 @@ def gpu_runs(
         for step in steps:
             out.print(f"{step.name}: {step.command}", soft_wrap=True)
         return
-    torch_driver.check_there()  # Without a GPU all its tests would be skipped, and so succeed.
+    if not torch_driver.is_there():  # all its tests would be skipped, and so succeed
+        raise ConfigError(
+            "there is no GPU that torch can use here (torch.cuda.is_available() says so); run this on a machine with one"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "log.txt").open("a").close()

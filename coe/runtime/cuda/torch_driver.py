@@ -33,21 +33,16 @@ _alone = threading.RLock()
 
 
 def is_there() -> bool:
-    """Tell whether this machine has a GPU that torch can use."""
+    """Tell whether this machine has a GPU that torch can use; no context is made."""
     return torch.cuda.is_available()
-
-
-def check_there() -> None:
-    """Raise ConfigError if this machine has no GPU that torch can use; no context is made."""
-    if not is_there():
-        raise ConfigError(
-            "there is no GPU that torch can use here (torch.cuda.is_available() says so); use --executors cpu=1"
-        )
 
 
 def driver(*, search_kernels: bool = True, index: int | None = None) -> TorchDriver:
     """Return a GPU by its number, or torch's current one; see `TorchDriver`; raises ConfigError if it is not there."""
-    check_there()
+    if not is_there():
+        raise ConfigError(
+            "there is no GPU that torch can use here (torch.cuda.is_available() says so); use --executors cpu=1"
+        )
     if index is not None and index >= (there := torch.cuda.device_count()):
         raise ConfigError(f"there is no cuda:{index} here; torch can use {there}: cuda:0 to cuda:{there - 1}")
     return TorchDriver(search_kernels, index)
