@@ -219,7 +219,7 @@ def gpu_runs(
         return
     if not torch_driver.is_there():  # all its tests would be skipped, and so succeed
         raise ConfigError(
-            "there is no GPU that torch can use here (torch.cuda.is_available() says so); run this on a machine with one"
+            "there is no GPU that torch can use here (torch.cuda.is_available() says so); run it on a box with one"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
