@@ -94,7 +94,7 @@ def of_board(board: str) -> list[Step]:
             f"{board}-prepare",
             f"experts prepare {store} --variants fp32,q8",
             measures=False,
-            limit_s=580,
+            limit_s=540,
             after=f"{board}-synth",
         ),
         *(Step(f"{board}-{name}", command, after=f"{board}-prepare") for name, command in runs.items()),
@@ -157,7 +157,12 @@ def chosen(names: Sequence[str]) -> list[Step]:
 
 def _next(left: Sequence[Step], folder: Path) -> Step | None:
     """Return the next step whose `after` has succeeded: those that were never tried come first."""
-    ready = [step for step in left if not step.after or (folder / f"{step.after}.done").exists()]
+    waiting = {step.name for step in left}
+    ready = [
+        step
+        for step in left
+        if not step.after or (step.after not in waiting and (folder / f"{step.after}.done").exists())
+    ]
     return min(ready, key=lambda step: (folder / f"{step.name}.tried").exists(), default=None)
 
 
@@ -167,6 +172,7 @@ def take(step: Step, folder: Path, left_s: float) -> bool:
         figures = Path(work) / "figures.json"
         log.write(f"\n== {step.name}: {step.command}\n")
         log.flush()
+        (folder / f"{step.name}.done").unlink(missing_ok=True)
         began = time.monotonic()
         status = _status(step.arguments(figures), log, min(left_s, step.limit_s))
         ended = "out of time" if status is None else f"status {status}"

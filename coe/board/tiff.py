@@ -11,6 +11,7 @@ from PIL import TiffTags
 from PIL.ImageFile import ImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
+from coe.board.image_size import MOST_MARKS
 from coe.board.picture_faults import DAMAGED, TRUNCATED, UNSUPPORTED
 from coe.errors import ImageError
 
@@ -67,6 +68,7 @@ class _Directory:
         self._order = "<" if data[:1] == b"I" else ">"
         self._big = 43 in data[2:4]
         self._tags: dict[int, tuple[int, int, int]] = {}  # tag: type, count, offset of the value
+        self._entries = 0
         self._walk(self._unpack("Q", 8) if self._big else self._unpack("I", 4), depth=0)
 
     def numbers(self, tag: int) -> tuple[int, ...]:
@@ -80,6 +82,9 @@ class _Directory:
         first = start + (8 if self._big else 2)
         if first + entries * entry_bytes + inline > len(self._data):
             raise ImageError(TRUNCATED)
+        self._entries += entries
+        if self._entries > MOST_MARKS:  # directories may name each other
+            raise ImageError(DAMAGED)
         outside = 0
         for at in range(first, first + entries * entry_bytes, entry_bytes):
             tag, kind = self._unpack("H", at), self._unpack("H", at + 2)

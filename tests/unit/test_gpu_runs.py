@@ -109,6 +109,20 @@ def test_a_step_waits_for_the_step_that_it_needs(
     assert capsys.readouterr().out.split() == ["prepare:", "status", "0,", "0", "s", "line:", "status", "0,", "0", "s"]
 
 
+def test_steps_that_are_named_run_in_their_order_and_a_rerun_that_fails_is_not_done(
+    steps: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu_runs.STEPS[:] = [Stub("prepare", "pass", measures=False), Stub("line", WRITES, after="prepare")]
+    for name in ("prepare.done", "prepare.tried"):
+        (tmp_path / name).touch()
+    gpu_runs.gpu_runs(["prepare", "line"], folder=tmp_path, seconds=60)
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["prepare", "line"]
+    gpu_runs.STEPS[0] = Stub("prepare", "raise SystemExit(3)", measures=False)
+    with pytest.raises(typer.Exit):
+        gpu_runs.gpu_runs(["prepare"], folder=tmp_path, seconds=60)
+    assert not (tmp_path / "prepare.done").exists()
+
+
 def test_each_step_comes_after_those_that_it_needs() -> None:
     names = [step.name for step in STEPS]
     for number, step in enumerate(STEPS):

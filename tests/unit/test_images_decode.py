@@ -407,6 +407,13 @@ def test_big_tiff_and_the_first_of_several_pages() -> None:
     assert (decode(encode("TIFF", save_all=True, append_images=pages)) == SMOOTH).all()
 
 
+def test_directories_that_name_each_other_are_refused_at_once() -> None:
+    """Each of a hundred entries leads back to the same directory: a hundred million steps."""
+    entries = 100 * struct.pack("<HHII", 34665, 4, 1, 8)
+    with pytest.raises(ImageError, match="is damaged"):
+        decode(b"II*\0" + struct.pack("<IH", 8, 100) + entries + bytes(4))
+
+
 def test_an_animation_is_refused() -> None:
     animation = encode("PNG", save_all=True, append_images=[Image.fromarray(SMOOTH).rotate(180)])
     with pytest.raises(ImageError, match="animation"):

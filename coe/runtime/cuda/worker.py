@@ -198,9 +198,11 @@ class Worker:
     def close(self) -> None:
         """Drop all graphs, once none runs any more, before the worker goes."""
         # On a lost device nothing runs, and a full one may have no mark left: then nothing was launched either.
-        with contextlib.suppress(DeviceLost, DeviceFull):
-            self.stream.mark().wait()
-        self._drop_graphs()
+        try:
+            with contextlib.suppress(DeviceLost, DeviceFull):
+                self.stream.mark().wait()
+        finally:
+            self._drop_graphs()
 
     def _drop_graphs(self) -> None:
         # Not while another is captured, on any line: torch's random numbers keep a set of all graphs.
