@@ -184,8 +184,12 @@ def take(step: Step, folder: Path, left_s: float) -> bool:
         if status != 0:
             return False
         if step.measures:
-            with (folder / "figures.jsonl").open("a", encoding="utf-8") as lines:
+            try:
                 entry = {"step": step.name, "figures": json.loads(figures.read_text(encoding="utf-8"))}
+            except (OSError, ValueError) as error:
+                log.write(f"== {step.name}: its figures cannot be read: {error}\n")
+                return False
+            with (folder / "figures.jsonl").open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps(entry) + "\n")
     (folder / f"{step.name}.done").touch()
     return True

@@ -123,6 +123,17 @@ def test_steps_that_are_named_run_in_their_order_and_a_rerun_that_fails_is_not_d
     assert not (tmp_path / "prepare.done").exists()
 
 
+def test_a_step_without_its_figures_has_failed_and_the_others_go_on(
+    steps: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu_runs.STEPS[:] = [Stub("silent", "pass"), Stub("good", WRITES)]
+    with pytest.raises(typer.Exit):
+        gpu_runs.gpu_runs(folder=tmp_path, seconds=60)
+    assert "not done: silent; see" in capsys.readouterr().err
+    assert "silent: its figures cannot be read" in (tmp_path / "log.txt").read_text()
+    assert ((tmp_path / "good.done").exists(), (tmp_path / "silent.done").exists()) == (True, False)
+
+
 def test_each_step_comes_after_those_that_it_needs() -> None:
     names = [step.name for step in STEPS]
     for number, step in enumerate(STEPS):

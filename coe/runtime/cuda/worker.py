@@ -197,7 +197,7 @@ class Worker:
 
     def close(self) -> None:
         """Drop all graphs, once none runs any more, before the worker goes."""
-        # On a lost device nothing runs, and a full one may have no mark left: then nothing was launched either.
+        # On a lost device nothing runs. A full one may have no mark left; its graphs then go without the wait.
         try:
             with contextlib.suppress(DeviceLost, DeviceFull):
                 self.stream.mark().wait()
