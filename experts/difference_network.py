@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from coe.store.outputs import unhidden
+
 LIMIT, UNIT = 64.0, 8.0
 """The limit and its unit, in grey levels, of an expert that was not calibrated."""
 
@@ -19,7 +21,7 @@ class DifferenceNetwork(nn.Module):
 
     def forward(self, difference: torch.Tensor) -> torch.Tensor:
         """Return scores (n, H, W) of differences (n, 1, H, W) in grey levels."""
-        return torch.sigmoid((averaged(difference) - self.limit) / self.unit)[:, 0]
+        return torch.sigmoid(unhidden((averaged(difference) - self.limit) / self.unit))[:, 0]
 
 
 def averaged(difference: torch.Tensor) -> torch.Tensor:

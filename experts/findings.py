@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,11 @@ class Cut:
     threshold: float
     overlap: float
     most: int
+
+    def __post_init__(self) -> None:
+        """Raise StoreError for a threshold or an overlap that is not a number: no score would ever reach it."""
+        if isnan(self.threshold) or isnan(self.overlap):
+            raise StoreError("the threshold of its kind is not a number")
 
 
 def detected(candidates: Floats, prepared: Sequence[Prepared], expert: Expert, cut: Cut) -> list[Finding]:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from coe.store.outputs import unhidden
 from experts.resnet import normalise
 
 PIXELS, GRID = 64, 32
@@ -57,13 +58,13 @@ class GoodNetwork(nn.Module):
         """Return scores (n, GRID, GRID) of images (n, 3, S, S) uint8: 0.5 at the limit."""
         maps = torch.stack(
             (
-                of_pixels(self.pixels(images), self.pixel_mean, self.pixel_log_spread.exp()),
-                of_features(self.features(images), self.feature_mean, self.feature_log_spread.exp()),
+                of_pixels(self.pixels(images), self.pixel_mean, unhidden(self.pixel_log_spread.exp())),
+                of_features(self.features(images), self.feature_mean, unhidden(self.feature_log_spread.exp())),
             ),
             dim=1,
         )
         deviations = (maps - self.centre[:, None, None]) / self.deviation[:, None, None]
-        return torch.sigmoid(deviations.amax(dim=1) - self.limit)
+        return torch.sigmoid(unhidden(deviations.amax(dim=1) - self.limit))
 
 
 def of_pixels(pixels: torch.Tensor, mean: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:

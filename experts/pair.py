@@ -12,6 +12,7 @@ import torch
 from coe.board.alignment import Alignment, Numbers
 from coe.board.comparison import compare
 from coe.core import Expert, Finding
+from coe.store import outputs as network_outputs
 from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Reference
 from experts.findings import Cut, detected, of_corners
 from experts.geometry import Colour, letterbox
@@ -70,7 +71,11 @@ class PairKind(ModuleKind, Comparing):
         """
 
     def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
-        """Turn outputs into boxes in pixels of the pictures, with the doubt of each picture."""
+        """Turn outputs into boxes in pixels of the pictures, with the doubt of each picture.
+
+        Raises StoreError for outputs that are not finite numbers.
+        """
+        network_outputs.prove(outputs)
         findings, cut = [], Cut(self.threshold, overlap=1.0, most=self.most)
         for output, pair in zip(outputs, prepared, strict=True):
             assert isinstance(pair, PreparedPair)

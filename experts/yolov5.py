@@ -10,6 +10,7 @@ import torch
 
 from coe.core import Expert, Finding
 from coe.store.kinds import Foreign, Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
+from coe.store.outputs import unhidden
 from experts import quiet_ultralytics
 from experts.checkpoint import read_checkpoint
 from experts.findings import Cut, detected
@@ -63,8 +64,10 @@ class YoloV5(ModuleKind):
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
         """Return (n, 4 + labels, candidates): centre, width, height in pixels of the input, a score for each label."""
         outputs = module(images.to(next(module.parameters()).dtype).div_(255.0))
-        decoded: torch.Tensor = outputs[0] if isinstance(outputs, tuple) else outputs
-        return decoded
+        if not isinstance(outputs, tuple):
+            return outputs  # type: ignore[no-any-return]
+        decoded, raw = outputs
+        return torch.cat((decoded[:, :4], unhidden(raw["scores"]).sigmoid()), dim=1)
 
     def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
         """Turn candidates into boxes in pixels of the original images."""

@@ -10,6 +10,7 @@ from coe.core import Box, Expert, Finding
 from coe.errors import StoreError
 from coe.store.kinds import Image, Kind, Prepared
 from coe.store.manifest import Agreement
+from coe.store.outputs import prove
 
 OVERLAP = 0.9
 """The IoU from which two boxes match."""
@@ -19,8 +20,12 @@ _SURE = 1 - 1e-6
 
 
 def findings(kind: Kind, expert: Expert, images: Sequence[Prepared], answer: Callable[[Image], Any]) -> list[Finding]:
-    """Run images one by one; `answer` takes (1, 3, S, S) uint8 RGB. Raises StoreError if a score is not a number."""
-    results = [result for image in images for result in kind.postprocess(answer(image.pixels[None]), [image], expert)]
+    """Run images one by one; `answer` takes (1, 3, S, S) uint8 RGB. Raises StoreError if an output is not a number."""
+    results: list[Finding] = []
+    for image in images:
+        outputs = answer(image.pixels[None])
+        prove(outputs)
+        results += kind.postprocess(outputs, [image], expert)
     if not all(math.isfinite(result.score) for result in results):
         raise StoreError("its scores are not numbers")
     return results

@@ -21,6 +21,7 @@ from coe.core import Expert
 from coe.errors import StoreError
 from coe.runtime.folding import folded_skeleton
 from coe.store.kinds import ModuleKind
+from coe.store.outputs import leaves
 from coe.store.skeletons import bare_skeleton
 
 Pairs = tuple[tuple[str, str], ...]
@@ -185,13 +186,7 @@ def _near(expected: torch.Tensor, actual: torch.Tensor) -> bool:
 
 def _leaves(outputs: Any) -> list[torch.Tensor]:
     """Return all tensors of a kind's outputs, however nested, in float64."""
-    if isinstance(outputs, torch.Tensor):
-        return [outputs.detach().double()]
-    if isinstance(outputs, Mapping):
-        return [leaf for key in sorted(outputs, key=str) for leaf in _leaves(outputs[key])]
-    if isinstance(outputs, Sequence) and not isinstance(outputs, str):
-        return [leaf for part in outputs for leaf in _leaves(part)]
-    return []
+    return [leaf.detach().double() for leaf in leaves(outputs) if isinstance(leaf, torch.Tensor)]
 
 
 def _images(size: int) -> torch.Tensor:

@@ -29,6 +29,7 @@ from coe.runtime.reading import Needs, Weights, proved, weights
 from coe.runtime.slot import Slot, SlotShelf
 from coe.runtime.trial import Trial, opened, quick_cost, warmed, whole_pages
 from coe.scheduler.costs import Cost
+from coe.store import outputs as network_outputs
 from coe.store.kinds import FileKind, Image, Kind, Prepared, Session
 from coe.store.store import Store
 from coe.system import give_memory_back
@@ -282,8 +283,9 @@ def _read(file: Weights, buffers: Buffers) -> None:
 def findings_of(kind: Kind, outputs: Any, images: Sequence[Prepared], expert: Expert) -> list[Finding]:
     """Turn a batch's outputs into one finding for each image, with scores as the rules want them.
 
-    Raises CoeError for findings that make no sense.
+    Raises CoeError for outputs that are not finite numbers, and for findings that make no sense.
     """
+    network_outputs.prove(outputs)
     findings = kind.postprocess(outputs, images, expert)
     if len(findings) != len(images):
         raise CoeError(f"kind '{expert.kind}' gave {len(findings)} findings for {len(images)} images")

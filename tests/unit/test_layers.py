@@ -26,6 +26,7 @@ TORCH = {
     "runtime",
     "prepare",
     "store.kinds",
+    "store.outputs",
     "store.skeletons",
     "store.store",
     "store.torch_file",

@@ -1,0 +1,125 @@
+"""Outputs that are not finite numbers are an error of that image in every kind, and never `none`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from golden_parts import bad, noisy, part
+
+from coe.core import Expert
+from coe.errors import CoeError, StoreError
+from coe.runtime.cpu import findings_of
+from coe.store import kinds
+from coe.store.kinds import Comparing, Kind, ModuleKind, Prepared, Reference
+from coe.store.outputs import prove, unhidden
+from experts.findings import Cut
+from experts.onnx import onnx
+
+EXPERTS = {
+    kind: Expert("e", kind, labels, size, "e", frozenset(labels[:1]))
+    for kind, labels, size in [
+        ("golden", ("hole", "blob"), 192),
+        ("difference", ("different",), 96),
+        ("good", ("strange",), 64),
+        ("resnet18", ("bad", "ok"), 64),
+        ("yolov5n", ("bridge", "joint"), 64),
+    ]
+}
+NONSENSE = (math.nan, math.inf, -math.inf)
+PLAIN = Prepared(np.zeros((3, 64, 64), np.uint8), height=64, width=64)
+
+
+def network(name: str) -> tuple[ModuleKind, Expert, torch.nn.Module, Prepared]:
+    """Return a kind, its network with random weights, and a picture of a bad part as it is prepared."""
+    kind, expert, reference = kinds.resolve(name), EXPERTS[name], part(1)
+    assert isinstance(kind, ModuleKind)
+    torch.manual_seed(0)
+    picture = noisy(bad(reference), seed=2)
+    if isinstance(kind, Comparing):
+        spread = np.zeros(reference.shape[:2], np.uint8)
+        return kind, expert, kind.skeleton(expert), kind.compare(picture, Reference(reference, spread), expert)
+    return kind, expert, kind.skeleton(expert), kind.preprocess(picture, expert)
+
+
+def answer(kind: ModuleKind, module: torch.nn.Module, prepared: Prepared) -> torch.Tensor:
+    with torch.inference_mode():
+        outputs: torch.Tensor = kind.forward(module, torch.from_numpy(prepared.pixels[None]))
+    return outputs.clone()
+
+
+def is_refused(kind: Kind, outputs: Any, prepared: Prepared, expert: Expert) -> bool:
+    try:
+        findings_of(kind, outputs, [prepared], expert)
+    except CoeError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", EXPERTS)
+def test_no_number_of_an_output_may_be_none(name: str) -> None:
+    kind, expert, module, prepared = network(name)
+    outputs, chance = answer(kind, module, prepared), np.random.default_rng(3)
+    assert not is_refused(kind, outputs, prepared, expert)
+    for number, place in enumerate(chance.integers(0, outputs.numel(), 60).tolist()):
+        spoilt = outputs.clone()
+        spoilt.view(-1)[place] = NONSENSE[number % 3]
+        assert is_refused(kind, spoilt, prepared, expert), place
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (1, 7, 40), (1, 40, 8)])
+def test_no_number_of_a_model_file_s_output_may_be_none(shape: tuple[int, ...]) -> None:
+    expert = Expert("e", "onnx", ("bridge", "joint", "lifted"), 64, "e", frozenset({"bridge"}))
+    outputs = np.full(shape, 0.1, np.float32)
+    assert not is_refused(onnx, outputs, PLAIN, expert)
+    for place in range(outputs.size):
+        spoilt = outputs.copy()
+        spoilt.flat[place] = NONSENSE[place % 3]
+        assert is_refused(onnx, spoilt, PLAIN, expert), place
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "value"),
+    [
+        ("golden", "label.bias", -math.inf),
+        ("golden", "coarse.1.convolution.weight", math.nan),
+        ("difference", "limit", math.inf),
+        ("difference", "unit", 0.0),
+        ("good", "limit", math.inf),
+        ("good", "deviation", 0.0),
+        ("good", "pixel_log_spread", 1e4),
+        ("good", "feature_log_spread", 1e4),
+        ("resnet18", "fc.bias", -math.inf),
+        ("yolov5n", "model.24.cv3.0.2.bias", -math.inf),
+    ],
+)
+def test_no_function_of_a_network_makes_a_score_of_what_is_not_finite(name: str, tensor: str, value: float) -> None:
+    """A sigmoid of minus infinity is 0: the very score of a good part."""
+    kind, expert, module, prepared = network(name)
+    with torch.no_grad():
+        module.get_parameter(tensor).view(-1)[0] = value
+    assert is_refused(kind, answer(kind, module, prepared), prepared, expert)
+
+
+def test_outputs_are_proved_however_they_are_nested_and_large_numbers_are_numbers() -> None:
+    great = torch.full((4, 4), 3e38)
+    prove({"a": [great, (np.full(3, 1e38, np.float32),)], "b": torch.arange(3), "c": None, "d": "nan"})
+    prove(np.full(9, 60_000, np.float16))
+    for broken in (torch.tensor([1, math.nan]).bfloat16(), np.array([1, math.inf], np.float16)):
+        with pytest.raises(StoreError):
+            prove({"a": [great, (broken,)]})
+
+
+def test_what_is_finite_stays_as_it_is() -> None:
+    values = torch.tensor([0.0, -3.5, 3e38, math.inf, -math.inf])
+    assert torch.equal(unhidden(values)[:3], values[:3])
+    assert unhidden(values)[3:].isnan().all()
+
+
+def test_a_threshold_that_is_not_a_number_is_refused() -> None:
+    """No score would reach it, and every picture would be good."""
+    with pytest.raises(StoreError):
+        Cut(math.nan, 0.5, 10)
