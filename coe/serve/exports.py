@@ -2,8 +2,9 @@
 
 `DIR/<expert>/<label>/<picture>` is what `coe-experts train --data DIR/<expert>` takes. The label of a call is what the
 person said it is: of a confirmed or accepted defect the person's label, else the expert's; a false call goes to the
-label under which this expert's good parts were found. A picture whose label nobody can tell is named in the manifest,
-and not exported. Open calls, and pictures whose retention is over, are not exported.
+label under which this expert's good parts were found. A defect never gets a label that passes. A picture whose label
+nobody can tell is named in the manifest, and not exported. Open calls, parts that were reported as escapes, and
+pictures whose retention is over, are not exported.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from coe.errors import ImageError
 from coe.serve.crops import Cutter, Place
 from coe.serve.database.findings import unpack
 from coe.serve.database.opening import Database
-from coe.serve.database.schema import board, call, recipe, verification, view
+from coe.serve.database.schema import board, call, escape, recipe, verification, view
 from coe.serve.moments import iso
+from coe.serve.passing import Passing
 from coe.serve.pictures import Pictures
 from coe.serve.words import CallKind, Outcome
 
@@ -37,6 +39,8 @@ FOLDER, MANIFEST = "exports", "manifest.json"
 """The folder of exports in the folder of a service, and the manifest in each of them."""
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 _GONE = "the picture is gone"
+_UNSAID = "nobody said a label that can name a folder"
+_PASSES = "it is a defect, and its label is one that passes: nobody said what the defect is"
 _SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89P": ".png", b"BM": ".bmp"}
 """The first bytes of a picture's file; others are TIFF, because the gate takes nothing else."""
 _GOOD_BOARDS = 200
@@ -95,7 +99,8 @@ def export(
     """
     with database.reading() as connection:
         good = _good(connection, asked)
-        answered, left_out = _answered(connection, asked, _good_labels(good))
+        answered, unlabelled = _answered(connection, asked, good)
+    left_out = Counter(unlabelled.values())
     cutter = Cutter(kept_pixels=limit_pixels)
     name = iso(now_us)[:19].replace(":", "") + "-" + secrets.token_hex(3)
     staging = folder / f".{name}"
@@ -120,6 +125,7 @@ def export(
             "until": iso(asked.end_us),
             "recipe": asked.recipe,
             "left_out": dict(left_out),
+            "left_out_calls": [{"call": call, "why": why} for call, why in unlabelled.items()],
             "pictures": [_row(example) for example in kept],
         }
         (staging / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -132,28 +138,32 @@ def export(
 
 
 def _answered(
-    connection: Connection, asked: ExportScope, good_labels: Mapping[str, str]
-) -> tuple[list[Example], Counter[str]]:
-    """Return the answered calls as examples, and why others are left out."""
+    connection: Connection, asked: ExportScope, good: Sequence[Example]
+) -> tuple[list[Example], dict[int, str]]:
+    """Return the answered calls as examples, and why others are left out, by their ids."""
     query = (
         select(call, verification.c.outcome, verification.c.label.label("word"), verification.c.verified_us,
-               verification.c.verified_by, view.c.file, view.c.sha256, view.c.removed_us)
+               verification.c.verified_by, view.c.file, view.c.sha256, view.c.removed_us, board.c.recipe_id)
         .join(verification, verification.c.id == call.c.verification_id)
+        .join(board, board.c.id == call.c.board_id)
         .outerjoin(view, view.c.id == call.c.view_id)
         .where(verification.c.verified_us >= asked.start_us, verification.c.verified_us < asked.end_us)
         .where(call.c.kind != CallKind.SEEDED)
         .order_by(call.c.id)
     )  # fmt: skip
     if asked.recipe:
-        query = query.join(board, board.c.id == call.c.board_id).join(recipe, recipe.c.id == board.c.recipe_id)
-        query = query.where(recipe.c.name == asked.recipe)
-    examples, left_out = [], Counter[str]()
-    for row in connection.execute(query):
-        good = row.outcome is Outcome.FALSE_CALL
-        label = row.word or _unsaid_label(row, good_labels, good=good)
+        query = query.join(recipe, recipe.c.id == board.c.recipe_id).where(recipe.c.name == asked.recipe)
+    examples, left_out, good_labels = [], dict[int, str](), _good_labels(good)
+    rows = connection.execute(query).all()
+    passing = Passing(connection, {row.recipe_id for row in rows}, ((one.expert, one.label) for one in good))
+    for row in rows:
+        is_good = row.outcome is Outcome.FALSE_CALL
+        label = row.word or _unsaid_label(row, good_labels, good=is_good)
         why = _why_not(row, label)
+        if not (why or is_good) and passing.may_pass(row.expert, label, said=bool(row.word), verdict=row.verdict):
+            why = _PASSES
         if why:
-            left_out[why] += 1
+            left_out[row.id] = why
             continue
         file = f"{row.expert}/{label}/call-{row.id}"
         examples.append(
@@ -177,7 +187,7 @@ def _why_not(row: Any, label: str) -> str:
         return "nobody knows where the part lies on its board"
     if not _PLAIN.fullmatch(row.expert):
         return "no expert decided"
-    return "" if _PLAIN.fullmatch(label) else "nobody said a label that can name a folder"
+    return "" if _PLAIN.fullmatch(label) else _UNSAID
 
 
 def _copy(source: Path, example: Example, folder: Path) -> Example:
@@ -202,10 +212,15 @@ def _good(connection: Connection, asked: ExportScope) -> list[Example]:
     for row in connection.execute(query.order_by(board.c.id.desc()).limit(_GOOD_BOARDS)):
         # A part that a person was shown blindly is exported with the person's word.
         asked_about = set(connection.scalars(select(call.c.refdes).where(call.c.board_id == row.id)))
+        escapes = connection.execute(
+            select(escape.c.refdes, escape.c.component).where(escape.c.board_id == row.id)
+        ).all()
         of_board = select(view).where(view.c.board_key == row.key, view.c.removed_us.is_(None))
         views = {row_of_view.id: row_of_view for row_of_view in connection.execute(of_board)}
         for number, part in enumerate(unpack(row.findings)):
             if part.view_id not in views or part.refdes in asked_about or not part.findings:
+                continue
+            if any(refdes in ("", part.refdes) and component in ("", part.component) for refdes, component in escapes):
                 continue
             if part.place is not None and Place.of(part.place) is None:
                 continue

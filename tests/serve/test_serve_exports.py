@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from serve_rows import blind_audit, decision, ng
 from serving import Served, hand_in, png
+from sqlalchemy import insert
 
+from coe.core import Verdict
 from coe.serve.database import audit, boards, decisions, views
 from coe.serve.database.findings import GoodComponent
+from coe.serve.database.schema import escape
 from coe.serve.moments import now_us
 from coe.serve.retention import sweep
 from coe.serve.words import CallKind, Outcome
@@ -77,6 +82,53 @@ def test_a_false_call_of_an_expert_without_good_parts_is_left_out(served: Served
     body = served.engineer.post("/api/v1/exports", json={}).json()
     assert body["counts"] == {"body": {"chipped": 1, "cracked": 1}}
     assert sum(body["left_out"].values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("expert", "label", "said", "folder"),
+    [
+        ("joint", "bridge", "", "joint/bridge"),  # scored too low to be NG
+        ("body-b", "bad", "", "body-b/bad"),
+        ("joint", "joint", "lifted", "joint/lifted"),
+        ("joint", "none", "bridge", "joint/bridge"),
+        ("joint", "joint", "", None),
+        ("joint", "none", "", None),
+        ("body-b", "ok", "", None),  # leads to another expert
+        ("body-c", "ok", "", None),
+        ("body-c", "bad", "ok", None),  # a person contradicts himself
+        ("body", "fine", "", None),  # no recipe names this expert
+    ],
+)
+@pytest.mark.parametrize("outcome", [Outcome.CONFIRMED, Outcome.ACCEPTED])
+def test_a_defect_is_never_exported_under_a_label_that_passes(
+    served: Served, expert: str, label: str, said: str, folder: str | None, outcome: Outcome
+) -> None:
+    hand_in(served.feeder, "k1", {"R1": "A"})
+    with served.database.writing() as connection:
+        board = boards.of_key(connection, "k1")
+        assert board is not None
+        (view,) = views.of_board(connection, "k1")
+        doubt = replace(ng("R1", Verdict.REVIEW, view.id), expert=expert, label=label)
+        decisions.write(connection, decision(board, doubt, fine=[], at_us=now_us()))
+    word = {"outcome": outcome, "label": said}
+    served.operator.post("/api/v1/calls/1/verification", json=word, headers={"If-Match": '"0"'})
+    body = served.engineer.post("/api/v1/exports", json={}).json()
+    manifest = json.loads(Path(body["manifest"]).read_text())
+    assert listed(Path(body["folder"])) == ([f"{folder}/call-1.png"] if folder else []) + ["manifest.json"]
+    assert sum(body["left_out"].values()) == (folder is None)
+    assert [one["call"] for one in manifest["left_out_calls"]] == ([] if folder else [1])
+
+
+@pytest.mark.parametrize(("where", "left"), [({"refdes": "R8"}, 1), ({"component": "A"}, 0), ({}, 0)])
+def test_a_part_that_is_reported_as_an_escape_is_no_good_part(served: Served, where: dict[str, str], left: int) -> None:
+    with_answers(served)
+    with served.database.writing() as connection:
+        board = boards.of_key(connection, "k1")
+        assert board is not None
+        row = {"refdes": "", "component": "", "serial": "", "reported_us": now_us(), "reported_by": "ann", **where}
+        connection.execute(insert(escape).values(board_id=board.id, **row))
+    folder = Path(served.engineer.post("/api/v1/exports", json={"days": 1}).json()["folder"])
+    assert len([path for path in listed(folder) if "/good-" in path]) == left
 
 
 def test_operators_do_not_export(served: Served) -> None:
