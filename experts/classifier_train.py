@@ -17,6 +17,7 @@ from experts.augment import Augment
 from experts.labelled_folder import LabelledImages, read
 from experts.matching import load_matching
 from experts.mixed_precision import forward_precision
+from experts.taken import Taken
 
 WEIGHT_DECAY = 0.02
 WARM_UP = 0.1
@@ -34,7 +35,8 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
 
 
 def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress, augment: Augment) -> Trained:
-    training, held = read(kind, expert, plan)
+    taken = Taken(plan.data)
+    training, held = read(kind, expert, plan, taken)
     generator = torch.Generator().manual_seed(plan.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     module = kind.skeleton(expert)
@@ -74,7 +76,8 @@ def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progr
             best, metrics = (now["accuracy"], -now["loss"]), now
             state = {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}
         progress(epoch, plan.epochs, now)
-    return Trained(state=state, labels=expert.labels, metrics={**metrics, "held_out": float(len(held.labels))})
+    metrics["held_out"] = float(len(held.labels))
+    return Trained(state, expert.labels, metrics, tuple(taken.identical()), taken.sentence(), learned=taken.learned)
 
 
 def freeze(module: torch.nn.Module, plan: TrainingPlan) -> list[torch.nn.Module]:

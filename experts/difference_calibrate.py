@@ -6,7 +6,6 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -21,6 +20,7 @@ from experts.difference_network import LIMIT, UNIT, averaged
 from experts.geometry import letterbox
 from experts.pair import compared
 from experts.proposals import OPENING
+from experts.taken import Part, Taken, TakenPicture
 
 _ABOVE = 1.1
 """The limit is this many times the largest difference of the good parts."""
@@ -61,6 +61,7 @@ class _Parts:
     training: list[GoodPart]
     held_out: list[GoodPart]
     remarks: list[str]
+    taken: Taken
 
 
 def calibrate(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
@@ -110,7 +111,9 @@ def calibrate(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Pr
     metrics["held_out_called"] = float(np.mean(called)) if called else 0.0
     progress(plan.epochs, plan.epochs, metrics)
     metrics["held_out"] = float(len(called))
-    return Trained(state=dict(state), labels=expert.labels, metrics=metrics, remarks=tuple(remarks))
+    taken = parts.taken
+    remarks += taken.identical()
+    return Trained(dict(state), expert.labels, metrics, tuple(remarks), taken.sentence(), learned=taken.learned)
 
 
 def typical(parts: Sequence[GoodPart]) -> list[GoodPart]:
@@ -155,29 +158,40 @@ def _usual(parts: Sequence[GoodPart]) -> float:
 
 def _in_data_set(expert: Expert, plan: TrainingPlan) -> _Parts:
     remarks: list[str] = []
+    taken = Taken(plan.data.parent)
 
-    def good(pairs: Sequence[pair_data.PairFiles]) -> Iterator[GoodPart]:
+    def good(pairs: Sequence[pair_data.PairFiles], part: Part) -> Iterator[GoodPart]:
         for pair in pair_data.labelled(pairs, len(expert.labels), plan.data, remarks):
             if not len(pair.boxes):
+                taken.pictures.append(TakenPicture(pair.path, "", part, pair.digests))
                 yield GoodPart("", pair.name, _largest(pair.stack, expert))
 
-    training, held = (list(good(pairs)) for pairs in pair_data.read(expert, plan))
+    parts = zip(pair_data.read(expert, plan), (Part.TRAINING, Part.HELD_OUT), strict=True)
+    training, held = (list(good(pairs, part)) for pairs, part in parts)
     if not training:
         raise ConfigError(f"data set '{plan.data}' has no image without a box; calibrate on good parts")
-    return _Parts(training, held, remarks)
+    return _Parts(training, held, remarks, taken)
 
 
 def _in_folder(expert: Expert, plan: TrainingPlan) -> _Parts:
     """Compare the good parts of each component with its reference; a share of them is held out."""
     parts: list[GoodPart] = []
     remarks: list[str] = []
-    pictures = list(_pictures(expert, plan))
+    if not plan.references:
+        raise ConfigError(
+            f"expert '{expert.id}' compares good parts with their references; make these with `coe-experts "
+            "reference`, and train with --board, whose rules name them"
+        )
+    if len(plan.references) > 1 and not any((plan.data / component).is_dir() for component in plan.references):
+        raise ConfigError(f"{plan.data}: give a folder with a folder of each component: {', '.join(plan.references)}")
+    pictures = good_parts.pictures(expert, plan)
     if not pictures:
         places = f"in {plan.data} itself, or in a folder of each component ({', '.join(plan.references)})"
         raise ConfigError(f"{plan.data} holds no images of good parts; put them {places}")
+    taken = Taken(plan.data)
     for component, path in pictures:
         name = path.relative_to(plan.data).as_posix()
-        pair = compared(good_parts.pixels(path), plan.references[component])
+        pair = compared(good_parts.pixels(path, taken), plan.references[component])
         if pair.stack is None:
             remarks.append(f"left out: {name}: {pair.doubt}")
         else:
@@ -199,23 +213,8 @@ def _in_folder(expert: Expert, plan: TrainingPlan) -> _Parts:
                 f"only {len(alike)} good parts of {component}: a bad one among them is found only if it differs far "
                 f"more than those of other components; give {_FEW} or more"
             )
-    return _Parts(training, held, remarks)
-
-
-def _pictures(expert: Expert, plan: TrainingPlan) -> Iterator[tuple[str, Path]]:
-    """Yield the components of the folder with their pictures: `good/<component>/*`, or `good/*` for a single one."""
-    if not plan.references:
-        raise ConfigError(
-            f"expert '{expert.id}' compares good parts with their references; make these with `coe-experts "
-            "reference`, and train with --board, whose rules name them"
-        )
-    folders = [component for component in plan.references if (plan.data / component).is_dir()]
-    if not folders and len(plan.references) > 1:
-        raise ConfigError(f"{plan.data}: give a folder with a folder of each component: {', '.join(plan.references)}")
-    for component in folders or plan.references:
-        folder = plan.data / component if folders else plan.data
-        # A folder in it may hold rejects.
-        yield from ((component, path) for path in good_parts.paths(folder) if path.parent == folder)
+    taken.hold_out({plan.data / part.name for part in held})
+    return _Parts(training, held, remarks, taken)
 
 
 def _largest(stack: Image, expert: Expert) -> float:

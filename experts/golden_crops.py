@@ -7,7 +7,7 @@ places without a defect, so more are cut where a picture differs from its displa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -23,6 +23,7 @@ from experts import pair_data
 from experts.pair import differences
 from experts.pair_data import LabelledPair, PairFiles
 from experts.proposals import CELL, REACH, Region, covering, crops, regions
+from experts.taken import Part, Taken, TakenPicture
 
 _Parts = tuple[NDArray[np.uint8], list[Numbers], list[Numbers]]
 """Crops (n, side, side, 3), and for each the labels (m,) and boxes (m, 4) of the defects in it."""
@@ -63,15 +64,20 @@ class Crops:
 
 
 def cut(
-    levels: int, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan, *, more: bool
+    levels: int, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan, taken: Taken, part: Part
 ) -> tuple[Crops, list[str]]:
-    """Cut the crops of pairs as a line would find them, and with `more` those that differ when displaced.
+    """Cut the crops of pairs as a line would find them, and of a training part those that differ when displaced.
 
-    With a sentence for each pair that is left out.
+    With a sentence for each pair that is left out; the others are noted as `taken`.
     """
     chance, remarks = np.random.default_rng(plan.seed), list[str]()
-    fitting = pair_data.labelled(pairs, len(expert.labels), plan.data, remarks)
-    return crops_of(fitting, levels, chance if more else None), remarks
+
+    def fitting() -> Iterator[LabelledPair]:
+        for pair in pair_data.labelled(pairs, len(expert.labels), plan.data, remarks):
+            taken.pictures.append(TakenPicture(pair.path, "", part, pair.digests))
+            yield pair
+
+    return crops_of(fitting(), levels, chance if part is Part.TRAINING else None), remarks
 
 
 def crops_of(pairs: Iterable[LabelledPair], levels: int, chance: np.random.Generator | None) -> Crops:

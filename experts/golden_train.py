@@ -21,6 +21,7 @@ from experts.golden_crops import MARGIN, NONE, Crops, cut, shows_defect, varied
 from experts.golden_network import SIDE, GoldenNetwork
 from experts.matching import load_matching
 from experts.mixed_precision import forward_precision
+from experts.taken import Part, Taken
 
 _BOX_WEIGHT, _BOX_BETA = 2.0, 0.03
 _WEIGHT_DECAY = 0.02
@@ -48,11 +49,14 @@ def train(kind: ModuleKind, levels: int, expert: Expert, plan: TrainingPlan, pro
         torch.manual_seed(plan.seed)
         training, held = pair_data.read(expert, plan)
         inverse = pair_data.inverse(expert, plan.data)
+        taken = Taken(plan.data.parent)
         (seen, lost), (kept, also_lost) = (
-            cut(levels, expert, part, plan, more=more) for part, more in ((training, True), (held, False))
+            cut(levels, expert, pairs, plan, taken, part)
+            for pairs, part in ((training, Part.TRAINING), (held, Part.CHOOSING))
         )
         trained = _train(kind, expert, plan, progress, (seen, kept, _by_label(inverse)))
-        return replace(trained, remarks=(*lost, *also_lost))
+        remarks = (*lost, *also_lost, *taken.identical())
+        return replace(trained, remarks=remarks, took=taken.sentence(), learned=taken.learned)
 
 
 def _train(

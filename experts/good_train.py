@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from experts.classifier_train import computing
 from experts.good_network import GoodNetwork, of_features, of_pixels
 from experts.matching import load_matching
 from experts.pair import PreparedPair
+from experts.taken import Taken
 
 WANTED = 0.05
 """The false-call rate that is wanted if the plan does not say it."""
@@ -93,8 +94,11 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
         assert isinstance(network, GoodNetwork)
         if plan.init is not None:
             load_matching(network, plan.init)
-        names, images, remarks = _aligned(kind, expert, plan, reference)
-        return _learned(network, expert, plan, (names, images, remarks), progress)
+        taken = Taken(plan.data)
+        names, images, remarks = _aligned(kind, expert, plan, reference, taken)
+        trained = _learned(network, expert, plan, (names, images, remarks), progress)
+        remarks = [*trained.remarks, *taken.identical()]
+        return replace(trained, remarks=tuple(remarks), took=taken.sentence(), learned=taken.learned)
 
 
 def _reference(expert: Expert, plan: TrainingPlan) -> Reference:
@@ -114,14 +118,14 @@ def _reference(expert: Expert, plan: TrainingPlan) -> Reference:
 
 
 def _aligned(
-    kind: ModuleKind, expert: Expert, plan: TrainingPlan, reference: Reference
+    kind: ModuleKind, expert: Expert, plan: TrainingPlan, reference: Reference, taken: Taken
 ) -> tuple[list[str], torch.Tensor, list[str]]:
     """Return names and inputs (n, 3, S, S) uint8 of the good parts that fit the reference, and why others do not."""
-    paths = good_parts.paths(plan.data)
+    paths = good_parts.pictures(expert, plan)
     names, inputs, remarks = [], [], []
-    for path in paths:
+    for _, path in paths:
         name = path.relative_to(plan.data).as_posix()
-        prepared = kind.compare(good_parts.pixels(path), reference, expert)  # type: ignore[attr-defined]
+        prepared = kind.compare(good_parts.pixels(path, taken), reference, expert)  # type: ignore[attr-defined]
         assert isinstance(prepared, PreparedPair)
         if prepared.doubt:
             remarks.append(f"left out: {name}: {prepared.doubt}")

@@ -12,6 +12,7 @@ from coe.board.decoding import decode
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.store.kinds import Kind, TrainingPlan
+from experts.taken import Part, Taken
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff"}
 
@@ -24,19 +25,19 @@ class LabelledImages:
     labels: torch.Tensor
 
 
-def read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[LabelledImages, LabelledImages]:
-    """Return the training images and the held-out images.
+def read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: Taken) -> tuple[LabelledImages, LabelledImages]:
+    """Return the training images and the held-out images, and note them in `taken`.
 
     Without a `val` folder, a share `plan.held_out` of each label's images is held out, by `plan.seed`. Raises
     ConfigError if folders and labels do not match, a label has too few images, or an image cannot be read.
     """
     try:
-        return _read(kind, expert, plan)
+        return _read(kind, expert, plan, taken)
     except OSError as error:
         raise ConfigError(f"'{error.filename or plan.data}' cannot be read: {error.strerror or error}") from error
 
 
-def _read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[LabelledImages, LabelledImages]:
+def _read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: Taken) -> tuple[LabelledImages, LabelledImages]:
     root = plan.data
     if not root.is_dir():
         raise ConfigError(f"'{root}' is not a folder; give one with a folder of images for each label")
@@ -52,7 +53,9 @@ def _read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[LabelledImage
         training, held = _listed(root, expert), None
     if held is None:
         training, held = _parted(training, plan, expert)
-    return _loaded(training, kind, expert), _loaded(held, kind, expert)
+    parts = ((training, Part.TRAINING), (held, Part.CHOOSING))
+    first, second = (_loaded(listed, kind, expert, taken, part) for listed, part in parts)
+    return first, second
 
 
 def _listed(root: Path, expert: Expert) -> dict[str, list[Path]]:
@@ -86,13 +89,15 @@ def _parted(
     return training, held
 
 
-def _loaded(listed: dict[str, list[Path]], kind: Kind, expert: Expert) -> LabelledImages:
+def _loaded(listed: dict[str, list[Path]], kind: Kind, expert: Expert, taken: Taken, part: Part) -> LabelledImages:
     images, labels = [], []
     for place, label in enumerate(expert.labels):
         for path in listed[label]:
             try:
-                images.append(torch.from_numpy(kind.preprocess(decode(path), expert).pixels))
+                pixels = decode(path)
+                images.append(torch.from_numpy(kind.preprocess(pixels, expert).pixels))
             except ImageError as error:
                 raise ConfigError(f"'{path}' {error}; remove it or save it again") from error
+            taken.add(path, pixels, part, label)
             labels.append(place)
     return LabelledImages(torch.stack(images), torch.tensor(labels, dtype=torch.int64))

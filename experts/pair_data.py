@@ -22,9 +22,11 @@ from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.prepare import data_set
 from coe.store.kinds import Image, Reference, TrainingPlan
+from coe.store.learned import PictureDigests
 from experts import yolo_images
 from experts.labelled_folder import SUFFIXES
 from experts.pair import Compared, compared, in_picture
+from experts.taken import digests_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,21 @@ class PairFiles:
 
 @dataclass(frozen=True, slots=True)
 class LabelledPair:
-    """A pair that could be aligned. `boxes` (n, 4) are x1, y1, x2, y2 in the reference's frame; `labels` is (n,)."""
+    """A pair that could be aligned. `boxes` (n, 4) are x1, y1, x2, y2 in the reference's frame; `labels` is (n,).
 
-    name: str
+    `path` and `digests` are those of the picture, not of its reference.
+    """
+
+    path: Path
+    digests: PictureDigests
     stack: Image
     boxes: Numbers
     labels: np.ndarray  # type: ignore[type-arg]
+
+    @property
+    def name(self) -> str:
+        """The name of the picture's file."""
+        return self.path.name
 
 
 def read(expert: Expert, plan: TrainingPlan) -> tuple[list[PairFiles], list[PairFiles]]:
@@ -118,7 +129,8 @@ def _with_boxes(files: PairFiles, pair: Compared, stack: Image, image: Image, la
     assert pair.alignment is not None
     whole = np.vstack((pair.alignment.to_picture, (0.0, 0.0, 1.0)))
     boxes = in_picture(boxes, np.linalg.inv(whole)[:2])
-    return LabelledPair(files.image.name, stack, boxes, rows[:, 0].astype(np.int64))
+    digests = digests_of(files.image, image)
+    return LabelledPair(files.image, digests, stack, boxes, rows[:, 0].astype(np.int64))
 
 
 def _rows(path: Path, labels: int) -> Numbers:

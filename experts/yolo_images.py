@@ -13,8 +13,10 @@ from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.prepare import data_set
 from coe.store.kinds import TrainingPlan
+from coe.store.learned import PictureDigests
 from coe.system import usable_cores
 from experts.labelled_folder import SUFFIXES
+from experts.taken import Part, Taken, TakenPicture, digests_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +55,28 @@ def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
     return YoloImages(root, training, held_out)
 
 
-def prove(data: YoloImages) -> None:
-    """Raise ConfigError for the first image that is not whole: ultralytics would learn its grey part, or skip it."""
+def prove(data: YoloImages) -> Taken:
+    """Return what is taken; raises ConfigError for the first image that is not whole.
 
-    def fault(path: Path) -> str:
+    ultralytics would learn its grey part, or skip it.
+    """
+
+    def proved(path: Path) -> PictureDigests:
         try:
-            decode(path)
+            return digests_of(path, decode(path))
         except ImageError as error:
-            return f"'{path}' {error}; remove it or save it again"
-        return ""
+            raise ConfigError(f"'{path}' {error}; remove it or save it again") from error
 
+    taken = Taken(data.root)
+    parts = [(path, Part.TRAINING) for path in data.training] + [(path, Part.CHOOSING) for path in data.held_out]
     with ThreadPoolExecutor(usable_cores()) as pool:
-        for sentence in filter(None, pool.map(fault, [*data.training, *data.held_out])):
+        try:
+            for (path, part), digests in zip(parts, pool.map(proved, [path for path, _ in parts]), strict=True):
+                taken.pictures.append(TakenPicture(path, "", part, digests))
+        except ConfigError:
             pool.shutdown(cancel_futures=True)
-            raise ConfigError(sentence)
+            raise
+    return taken
 
 
 def images_of(root: Path, entry: Any, source: Path) -> list[Path]:

@@ -23,6 +23,7 @@ from experts import quiet_ultralytics, yolo_images
 from experts.classifier_train import pace
 from experts.matching import load_matching
 from experts.mixed_precision import uses_bf16
+from experts.taken import Taken
 
 
 def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict[str, Any]) -> Trained:
@@ -37,27 +38,28 @@ def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict
     if "amp" in settings:
         raise ConfigError(f"expert '{expert.id}': 'amp' is no setting here; plan it with 'bf16'")
     quiet_ultralytics.prepare(plan.work / "ultralytics")
-    data = read_data_set(plan, expert)
+    data, taken = read_data_set(plan, expert)
     trainer = _trainer_class()(expert, plan, data, progress, settings)
     trainer.train()
     if trainer.kept is None:
         raise ConfigError(f"training '{expert.id}' kept no epoch; is '{plan.data}' empty?")
-    return Trained(state=trainer.kept, labels=expert.labels, metrics=trainer.kept_metrics)
+    remarks = tuple(taken.identical())
+    return Trained(trainer.kept, expert.labels, trainer.kept_metrics, remarks, taken.sentence(), learned=taken.learned)
 
 
-def read_data_set(plan: TrainingPlan, expert: Expert) -> dict[str, Any]:
-    """Read the YAML of a data set into the dict that the trainer needs; see `experts.yolo_images.read`.
+def read_data_set(plan: TrainingPlan, expert: Expert) -> tuple[dict[str, Any], Taken]:
+    """Read the YAML of a data set into the dict that the trainer needs, and tell what is taken; see `yolo_images`.
 
     Raises ConfigError also if an image is not whole.
     """
     data = yolo_images.read(expert, plan)
-    yolo_images.prove(data)
+    taken = yolo_images.prove(data)
     plan.work.mkdir(parents=True, exist_ok=True)
     lists = {}
     for split, images in (("train", data.training), ("val", data.held_out)):
         lists[split] = plan.work / f"{split}.txt"
         lists[split].write_text("".join(f"{image}\n" for image in images), encoding="utf-8")
-    return {
+    described = {
         "path": data.root,
         "train": str(lists["train"]),
         "val": str(lists["val"]),
@@ -66,6 +68,7 @@ def read_data_set(plan: TrainingPlan, expert: Expert) -> dict[str, Any]:
         "channels": 3,
         "yaml_file": str(plan.data),
     }
+    return described, taken
 
 
 def _overrides(expert: Expert, plan: TrainingPlan, settings: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from coe.prepare import accept, data_set
 from coe.store import bodies, kinds, torch_file
 from coe.store.dotted import running
 from coe.store.expert_id import ExpertId
-from coe.store.kinds import FileKind, ModuleKind, TrainingPlan
+from coe.store.kinds import FileKind, ModuleKind, Trained, TrainingPlan
+from coe.store.learned import LearnedPictures
 from coe.store.store import Store
 
 BoardOption = Annotated[str | None, typer.Option(help="Take kind, labels and input size from the rules of this board.")]
@@ -151,11 +152,14 @@ def train(  # noqa: PLR0913
         state=trained.state,
         metrics=trained.metrics,
         source=f"trained on {data.name}, {epochs} epochs, seed {seed}",
+        learned=_learned_since(shelf, start, trained),
     )
     if trained.in_frame:
         with shelf.changing(id) as stored:
             manifest = stored.model_copy(update={"reference": frames.pop()})
             shelf.rewrite(manifest)
+    if trained.took:
+        err.print(trained.took, soft_wrap=True, markup=False)
     for remark in trained.remarks:
         err.print(styled(("note:", "yellow"), f" {remark}"), soft_wrap=True)
     out.print(f"{manifest.id}: {measures_text(manifest.metrics)}", soft_wrap=True)
@@ -214,6 +218,14 @@ def import_(  # noqa: PLR0913
     out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}", soft_wrap=True)
     if not no_prepare:
         experts_prepare.prepare_new(store, id, allow_kinds=allow_kind or ())
+
+
+def _learned_since(shelf: Store, start: str | None, trained: Trained) -> LearnedPictures | None:
+    """Return what an expert learned from, with what the expert learned from whose weights it started."""
+    if trained.learned is None or start is None:
+        return trained.learned
+    earlier = shelf.learned(start)
+    return trained.learned if earlier is None else trained.learned | earlier
 
 
 def measures_text(measures: Mapping[str, float]) -> str:

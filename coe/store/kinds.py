@@ -20,6 +20,7 @@ from coe import config, values
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError, first_line
 from coe.store import dotted, torch_file
+from coe.store.learned import LearnedPictures
 from coe.store.store import load_tensors
 from coe.store.weights_file import holds
 from coe.surroundings import quiet_torch
@@ -109,15 +110,19 @@ class TrainingPlan:
 class Trained:
     """The best epoch of a training: weights by the skeleton's names, labels in output order, held-out measures.
 
-    `remarks` are sentences for people, such as which images were left out. `in_frame` says that the weights hold in the
-    frame of the plan's reference alone: a line does not open with another.
+    `remarks` are sentences for people, such as which images were left out; `took` says how many pictures came from
+    which folder. `in_frame` says that the weights hold in the
+    frame of the plan's reference alone: a line does not open with another. `learned` are the pictures that something
+    was learned from, or chosen by: `coe-experts evaluate` and `calibrate` refuse them. None: the kind does not tell.
     """
 
     state: dict[str, torch.Tensor]
     labels: tuple[str, ...]
     metrics: dict[str, float]
     remarks: tuple[str, ...] = ()
+    took: str = ""
     in_frame: bool = False
+    learned: LearnedPictures | None = None
 
 
 Progress = Callable[[int, int, dict[str, float]], None]

@@ -12,6 +12,7 @@ from coe import regular
 from coe.errors import StoreError, first_line
 from coe.schema import Bytes, Count, Record, Share
 from coe.store.blob_format import Identity, Variant
+from coe.store.learned import LearnedFile
 
 _MAX_BYTES = 16 << 20
 
@@ -73,7 +74,8 @@ class Manifest(BaseModel):
 
     `original` is the expert whose files this expert shares, or "". Format 1 has no `original`, and its weights do not
     state whose they are. With a `body`, `file` holds the expert's own tensors alone. `reference` is the checksum of the
-    reference in whose frame the expert learned, or "".
+    reference in whose frame the expert learned, or "". `learned` tells which pictures it learned from (None: nobody
+    knows).
     """
 
     # A metric that is not a number is written as NaN, not as a null that could not be read back.
@@ -95,6 +97,13 @@ class Manifest(BaseModel):
     original: str = ""
     body: BodyFile | None = None
     reference: str = ""
+    learned: LearnedFile | None = None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of all files in the expert's folder."""
+        learned = () if self.learned is None else (self.learned.file,)
+        return (self.file, *(prepared.file for prepared in self.variants.values()), *learned)
 
     @property
     def whole_bytes(self) -> int:
@@ -145,10 +154,9 @@ def read(path: Path, weights: str) -> Manifest:
             f"{path}: the manifest is that of expert {manifest.id[:200]!r}, not of '{weights}'; a folder that was "
             "copied or renamed is not an expert: put it back, or import it again"
         )
-    files = [manifest.file, *(prepared.file for prepared in manifest.variants.values())]
-    for file in (*files, *(body.file for body in manifest.bodies)):
+    for file in (*manifest.files, *(body.file for body in manifest.bodies)):
         if Path(file).name != file or file in ("", "..") or "\0" in file:
-            raise StoreError(f"{path}: the weights file {file[:200]!r} lies outside the expert's folder; refused")
+            raise StoreError(f"{path}: the file {file[:200]!r} lies outside the expert's folder; refused")
     return manifest
 
 

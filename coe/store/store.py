@@ -23,9 +23,11 @@ from coe import config, regular
 from coe.errors import StoreError, did_you_mean, first_line
 from coe.files import DiskFull, alone, is_full, replacing
 from coe.store import blob_file, leftovers, weights_file
+from coe.store import learned as learned_files
 from coe.store import manifest as manifests
 from coe.store.blob_format import Identity, Variant
 from coe.store.expert_id import ExpertId
+from coe.store.learned import LearnedPictures
 from coe.store.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -136,7 +138,7 @@ class Store:
         """The folder of the bodies, which need not exist."""
         return self.root / BODIES
 
-    def put(
+    def put(  # noqa: PLR0913
         self,
         weights: str,
         *,
@@ -147,11 +149,13 @@ class Store:
         file: Path | None = None,
         metrics: Mapping[str, float] | None = None,
         source: str = "",
+        learned: LearnedPictures | None = None,
     ) -> Manifest:
         """Put an expert into the store, replacing the expert of the same id, if there is one, as a whole.
 
         Give either `state`, tensors by name, which is written as safetensors with the expert's identity, or `file`,
-        which is copied unchanged. Raises StoreError if the disk refuses.
+        which is copied unchanged. `learned` are the pictures that it learned from, None if nobody knows. Raises
+        StoreError if the disk refuses.
         """
         if (state is None) == (file is None):
             raise StoreError(f"{weights}: give either tensors or a file")
@@ -175,6 +179,7 @@ class Store:
                 metrics=dict(metrics or {}),
                 source=source,
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
+                learned=learned_files.write(folder, place, learned) if learned is not None else None,
             )
             self.rewrite(manifest)
         return manifest
@@ -201,8 +206,8 @@ class Store:
                 )
                 with _reading(original, source / shared.file):
                     weights_file.link(source / shared.file, folder / file)
-                    for prepared in shared.variants.values():
-                        weights_file.link(source / prepared.file, folder / prepared.file)
+                    for other in shared.files[1:]:
+                        weights_file.link(source / other, folder / other)
                 with self.sharing_bodies(shared):
                     self.rewrite(manifest)
             return manifest
@@ -258,9 +263,8 @@ class Store:
 
     def sweep(self, manifest: Manifest) -> None:
         """Remove files that an expert's manifest does not name, and half-written files; only within `changing`."""
-        named = {manifest.file, *(prepared.file for prepared in manifest.variants.values())}
         for pattern in (f"{_PLACES[0]}*", f"*{blob_file.SUFFIX}", f"*{blob_file.VERSION_1_SUFFIX}"):
-            leftovers.sweep_expert(self.folder(manifest.id), pattern, named)
+            leftovers.sweep_expert(self.folder(manifest.id), pattern, manifest.files)
 
     @contextmanager
     def _making(self, weights: str) -> Iterator[tuple[Path, str]]:
@@ -281,7 +285,7 @@ class Store:
                     try:
                         yield folder, place
                     except BaseException:
-                        leftovers.sweep_expert(folder, f"{place}.*")
+                        leftovers.sweep_expert(folder, f"{place}.*", self._named(weights))
                         raise
             except BaseException:
                 # After the unlock, because the lock is a file in the folder. A folder that is not empty stays.
@@ -290,6 +294,12 @@ class Store:
                 raise
         except (OSError, safetensors.SafetensorError) as error:
             raise StoreError(f"{weights}: cannot be written to {self.root}: {_reason(error)}") from error
+
+    def _named(self, weights: str) -> tuple[str, ...]:
+        """Return the files that an expert's manifest names, if there is one that can be read."""
+        with suppress(StoreError):
+            return self.manifest(weights).files
+        return ()
 
     def _check_place(self, weights: str, folder: Path) -> None:
         self._check_case(weights, folder)
@@ -325,6 +335,7 @@ class Store:
 
         def check(manifest: Manifest) -> Manifest:
             self._check_weights(manifest)
+            self._learned(manifest)
             for variant in manifest.variants:
                 self.check_variant(manifest, variant)
             return manifest
@@ -364,6 +375,17 @@ class Store:
         if prepared.body is not None:
             with _reading(manifest.id, path := self.bodies / prepared.body.file):
                 blob_file.check(path, prepared.body.bytes, prepared.body.digest)
+
+    def learned(self, weights: str) -> LearnedPictures | None:
+        """Return the digests of the pictures that an expert learned from, None if nobody knows; raises StoreError."""
+        return self.steady(weights, self._learned)
+
+    def _learned(self, manifest: Manifest) -> LearnedPictures | None:
+        if manifest.learned is None:
+            return None
+        path = self.folder(manifest.id) / manifest.learned.file
+        with _reading(manifest.id, path):
+            return learned_files.read(path, manifest.learned, f"{manifest.id}: {path.name}")
 
     def load(self, weights: str) -> dict[str, torch.Tensor]:
         """Read an expert's tensors into new memory (for training and tools, not for the engine)."""

@@ -114,7 +114,7 @@ def test_the_trainers_own_precision_is_refused(tmp_path):
 
 def test_without_a_val_split_a_share_is_held_out_by_seed(tmp_path):
     data = data_set(tmp_path / "d", val=False, images=10)
-    first = read_data_set(plan(data, tmp_path / "w", held_out=0.3), JOINT)
+    first, _ = read_data_set(plan(data, tmp_path / "w", held_out=0.3), JOINT)
     train, val = (Path(first[split]).read_text().split() for split in ("train", "val"))
     assert (len(train), len(val)) == (7, 3)
     assert not set(train) & set(val)
@@ -123,7 +123,7 @@ def test_without_a_val_split_a_share_is_held_out_by_seed(tmp_path):
 def test_a_data_set_is_words_and_its_download_is_not_followed(tmp_path):
     data = data_set(tmp_path / "d")
     data.write_text(data.read_text() + f"download: bash -c 'touch {tmp_path}/ran'\n")
-    assert "download" not in read_data_set(plan(data, tmp_path / "w"), JOINT)
+    assert "download" not in read_data_set(plan(data, tmp_path / "w"), JOINT)[0]
     data.write_text("train: !!python/object/apply:os.system ['true']\n")
     with pytest.raises(ConfigError, match="is a tag; write plain words"):
         read_data_set(plan(data, tmp_path / "w"), JOINT)

@@ -1,0 +1,103 @@
+"""What a training took: how many pictures from which folder, their digests, and which of them are the same picture.
+
+A picture that stands among those held out and among those to learn from makes the held-out figures too good, and one
+that stands under two labels teaches nothing; both are said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from coe.errors import ConfigError
+from coe.store.kinds import Image
+from coe.store.learned import LearnedPictures, PictureDigests
+
+_SHOWN = 3
+
+
+def digests_of(path: Path, pixels: Image) -> PictureDigests:
+    """Return the digests of a picture; raises ConfigError if its file cannot be read any more."""
+    try:
+        return PictureDigests.of_file(path, pixels)
+    except OSError as error:
+        raise ConfigError(f"'{path}' cannot be read: {error.strerror or error}") from error
+
+
+class Part(StrEnum):
+    """What a picture is for: to learn from, to choose the best epoch by, or to measure the outcome."""
+
+    TRAINING = "to learn from"
+    CHOOSING = "to choose by"
+    HELD_OUT = "held out"
+
+
+@dataclass(frozen=True, slots=True)
+class TakenPicture:
+    """A picture that was taken, its label ("" without one), and what it is for."""
+
+    path: Path
+    label: str
+    part: Part
+    digests: PictureDigests
+
+
+@dataclass(slots=True)
+class Taken:
+    """The pictures that a training took from a data set at `root`."""
+
+    root: Path
+    pictures: list[TakenPicture] = field(default_factory=list)
+
+    def add(self, path: Path, pixels: Image, part: Part, label: str = "") -> None:
+        """Note a picture, (H, W, 3) uint8 RGB; raises ConfigError if its file cannot be read any more."""
+        self.pictures.append(TakenPicture(path, label, part, digests_of(path, pixels)))
+
+    def hold_out(self, paths: Collection[Path]) -> None:
+        """Note that pictures which were taken are held out."""
+        self.pictures = [replace(p, part=Part.HELD_OUT) if p.path in paths else p for p in self.pictures]
+
+    @property
+    def learned(self) -> LearnedPictures:
+        """The digests of the pictures from which something was learned or chosen: of all but those held out."""
+        return LearnedPictures.of(p.digests for p in self.pictures if p.part is not Part.HELD_OUT)
+
+    @property
+    def leaked(self) -> frozenset[Path]:
+        """The held-out pictures that something was learned from, or chosen by, as well."""
+        learned = {p.digests.pixels for p in self.pictures if p.part is not Part.HELD_OUT}
+        return frozenset(p.path for p in self.pictures if p.part is Part.HELD_OUT and p.digests.pixels in learned)
+
+    def sentence(self) -> str:
+        """Say how many pictures were taken from which folder."""
+        folders = Counter(self._name(picture.path.parent) for picture in self.pictures)
+        taken = ", ".join(f"{count} from {folder}" for folder, count in sorted(folders.items()))
+        return f"took {len(self.pictures)} pictures: {taken}"
+
+    def identical(self) -> Iterable[str]:
+        """Yield sentences about identical pictures: in two parts of the data, under two labels, or given twice."""
+        groups: dict[int, list[TakenPicture]] = {}
+        for picture in self.pictures:
+            groups.setdefault(picture.digests.pixels, []).append(picture)
+        several = [group for group in groups.values() if len(group) > 1]
+        if across := [group for group in several if len({p.part for p in group}) > 1]:
+            yield (
+                f"identical pictures stand in two parts of the data, {self._told(across)}; what is held out and was "
+                "learned as well is left out of the held-out figures: take it out of one of them"
+            )
+        if torn := [group for group in several if len({p.label for p in group}) > 1]:
+            yield f"identical pictures stand under two labels, {self._told(torn)}; one of the labels is wrong"
+        if twice := [group for group in several if group not in across and group not in torn]:
+            yield f"identical pictures are given more than once, {self._told(twice)}; each counts as often"
+
+    def _told(self, groups: Sequence[Sequence[TakenPicture]]) -> str:
+        names = "; ".join(" = ".join(self._name(p.path) for p in group[:_SHOWN]) for group in groups[:_SHOWN])
+        return f"{len(groups)} of them, such as {names}" if len(groups) > 1 else names
+
+    def _name(self, path: Path) -> str:
+        """Return a path as it lies in the data set."""
+        inside = path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
+        return self.root.name if inside == "." else inside

@@ -1,0 +1,171 @@
+"""What an expert learned from: kept as digests beside its manifest, said, and refused where it is not good."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from golden_parts import GoodPart, bad, noisy, part
+from PIL import Image
+
+from coe.board.decoding import decode
+from coe.core import Expert
+from coe.errors import ConfigError, StoreError
+from coe.store.kinds import Reference, Trained, TrainingPlan
+from coe.store.learned import LearnedPictures, PictureDigests
+from coe.store.store import Store
+from experts.difference import difference
+from experts.resnet import ResNet
+from experts.taken import Part, Taken
+
+GOOD = Expert("alien", "good", ("strange",), 96, "shop/alien", frozenset({"strange"}))
+DIFFERENT = Expert("day", "difference", ("different",), 96, "shop/day", frozenset({"different"}))
+CHIP = Expert("chip", "resnet18", ("ok", "cracked"), 32, "shop/chip", frozenset({"cracked"}))
+SMALL = ResNet(18)
+
+
+def save(path: Path, pixels: np.ndarray) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def noise(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+
+
+def digests(path: Path) -> PictureDigests:
+    return PictureDigests.of_file(path, decode(path))
+
+
+def plan(data: Path, **more: object) -> TrainingPlan:
+    made = TrainingPlan(data, data, epochs=1, batch=4, learning_rate=1e-3, threads=1)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def of_good_parts(data: Path) -> TrainingPlan:
+    whole = Reference(part(), np.zeros(part().shape[:2], np.uint8))
+    return plan(data, references={"U1": whole}, held_out=0.0)
+
+
+def silent(*_: object) -> None:
+    pass
+
+
+def test_a_copy_and_a_picture_saved_again_without_loss_are_found(tmp_path: Path) -> None:
+    first = save(tmp_path / "a.png", noise(0))
+    learned = LearnedPictures.of([digests(first), digests(first), digests(save(tmp_path / "b.png", noise(1)))])
+    assert len(learned) == 2
+    assert learned.holds(digests(save(tmp_path / "renamed.bmp", noise(0))))
+    assert not learned.holds(digests(save(tmp_path / "c.png", noise(2))))
+    turned = np.ascontiguousarray(noise(0).reshape(16, 64, 3))
+    assert not learned.holds(digests(save(tmp_path / "shape.png", turned))), "the same bytes in another shape"
+    assert len(learned | LearnedPictures.of([digests(save(tmp_path / "c.png", noise(2)))])) == 3
+    assert not LearnedPictures.of([]).holds(digests(first))
+
+
+def test_the_store_keeps_the_digests_through_every_change(tmp_path: Path) -> None:
+    store, first = Store(tmp_path / "store"), digests(save(tmp_path / "a.png", noise(0)))
+    state = {"x": torch.zeros(2)}
+    about = {"kind": "resnet18", "labels": ("a", "b"), "input_size": 32}
+
+    def put(id: str, learned: LearnedPictures | None) -> None:
+        store.put(id, state=state, learned=learned, **about)  # type: ignore[arg-type]
+
+    put("shop/none", None)
+    assert store.learned("shop/none") is None, "nobody knows"
+    for number in range(3):  # each replaces the files of the one before
+        put("shop/chip", LearnedPictures.of([first, PictureDigests(number, number)]))
+        kept = store.learned("shop/chip")
+        assert kept is not None
+        assert kept.holds(first)
+        assert kept.holds(PictureDigests(number, 99))
+        assert not kept.holds(PictureDigests(number + 1, number + 1))
+        store.check("shop/chip")
+    with store.changing("shop/chip") as manifest:
+        store.rewrite(manifest)
+    store.link("shop/same", "shop/chip", labels=("a", "b"))
+    linked = store.learned("shop/same")
+    assert linked is not None
+    assert linked.holds(first)
+    manifest = store.manifest("shop/chip")
+    assert manifest.learned is not None
+    path = store.folder("shop/chip") / manifest.learned.file
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(StoreError, match="damaged"):
+        store.check("shop/chip")
+    path.unlink()
+    with pytest.raises(StoreError):
+        store.learned("shop/chip")
+
+
+@pytest.mark.parametrize("kind", [GoodPart(), difference])
+def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path, kind: object) -> None:
+    expert = GOOD if isinstance(kind, GoodPart) else DIFFERENT
+
+    def train(data: Path) -> Trained:
+        return kind.train(expert, of_good_parts(data), silent)  # type: ignore[attr-defined, no-any-return]
+
+    for number in range(3):
+        save(tmp_path / f"{number}.png", noisy(part(), number))
+    for number, folder in enumerate(("none", "Good", "ok/pass", ".thumbs")):
+        save(tmp_path / folder / "x.png", noisy(part(), 10 + number))
+    trained = train(tmp_path)
+    assert trained.metrics["good_parts"] == 6
+    assert "3 from" in trained.took
+    assert "1 from none" in trained.took
+    assert trained.learned is not None
+    assert trained.learned.holds(digests(tmp_path / "ok/pass/x.png"))
+    bad_one = save(tmp_path / "strange" / "y.png", bad(part()))
+    save(tmp_path / "none" / "rejects" / "y.png", bad(part()))
+    with pytest.raises(ConfigError, match="none/rejects, strange"):
+        train(tmp_path)
+    both = replace(expert, labels=("strange",), reject=frozenset({"strange"}))
+    with pytest.raises(ConfigError, match="label against a part"):
+        kind.train(both, of_good_parts(bad_one.parent), silent)  # type: ignore[attr-defined]
+    against = replace(expert, reject=frozenset({*expert.reject, "OK"}))
+    bad_one.unlink()
+    (tmp_path / "none" / "rejects" / "y.png").unlink()
+    with pytest.raises(ConfigError, match="ok/pass"):  # a label that speaks against the part is no word for good
+        kind.train(against, of_good_parts(tmp_path), silent)  # type: ignore[attr-defined]
+    inside = tmp_path / "board"
+    save(inside / "U1" / "bad" / "z.png", bad(part()))
+    save(inside / "U1" / "a.png", part())
+    with pytest.raises(ConfigError, match="holds pictures in bad"):
+        train(inside)
+
+
+def test_identical_pictures_are_said(tmp_path: Path) -> None:
+    taken = Taken(tmp_path)
+    for number, (part_of, label) in enumerate(
+        [(Part.TRAINING, "ok"), (Part.HELD_OUT, "ok"), (Part.CHOOSING, "ok"), (Part.TRAINING, "ok")]
+    ):
+        taken.add(save(tmp_path / label / f"{number}.png", noise(number)), noise(number), part_of, label)
+    assert list(taken.identical()) == []
+    assert taken.leaked == frozenset()
+    copy = save(tmp_path / "ok" / "copy.bmp", noise(0))
+    taken.add(copy, noise(0), Part.HELD_OUT, "ok")
+    (across,) = taken.identical()
+    assert "two parts" in across
+    assert "0.png = ok/copy.bmp" in across
+    assert taken.leaked == {copy}
+    taken.add(save(tmp_path / "bad" / "1.png", noise(3)), noise(3), Part.TRAINING, "bad")
+    _, torn = taken.identical()
+    assert "two labels" in torn
+    assert len(taken.learned) == 3, "what is held out alone was not learned"
+    assert not taken.learned.holds(digests(tmp_path / "ok" / "1.png"))
+
+
+def test_a_classifier_tells_what_it_took_and_which_pictures_are_the_same(tmp_path: Path) -> None:
+    for label in CHIP.labels:
+        for number in range(4):
+            save(tmp_path / label / f"{number}.png", noise(number + (10 if label == "ok" else 0)))
+    save(tmp_path / "ok" / "wrong.png", noise(0))
+    trained = SMALL.train(CHIP, plan(tmp_path), silent)
+    assert "4 from cracked, 5 from ok" in trained.took
+    assert any("two labels" in remark and "cracked/0.png" in remark for remark in trained.remarks)
+    assert trained.learned is not None
+    assert trained.learned.holds(digests(tmp_path / "ok" / "1.png"))
