@@ -18,8 +18,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     __version__: str
     from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
-    from coe.errors import CoeError
+    from coe.errors import (
+        BoardsClash,
+        CoeError,
+        ConfigError,
+        ImageError,
+        LineClosed,
+        LineFull,
+        RulesError,
+        StoreError,
+        WouldWaitForItself,
+    )
     from coe.inspector.inspector import Inspector, Picture
+    from coe.results.drawing import draw
 
 # OpenMP reads it when torch is first imported. On a busy machine a batch takes up to twice as long if threads spin
 # while they wait (docs/api.md). What the user has set stays.
@@ -29,29 +40,47 @@ if (_limit := os.environ.get("OMP_THREAD_LIMIT", "")).isdecimal() and 0 < int(_l
     os.environ.setdefault("OMP_NUM_THREADS", _limit)
 
 _HOMES = {
+    "BoardsClash": "coe.errors",
     "Box": "coe.core",
     "CoeError": "coe.errors",
+    "ConfigError": "coe.errors",
     "Failure": "coe.core",
     "FailureKind": "coe.core",
     "Finding": "coe.core",
+    "ImageError": "coe.errors",
     "Inspector": "coe.inspector.inspector",
+    "LineClosed": "coe.errors",
+    "LineFull": "coe.errors",
     "Picture": "coe.inspector.inspector",
     "Request": "coe.core",
     "Result": "coe.core",
+    "RulesError": "coe.errors",
+    "StoreError": "coe.errors",
     "Verdict": "coe.core",
+    "WouldWaitForItself": "coe.errors",
+    "draw": "coe.results.drawing",
 }
 __all__ = [
+    "BoardsClash",
     "Box",
     "CoeError",
+    "ConfigError",
     "Failure",
     "FailureKind",
     "Finding",
+    "ImageError",
     "Inspector",
+    "LineClosed",
+    "LineFull",
     "Picture",
     "Request",
     "Result",
+    "RulesError",
+    "StoreError",
     "Verdict",
+    "WouldWaitForItself",
     "__version__",
+    "draw",
 ]
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class Verdict(StrEnum):
@@ -39,6 +42,11 @@ def added(numbers: Iterable[float]) -> float:
         return math.fsum(numbers)
     except OverflowError:
         return math.inf
+
+
+def finite(value: float | None, digits: int) -> float | None:
+    """Round a number for JSON, which has neither NaN nor infinity: they become None."""
+    return round(float(value), digits) if value is not None and math.isfinite(value) else None
 
 
 FULL = "fp32"
@@ -89,6 +97,10 @@ class Box:
     score: float
     xyxy: tuple[float, float, float, float]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the box as values of JSON."""
+        return {"label": self.label, "score": finite(self.score, 6), "xyxy": [finite(x, 2) for x in self.xyxy]}
+
 
 @dataclass(frozen=True, slots=True)
 class Heat:
@@ -102,6 +114,10 @@ class Heat:
         """Raise ValueError if there is not one value for each place."""
         if min(self.rows, self.columns) < 1 or len(self.values) != self.rows * self.columns:
             raise ValueError(f"a heat map of {self.rows} x {self.columns} places has {len(self.values)} values")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the map as values of JSON; its values in base64."""
+        return {"rows": self.rows, "columns": self.columns, "values": base64.b64encode(self.values).decode()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +146,18 @@ class Finding:
     def labels(self) -> frozenset[str]:
         """The label of the finding, and the labels of all its boxes."""
         return frozenset((self.label, *(box.label for box in self.boxes)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as values of JSON; `doubt` and `heat` are left out where there is none."""
+        return {
+            "expert": self.expert,
+            "variant": self.variant,
+            "label": self.label,
+            "score": finite(self.score, 6),
+            **({"doubt": self.doubt} if self.doubt else {}),
+            **({"heat": self.heat.to_dict()} if self.heat else {}),
+            "boxes": [box.to_dict() for box in self.boxes],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +317,42 @@ class Result:
     def error(self) -> str | None:
         """The sentence that says why there is no verdict; None if there is a verdict."""
         return self.failure.reason if self.failure is not None else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as values of JSON, as a line of `results.jsonl` has them; numbers that are none are None.
+
+        json.dumps(result.to_dict(), allow_nan=False)
+        """
+        request = self.request
+        return {
+            "image": request.image,
+            **({"board": request.board} if request.board else {}),
+            "serial": request.serial,
+            "component": request.component,
+            "refdes": request.refdes,
+            "verdict": self.verdict.value if self.verdict else None,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "latency_s": finite(self.latency_s, 6),
+            "late": self.late,
+            "error": self.error,
+            "failure": self.failure.kind.value if self.failure else None,
+        }
+
+    def _repr_html_(self) -> str:
+        """Return the result as a table, for a notebook; `coe.draw` shows it in its image."""
+        rows = [
+            (f.expert, f.label, "" if finite(f.score, 3) is None else f"{f.score:.3f}", len(f.boxes) or "", f.doubt)
+            for f in deciding(self.findings)
+        ]
+        titles = ("expert", "label", "score", "boxes", "doubt") if rows else ()
+        part = self.request.refdes or self.request.component
+        head = " ".join(filter(None, (self.request.serial, part, self.verdict or f"no verdict: {self.error}")))
+        table = "".join(
+            f"<tr>{''.join(f'<{tag}>{html.escape(str(cell))}</{tag}>' for cell in row)}</tr>"
+            for tag, row in [("th", titles), *(("td", row) for row in rows)]
+            if row
+        )
+        return f"<table><caption>{html.escape(head)}</caption>{table}</table>"
 
     @classmethod
     def refused(cls, request: Request, failure: Failure, now: float) -> Result:

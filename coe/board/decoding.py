@@ -171,6 +171,10 @@ def _check_array(array: NDArray[np.generic], limit_pixels: int, min_side: int) -
         raise ImageError("is a masked array, whose hidden pixels nobody can judge; fill them first, with `filled`")
     if array.dtype != np.uint8:
         raise ImageError(f"is an array of {array.dtype}; give uint8, 0 to 255")
+    if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[2] not in (1, 3, 4):
+        raise ImageError(
+            f"is an array of shape {array.shape}, with the colours first; give (H, W, 3): transpose(1, 2, 0)"
+        )
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)):
         raise ImageError(f"is an array of shape {array.shape}; give (H, W, 3), (H, W, 4) or (H, W)")
     _check_size(array.shape[1], array.shape[0], limit_pixels, min_side)
@@ -193,6 +197,11 @@ def _from_array(array: NDArray[np.generic], order: Order) -> Pixels:
         alpha = pixels[top:bottom, :, 3:].astype(np.uint16)
         in_order[top:bottom] = (pixels[top:bottom, :, :3] * alpha + 255 * (255 - alpha) + 127) // 255
     return over_white
+
+
+def ordered(rgb: Pixels, order: Order) -> Pixels:
+    """Return RGB pixels in an order; the array itself if that is RGB."""
+    return rgb if order == "RGB" else _swapped(rgb)
 
 
 def _swapped(pixels: Pixels) -> Pixels:

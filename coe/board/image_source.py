@@ -9,14 +9,27 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from coe import config, values
 from coe.board.decoding import Order, Pixels, decode, kept
+from coe.board.foreign_images import SupportsArray, SupportsDlpack, frame_of
 from coe.board.image_size import pixels_in
 from coe.board.picture_file import PictureFile
 from coe.errors import ConfigError, ImageError
 
-ImageLike = NDArray[np.uint8] | str | Path | PictureFile | bytes | bytearray | memoryview
+ImageLike = (
+    NDArray[np.uint8]
+    | str
+    | Path
+    | PictureFile
+    | bytes
+    | bytearray
+    | memoryview
+    | Image.Image
+    | SupportsArray
+    | SupportsDlpack
+)
 """The forms in which an image may be handed over."""
 
 _ARRAY_BYTES, _DECODER_BYTES = 3, 4
@@ -28,7 +41,7 @@ A progressive JPEG takes up to two more (with four inks five): libjpeg holds all
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One image for `Inspector.stream`: an array (H, W, 3) uint8 in `order`, an encoded file's bytes, or a path.
+    """One image for `Inspector.stream`, in the forms that `Inspector.submit` takes.
 
     `reference` is a picture of a good part, for a component whose rules say `reference: given`. `within_s` and `board`
     mean the same as for `Inspector.submit`.
@@ -39,7 +52,7 @@ class Picture:
     serial: str = ""
     refdes: str = ""
     name: str = ""
-    order: Order = "BGR"
+    order: Order | None = None
     within_s: float | None = None
     reference: ImageLike | None = None
     board: str = ""
@@ -59,25 +72,41 @@ class ImageSource:
     held_bytes: int
 
     @classmethod
-    def of(cls, image: ImageLike, order: Order) -> ImageSource:
+    def of(cls, image: ImageLike, order: Order | None = None) -> ImageSource:
         """Take an image over: arrays and buffers are copied now, the file at a path is read when its turn comes.
 
-        Raises TypeError if `image` has none of these forms, ConfigError if `order` is neither "BGR" nor "RGB".
+        Without `order`, the colours of a numpy array are BGR. A file says its order. A uint8 array with one axis, or
+        one column, is the bytes of a file (`np.fromfile` and `cv2.imencode` give such arrays).
+
+        Raises TypeError if `image` has none of these forms, ConfigError if `order` is neither "BGR" nor "RGB", or if
+        it must be said (see `frame_of`).
         """
-        if order not in ("BGR", "RGB"):
+        if order not in (None, "BGR", "RGB"):
             raise ConfigError(f"order={values.shown(order)} is neither 'BGR' nor 'RGB'")
+        if isinstance(image, str | Path):
+            image = PictureFile(Path(image))
+        if isinstance(image, PictureFile):
+            return cls(image, "BGR", 0)
+        if (
+            isinstance(image, np.ndarray)
+            and image.dtype == np.uint8
+            and image.shape in {(image.size,), (image.size, 1)}
+        ):
+            image = image.tobytes()
+        elif not isinstance(image, np.ndarray | bytes | bytearray | memoryview):
+            frame = frame_of(image, order)
+            if frame is None:
+                given = "a single number" if isinstance(image, np.generic) else type(image).__name__
+                raise TypeError(
+                    "an image is an array (H, W, 3) or (H, W), the bytes of a file, a path or a Pillow image, not "
+                    + (f"{given}; hand in what its `read()` returns" if hasattr(image, "read") else given)
+                )
+            image, order = frame.image, frame.order
         if isinstance(image, np.ndarray):
             held = kept(image)
-            return cls(held, order, 0 if held is image else held.nbytes)
-        if isinstance(image, bytes | bytearray | memoryview):
-            encoded = bytes(image)
-            return cls(encoded, order, len(encoded))
-        if isinstance(image, str | Path):
-            return cls(PictureFile(Path(image)), order, 0)
-        if isinstance(image, PictureFile):
-            return cls(image, order, 0)
-        given = "a single number" if isinstance(image, np.generic) else type(image).__name__
-        raise TypeError(f"an image is an array (H, W, 3) or (H, W), the bytes of a file or a path, not {given}")
+            return cls(held, order or "BGR", 0 if held is image else held.nbytes)
+        encoded = bytes(image)
+        return cls(encoded, "BGR", len(encoded))
 
     def decoding_bytes(self) -> int:
         """Return the bytes that decoding needs, by the picture's header; without a readable header, the file's size."""

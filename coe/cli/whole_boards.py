@@ -55,7 +55,7 @@ class WholeBoards:
     def pixels(self, name: str) -> NDArray[np.uint8]:
         """Return the crop of an image, (H, W, 3) uint8 RGB; raises ImageError if it has none."""
         path, site = self._sites[name]
-        return self._board(path).crop(site)
+        return self._board(path).crop(site, "RGB")
 
     def view(self, serial: str) -> BoardView | None:
         """Return how the report shows a board; None if its picture cannot be read."""

@@ -69,7 +69,8 @@ class Line:
         self._finalizer.atexit = False
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.rules.board}, {self._engine!r}>"
+        closed = ", closed" if self._admission.closed else ""
+        return f"<{type(self).__name__} {self.rules.board}{closed}, {self._engine!r}>"
 
     @property
     def rules(self) -> Rules:
@@ -134,7 +135,7 @@ class Line:
         serial: str = "",
         refdes: str = "",
         name: str = "",
-        order: Order = "BGR",
+        order: Order | None = None,
         within_s: float | None = None,
         reference: Image | None = None,
         board: str = "",
@@ -152,11 +153,13 @@ class Line:
         `reference` is a picture of a good part, in the same forms as `image`; it belongs to components whose rules say
         `reference: given`, and to no others (ConfigError).
 
-        An array is (H, W, 3) or (H, W) uint8 in `order` and is copied, so that the caller may reuse it. A file at a
-        path must not change until its result is there, else the result is an error. `Result.error` says what is wrong
-        with the image itself (or its component). Raises LineClosed after `close` or `stop`, LineFull with
-        `on_full="raise"`, TypeError if `image` is no image, and WouldWaitForItself if it would have to wait for room on
-        a thread of the line, for example in a callback.
+        `image` is a numpy array (H, W, 3), (H, W, 4) or (H, W) uint8 whose colours are BGR unless `order` says "RGB";
+        the bytes of a picture file; its path; a Pillow image, whose colours are RGB; or anything with `__array__` or
+        `__dlpack__`, such as a torch tensor (H, W, 3), whose `order` must be said. Pixels are copied, so that the
+        caller may reuse them. A file at a path must not change until its result is there, else the result is an error.
+        `Result.error` says what is wrong with the image itself (or its component). Raises LineClosed after `close` or
+        `stop`, LineFull with `on_full="raise"`, TypeError if `image` is no image, and WouldWaitForItself if it would
+        have to wait for room on a thread of the line, for example in a callback.
         """
         picture = Picture(image, component, serial, refdes, name, order, within_s, reference, board)
         return self._submit(self._taken(picture), wait=self._blocking)
@@ -169,7 +172,7 @@ class Line:
         serial: str = "",
         refdes: str = "",
         name: str = "",
-        order: Order = "BGR",
+        order: Order | None = None,
         within_s: float | None = None,
         reference: Image | None = None,
         board: str = "",

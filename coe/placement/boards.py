@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from coe.board.decoding import Order, ordered
 from coe.board.image_source import ImageLike, ImageSource, Picture
 from coe.core import FULL, Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import ImageError
@@ -27,19 +28,19 @@ Pixels = NDArray[np.uint8]
 class BoardPicture:
     """A picture of a whole board, or of a panel, that was looked for fiducials.
 
-    `name` is that of the picture in the results, `serials` the serial of each unit. `location` and `pixels`, (H, W, 3)
-    uint8 RGB, are None if the picture cannot be read; `why` then is the reason.
+    `name` is that of the picture in the results, `serials` the serial of each unit. `location` and `rgb`, the pixels
+    (H, W, 3) uint8 RGB, are None if the picture cannot be read; `why` then is the reason.
     """
 
     layout: Layout
     name: str
     serials: Mapping[str, str]
-    pixels: Pixels | None = field(repr=False)
+    rgb: Pixels | None = field(repr=False)
     location: Location | None
     why: str = ""
 
     def pictures(self, names: Iterable[str] | None = None, within_s: float | None = None) -> Iterator[Picture]:
-        """Yield the crop of each component that can be inspected, upright and in RGB, in the order of the layout.
+        """Yield the crop of each component that can be inspected, upright and in BGR, in the order of the layout.
 
         `names`, of images in the results, are those that are wanted (None: all). Each crop is cut when it is asked for.
         """
@@ -47,9 +48,13 @@ class BoardPicture:
         for site in self.layout.sites:
             if (wanted is None or self.name_of(site) in wanted) and self.refusal(site) is None:
                 yield Picture(
-                    self.crop(site), site.component, self.serials[site.unit], site.refdes, self.name_of(site), "RGB",
-                    within_s,
-                )  # fmt: skip
+                    self.crop(site),
+                    site.component,
+                    self.serials[site.unit],
+                    site.refdes,
+                    self.name_of(site),
+                    within_s=within_s,
+                )
 
     def results(self, names: Iterable[str] | None = None) -> Iterator[Result]:
         """Yield the result of each component that cannot be inspected; together with `pictures` each has exactly one.
@@ -67,40 +72,40 @@ class BoardPicture:
 
     def refusal(self, site: Site) -> Result | None:
         """Return the result of a component that cannot be inspected; None if it can."""
-        if self.location is None or self.pixels is None:
+        if self.location is None or self.rgb is None:
             return self._without(site, Failure(FailureKind.IMAGE, self.why))
         if site.unit in self.location.skipped:
             why = f"unit '{site.unit}' is skipped: {self.location.skipped[site.unit]}"
             return self._without(site, Failure(FailureKind.SKIPPED, why))
         if self.location.fit is None:
             return self._review(site, "not registered", f"the board is not registered: {self.location.why}")
-        height, width = self.pixels.shape[:2]
+        height, width = self.rgb.shape[:2]
         outside_px = outline(site, self.location.fit, width, height).outside_px
         if outside_px:
             return self._review(site, "outside", f"its crop lies {outside_px:.0f} pixels outside of the picture")
         return None
 
-    def crop(self, site: Site) -> Pixels:
-        """Return the crop of a component, (h, w, 3) uint8 RGB; raises ImageError if it has none."""
-        if self.pixels is not None and self.location is not None and self.location.fit is not None:
-            cut = crop(self.pixels, site, self.location.fit)
+    def crop(self, site: Site, order: Order = "BGR") -> Pixels:
+        """Return the crop of a component, (h, w, 3) uint8 in `order`; raises ImageError if it has none."""
+        if self.rgb is not None and self.location is not None and self.location.fit is not None:
+            cut = crop(self.rgb, site, self.location.fit)
             if cut is not None:
-                return cut
+                return ordered(cut, order)
         raise ImageError(f"{self.name_of(site)} has no crop")
 
-    def overlay(self, side_px: int = 1600) -> Pixels:
-        """Return the overlay picture; raises ImageError if the picture of the board cannot be read."""
-        if self.pixels is None or self.location is None:
+    def overlay(self, side_px: int = 1600, order: Order = "BGR") -> Pixels:
+        """Return the overlay picture, (h, w, 3) uint8 in `order`; raises ImageError if the board cannot be read."""
+        if self.rgb is None or self.location is None:
             raise ImageError(f"{self.name}: {self.why}")
-        return overlay(self.pixels, self.layout, self.location, side_px)
+        return ordered(overlay(self.rgb, self.layout, self.location, side_px), order)
 
     def view(self, serial: str) -> BoardView | None:
         """Return the board with a serial as a page shows it; None if the picture cannot be read."""
-        if self.pixels is None or self.location is None:
+        if self.rgb is None or self.location is None:
             return None
         if self.location.fit is None:
-            return BoardView(self.pixels, {}, f"not registered: {self.location.why}")
-        height, width = self.pixels.shape[:2]
+            return BoardView(self.rgb, {}, f"not registered: {self.location.why}")
+        height, width = self.rgb.shape[:2]
         crops = {
             self.name_of(site): outline(site, self.location.fit, width, height).corners
             for site in self.layout.sites
@@ -110,7 +115,7 @@ class BoardPicture:
         around = 0.05 * float(max(width, height))
         left, top = (max(0, int(least - around)) for least in corners.min(axis=0))
         right, bottom = (int(most + around) + 1 for most in corners.max(axis=0))
-        shown = self.pixels[top : max(bottom, top + 1), left : max(right, left + 1)]
+        shown = self.rgb[top : max(bottom, top + 1), left : max(right, left + 1)]
         note = next((why for unit, why in self.location.skipped.items() if self.serials[unit] == serial), "")
         return BoardView(shown, {name: at - (left, top) for name, at in crops.items()}, note and f"skipped: {note}")
 
@@ -137,19 +142,20 @@ def read_board(
     name: str = "",
     serials: Mapping[str, str] | None = None,
     skip: Iterable[str] = (),
+    order: Order | None = None,
 ) -> BoardPicture:
-    """Read and locate a picture of a whole board: a path, the bytes of a file, or an array (H, W, 3) uint8 RGB.
+    """Read and locate a picture of a whole board, in the forms that `Inspector.submit` takes.
 
-    `name` is the name of the picture in the results (default: the serial). The units of a panel have the serials
-    `<serial>-<unit>`, or those that `serials` gives. `skip` names units that are known to be bad. A picture that cannot
-    be read is no error here: each of its components gets a result that says so. Raises ValueError for a unit that the
-    layout does not have.
+    An array's colours are BGR unless `order` says "RGB". `name` is the name of the picture in the results (default:
+    the serial). The units of a panel have the serials `<serial>-<unit>`, or those that `serials` gives. `skip` names
+    units that are known to be bad. A picture that cannot be read is no error here: each of its components gets a result
+    that says so. Raises ValueError for a unit that the layout does not have.
     """
     if unknown := sorted(set(serials or {}) - set(layout.units)):
         raise ValueError(f"the layout has no unit '{unknown[0]}'")
     of_units = {unit: (serials or {}).get(unit, serial_of(serial, unit)) for unit in layout.units}
     try:
-        pixels = ImageSource.of(image, "RGB").decode()
+        pixels = ImageSource.of(image, order).decode()
     except ImageError as error:
         return BoardPicture(layout, name or serial, of_units, None, None, f"the picture of the board {error}")
     return BoardPicture(layout, name or serial, of_units, pixels, locate(pixels, layout, skip))

@@ -29,6 +29,7 @@ from coe.core import FULL, Box, Finding, Result, Verdict, deciding
 from coe.errors import CoeError
 from coe.files import write_atomically
 from coe.placement.board_view import LOCATION_STEP, BoardView
+from coe.results.drawing import heated, shown_score
 from coe.results.summary import OutcomeCounts, Summary, is_skipped
 from coe.visible import visible
 
@@ -40,8 +41,6 @@ UNFOLDED_BOARDS = 24
 UNFOLDED_ROWS = 20
 """Further boards or components are folded behind a line, so that the pictures are never far down."""
 
-_HOT = (255, 60, 0)
-"""The colour of a heat map where a score is 1."""
 _ORDER = {"NG": 0, "ERROR": 1, "REVIEW": 2, "MISSING": 3, "SKIPPED": 4, "OK": 5}
 
 
@@ -231,7 +230,7 @@ def _template() -> Template:
         "duration": _duration,
         "moment": _moment,
         "percent": percent,
-        "score": _score,
+        "score": shown_score,
     }
     return environment.get_template("report.html.j2")
 
@@ -348,14 +347,9 @@ def _beside(pixels: NDArray[np.uint8], reference: ReferencePicture, side: int) -
 def _heat_maps(result: Result, pixels: NDArray[np.uint8], side: int) -> Iterator[Beside]:
     """Yield the heat map of each deciding finding over the image in grey: the redder, the higher its score there."""
     height, width = pixels.shape[:2]
-    grey = np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).convert("L"), np.float32)[..., None]
     for finding in deciding(result.findings):
-        if (heat := finding.heat) is None:
-            continue
-        places = Image.frombytes("L", (heat.columns, heat.rows), heat.values)
-        share = np.asarray(places.resize((width, height), Image.Resampling.BILINEAR), np.float32)[..., None] / 255
-        shown = grey * (1 - 0.8 * share) + np.array(_HOT, np.float32) * 0.8 * share
-        yield Beside("Heat map", _data_address(shown.astype(np.uint8), side), width, height)
+        if finding.heat is not None:
+            yield Beside("Heat map", _data_address(heated(pixels, finding.heat), side), width, height)
 
 
 def _marks(pairs: Iterable[tuple[Finding, Box]], width: int, height: int) -> Iterator[BoxMark]:
@@ -390,11 +384,6 @@ def percent(share: float | None) -> str:
     if share > 0:
         percent = max(percent, 0.1)
     return f"{percent:g}\N{NO-BREAK SPACE}%"
-
-
-def _score(score: float) -> str:
-    """Write a score for people, rounded down: a score under a threshold of 0.80 must not read 0.80."""
-    return f"{math.floor(score * 100 + 1e-6) / 100:.2f}" if math.isfinite(score) else "no score"
 
 
 def _moment(text: str) -> str:

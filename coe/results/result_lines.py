@@ -8,42 +8,11 @@ import math
 from typing import Any
 
 from coe.core import Box, Failure, FailureKind, Finding, Heat, Request, Result, Verdict
-from coe.results.summary import finite
 
 
 def to_line(result: Result) -> str:
     """Return a result as a line of JSON, with its line feed. Infinity and values that are not numbers become null."""
-    request = result.request
-    row = {
-        "image": request.image,
-        **({"board": request.board} if request.board else {}),
-        "serial": request.serial,
-        "component": request.component,
-        "refdes": request.refdes,
-        "verdict": result.verdict.value if result.verdict else None,
-        "findings": [finding_row(finding) for finding in result.findings],
-        "latency_s": finite(result.latency_s, 6),
-        "late": result.late,
-        "error": result.error,
-        "failure": result.failure.kind.value if result.failure else None,
-    }
-    return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def finding_row(finding: Finding) -> dict[str, Any]:
-    """Return a finding as values of JSON."""
-    return {
-        "expert": finding.expert,
-        "variant": finding.variant,
-        "label": finding.label,
-        "score": finite(finding.score, 6),
-        **({"doubt": finding.doubt} if finding.doubt else {}),
-        **({"heat": _heat_row(finding.heat)} if finding.heat else {}),
-        "boxes": [
-            {"label": box.label, "score": finite(box.score, 6), "xyxy": [finite(x, 2) for x in box.xyxy]}
-            for box in finding.boxes
-        ],
-    }
+    return json.dumps(result.to_dict(), ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def from_line(line: bytes, number: int) -> Result:
@@ -82,10 +51,6 @@ def _result(row: Any, number: int) -> Result:
 def _box(box: Any) -> Box:
     x0, y0, x1, y1 = map(_float, box["xyxy"])
     return Box(_text(box["label"]), _float(box["score"]), (x0, y0, x1, y1))
-
-
-def _heat_row(heat: Heat) -> dict[str, Any]:
-    return {"rows": heat.rows, "columns": heat.columns, "values": base64.b64encode(heat.values).decode()}
 
 
 def _heat(row: Any) -> Heat | None:

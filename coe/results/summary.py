@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coe.board.images import FoundImage, natural
-from coe.core import FULL, FailureKind, Request, Result, Verdict, second_looks
+from coe.core import FULL, FailureKind, Request, Result, Verdict, finite, second_looks
 from coe.scheduler.demand import Drift
 
 
@@ -252,11 +251,6 @@ def _outcome(result: Result) -> str:
     if result.verdict is not None:
         return result.verdict.value.lower()
     return "skipped" if is_skipped(result) else "errors"
-
-
-def finite(value: float | None, digits: int) -> float | None:
-    """Round a number for JSON, which has neither NaN nor infinity: they become None."""
-    return round(float(value), digits) if value is not None and math.isfinite(value) else None
 
 
 def _share(share: float | None) -> float | None:

@@ -88,7 +88,7 @@ def test_a_crop_is_cut_again_from_its_place_as_the_experts_saw_it(served: Served
         known = Place.of(place)
         assert known is not None
         again = served.gate.cutter.cut(file, known, 10**6)
-        apart = np.abs(again.astype(int) - board.crop(refdes))
+        apart = np.abs(again.astype(int) - board.crop(refdes)[..., ::-1])
         assert again.shape == board.crop(refdes).shape
         # The corners are written to a hundredth of a pixel, and a warp places pixels by 32 steps.
         assert (apart > 16).mean() < 0.01

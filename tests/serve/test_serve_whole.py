@@ -257,7 +257,7 @@ def test_the_board_after_is_located_while_a_board_runs_and_pictures_are_let_go(
     def noted(*arguments: Any) -> Located:
         found = located(*arguments)
         assert found.picture is not None
-        pictures.append(weakref.ref(found.picture.pixels))
+        pictures.append(weakref.ref(found.picture.rgb))
         return found
 
     monkeypatch.setattr(locating, "located", noted)

@@ -213,14 +213,14 @@ def test_each_component_has_a_crop_or_a_result() -> None:
     board = read_board(draw(drawn)[:, :-40], drawn, "SN1", name="SN1.png")
     pictures, results = list(board.pictures()), list(board.results())
     assert [p.name for p in pictures] == [f"SN1.png/P{i}" for i in (1, 2, 3, 4)]
-    assert {(p.serial, p.order) for p in pictures} == {("SN1", "RGB")}
+    assert {(p.serial, p.order) for p in pictures} == {("SN1", None)}
     (result,) = results
     assert (result.request.image, result.request.refdes, result.verdict) == ("SN1.png/E1", "E1", Verdict.REVIEW)
     assert "pixels outside of the picture" in result.findings[0].doubt
-    assert board.pixels is not None
+    assert board.rgb is not None
     assert board.location is not None
     assert board.location.fit is not None
-    assert crop(board.pixels, drawn.sites[-1], board.location.fit) is None
+    assert crop(board.rgb, drawn.sites[-1], board.location.fit) is None
 
 
 def test_a_board_that_is_not_registered_is_to_review_with_the_reason() -> None:

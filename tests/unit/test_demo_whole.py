@@ -56,7 +56,7 @@ def test_the_crops_of_a_board_show_its_single_pictures(layout: Layout) -> None:
         # Nothing is moved or turned: without their grain the pictures are alike.
         smooth = [cv2.GaussianBlur(each, (0, 0), 1.5).astype(float) for each in (alone, crop)]
         assert np.abs(smooth[0] - smooth[1])[3:-3, 3:-3].mean() < 3, place
-    assert board.overlay().shape[1] == overlay(board.pixels, layout, board.location).shape[1]  # type: ignore[arg-type]
+    assert board.overlay().shape[1] == overlay(board.rgb, layout, board.location).shape[1]  # type: ignore[arg-type]
 
 
 def test_a_build_writes_what_coe_inspect_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ _LEVEL = 6
 class GoodComponent:
     """A component that is OK: its view and place in it (None: the view shows it alone), and its findings as JSON.
 
-    A finding is a row of `coe.results.result_lines.finding_row`.
+    A finding is a row of `Finding.to_dict`.
     """
 
     refdes: str

@@ -123,7 +123,7 @@ def _drawn(whole: WholeBoard, picture: bytes, limit: int, side: int) -> _Overlay
     if read.location is None:
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, ProblemKind.INVALID, read.why, "send a whole picture of a board")
     file = io.BytesIO()
-    Image.fromarray(read.overlay(side)).save(file, "PNG", compress_level=1)
+    Image.fromarray(read.overlay(side, "RGB")).save(file, "PNG", compress_level=1)
     return _Overlay(file.getvalue(), read.location.registered)
 
 

@@ -112,7 +112,6 @@ class Feeder:
                 serial=serial,
                 refdes=item.refdes,
                 name=f"{serial}/{item.refdes}",
-                order="RGB",
                 within_s=left_s if 0 < left_s < float("inf") else None,
                 board=product.name,
             )

@@ -31,7 +31,7 @@ class Located:
     sites: Mapping[str, Site]
 
     def crop(self, refdes: str) -> NDArray[np.uint8]:
-        """Return the crop of an item, (H, W, 3) uint8 RGB; raises ImageError if it cannot be cut."""
+        """Return the crop of an item, (H, W, 3) uint8 BGR; raises ImageError if it cannot be cut."""
         if self.picture is None:
             raise ImageError(f"{refdes} has no crop")
         return self.picture.crop(self.sites[refdes])
@@ -93,9 +93,9 @@ def _reason(picture: BoardPicture) -> str:
 def _place(picture: BoardPicture, sites: Sequence[Site]) -> Any:
     """Return where a crop lies in the picture, or the rectangle around several, as JSON."""
     fit = picture.location.fit if picture.location is not None else None
-    if fit is None or picture.pixels is None:
+    if fit is None or picture.rgb is None:
         return NOWHERE
-    height, width = picture.pixels.shape[:2]
+    height, width = picture.rgb.shape[:2]
     corners = np.concatenate([outline(site, fit, width, height).corners for site in sites])
     size = {"size": [sites[0].crop.width_px, sites[0].crop.height_px]} if len(sites) == 1 else {}
     if len(sites) > 1:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from coe.board.router import Router, Step
 from coe.core import Failure, FailureKind, Finding, Result, Verdict, decided, deciding, worst
 from coe.errors import RulesError
-from coe.results.result_lines import finding_row
 from coe.serve.database.calls import NewCall
 from coe.serve.database.decisions import Amendment, Decision
 from coe.serve.database.findings import GoodComponent
@@ -112,7 +111,7 @@ def _called(run: BoardRun, item: Item, result: Result) -> NewCall:
         label=finding.label if finding else "",
         score=score,
         late=result.late,
-        findings=[finding_row(one) for one in result.findings],
+        findings=[finding.to_dict() for finding in result.findings],
     )
 
 
@@ -131,7 +130,7 @@ def _review(part: Item | Unseen, reason: CallReason, detail: str) -> NewCall:
 
 
 def _good(item: Item, result: Result) -> GoodComponent:
-    rows = [finding_row(finding) for finding in result.findings]
+    rows = [finding.to_dict() for finding in result.findings]
     return GoodComponent(item.refdes, item.component, item.view_id, item.place, rows)
 
 

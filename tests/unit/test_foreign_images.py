@@ -1,0 +1,124 @@
+"""Images of Pillow, torch and others: the same pixels as the array, or an error; nothing about colours is guessed."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from coe.board.image_source import ImageSource
+from coe.errors import CoeError, ConfigError, ImageError
+
+RGB = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
+BGR = np.ascontiguousarray(RGB[..., ::-1])
+ENCODED = cv2.imencode(".png", BGR)[1]
+
+
+class Wrapped:
+    """An image of a library that nobody here knows."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self._array
+
+
+def opened(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data))
+
+
+def saved(form: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(RGB).save(file, form, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("image", "order"),
+    [
+        (BGR, None),
+        (RGB, "RGB"),
+        (Image.fromarray(RGB), None),
+        (Image.fromarray(RGB), "RGB"),
+        (Image.fromarray(RGB).convert("RGBA"), None),
+        (opened(ENCODED.tobytes()), None),
+        (torch.from_numpy(RGB), "RGB"),
+        (torch.from_numpy(BGR), "BGR"),
+        (torch.from_numpy(RGB).permute(2, 0, 1).permute(1, 2, 0), "RGB"),
+        (Wrapped(BGR), "BGR"),
+        (ENCODED, None),
+        (ENCODED.reshape(-1, 1), None),
+        (ENCODED.tobytes(), None),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
+)
+def test_each_form_gives_the_pixels(image: Any, order: Any) -> None:
+    np.testing.assert_array_equal(ImageSource.of(image, order).decode(), RGB)
+
+
+@pytest.mark.parametrize("mode", ["L", "1", "P", "LA"])
+def test_a_pillow_image_is_what_pillow_shows(mode: str) -> None:
+    picture = Image.fromarray(RGB).convert(mode)
+    np.testing.assert_array_equal(ImageSource.of(picture).decode(), np.asarray(picture.convert("RGB")))
+
+
+def test_pixels_are_those_of_the_moment_of_the_call() -> None:
+    tensor, picture = torch.from_numpy(RGB.copy()), Image.fromarray(RGB)
+    sources = [ImageSource.of(tensor, "RGB"), ImageSource.of(picture)]
+    tensor.zero_()
+    picture.paste((0, 0, 0), (0, 0, *picture.size))
+    for source in sources:
+        np.testing.assert_array_equal(source.decode(), RGB)
+
+
+@pytest.mark.parametrize("turn", range(2, 9))
+def test_a_turn_in_the_exif_block_counts_as_in_a_file(turn: int) -> None:
+    exif = Image.Exif()
+    exif[274] = turn
+    data = saved("PNG", exif=exif)
+    loaded = opened(data)
+    loaded.load()
+    upright = np.asarray(ImageOps.exif_transpose(opened(data)))
+    for image in (data, opened(data), loaded):
+        np.testing.assert_array_equal(ImageSource.of(image).decode(), upright)
+
+
+def test_a_damaged_jpeg_that_pillow_has_opened_is_refused() -> None:
+    """Pillow would fill what is missing with grey, without an error."""
+    data = bytearray(saved("JPEG", quality=95))
+    del data[len(data) // 2 : len(data) // 2 + 60]
+    with pytest.raises(ImageError):
+        ImageSource.of(opened(bytes(data))).decode()
+
+
+@pytest.mark.parametrize(
+    ("image", "order", "error"),
+    [
+        (torch.from_numpy(RGB), None, ConfigError),
+        (Wrapped(BGR), None, ConfigError),
+        (Image.fromarray(RGB), "BGR", ConfigError),
+        (torch.zeros(20, 30, requires_grad=True), "RGB", TypeError),
+        (torch.zeros(20, 30, device="meta"), "RGB", TypeError),
+        (Image.fromarray(RGB).convert("CMYK"), None, TypeError),
+        (opened(saved("GIF")), None, TypeError),
+        (io.BytesIO(ENCODED.tobytes()), None, TypeError),
+        ([[1, 2], [3, 4]], None, TypeError),
+    ],
+)
+def test_what_cannot_be_known_is_refused_at_the_call(image: Any, order: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        ImageSource.of(image, order)
+
+
+@pytest.mark.parametrize("image", [torch.zeros(20, 30, 3), torch.from_numpy(RGB).permute(2, 0, 1), torch.zeros(2, 2)])
+def test_other_numbers_and_shapes_are_errors_of_the_image(image: torch.Tensor) -> None:
+    with pytest.raises(CoeError) as caught:
+        ImageSource.of(image, "RGB").decode()
+    assert isinstance(caught.value, ImageError)
