@@ -8,7 +8,7 @@ edge counts for its share, so the result is exact to a few hundredths of a pixel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
@@ -21,7 +21,7 @@ _Real = NDArray[np.float32]
 
 LEAST_SCORE = 0.6
 """The least correlation of a fiducial with a drawn disc."""
-MOST_DISCS = 8
+MOST_DISCS = 24
 """The most discs near one point that are looked at, the best first."""
 _RING = 0.8
 """Half the side of the drawn square around a disc, in diameters."""
@@ -29,8 +29,10 @@ _SEARCH_PX = 24.0
 """The diameter to which large discs are made smaller while they are searched."""
 _DIAMETER = (0.8, 1.25)
 """The least and the greatest diameter of a disc, as a share of what it should be."""
-_LEAST_CONTRAST = 12.0
-"""The least difference of disc and ring in grey levels."""
+LEAST_CONTRAST = 12.0
+"""The least difference of disc and ring, in grey levels, of a disc by which a board is registered."""
+_FAINT = 6.0
+"""The same of a disc that is found at all: a fiducial that tarnished may have become so faint."""
 _STEPS = 4
 
 
@@ -38,13 +40,14 @@ _STEPS = 4
 class Disc:
     """A disc in a picture: its middle and its diameter in pixels, and its correlation with a drawn disc.
 
-    Pixel (0, 0) has its middle at 0.0, 0.0.
+    Pixel (0, 0) has its middle at 0.0, 0.0. `contrast` is the difference of disc and ring in grey levels.
     """
 
     x_px: float
     y_px: float
     diameter_px: float
     score: float
+    contrast: float
 
 
 def discs(grey: Grey, x_px: float, y_px: float, radius_px: float, diameter_px: float, look: Look) -> list[Disc]:
@@ -72,7 +75,7 @@ def discs(grey: Grey, x_px: float, y_px: float, radius_px: float, diameter_px: f
         x, y = ((at + half + 0.5) / scale - 0.5 for at in (peak.x, peak.y))
         disc = _refined(window, x, y, diameter_px, peak.score)
         if disc is not None:
-            listed.append(Disc(disc.x_px + left, disc.y_px + top, disc.diameter_px, disc.score))
+            listed.append(replace(disc, x_px=disc.x_px + left, y_px=disc.y_px + top))
     return listed
 
 
@@ -118,7 +121,7 @@ def _peaks(fit: _Real, diameter: float) -> Sequence[_Peak]:
 
 def _refined(window: Grey, x: float, y: float, diameter: float, score: float) -> Disc | None:
     """Return a disc with its exact middle; None if what lies there is no disc of about that diameter."""
-    measured = 0.0
+    measured = contrast = 0.0
     for _ in range(_STEPS):
         reach = int(np.ceil(_RING * diameter)) + 1
         left, top = max(0, round(x) - reach), max(0, round(y) - reach)
@@ -129,12 +132,13 @@ def _refined(window: Grey, x: float, y: float, diameter: float, score: float) ->
         if not inner.size or not ring.size:
             return None
         light, ground = float(np.median(inner)), float(np.median(ring))
-        if light - ground < _LEAST_CONTRAST:
+        contrast = light - ground
+        if contrast < _FAINT:
             return None
-        weight = np.where(apart <= 0.62 * diameter, np.clip((patch - ground) / (light - ground), 0, 1), 0)
+        weight = np.where(apart <= 0.62 * diameter, np.clip((patch - ground) / contrast, 0, 1), 0)
         weight = np.where(weight < 0.1, 0, weight)  # the grain of the ground has no say
         total = float(weight.sum())
         x, y = float((weight * columns).sum()) / total, float((weight * rows).sum()) / total
         measured = 2 * float(np.sqrt(total / np.pi))
     least, most = (share * diameter for share in _DIAMETER)
-    return Disc(x, y, measured, score) if least <= measured <= most else None
+    return Disc(x, y, measured, score, contrast) if least <= measured <= most else None

@@ -1,7 +1,8 @@
-"""Where a board lies in a picture. Law: a board whose fiducials contradict the recipe is not registered, nor cut.
+"""Where a board lies in a picture. Law: a board whose fiducials contradict the recipe, or fit twice, is not registered.
 
 The board is expected in the middle of the picture, at the recipe's scale. Each fiducial may have several discs near it;
-the discs that lie to each other as the fiducials do are chosen together.
+the discs that lie to each other as the fiducials do are chosen together. How well discs look does not tell two such
+choices apart: fiducials tarnish, or are out of focus, and test pads beside them look better then.
 """
 
 from __future__ import annotations
@@ -15,14 +16,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from coe.placement.fiducials import Disc, discs, mean_in
+from coe.placement.fiducials import LEAST_CONTRAST, Disc, discs, mean_in
 from coe.placement.fit import Fit, Numbers, fitted, residual_um, similarity
 from coe.placement.layout import Layout, Point
 
 Pixels = NDArray[np.uint8]
-
-_ALIKE = 0.97
-"""Two choices of discs cannot be told apart if the score of one is this share of the other's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +94,10 @@ def _registered(grey: Pixels, layout: Layout, expected: Fit) -> Location:
     recipe, names = layout.recipe, list(layout.fiducials)
     form, scale = recipe.fiducials, 1000 / recipe.um_per_pixel
     points = _points(layout.fiducials.values())
-    near = [
+    found = [
         discs(grey, x, y, form.search * scale, form.diameter * scale, form.look) for x, y in expected.pixels(points)
     ]
+    near = [[disc for disc in candidates if disc.contrast >= LEAST_CONTRAST] for candidates in found]
     best = {name: candidates[0] for name, candidates in zip(names, near, strict=True) if candidates}
     if missing := [name for name in names if name not in best]:
         where = f"within {form.search:g} mm of where {_listed(missing)} should be"
@@ -112,22 +111,22 @@ def _registered(grey: Pixels, layout: Layout, expected: Fit) -> Location:
         return Location(expected, best, reasons=(why,))
     good = [choice for choice in choices if choice.residual_um <= recipe.tolerance_um]
     chosen = max(good, key=lambda choice: choice.score) if good else min(choices, key=lambda c: c.residual_um)
-    reasons = _contradiction(layout, chosen, good)
+    reasons = _contradiction(layout, chosen, list(_choices(points, found, layout)) if good else [])
     by_name = dict(zip(names, chosen.discs, strict=True))
     return Location(expected, by_name, None if reasons else chosen.fit, chosen.residual_um, reasons)
 
 
-def _contradiction(layout: Layout, chosen: _Choice, good: list[_Choice]) -> tuple[str, ...]:
-    """Return why the best choice of discs is no registration; nothing if it is."""
+def _contradiction(layout: Layout, chosen: _Choice, rivals: list[_Choice]) -> tuple[str, ...]:
+    """Return why a choice of discs is no registration; nothing if it is. Rivals may have faint discs, too."""
     recipe = layout.recipe
-    if not good:
+    if chosen.residual_um > recipe.tolerance_um:
         return (
             f"the fiducials lie {chosen.residual_um:.0f} um off the recipe, over its tolerance of "
             f"{recipe.tolerance_um:g} um (found at {chosen.fit.um_per_pixel:.3f} um a pixel)",
         )
-    if any(choice.score >= _ALIKE * chosen.score and choice.is_elsewhere(chosen) for choice in good):
+    if any(rival.residual_um <= recipe.tolerance_um and rival.is_elsewhere(chosen) for rival in rivals):
         return (
-            "the fiducials fit in two places equally well; let the recipe search in less than "
+            "the fiducials fit in two places; let the recipe search in less than "
             f"{recipe.fiducials.search:g} mm, or choose fiducials that nothing else looks like",
         )
     return ()
