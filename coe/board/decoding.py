@@ -22,7 +22,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from coe import config
 from coe.board.image_size import pixels_in
 from coe.board.jpeg import Jpeg
-from coe.board.picture_faults import DAMAGED, TRUNCATED, UNSUPPORTED
+from coe.board.picture_faults import DAMAGED, TRUNCATED, UNSUPPORTED, UNWRITTEN
 from coe.board.picture_file import PictureFile
 from coe.board.png import open_png
 from coe.board.tiff import open_tiff, orientation
@@ -32,6 +32,8 @@ Pixels = NDArray[np.uint8]
 Order = Literal["RGB", "BGR"]
 
 _BAND_PIXELS = 1 << 18
+_UNWRITTEN_SHARE = 32
+"""An uncompressed picture is not whole if one in so many bytes is zero at its end."""
 
 
 def decode(
@@ -90,6 +92,7 @@ def _from_bytes(data: bytes, limit_pixels: int, min_side: int) -> Pixels:
             raise ImageError(DAMAGED)
         if picture.format == "BMP":
             _check_rows(picture, data)
+        _check_written(picture, data)
         turn = None if picture.format == "TIFF" else _turn_of(picture.info.get("exif"))  # Pillow turns TIFFs itself
         if isinstance(picture, Jpeg):
             pixels = picture.whole_pixels()
@@ -236,6 +239,21 @@ def _check_rows(picture: ImageFile, data: bytes) -> None:
             stride = tile.args[1]
             if tile.offset + stride * picture.height > len(data):
                 raise ImageError(TRUNCATED)
+
+
+def _check_written(picture: ImageFile, data: bytes) -> None:
+    """Refuse an uncompressed picture whose file ends in zeros: programs reserve a file first, and then write into it.
+
+    Zeros may be white in a TIFF, or the paper of a drawing, as the first colour of a palette or of two. Then all pixels
+    must be zero.
+    """
+    if picture.format not in ("BMP", "TIFF") or any(tile.codec_name != "raw" for tile in picture.tile):
+        return
+    paper = picture.mode in ("P", "1") or (isinstance(picture, TiffImageFile) and picture.tag_v2.get(262) == 0)
+    first = min((tile.offset for tile in picture.tile), default=0)
+    tail = len(data) - first if paper else len(data) // _UNWRITTEN_SHARE
+    if data.count(0, len(data) - tail) == tail > 0:
+        raise ImageError(UNWRITTEN)
 
 
 _FORMATS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[bytes], ImageFile]], ...] = (

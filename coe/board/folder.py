@@ -7,6 +7,7 @@ reason, and the walk goes on. No file is opened.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,12 @@ LEVELS = 2
 
 Without this limit, ten folders that link to each other would have more paths than anybody could walk.
 """
+_SYSTEM = re.compile(
+    r"\.(git|svn|hg|trash.*|spotlight-v100|fseventsd|temporaryitems|documentrevisions-v100|thumbnails|appledouble"
+    r"|snapshots?|zfs)|@eadir|__macosx|#recycle|\$recycle\.bin|lost\+found|system volume information",
+    re.IGNORECASE,
+)
+"""Folders of systems and tools: waste baskets, thumbnails, former states of the disk."""
 
 
 class EntryKind(Enum):
@@ -28,8 +35,10 @@ class EntryKind(Enum):
     """A pipe, a socket or a device: reading it could wait for ever."""
     UNREADABLE = auto()
     """A file, or a folder of many files: the system does not let us look."""
-    AGAIN = auto()
-    """A link to a folder that the walk visits anyway."""
+    EMPTY = auto()
+    """A folder without any entry."""
+    LEFT = auto()
+    """A folder that is not visited: a link to one that the walk visits anyway, or one of the system's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +68,13 @@ def why_no_file(path: Path) -> str | None:
     return None if stat.S_ISREG(mode) else f"is {_NAMES.get(stat.S_IFMT(mode), 'something else')}, and no file"
 
 
-def walk(folder: Path) -> Iterator[FolderEntry]:
-    """Yield everything in a folder and in its subfolders, except hidden entries.
+def walk(folder: Path, *, hidden: bool = False) -> Iterator[FolderEntry]:
+    """Yield everything in a folder and in its subfolders, hidden entries only if `hidden` is set.
 
     Raises OSError if the folder itself cannot be read; entries below it raise nothing.
     """
     visited: set[tuple[int, int]] = set()
-    waiting = [(_entries(folder), frozenset([_identity(folder)]))]
+    waiting = [(_entries(folder, hidden), frozenset([_identity(folder)]))]
     while waiting:
         entries, above = waiting.pop()
         for entry in entries:
@@ -75,21 +84,26 @@ def walk(folder: Path) -> Iterator[FolderEntry]:
                     yield FolderEntry(path, EntryKind.FILE)
                 elif not entry.is_dir():
                     yield _odd(path)
+                elif _SYSTEM.fullmatch(entry.name):
+                    yield FolderEntry(path, EntryKind.LEFT, "is a folder of the system or of a tool")
                 elif (here := _identity(path)) in above:
-                    yield FolderEntry(path, EntryKind.AGAIN, "is a link back to a folder that it lies in")
+                    yield FolderEntry(path, EntryKind.LEFT, "is a link back to a folder that it lies in")
                 elif len(above) >= LEVELS and entry.is_symlink() and here in visited:
-                    yield FolderEntry(path, EntryKind.AGAIN, "is a link to a folder that is looked at already")
-                else:
-                    waiting.append((_entries(path), above | {here}))
+                    yield FolderEntry(path, EntryKind.LEFT, "is a link to a folder that is looked at already")
+                elif inside := _entries(path, hidden):
+                    waiting.append((inside, above | {here}))
                     visited.add(here)
+                else:
+                    yield FolderEntry(path, EntryKind.EMPTY, "is an empty folder")
             except OSError as error:
                 yield FolderEntry(path, EntryKind.UNREADABLE, _unreadable(path, error))
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _entries(folder: Path, hidden: bool) -> list[os.DirEntry[str]]:
     """Return the entries of a folder, in an order that does not depend on the disk."""
     with os.scandir(folder) as entries:
-        return sorted((e for e in entries if not e.name.startswith(".")), key=lambda entry: os.fsencode(entry.name))
+        seen = (entry for entry in entries if hidden or not entry.name.startswith("."))
+        return sorted(seen, key=lambda entry: os.fsencode(entry.name))
 
 
 def _odd(path: Path) -> FolderEntry:

@@ -54,7 +54,9 @@ def find(source: Path, experts: Mapping[str, Expert]) -> list[VerifiedPicture]:
 def _walked(root: Path, experts: Mapping[str, Expert]) -> Iterator[VerifiedPicture]:
     for entry in folder.walk(root):
         inside = entry.path.relative_to(root)
-        if entry.path.suffix.lower() not in EXTENSIONS and entry.kind is EntryKind.FILE:
+        if entry.kind is EntryKind.EMPTY or (
+            entry.path.suffix.lower() not in EXTENSIONS and entry.kind is EntryKind.FILE
+        ):
             continue
         if entry.kind is not EntryKind.FILE:
             raise ConfigError(f"{entry.path} {entry.reason}; mend it or remove it")

@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe.board.folder import EntryKind, FolderEntry, walk, why_no_file
-from coe.board.images import EXTENSIONS, OTHER_FORMATS, FoundImage, Skipped, natural, printable
+from coe.board.images import FoundImage, Skipped, natural, printable
+from coe.board.picture_names import goes_with_pictures, is_called_picture, other_format, stem, unfinished
 from coe.core import Failure, FailureKind, Result
 from coe.errors import ConfigError
 from coe.placement import BoardPicture, BoardView, Layout, Site, read_board, serial_of
+from coe.spelling import composed
 
 if TYPE_CHECKING:
     from coe.inspector.inspector import Picture
@@ -32,7 +34,7 @@ class WholeBoards:
         self._layout = layout
         self._last: tuple[Path, BoardPicture] | None = None
         self._names: dict[Path, str] = {}
-        self._serials: set[str] = set()
+        self._serials: dict[str, str] = {}
         self._sites: dict[str, tuple[Path, Site]] = {}
         self.items: list[FoundImage] = []
         self.skipped: list[Skipped] = []
@@ -69,24 +71,29 @@ class WholeBoards:
         return self._last[1]
 
     def _add(self, entry: FolderEntry, name: str) -> None:
-        """Add the items of a picture, or note why a file is none."""
-        suffix = entry.path.suffix.lower()
+        """Add the items of a picture, or note why a file is none. Every other file is a board: its name is a serial."""
+        called = is_called_picture(entry.path.name)
         reason = entry.reason
-        if entry.kind is EntryKind.FILE and suffix in OTHER_FORMATS:
-            reason = f"is a picture in a format that is not read ({suffix}); save it as PNG"
-        elif entry.kind is EntryKind.UNREADABLE and suffix not in EXTENSIONS:
+        if entry.kind is EntryKind.UNREADABLE and not called and not entry.path.name.startswith("."):
             raise ConfigError(
                 f"{entry.path} {reason}; it may hold pictures of boards: make it readable, or take it away"
             )
-        elif entry.kind is EntryKind.AGAIN or suffix not in EXTENSIONS:
-            reason = entry.reason or f"'{printable(entry.path.suffix)}' is not the extension of an image"
+        if entry.kind is EntryKind.FILE and goes_with_pictures(entry.path):
+            reason = f"'{printable(entry.path.suffix)}' is not the extension of an image"
+        elif entry.kind is EntryKind.FILE and not called and entry.path.name.startswith("."):
+            reason = "is not called a picture"
+        if reason and (not called or entry.kind not in (EntryKind.SPECIAL, EntryKind.UNREADABLE)):
             self.skipped.append(Skipped(entry.path, reason))
             return
+        if not reason and any(part.startswith(".") for part in name.split("/")[:-1]):
+            reason = "lies in a hidden folder; take it away, or wait for it"
+        reason = reason or unfinished(entry.path.name) or other_format(entry.path)
         serial = _serial(entry.path)
         for of_unit in (serial_of(serial, unit) for unit in self._layout.units):
-            if of_unit in self._serials:
-                raise ConfigError(f"two pictures have the serial '{of_unit}', one of them {name}; rename one of them")
-            self._serials.add(of_unit)
+            before = self._serials.setdefault(of_unit, name)
+            if before != name:
+                both = f"{before!a} and {name!a}" if composed(before) == composed(name) else f"{before} and {name}"
+                raise ConfigError(f"two pictures have the serial '{of_unit}': {both}; rename one of them")
         self._names[entry.path] = name
         failure = Failure(FailureKind.IMAGE, f"the picture of the board {reason}") if reason else None
         for site in self._layout.sites:
@@ -99,7 +106,7 @@ class WholeBoards:
 def _entries(images_at: Path) -> Iterator[tuple[FolderEntry, str]]:
     """Yield the entries of a folder, or a single file, with their names relative to it."""
     if images_at.is_dir():
-        for entry in walk(images_at):
+        for entry in walk(images_at, hidden=True):
             yield entry, printable(entry.path.relative_to(images_at).as_posix())
     elif not images_at.exists():
         raise ConfigError(f"{images_at}: there is no such folder or file; give --images a folder of pictures of boards")
@@ -109,4 +116,4 @@ def _entries(images_at: Path) -> Iterator[tuple[FolderEntry, str]]:
 
 
 def _serial(path: Path) -> str:
-    return printable(path.stem)
+    return printable(composed(stem(path.name)))

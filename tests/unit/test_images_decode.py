@@ -438,3 +438,17 @@ def test_the_colours_of_an_array_in_any_layout_are_put_in_order(layout: Callable
     pixels = decode(array, order=order)
     assert (pixels == np.asarray(array)[..., :: -1 if order == "BGR" else 1]).all()
     assert (type(pixels), pixels.flags.c_contiguous) == (np.ndarray, True)
+
+
+@pytest.mark.parametrize("form", ["BMP", "TIFF"])
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+@pytest.mark.parametrize("written", [0.1, 0.5, 0.95])
+def test_a_file_that_was_reserved_and_not_written_to_its_end_is_refused(form: str, mode: str, written: float) -> None:
+    pixels = np.random.default_rng(0).integers(1, 256, (64, 64, 3), np.uint8)
+    whole = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(whole, form)
+    data = whole.getvalue()
+    assert decode(data).shape == (64, 64, 3)
+    there = int(written * len(data))
+    with pytest.raises(ImageError, match="zeros"):
+        decode(data[:there] + bytes(len(data) - there))

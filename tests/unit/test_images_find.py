@@ -29,7 +29,7 @@ def told(items: list[FoundImage]) -> list[tuple[str, str, str, str]]:
 
 
 def test_a_folder_per_component_in_natural_order(tmp_path: Path) -> None:
-    make(tmp_path, "R0402/10.png", "R0402/9.JPG", "C0603/a.tif", "C0603/b__c.TIFF", "R0402/x.bmp", "R0402/.x.png")
+    make(tmp_path, "R0402/10.png", "R0402/9.JPG", "C0603/a.tif", "C0603/b__c.TIFF", "R0402/x.bmp")
     items, skipped = find(tmp_path, COMPONENTS)
     assert [(item.name, item.component) for item in items] == [
         ("C0603/a.tif", "C0603"),
@@ -73,12 +73,12 @@ def test_what_fits_no_layout_gets_an_error_of_its_own(tmp_path: Path) -> None:
     assert (wrong.serial, wrong.refdes, wrong.component) == ("SN1", "R1", "R042")
 
 
-def test_other_files_are_reported_and_hidden_ones_are_not(tmp_path: Path) -> None:
+def test_other_files_are_reported(tmp_path: Path) -> None:
     make(tmp_path, "R0402/a.png", "R0402/Thumbs.db", "notes.txt", ".DS_Store", ".git/x.png")
     items, skipped = find(tmp_path, COMPONENTS)
     assert [item.name for item in items] == ["R0402/a.png"]
-    assert [other.path.name for other in skipped] == ["Thumbs.db", "notes.txt"]
-    assert skipped[0].reason == "'.db' is not the extension of an image"
+    assert [other.path.name for other in skipped] == [".DS_Store", ".git", "Thumbs.db", "notes.txt"]
+    assert skipped[2].reason == "'.db' is not the extension of an image"
 
 
 def test_links_are_followed_but_never_in_a_circle(tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""What the name of a file says of a picture. Law: an ending never makes a picture go unseen; it only explains.
+
+An upload under way has another name than the picture that it will be, and cameras write formats that are not read. So
+every file counts as a picture that lies where one belongs, but those that only go with pictures: notes, tables,
+what the system writes. The content decides how a file is read, and whether it can be.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from coe import regular
+
+EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".tif", ".tiff"})
+"""The usual endings of the formats that are read."""
+_WORDS = """
+mpo apng dib webp gif jp2 j2k jpx jxl jxr jls heic heif avif hdr exr tga ppm pgm pbm pnm pcx psd svg pdf ico fits dcm
+raw dng nef nrw arw sr2 srf cr2 cr3 crw raf orf rw2 rwl pef srw 3fr iiq erf kdc dcr mos mrw x3f gpr
+/ txt json jsonl xml csv tsv xmp yaml yml toml ini md html log db md5 sha1 sha256 sha512 crc
+/ part partial tmp temp filepart crdownload download opdownload upload uploading incomplete swp lock
+"""
+_OTHERS, _ASIDE, _UNFINISHED = (frozenset(words.split()) for words in _WORDS.split("/"))
+"""Endings of pictures that are not read, of files that go with pictures, and of files that are not finished."""
+_PICTURES = _OTHERS | {ending[1:] for ending in EXTENSIONS}
+"""Endings of pictures, read or not: a file with one of them is a picture wherever it lies."""
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_JPEG_PNG = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+"""The first bytes of formats. Those of BMP, "BM", may begin a text."""
+_APPLE_DOUBLE = b"\0\5\x16\7"
+
+
+def stem(name: str) -> str:
+    """Return the name of the picture that a file is, or will be, without endings.
+
+    It is R1__C5 for R1__C5.png, R1__C5.png.part, R1__C5.PNG~ and .in.R1__C5.png. (a hidden upload).
+    """
+    parts = bare(name).split(".")
+    if len(parts) > 1:
+        parts.pop()
+    while len(parts) > 1 and parts[-1].lower() in _PICTURES:
+        parts.pop()
+    return ".".join(parts)
+
+
+def bare(name: str) -> str:
+    """Return a file's name without the marks of a hidden or a temporary file."""
+    shown = name.removeprefix(".in.").lstrip(".") if name.startswith(".") else name
+    return shown.rstrip("~#") or name
+
+
+def is_called_picture(name: str) -> bool:
+    """Tell whether one of the endings is a picture's, as in x.png, x.CR2 and .x.png.Xb12."""
+    return any(word.rstrip("~#") in _PICTURES for word in name.lower().split(".")[1:])
+
+
+def unfinished(name: str) -> str:
+    """Return why a file is not the picture that its name is about, as the end of a sentence; "" if it may be."""
+    ending = name.rpartition(".")[2] if "." in name.strip(".") else ""
+    if name.startswith("."):
+        why = "is hidden"
+    elif name.endswith(("~", "#")) or ending.lower() in _UNFINISHED:
+        why = "is a temporary file"
+    elif ending.lower() not in _PICTURES and is_called_picture(name):
+        why = f"has '.{ending}' behind the ending of a picture"
+    else:
+        return ""
+    return f"{why}, as uploads under way and old copies are; wait for the picture, or take the file away"
+
+
+def goes_with_pictures(path: Path) -> bool:
+    """Tell whether a file is a note, a table or a system's file, by its ending, and holds no picture."""
+    if path.name.startswith("._") and _start(path).startswith(_APPLE_DOUBLE):
+        return True
+    return path.suffix[1:].lower() in _ASIDE and not holds_picture(path)
+
+
+def holds_picture(path: Path) -> bool:
+    """Tell whether a file begins as a JPEG, a PNG or a TIFF does."""
+    return _start(path).startswith((*_JPEG_PNG, *_TIFF))
+
+
+def other_format(path: Path) -> str:
+    """Return why a file with an unusual ending is not read, as the end of a sentence; "" if its content may be.
+
+    Raw pictures of cameras are TIFFs whose first picture is small: a part would be judged by its thumbnail.
+    """
+    ending = path.suffix.lower()
+    if ending in EXTENSIONS or (start := _start(path)).startswith((*_JPEG_PNG, b"BM")):
+        return ""
+    if start.startswith(_TIFF):
+        return f"is a kind of TIFF, and '{ending}' is not the ending of one; save it as PNG"
+    return f"is a picture in a format that is not read ({ending}); save it as PNG" if ending[1:] in _OTHERS else ""
+
+
+def _start(path: Path) -> bytes:
+    """Return the first bytes of a file; none if it cannot be read: whoever reads it as a picture says why."""
+    try:
+        with regular.opened(path) as number:
+            return os.read(number, 8)
+    except (OSError, ValueError):
+        return b""
