@@ -1,13 +1,12 @@
-"""Opening a foreign `.pt` file, for import alone: a pickle, read with `weights_only=True` and a fixed list of names.
-
-Law: a file gets no code to call. The classes that a network's file names are not imported. Each has a stand-in here,
-which holds the file's data and does nothing. (The unpickler calls the classes that it may make, with arguments from the
-file, and ultralytics evaluates words of its networks' descriptions.) Any other name in the file is refused.
-"""
+"""Opening a foreign `.pt` file, for import alone: a pickle, read with `weights_only=True`; see `experts.stand_ins`."""
 
 from __future__ import annotations
 
 import pickle
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,139 +14,164 @@ import torch
 
 from coe.errors import StoreError
 from coe.store import torch_file
-from coe.store.kinds import Foreign
+from coe.store.kinds import Foreign, Layer
+from experts.stand_ins import NetworkPart, stand_ins
 
-_NESTED = ("state_dict", "model_state_dict", "model", "net", "ema")
+_USUAL = ("state_dict", "model_state_dict", "model", "net")
+"""Keys that say no more than that weights lie under them."""
 _DEEPEST = 8
 """Weights lie no deeper in nested dicts. A limit is needed, because a dict may also hold itself."""
-_LAYERS = {
-    "activation": ("SiLU",),
-    "batchnorm": ("BatchNorm2d",),
-    "container": ("ModuleList", "Sequential"),
-    "conv": ("Conv2d",),
-    "linear": ("Identity",),
-    "pooling": ("MaxPool2d",),
-    "upsampling": ("Upsample",),
-}
-_ULTRALYTICS = {
-    "block": ("Bottleneck", "C3", "DFL", "SPPF"),
-    "conv": ("Concat", "Conv"),
-    "head": ("Detect",),
-}
-
-
-class _NetworkPart:
-    """A part of a network: its tensors and parts, by name, without any behaviour."""
-
-    def __init__(self, *arguments: object) -> None:
-        """Refuse to be made from arguments: torch saves the state of a part, not a call."""
-        raise TypeError("it asks for parts of a network to be made, but it should hold them")
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
-
-class _Ignored:
-    """Data beside the weights, such as paths, settings and metrics. None of it is kept."""
-
-    def __init__(self, *arguments: object) -> None:
-        pass
-
-    def __setstate__(self, state: object) -> None:
-        pass
-
-
-_PARTS = (
-    *(f"torch.nn.modules.{file}.{name}" for file, names in _LAYERS.items() for name in names),
-    *(f"ultralytics.nn.modules.{file}.{name}" for file, names in _ULTRALYTICS.items() for name in names),
-    # The names of the same classes in files of earlier releases.
-    *(f"ultralytics.nn.modules.{name}" for names in _ULTRALYTICS.values() for name in names),
-    "ultralytics.nn.tasks.DetectionModel",
-)
-_BESIDE = (
-    "ultralytics.utils.IterableSimpleNamespace",
-    "ultralytics.yolo.utils.IterableSimpleNamespace",
-    "pathlib.PosixPath",
-    # Metrics are stored as numpy numbers.
-    "numpy._core.multiarray.scalar",
-    "numpy.core.multiarray.scalar",
-    "numpy.dtype",
-    *(f"numpy.dtypes.{name}DType" for name in ("Float64", "Float32", "Int64")),
-)
-_STAND_INS: list[Any] = [*((_NetworkPart, name) for name in _PARTS), *((_Ignored, name) for name in _BESIDE)]
+_YOLOV5 = {"Bottleneck", "C3", "DFL", "SPPF", "Concat", "Conv", "Detect", "DetectionModel"}
+"""The classes of ultralytics in a checkpoint of a YOLOv5."""
+_TO_ONNX = "; export it as ONNX where it was made, `{command}`, and import that with --kind onnx"
 
 
 def read_checkpoint(path: Path) -> Foreign:
-    """Read a state dict (bare or under a usual key) or an ultralytics YOLO checkpoint.
+    """Read the tensors of a state dict, of nested dicts, or of a whole network; names are joined with dots.
 
-    Raises StoreError if the file cannot be read, holds no weights, or names a class that is not on the list.
+    If all tensors lie under one usual key, as `state_dict`, their names do not have it. Raises StoreError if the file
+    cannot be read, holds no weights, or names a class that has no stand-in.
     """
-    torch_file.check_file(path)
+    named = torch_file.check_file(path)
+    if refusal := _another_yolo(named):
+        raise StoreError(f"{path}: {refusal}")
     try:
-        try:
+        with torch.serialization.safe_globals(stand_ins(named)):  # type: ignore[arg-type]
             content = torch_file.load(path)
-        except pickle.UnpicklingError:
-            with torch.serialization.safe_globals(_STAND_INS):
-                content = torch_file.load(path)
     except pickle.UnpicklingError as error:
-        raise StoreError(f"{path}: refused, {_why(path)}; export it as ONNX or safetensors and import that") from error
-    try:
-        weights = _weights(content)
-    except Exception as error:  # in a network that was put together by hand, anything may be missing or odd
-        raise StoreError(f"{path}: its network is damaged ({type(error).__name__}); export it again") from error
-    if weights is None:
-        raise StoreError(f"{path}: holds no weights; give a state dict or an ultralytics checkpoint")
+        raise StoreError(f"{path}: refused, {_why(named)}") from error
+    if isinstance(content, dict) and content and all(isinstance(value, torch.Tensor) for value in content.values()):
+        weights = Foreign(dict(content))
+    else:
+        try:
+            weights = _collected(content)
+        except Exception as error:  # in a network that was put together by hand, anything may be missing or odd
+            raise StoreError(f"{path}: its network is damaged ({type(error).__name__}); export it again") from error
+    if not weights.state:
+        raise StoreError(f"{path}: holds no weights; give a state dict, or a checkpoint that holds one")
     torch_file.check_tensors(str(path), weights.state, most_bytes=path.stat().st_size)
     return weights
 
 
-def _weights(content: Any) -> Foreign | None:
-    for _ in range(_DEEPEST):
-        if isinstance(content, _NetworkPart):
-            names = content.__dict__.get("names")
-            labels = tuple(str(names[key]) for key in sorted(names)) if isinstance(names, dict) else None
-            return Foreign(_tensors(content), labels)
-        if not isinstance(content, dict):
-            return None
-        if content and all(isinstance(value, torch.Tensor) for value in content.values()):
-            return Foreign(dict(content))
-        # An ultralytics training keeps its averaged weights under `ema` and may leave `model` empty.
-        inner = (content.get(key) for key in ("ema", *_NESTED))
-        content = next((value for value in inner if isinstance(value, dict | _NetworkPart)), None)
-    return None
+def _collected(content: Any) -> Foreign:
+    """Return the tensors of a file, and the layers and labels of its networks."""
+    weights: list[_Weights] = list(_walked(content, (), set()))
+    above = [found.keys for found in weights if any(value.dim() for value in found.tensors.values())]
+    both = zip(min(above), max(above), strict=False) if above else ()
+    shared = tuple(key for key, _ in takewhile(lambda pair: pair[0] == pair[1] and pair[0] in _USUAL, both))
+    state: dict[str, torch.Tensor] = {}
+    layers: dict[str, Layer] = {}
+    labels: tuple[str, ...] | None = None
+    for found in weights:
+        if found.keys[: len(shared)] != shared:  # counts and measures beside the weights
+            continue
+        prefix = "".join(f"{key}." for key in found.keys[len(shared) :])
+        state |= {f"{prefix}{name}": value for name, value in found.tensors.items()}
+        if found.network is not None:
+            layers |= {f"{prefix}{name}".removesuffix("."): layer for name, layer in _layers(found.network).items()}
+            if labels is None or "ema" in found.keys:
+                labels = _labels(found.network.__dict__.get("names")) or labels
+    return Foreign(state, labels, layers)
 
 
-def _tensors(module: _NetworkPart) -> dict[str, torch.Tensor]:
-    """Collect parameters and buffers, by name.
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """The tensors of one dict, or of one whole network, by name, and the keys that lead to it."""
 
-    A part that occurs twice, or inside itself, is visited once.
-    """
-    tensors: dict[str, torch.Tensor] = {}
+    keys: tuple[str, ...]
+    tensors: dict[str, torch.Tensor]
+    network: NetworkPart | None = None
+
+
+def _walked(content: Any, keys: tuple[str, ...], seen: set[int]) -> Iterator[_Weights]:
+    """Yield the weights in nested dicts, each dict once: it may also hold itself."""
+    if isinstance(content, NetworkPart):
+        yield _Weights(keys, _tensors(content), content)
+    if not isinstance(content, dict) or id(content) in seen or len(keys) > _DEEPEST:
+        return
+    seen.add(id(content))
+    named = {name: value for name, value in content.items() if isinstance(name, str)}
+    tensors = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
+    if tensors:
+        yield _Weights(keys, tensors)
+    for name, value in named.items():
+        yield from _walked(value, (*keys, name), seen)
+
+
+def _labels(names: Any) -> tuple[str, ...] | None:
+    """Return the labels of a network by their numbers, which may be texts."""
+    if isinstance(names, list | tuple):
+        return tuple(map(str, names))
+    if not isinstance(names, dict):
+        return None
+    numbered = {int(number): str(name) for number, name in names.items()}
+    if sorted(numbered) != list(range(len(names))):
+        raise ValueError("its labels have numbers that leave some out")
+    return tuple(numbered[number] for number in sorted(numbered))
+
+
+def _parts(network: NetworkPart) -> Iterator[tuple[str, NetworkPart]]:
+    """Yield a network and its parts with their prefixes; a part that occurs twice, or inside itself, comes once."""
     seen: set[int] = set()
-    waiting: list[tuple[str, _NetworkPart]] = [("", module)]
+    waiting = [("", network)]
     while waiting:
         prefix, part = waiting.pop()
         if id(part) in seen:
             continue
         seen.add(id(part))
-        inside = part.__dict__
-        for kind in ("_parameters", "_buffers"):
-            for name, value in inside[kind].items():
-                if isinstance(value, torch.Tensor) and name not in inside.get("_non_persistent_buffers_set", ()):
-                    tensors[f"{prefix}{name}"] = value.detach()
-        children = [
-            (f"{prefix}{n}.", child) for n, child in inside["_modules"].items() if isinstance(child, _NetworkPart)
-        ]
-        waiting += reversed(children)
-    return tensors
+        yield prefix, part
+        children = part.__dict__["_modules"].items()
+        waiting += reversed([(f"{prefix}{name}.", child) for name, child in children if isinstance(child, NetworkPart)])
 
 
-def _why(path: Path) -> str:
-    try:
-        with torch.serialization.safe_globals(_STAND_INS):
-            names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-    except Exception:  # a file that is not a zip archive is not opened, whatever it is
-        return "it is not a file of weights that can be opened safely"
-    if any(name.startswith("models.") for name in names):
-        return "it is a checkpoint of the legacy YOLOv5 repository"
-    return "it holds more than weights (" + ", ".join(sorted(names)[:3]) + ")" if names else "it is damaged"
+def _tensors(network: NetworkPart) -> dict[str, torch.Tensor]:
+    """Return parameters and buffers, by name."""
+    return {
+        f"{prefix}{name}": value.detach()
+        for prefix, part in _parts(network)
+        for kind in ("_parameters", "_buffers")
+        for name, value in part.__dict__[kind].items()
+        if isinstance(value, torch.Tensor) and name not in part.__dict__.get("_non_persistent_buffers_set", ())
+    }
+
+
+def _layers(network: NetworkPart) -> dict[str, Layer]:
+    """Return what each part of a network is, by its name."""
+    return {
+        prefix.removesuffix("."): Layer(type(part).__name__, {n: v for n, v in part.__dict__.items() if _is_plain(v)})
+        for prefix, part in _parts(network)
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, int | float | str)
+
+
+def _another_yolo(named: frozenset[str]) -> str | None:
+    """Say what to do with the checkpoint of a YOLO that is not ultralytics' YOLOv5, from what its pickle names."""
+    if any(re.match(r"models\.(yolo|common|experimental)\.", name) for name in named):
+        command = "python export.py --weights FILE --include onnx"
+        return "it is a checkpoint of the legacy YOLOv5 (or YOLOv7) repository" + _TO_ONNX.format(command=command)
+    foreign = {name.rpartition(".")[2] for name in named if re.match(r"ultralytics\.nn\.", name)} - _YOLOV5
+    if not foreign:
+        return None
+    few = ", ".join(sorted(foreign)[:3])
+    command = "yolo export model=FILE format=onnx"
+    return f"it is an ultralytics network other than a YOLOv5 detector ({few})" + _TO_ONNX.format(command=command)
+
+
+def _why(named: frozenset[str]) -> str:
+    known = {name for _, name in stand_ins(named)}
+    unknown = sorted(name for name in named if name not in known and not _is_torch(name))
+    if not unknown:
+        return "it is not a file of weights that can be opened safely; save the `state_dict()` alone with torch.save"
+    return (
+        f"it holds more than weights ({', '.join(unknown[:3])}); save the network's `state_dict()` alone with "
+        "torch.save, or export it as ONNX or safetensors, and import that"
+    )
+
+
+def _is_torch(name: str) -> bool:
+    return name.startswith(("torch.", "collections.OrderedDict", "collections.Counter", "_codecs."))

@@ -14,6 +14,7 @@ from coe import config
 from coe.board import rules
 from coe.cli import (
     experts_calibrate,
+    experts_import,
     experts_new,
     experts_overlay,
     experts_prepare,
@@ -44,7 +45,7 @@ app = application(
 )
 
 app.command()(experts_new.train)
-app.command("import")(experts_new.import_)
+app.command("import")(experts_import.import_)
 app.command()(experts_prepare.prepare)
 app.command()(experts_share.share)
 app.command()(experts_share.export)

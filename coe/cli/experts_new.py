@@ -1,4 +1,4 @@
-"""`coe-experts train` and `coe-experts import`: new experts for a store."""
+"""`coe-experts train`: new experts for a store."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOptio
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.prepare import accept, data_set
-from coe.store import bodies, kinds, torch_file
+from coe.store import bodies, kinds
 from coe.store.dotted import running
 from coe.store.expert_id import ExpertId
-from coe.store.kinds import FileKind, ModuleKind, Trained, TrainingPlan
+from coe.store.kinds import ModuleKind, Trained, TrainingPlan
 from coe.store.learned import LearnedPictures
 from coe.store.store import Store
 
@@ -99,7 +99,7 @@ def train(  # noqa: PLR0913
     if not os.path.exists(data):
         raise ConfigError(f"{data}: no such folder or file; give --data a labelled folder or a YOLO data set's YAML")
     shelf.folder(id)
-    expert = _expert(id, board, kind, labels, input_size)
+    expert = described(id, board, kind, labels, input_size)
     expert = expert if expert.labels else replace(expert, labels=data_set.labels(data))
     accept.check_labels(expert)
     resolved = kinds.resolve(expert.kind, allow_kind or ())
@@ -169,57 +169,6 @@ def train(  # noqa: PLR0913
     raise typer.Exit(status)
 
 
-def import_(  # noqa: PLR0913
-    id: Annotated[str, typer.Argument(help="Name of the expert in the store: BOARD/NAME.")],
-    file: Annotated[
-        Path, typer.Argument(help="A file of weights: .safetensors, .pt or .pth (a state dict), or .onnx.")
-    ],
-    board: BoardOption = None,
-    kind: KindOption = None,
-    labels: LabelsOption = None,
-    input_size: InputOption = None,
-    no_prepare: NoPrepareOption = False,
-    store: StoreOption = None,
-    allow_kind: AllowKindOption = None,
-) -> None:
-    """Bring weights from another program into the store. Code in a .pt or .pth file never runs.
-
-    Only this command opens such pickled files; lines read the store's own safe format.
-
-    Example: coe-experts import line7/joints best.pt --kind yolov5m --input 640
-    """
-    if not os.path.isfile(file):
-        raise ConfigError(f"{file}: no such file")
-    shelf = Store(store)
-    shelf.folder(id)
-    expert = _expert(id, board, kind, labels, input_size)
-    resolved = kinds.resolve(expert.kind, allow_kind or ())
-    if isinstance(resolved, FileKind):
-        accept.check_labels(expert)
-        with running("kind", expert.kind, f"run with {file}"):
-            session = resolved.open(file, expert, 1)
-        accept.check_session(resolved, expert, session)
-        manifest = shelf.put(
-            id, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, file=file, source=file.name
-        )
-    elif isinstance(resolved, ModuleKind):
-        with running("kind", expert.kind, f"imported from {file}"):
-            foreign = resolved.read(file)
-            torch_file.check_tensors(str(file), foreign.state)
-            expert = expert if expert.labels else replace(expert, labels=foreign.labels or ())
-            accept.check_labels(expert)
-            state = resolved.convert(foreign.state, expert)
-        accept.check_module(resolved, expert, state)
-        manifest = shelf.put(
-            id, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=state, source=file.name
-        )
-    else:
-        raise ConfigError(f"kind '{expert.kind}' is neither a ModuleKind nor a FileKind; it cannot be imported")
-    out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}", soft_wrap=True)
-    if not no_prepare:
-        experts_prepare.prepare_new(store, id, allow_kinds=allow_kind or ())
-
-
 def _learned_since(shelf: Store, start: str | None, trained: Trained) -> LearnedPictures | None:
     """Return what an expert learned from, with what the expert learned from whose weights it started."""
     if trained.learned is None or start is None:
@@ -233,7 +182,7 @@ def measures_text(measures: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in measures.items())
 
 
-def _expert(id: str, board: str | None, kind: str | None, labels: str | None, input_size: int | None) -> Expert:
+def described(id: str, board: str | None, kind: str | None, labels: str | None, input_size: int | None) -> Expert:
     """Return an expert as the rules or the options describe it; without `labels` it has no labels yet."""
     if board is not None:
         if kind or input_size is not None:

@@ -130,11 +130,23 @@ Progress = Callable[[int, int, dict[str, float]], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer of a network: the name of its class, and its settings (numbers, truths, texts, lists of them) by name."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Foreign:
-    """The content of an imported weights file: tensors by name, and the labels in output order if it names them."""
+    """The content of an imported weights file: tensors by name, and the labels in output order if it names them.
+
+    `layers` says of a whole network what it is made of, by the names of its parts ("" for the network itself).
+    """
 
     state: dict[str, torch.Tensor]
     labels: tuple[str, ...] | None = None
+    layers: Mapping[str, Layer] = field(default_factory=dict)
 
 
 class Kind(ABC):

@@ -12,6 +12,7 @@ import pickletools
 import re
 import warnings
 import zipfile
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,16 +45,33 @@ _TAKEN = {
 }
 
 
-def check_file(path: Path) -> None:
-    """Check a file before torch opens it; raises StoreError if opening it would take more memory than its size."""
+def check_file(path: Path) -> frozenset[str]:
+    """Check a file before torch opens it; return the names of the classes and functions that its pickles want.
+
+    Raises StoreError if opening it would take more memory than its size, and if it is no file of torch's weights.
+    """
     try:
         with path.open("rb") as file:
-            if _is_archive(path):
-                _check_archive(path)
-            else:
-                _check_pickles(path, file)
+            if not_weights := _other_file(file.read(512)):
+                raise StoreError(f"{path}: {not_weights}")
+            file.seek(0)
+            named = _check_archive(path) if _is_archive(path) else _check_pickles(path, file)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return frozenset(named)
+
+
+def _other_file(start: bytes) -> str | None:
+    """Say what a file is, by its first bytes, if it is a file of another kind that users take for weights."""
+    if start.startswith(b"version https://git-lfs"):
+        return "a pointer of Git LFS stands in the place of the file; run `git lfs pull`, and import the file itself"
+    if start.lstrip()[:5].lower() in (b"<!doc", b"<html"):
+        return "a web page, not weights; download the file itself"
+    if start.startswith(b"\x89HDF"):
+        return "an HDF5 file, as Keras writes it; export the network as ONNX and import that"
+    if start[8:10] == b'{"':
+        return "a safetensors file; give it a name that ends in .safetensors"
+    return None if start else "the file is empty; copy or download it again"
 
 
 def load(path: Path) -> Any:
@@ -132,11 +150,13 @@ def _is_archive(path: Path) -> bool:
         return file.read(4) == b"PK\3\4"
 
 
-def _check_archive(path: Path) -> None:
-    size = path.stat().st_size
+def _check_archive(path: Path) -> set[str]:
+    size, named = path.stat().st_size, set()
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
+            if not_weights := _other_archive({entry.filename.partition("/")[2] for entry in entries[:_MOST_ENTRIES]}):
+                raise StoreError(f"{path}: {not_weights}")
             if len(entries) > _MOST_ENTRIES:
                 raise StoreError(f"{path}: has {len(entries):,} entries; a file of weights has a few hundred")
             if packed := [entry for entry in entries if entry.compress_type != zipfile.ZIP_STORED]:
@@ -151,9 +171,23 @@ def _check_archive(path: Path) -> None:
                     if entry.file_size > _MOST_PICKLE_BYTES:
                         raise StoreError(f"{path}: {_too_large(entry.file_size)}")
                     with archive.open(entry) as file:
-                        _count_steps(path, file)
+                        named |= _count_steps(path, file)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
         raise StoreError(f"{path}: cannot be read as a PyTorch file ({_visible_line(error)})") from error
+    return named
+
+
+def _other_archive(names: set[str]) -> str | None:
+    """Say what an archive is, by the names of its entries, if it holds a network as code."""
+    if "constants.pkl" in names or any(name.startswith("code/") for name in names):
+        return (
+            "a TorchScript archive holds code beside the weights; save the weights alone, "
+            "`torch.save(torch.jit.load(FILE).state_dict(), 'weights.pth')`, or export the network as ONNX, and import "
+            "that"
+        )
+    if "archive_format" in names or "models/model.json" in names:
+        return "an exported program (torch.export); save the `state_dict()` of its network with torch.save, or use ONNX"
+    return None
 
 
 def _repacked(path: Path) -> io.BytesIO:
@@ -165,31 +199,47 @@ def _repacked(path: Path) -> io.BytesIO:
     return memory
 
 
-def _check_pickles(path: Path, file: Any) -> None:
-    for _ in range(_LEGACY_PICKLES):
-        _count_steps(path, file)
+def _check_pickles(path: Path, file: Any) -> set[str]:
+    return set().union(*(_count_steps(path, file) for _ in range(_LEGACY_PICKLES)))
 
 
-def _count_steps(path: Path, file: Any) -> None:
-    """Read a pickle's opcodes without executing them; raises StoreError for too many, or for a forbidden call.
+def _count_steps(path: Path, file: Any) -> set[str]:
+    """Read a pickle's opcodes without executing them; return the names of the classes and functions that it wants.
+
+    Raises StoreError for too many opcodes, or for a forbidden call.
 
     A tuple counts as often as it is made or used, and with all that it holds: its hash takes so many steps.
     """
-    steps = 0
+    steps, named = 0, set()
     began = file.tell()
     sizes = TupleSizes()
     try:
         for opcode, argument, _ in pickletools.genops(file):
             steps += sizes.take(opcode, argument)
-            if opcode.name in ("GLOBAL", "INST") and _MAKERS.fullmatch(str(argument)):
-                raise StoreError(f"{path}: it calls '{argument}', which torch never does for weights; save it again")
+            if opcode.name in ("GLOBAL", "INST"):
+                if _MAKERS.fullmatch(str(argument)):
+                    raise StoreError(
+                        f"{path}: it calls '{argument}', which torch never does for weights; save it again"
+                    )
+                named.add(_name_now(str(argument)))
             if steps > _MOST_STEPS or file.tell() - began > _MOST_PICKLE_BYTES:
                 raise StoreError(f"{path}: {_too_large(file.tell() - began)}")
     except StoreError:
         raise
     except Exception as error:  # of hostile bytes, the reader raises nearly anything
         reason = _visible_line(error)
-        raise StoreError(f"{path}: cannot be read as a PyTorch file: its pickle is damaged ({reason})") from error
+        raise StoreError(
+            f"{path}: cannot be read as a PyTorch file: its pickle is damaged ({reason}); what pickle.dump or another "
+            "library wrote must be saved again, with torch.save or as safetensors"
+        ) from error
+    return named
+
+
+def _name_now(argument: str) -> str:
+    """Return the full name of a class or function that a pickle names as Python 2 did, "module name"."""
+    module, _, name = argument.partition(" ")
+    module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
+    return f"{module}.{name}"
 
 
 def _too_large(size: int) -> str:

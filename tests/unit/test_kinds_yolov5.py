@@ -12,6 +12,7 @@ import yaml
 
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
+from coe.prepare.unwrapping import check_layers, unwrapped
 from coe.store.kinds import Prepared, TrainingPlan, resolve
 from experts.checkpoint import read_checkpoint
 from experts.yolov5 import YoloV5
@@ -240,7 +241,9 @@ def test_an_ultralytics_checkpoint_is_read_without_running_it(tmp_path):
     torch.save(told, tmp_path / "best.pt")
     found = read_checkpoint(tmp_path / "best.pt")
     assert found.labels == ("joint", "bridge")
-    converted = KIND.convert(found.state, JOINT)
+    taken = unwrapped(found, KIND.skeleton(JOINT).state_dict(), "best.pt")
+    check_layers(taken.layers, KIND.skeleton(JOINT), "best.pt")
+    converted = KIND.convert(taken.state, JOINT)
     assert converted["model.0.conv.weight"].dtype == torch.float32
     KIND.skeleton(JOINT).load_state_dict(converted)
 

@@ -1,0 +1,195 @@
+"""From a foreign file's tensors to those of a kind: out of the wrappers that trainings put around a network.
+
+Law: the tensors under one prefix are taken if they are all that the kind needs, and it is said under which. Whatever
+else the file holds is left out only if no network computes with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from coe.errors import StoreError
+from coe.store.kinds import Foreign, Layer
+
+_AVERAGED = re.compile(r"(\w*_)?(ema|averaged|average|teacher|swa)(_\w+)?")
+"""Words of a prefix for weights averaged over a training, which it means to be used."""
+_SUPERSEDED = re.compile(r"current_model_state")
+"""Lightning's word for the weights as they were before their average took their place."""
+_BESIDE = re.compile(
+    r"(\w*_)?(loss|losses|criterion|criteria|metrics?|acc|accuracy|f1|auroc|auc|confmat|class_weights?|optim|optimizers?"
+    r"|schedulers?|scaler|callbacks?|rng|teacher|student|ema|n_averaged|steps?|epochs?|best)(_\w+|\d+)?"
+    r"|optimizer\w*|total_ops|total_params|loops"
+)
+"""Words of names beside a network: what a training needs, or measures, and its other copies of the network."""
+_COUNTER = "num_batches_tracked"
+_IGNORED_SETTINGS = frozenset({"training", "inplace", "momentum", "i", "np", "type", "p"})
+"""Settings of layers that change nothing when they judge, and numbers by which a network counts its layers."""
+_SAME_LAYER = {"SyncBatchNorm": "BatchNorm2d"}
+_NOTHING_DONE = {"Dropout", "Dropout1d", "Dropout2d", "Identity", "Flatten"}
+"""Layers that may stand before the last one in its place: they do nothing to a row of features."""
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Unwrapped:
+    """Tensors and layers by the names of a kind, and sentences on what was taken and what was left out."""
+
+    state: dict[str, torch.Tensor]
+    layers: Mapping[str, Layer] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+def unwrapped(foreign: Foreign, wanted: Mapping[str, torch.Tensor], where: str) -> Unwrapped:
+    """Return the tensors that a kind needs, whose skeleton has those of `wanted`, by its names.
+
+    A file none of whose prefixes has all names is returned as it is. Raises StoreError, which begins with `where`, if
+    several networks in the file fit, and if it holds tensors of more layers than the kind has.
+    """
+    needed = [name for name in wanted if not name.endswith(_COUNTER)]
+    found = [part for prefix in _prefixes(foreign.state, needed) if (part := _part(foreign.state, prefix, wanted))]
+    if not found:
+        return Unwrapped(foreign.state, foreign.layers)
+    part = _chosen([part for part in found if part.fits] or found, foreign.state, where)
+    others = [other.prefix for other in found if other is not part]
+    explained = {name for one in found for name in one.names.values()}
+    taken = {own: foreign.state[theirs] for own, theirs in part.names.items()}
+    surplus = sorted(foreign.state.keys() - explained)
+    unknown = [name for name in surplus if not _is_beside(name, foreign.state[name], part.prefix)]
+    if unknown and part.prefix:
+        raise StoreError(
+            f"{where}: beside the network under '{part.prefix}' it holds tensors of other layers ({_few(unknown)}), "
+            "without which the network would judge otherwise; save the weights of that part alone, or export the whole "
+            "network as ONNX"
+        )
+    taken |= {name: foreign.state[name] for name in unknown}  # the kind refuses them, or knows them by these names
+    left_out = [name for name in surplus if name not in unknown]
+    remarks = [*part.remarks, *([f"left out: {_few(left_out)}"] if left_out else [])]
+    if part.prefix:
+        also = f"; it also holds a network under {_quoted(others)}" if others else ""
+        remarks.insert(0, f"took the weights under '{part.prefix}'{also}")
+    elif others:
+        remarks.insert(0, f"took the weights without a prefix; it also holds a network under {_quoted(others)}")
+    layers = {
+        name.removeprefix(part.prefix): layer
+        for name, layer in foreign.layers.items()
+        if name.startswith(part.prefix) or f"{name}." == part.prefix
+    }
+    return Unwrapped(taken, layers, tuple(remarks))
+
+
+def check_layers(layers: Mapping[str, Layer], module: torch.nn.Module, where: str) -> None:
+    """Compare the layers of a whole network with a skeleton's; raises StoreError if it computes something else."""
+    faults: list[str] = []
+    for name, own in module.named_modules():
+        if (layer := layers.get(name)) is None or not name:
+            continue
+        if (said := _SAME_LAYER.get(layer.name, layer.name)) != type(own).__name__:
+            faults += _odd_head(name, own, layers) if said == "Sequential" else [f"'{name}' is a {said}"]
+            continue
+        for setting, value in vars(own).items():
+            if setting.startswith("_") or setting in _IGNORED_SETTINGS or setting not in layer.settings:
+                continue
+            if isinstance(value, int | float | str | list | tuple | None) and _plain(value) != _plain(
+                layer.settings[setting]
+            ):
+                faults.append(f"'{name}' has {setting} = {layer.settings[setting]!r:.40}, not {value!r:.40}")
+    if faults:
+        raise StoreError(
+            f"{where}: its network computes something else: {_few(faults, '; ')}; export it as ONNX and import that "
+            "with --kind onnx"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a file holds under a prefix: the file's name for each own name. `fits` if all shapes are those needed."""
+
+    prefix: str
+    names: Mapping[str, str]
+    fits: bool
+    remarks: tuple[str, ...] = ()
+
+
+def _prefixes(state: Mapping[str, Any], needed: Sequence[str]) -> list[str]:
+    if not needed:
+        return []
+    ends = {name.removesuffix(needed[0]) for name in state if name.endswith(needed[0])}
+    return sorted(prefix for prefix in ends if not prefix or prefix.endswith("."))
+
+
+def _part(state: Mapping[str, torch.Tensor], prefix: str, wanted: Mapping[str, torch.Tensor]) -> _Part | None:
+    """Return what a file holds under a prefix; None if a tensor that is needed is not there."""
+    names = {name: f"{prefix}{name}" for name in wanted if f"{prefix}{name}" in state}
+    missing = [name for name in wanted if name not in names and not name.endswith(_COUNTER)]
+    remarks = []
+    for layer in dict.fromkeys(name.rpartition(".")[0] for name in missing):
+        behind = _behind(state, f"{prefix}{layer}.")
+        if behind is None:
+            return None
+        leaves = [name.rpartition(".")[2] for name in missing if name.rpartition(".")[0] == layer]
+        names |= {f"{layer}.{leaf}": f"{behind}{leaf}" for leaf in leaves if f"{behind}{leaf}" in state}
+        remarks.append(f"took '{behind.removesuffix('.')}' as the layer '{layer}'")
+    if any(name not in names for name in missing):
+        return None
+    fits = all(state[theirs].shape == wanted[own].shape for own, theirs in names.items())
+    return _Part(prefix, names, fits, tuple(remarks))
+
+
+def _behind(state: Mapping[str, Any], prefix: str) -> str | None:
+    """Return the prefix of the only numbered layer under a prefix, as `fc.1.` behind a Dropout; None for several."""
+    inside = {name.removeprefix(prefix).partition(".")[0] for name in state if name.startswith(prefix)}
+    return f"{prefix}{inside.pop()}." if len(inside) == 1 and next(iter(inside)).isdigit() else None
+
+
+def _chosen(parts: Sequence[_Part], state: Mapping[str, torch.Tensor], where: str) -> _Part:
+    """Return the part that a file means to be used; raises StoreError if it does not say which."""
+    best = min(map(_rank, parts))
+    equals = [part for part in parts if _rank(part) == best]
+    first = equals[0]
+    if all(torch.equal(state[first.names[n]], state[p.names[n]]) for p in equals for n in first.names):
+        return first
+    raise StoreError(
+        f"{where}: holds {len(equals)} networks that fit, under {_quoted([part.prefix for part in equals])}; save the "
+        "weights of the one that shall judge alone"
+    )
+
+
+def _rank(part: _Part) -> int:
+    words = part.prefix.split(".")
+    if any(map(_AVERAGED.fullmatch, words)):
+        return 0
+    return 2 if any(map(_SUPERSEDED.fullmatch, words)) else 1
+
+
+def _is_beside(name: str, value: torch.Tensor, prefix: str) -> bool:
+    """Tell whether a network computes nothing with a tensor: a training's, a measure, or a count beside it."""
+    is_count = value.dim() == 0 and prefix != "" and not name.startswith(prefix)
+    return is_count or any(map(_BESIDE.fullmatch, name.split(".")))
+
+
+def _odd_head(name: str, own: torch.nn.Module, layers: Mapping[str, Layer]) -> list[str]:
+    inside = [layer.name for other, layer in layers.items() if other.startswith(f"{name}.")]
+    odd = [layer for layer in inside if layer not in _NOTHING_DONE and layer != type(own).__name__]
+    return [f"'{name}' also has a {layer}" for layer in odd]
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting in one form: 3, (3, 3) and [3, 3] are the same size."""
+    if not isinstance(value, list | tuple):
+        return value
+    values = [_plain(one) for one in value]
+    return values[0] if values and all(one == values[0] for one in values) else values
+
+
+def _few(words: Sequence[str], between: str = ", ") -> str:
+    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    return between.join(words[:_SHOWN]) + more
+
+
+def _quoted(prefixes: Sequence[str]) -> str:
+    return _few([f"'{prefix}'" if prefix else "no prefix" for prefix in prefixes])

@@ -1,0 +1,281 @@
+"""Files as trainers save them: the network's weights are found in them, it is said where, and nothing is guessed."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import datetime
+import functools
+import pathlib
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from tiny_line import Call
+from torch import nn
+
+from coe.cli import experts
+from coe.core import Expert
+from coe.errors import StoreError
+from coe.prepare.unwrapping import check_layers, unwrapped
+from coe.store import kinds
+from coe.store.kinds import Foreign
+from coe.store.store import Store
+from experts.checkpoint import read_checkpoint
+
+EXPERT = Expert("x", "narrow", ("ok", "bad"), 32, "t/x")
+OPTIONS = ("--kind", "narrow", "--input", "32", "--labels", "ok,bad", "--no-prepare")
+State = dict[str, torch.Tensor]
+
+
+def network(seed: int = 1) -> nn.Module:
+    kind: Any = kinds.resolve("narrow")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module: nn.Module = kind.skeleton(EXPERT)
+    return module
+
+
+@pytest.fixture(scope="module")
+def state() -> State:
+    return dict(network().state_dict())
+
+
+def under(prefix: str, state: State) -> State:
+    return {f"{prefix}{name}": value for name, value in state.items()}
+
+
+def altered(state: State) -> State:
+    return {name: value + 1 if value.is_floating_point() else value for name, value in state.items()}
+
+
+def averaged(state: State) -> State:
+    module = network()
+    module.load_state_dict(state)
+    return dict(torch.optim.swa_utils.AveragedModel(module).state_dict())
+
+
+def training(state: State) -> dict[str, Any]:
+    """What scripts save beside the weights: arguments, dates, paths, numbers, random states, optimizers."""
+    optimizer = torch.optim.SGD([nn.Parameter(value) for value in state.values() if value.is_floating_point()], 0.1)
+    return {
+        "args": argparse.Namespace(model="narrow", lr=0.1, out=pathlib.Path("out"), betas=(0.9, 0.99)),
+        "date": datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+        "took": datetime.timedelta(seconds=3),
+        "where": pathlib.PureWindowsPath("c:/x"),
+        "optimizer": optimizer.state_dict(),
+        "best_acc1": torch.tensor(85.0),
+        "metric": np.float64(0.5),
+        "history": np.arange(6, dtype=np.int64).reshape(2, 3),
+        "numpy_rng": np.random.default_rng(1).bit_generator.state,
+        "legacy_rng": np.random.RandomState(1).get_state(),
+        "python_rng": random.Random(1).getstate(),
+        "rng_state": torch.get_rng_state(),
+        "counts": collections.defaultdict(int, a=1),
+        "last": collections.deque([1, 2], maxlen=3),
+        "kinds": frozenset(("a", "b")),
+        "augment": functools.partial(max, 1),
+        "epoch": 3,
+    }
+
+
+WRAPPED: dict[str, Callable[[State], Any]] = {
+    **{
+        prefix: lambda s, prefix=prefix: under(prefix, s)
+        for prefix in ("_orig_mod.", "module.", "model.", "backbone.", "net.module.", "a.b.c.", "module._orig_mod.")
+    },
+    "AveragedModel": averaged,
+    "reference script": lambda s: {"model": s, **training(s)},
+    "reference script with an average": lambda s: {"model": altered(s), "model_ema": averaged(s), **training(s)},
+    "timm": lambda s: {"arch": "x", "state_dict": altered(s), "state_dict_ema": s, **training(s)},
+    "weights": lambda s: {"weights": s, "epoch": 1},
+    "teacher": lambda s: {"student": altered(s), "teacher": s},
+    "teacher in one dict": lambda s: under("student.", altered(s)) | under("teacher.", s),
+    "a teacher of another architecture": lambda s: {
+        "model": s,
+        "teacher": {"conv1.weight": torch.ones(2), "other": torch.ones(3)},
+    },
+    "lightning": lambda s: {
+        "state_dict": under("model.", s) | {"loss.weight": torch.ones(3), "train_acc.tp": torch.ones(2)},
+        "hyper_parameters": {"lr": 0.1, "path": pathlib.Path("x")},
+        "callbacks": {"ModelCheckpoint{}": {"best_model_score": torch.tensor(0.5), "kth": {"a": torch.ones(1)}}},
+        "optimizer_states": [{"state": {0: {"exp_avg": torch.ones(3)}}}],
+        "pytorch-lightning_version": "2.6.0",
+    },
+    "lightning's average": lambda s: {
+        "state_dict": under("model.", s),
+        "current_model_state": under("model.", altered(s)),
+    },
+    "the same twice": lambda s: {"last": s, "best": dict(s)},
+    "profiled": lambda s: s | {"conv1.total_ops": torch.ones(1), "total_params": torch.ones(1)},
+    "behind a Dropout": lambda s: {name.replace("fc.", "fc.1."): value for name, value in under("model.", s).items()},
+    "without counters": lambda s: {n: v for n, v in s.items() if not n.endswith("num_batches_tracked")},
+    "halves": lambda s: {n: v.half() if v.is_floating_point() else v for n, v in s.items()},
+    "doubles": lambda s: {n: v.double() if v.is_floating_point() else v for n, v in s.items()},
+}
+SAID = {
+    "teacher": "took the weights under 'teacher.'; it also holds a network under 'student.'",
+    "timm": "took the weights under 'state_dict_ema.'; it also holds a network under 'state_dict.'",
+    "reference script with an average": "took the weights under 'model_ema.module.'",
+    "lightning": "left out: callbacks",
+    "AveragedModel": "left out: n_averaged",
+    "behind a Dropout": "took 'model.fc.1' as the layer 'fc'",
+    "weights": "took the weights under 'weights.'",
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_the_weights_are_found_in_what_a_training_saves(tmp_path: Path, call: Call, state: State, name: str) -> None:
+    torch.save(WRAPPED[name](state), tmp_path / "x.pt")
+    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    assert said.status == 0, said.err
+    stored = Store(tmp_path / "store").load("t/x")
+    assert stored.keys() == state.keys()
+    kept = state if name != "halves" else {n: v.half().to(v.dtype) for n, v in state.items()}
+    assert all(torch.equal(stored[n], kept[n]) for n in state if not n.endswith("num_batches_tracked"))
+    assert SAID.get(name, "") in said.words
+    if name.endswith("."):
+        assert f"took the weights under '{name}'" in said.words
+
+
+def test_safetensors_have_wrappers_too(tmp_path: Path, call: Call, state: State) -> None:
+    save_file(under("model.backbone.", state), tmp_path / "x.safetensors", metadata={"format": "pt", "by": "somebody"})
+    said = call("import", "t/x", tmp_path / "x.safetensors", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    assert (said.status, "under 'model.backbone.'" in said.words) == (0, True)
+
+
+UNCLEAR: dict[str, Callable[[State], Any]] = {
+    "two that fit": lambda s: {"left": s, "right": altered(s)},
+    "two in one dict": lambda s: under("left.", s) | under("right.", altered(s)),
+    "another head behind it": lambda s: under("backbone.", s) | {"head.weight": torch.ones(2, 2)},
+    "a normalisation before it": lambda s: under("model.", s) | {"normalize.mean": torch.ones(3)},
+    "an encoder and a classifier": lambda s: {"encoder": s, "classifier": {"0.weight": torch.ones(3, 2)}},
+    "two layers in the place of the last": lambda s: (
+        {n.replace("fc.", "fc.3."): v for n, v in s.items()} | {"fc.0.weight": torch.ones(4, 4)}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNCLEAR)
+def test_what_is_not_clear_is_refused(tmp_path: Path, call: Call, state: State, name: str) -> None:
+    torch.save(UNCLEAR[name](state), tmp_path / "x.pt")
+    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    assert (said.status, said.err.count("error:")) == (2, 1)
+    assert not (tmp_path / "store").exists()
+
+
+def test_names_of_a_kind_that_maps_them_itself_are_left_alone(state: State) -> None:
+    foreign = Foreign({f"other.{name}.x": value for name, value in state.items()})
+    assert unwrapped(foreign, state, "x").state == foreign.state
+
+
+def changed(change: Callable[[Any], None]) -> nn.Module:
+    module = network()
+    change(module)
+    return module
+
+
+def head(*layers: nn.Module) -> Callable[[Any], None]:
+    def put(module: Any) -> None:
+        module.fc = nn.Sequential(*layers, module.fc)
+
+    return put
+
+
+def test_a_whole_network_is_taken(tmp_path: Path, call: Call, state: State) -> None:
+    wholes = {
+        "plain": network(),
+        "parallel": nn.DataParallel(network()),
+        "dropout": changed(head(nn.Dropout(0.3))),
+    }
+    for name, module in wholes.items():
+        torch.save({"model": module, "epoch": 3}, tmp_path / "x.pt")
+        said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / name, command=experts)
+        assert said.status == 0, said.err
+        stored = Store(tmp_path / name).load("t/x")
+        assert all(torch.equal(stored[n], state[n]) for n in state)
+
+
+OTHER_NETWORKS: dict[str, Callable[[Any], None]] = {
+    "eps": lambda m: setattr(m.bn1, "eps", 0.01),
+    "stride": lambda m: setattr(m.layer1.conv1, "stride", (1, 1)),
+    "padding": lambda m: setattr(m.conv1, "padding", (0, 0)),
+    "activation": lambda m: setattr(m, "relu", nn.ReLU6()),
+    "pooling": lambda m: setattr(m, "avgpool", nn.AdaptiveMaxPool2d(1)),
+    "a sigmoid behind": lambda m: setattr(m, "fc", nn.Sequential(m.fc, nn.Sigmoid())),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_NETWORKS)
+def test_a_whole_network_that_computes_something_else_is_refused(tmp_path: Path, name: str) -> None:
+    torch.save(changed(OTHER_NETWORKS[name]), tmp_path / "x.pt")
+    taken = unwrapped(read_checkpoint(tmp_path / "x.pt"), network().state_dict(), "x")
+    with pytest.raises(StoreError, match="computes something else"):
+        check_layers(taken.layers, network(), "x")
+
+
+def test_labels_by_text_stand_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    module: Any = network()
+    module.names = {str(number): f"c{number}" for number in range(11)}
+    torch.save({"model": module}, tmp_path / "x.pt")
+    assert read_checkpoint(tmp_path / "x.pt").labels == tuple(f"c{number}" for number in range(11))
+
+
+def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path, call: Call) -> None:
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2)))
+    scripted.save(str(tmp_path / "script.pt"))
+    (tmp_path / "lfs.pt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    (tmp_path / "page.pth").write_text("<!DOCTYPE html><html></html>")
+    (tmp_path / "keras.pt").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    save_file({"a": torch.ones(1)}, tmp_path / "safe.pt")
+    for name, way in (
+        ("script.pt", "ONNX"),
+        ("lfs.pt", "git lfs pull"),
+        ("page.pth", "download"),
+        ("keras.pt", "ONNX"),
+        ("safe.pt", ".safetensors"),
+    ):
+        said = call("import", "t/x", tmp_path / name, *OPTIONS, "--store", tmp_path / "store", command=experts)
+        assert (said.status, way in said.words) == (2, True), said.err
+
+
+@pytest.mark.parametrize(
+    ("names", "command"),
+    [
+        (("models.yolo.DetectionModel", "models.common.C3"), "export.py"),
+        (("ultralytics.nn.tasks.DetectionModel", "ultralytics.nn.modules.block.C2f"), "yolo export model="),
+        (("ultralytics.nn.tasks.SegmentationModel",), "yolo export model="),
+    ],
+)
+def test_networks_of_other_yolos_name_the_command(tmp_path: Path, names: tuple[str, ...], command: str) -> None:
+    torch.save({"model": [_Named(name) for name in names]}, tmp_path / "x.pt", pickle_module=_Pickle)
+    with pytest.raises(StoreError, match=command):
+        read_checkpoint(tmp_path / "x.pt")
+
+
+class _Named:
+    """An object that a pickle shall name as one of a class that is not installed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class _Pickle:
+    """A pickler that writes the names of `_Named` objects."""
+
+    import pickle as _pickle
+
+    class Pickler(_pickle._Pickler):  # type: ignore[name-defined,misc]
+        def save(self, value: Any, save_persistent_id: bool = True) -> None:
+            if isinstance(value, _Named):
+                module, _, name = value.name.rpartition(".")
+                self.write(f"c{module}\n{name}\n".encode() + b")\x81")
+                return
+            super().save(value, save_persistent_id)
+
+    dumps, loads = _pickle.dumps, _pickle.loads
