@@ -14,22 +14,22 @@ import numpy as np
 from coe.bench.count_lru import CountLru
 from coe.bench.other_homes import by_hash, homes_by, in_turn
 from coe.bench.simulated import Contender
+from coe.cluster.decisions.forecast import stage_prices
+from coe.cluster.decisions.head import Head
+from coe.cluster.decisions.homes import BoxBudget, ExpertNeeds, Homes, Traffic
+from coe.cluster.decisions.housing import house
+from coe.cluster.decisions.needs import budget_of, needs_of
+from coe.cluster.decisions.routing import BoxView, HomeRouting, Prices, Routing
+from coe.cluster.decisions.stage_rules import StageRules, stage_rules
+from coe.cluster.simulation.cluster_simulator import BoxWatcher, ClusterSimulator, MakeBox, Network
+from coe.cluster.simulation.fleet import Fleet
 from coe.core import Result, Verdict
 from coe.results.metrics import Metrics, Recorder, Watcher
-from coe.scheduler.boxes.forecast import stage_prices
-from coe.scheduler.boxes.head import Head
-from coe.scheduler.boxes.homes import BoxBudget, ExpertNeeds, Homes, Traffic
-from coe.scheduler.boxes.housing import house
-from coe.scheduler.boxes.needs import budget_of, needs_of
-from coe.scheduler.boxes.routing import BoxView, HomeRouting, Prices, Routing
-from coe.scheduler.boxes.stage_rules import StageRules, stage_rules
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
 from coe.sim.agenda import Agenda
 from coe.sim.bound import Bound, bound
-from coe.sim.cluster import BoxWatcher, ClusterSimulator, MakeBox, Network
-from coe.sim.fleet import Fleet
 from coe.sim.machine import Machine
 from coe.sim.oracle import Oracle, SampledOracle
 from coe.sim.simulator import Simulator, Speeds

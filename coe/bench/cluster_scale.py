@@ -15,11 +15,11 @@ from itertools import accumulate
 import psutil
 
 from coe.board.router import Component, Router, Step
+from coe.cluster.decisions.head import ExpertsReported, Head, HeadEvent, SendStage, StageDone
+from coe.cluster.decisions.homes import BoxBudget, ExpertNeeds, Homes, Traffic
+from coe.cluster.decisions.housing import house
+from coe.cluster.decisions.routing import BoxView, HomeRouting, Prices, StagePrice
 from coe.core import Finding, Request, Verdict
-from coe.scheduler.boxes.head import ExpertsReported, Head, HeadEvent, SendStage, StageDone
-from coe.scheduler.boxes.homes import BoxBudget, ExpertNeeds, Homes, Traffic
-from coe.scheduler.boxes.housing import house
-from coe.scheduler.boxes.routing import BoxView, HomeRouting, Prices, StagePrice
 from coe.scheduler.events import Arrived, Reply
 from coe.sim.agenda import Agenda
 from coe.system import peak_resident_bytes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 
-from coe.scheduler.boxes.homes import Homes
-from coe.scheduler.boxes.routing import BoxView, Routing
+from coe.cluster.decisions.homes import Homes
+from coe.cluster.decisions.routing import BoxView, Routing
 
 
 class CountLru(Routing):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import xxhash
 
-from coe.scheduler.boxes.homes import USUAL_TRAFFIC, BoxBudget, ExpertNeeds, Homes, Traffic
-from coe.scheduler.boxes.maker import HousingMaker
+from coe.cluster.decisions.homes import USUAL_TRAFFIC, BoxBudget, ExpertNeeds, Homes, Traffic
+from coe.cluster.decisions.maker import HousingMaker
 
 Rule = Callable[[Sequence[str], Sequence[str]], Mapping[str, Sequence[int]]]
 """From experts and boxes to the numbers of each expert's boxes: the home, then the standby if there is another."""

@@ -20,9 +20,9 @@ from coe.sim.workload import EVERY_S, Workload, synthetic
 if TYPE_CHECKING:
     from coe.bench.cluster import Scene
     from coe.bench.simulated import Contender
+    from coe.cluster.simulation.cluster_simulator import Network
+    from coe.cluster.simulation.fleet import Fleet
     from coe.scheduler.strategies import Times
-    from coe.sim.cluster import Network
-    from coe.sim.fleet import Fleet
 
 PLACEMENTS = ("homes", "hash", "round-robin", "count-lru")
 MISHAPS = ("none", "lost", "joins")
@@ -141,7 +141,7 @@ def run(
 
 def workload_of(boards: Sequence[str], images: int | None, every_s: float | None, seed: int) -> Workload:
     """Return images of several boards; 1,000 of each board unless a number is given."""
-    from coe.sim.fleet import fleet
+    from coe.cluster.simulation.fleet import fleet
 
     joined = fleet(boards)
     return synthetic(
@@ -154,7 +154,7 @@ def workload_of(boards: Sequence[str], images: int | None, every_s: float | None
 
 
 def _joined(workload: Workload, boards: Sequence[str]) -> tuple[Workload, Fleet]:
-    from coe.sim.fleet import Fleet, fleet
+    from coe.cluster.simulation.fleet import Fleet, fleet
 
     if boards:
         return workload, fleet(boards)
@@ -176,7 +176,7 @@ def _words(option: str, text: str, known: Sequence[str]) -> list[str]:
 
 
 def _network(text: str) -> Network:
-    from coe.sim.cluster import Network
+    from coe.cluster.simulation.cluster_simulator import Network
 
     parts = text.split(",")
     if len(parts) != 3:

@@ -9,6 +9,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from coe.board.rules import Rules
+from coe.cluster.decisions.forecast import GOSSIP_S, changed_experts, comes_in_s
+from coe.cluster.decisions.head import ExpertsReported, Release, StageDone
+from coe.cluster.decisions.stage_rules import StageRules, stage_rules
 from coe.cluster.messages import BoxFacts, CarriedImage, NewRules, Parcel, Report, RunStage
 from coe.core import Failure, FailureKind, Result
 from coe.errors import sentence_of
@@ -18,9 +21,6 @@ from coe.runtime.engine import Engine
 from coe.runtime.inputs import Decoding
 from coe.runtime.lane import Disk
 from coe.runtime.reference_source import ReferenceSource
-from coe.scheduler.boxes.forecast import GOSSIP_S, changed_experts, comes_in_s
-from coe.scheduler.boxes.head import ExpertsReported, Release, StageDone
-from coe.scheduler.boxes.stage_rules import StageRules, stage_rules
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import (
     Command,

@@ -13,12 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from coe.board.rules import Rules
-from coe.cluster.links import Link
-from coe.cluster.messages import NewRules, Parcel, Report, RunStage, ToBox
-from coe.core import Failure, Request, Result
-from coe.results.metrics import Metrics
-from coe.scheduler.boxes.forecast import stage_prices
-from coe.scheduler.boxes.head import (
+from coe.cluster.decisions.forecast import stage_prices
+from coe.cluster.decisions.head import (
     BoxJoined,
     BoxLost,
     GiveRules,
@@ -29,10 +25,14 @@ from coe.scheduler.boxes.head import (
     Release,
     SendStage,
 )
-from coe.scheduler.boxes.homes import ExpertNeeds, Homes, Traffic
-from coe.scheduler.boxes.housing import house
-from coe.scheduler.boxes.needs import budget_of
-from coe.scheduler.boxes.routing import BoxView, HomeRouting
+from coe.cluster.decisions.homes import ExpertNeeds, Homes, Traffic
+from coe.cluster.decisions.housing import house
+from coe.cluster.decisions.needs import budget_of
+from coe.cluster.decisions.routing import BoxView, HomeRouting
+from coe.cluster.links import Link
+from coe.cluster.messages import NewRules, Parcel, Report, RunStage, ToBox
+from coe.core import Failure, Request, Result
+from coe.results.metrics import Metrics
 from coe.scheduler.events import Arrived, Command, Event, Late, Lost, PaceChanged, Rejected, Reply, Stopped
 from coe.scheduler.strategies import Strategy
 

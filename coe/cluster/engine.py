@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from coe.board.image_source import ImageSource
 from coe.board.rules import Rules
 from coe.cluster.carrying import whole
+from coe.cluster.decisions.head import BoxLost
 from coe.cluster.driver import BoxOpened, BoxReported, Driver, Happening, Housing, ImageArrived
 from coe.cluster.links import Boxes, BoxGone, Link, NotCarried, Say, check_same
 from coe.cluster.messages import CarriedImage
@@ -30,7 +31,6 @@ from coe.runtime.at_exit import end_at_exit
 from coe.runtime.line_threads import LineThreads
 from coe.runtime.pending import Pending, answered
 from coe.runtime.reference_source import ReferenceSource
-from coe.scheduler.boxes.head import BoxLost
 from coe.scheduler.events import Command, Event, Stopped
 from coe.scheduler.failures import STOPPED
 

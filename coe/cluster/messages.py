@@ -1,6 +1,6 @@
 """What the head and its boxes tell each other. Law: plain data, which any transport can carry.
 
-From a box come events of `coe.scheduler.boxes.head`, so that nothing is translated on the way.
+From a box come events of `coe.cluster.decisions.head`, so that nothing is translated on the way.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coe.board.image_source import ImageSource
+from coe.cluster.decisions.head import ExpertsReported, Release, StageDone
+from coe.cluster.decisions.homes import Homes
+from coe.cluster.decisions.stage_rules import StageRequest
 from coe.results.metrics import Metrics
 from coe.runtime.reference_source import ReferenceSource
-from coe.scheduler.boxes.head import ExpertsReported, Release, StageDone
-from coe.scheduler.boxes.homes import Homes
-from coe.scheduler.boxes.stage_rules import StageRequest
 from coe.scheduler.costs import CostTable
 from coe.scheduler.events import Late, PaceChanged, Stopped
 from coe.scheduler.plan import Plan

@@ -3,7 +3,7 @@
 This file, `ray_session` and `actor` alone know Ray, and import it late.
 
 Ray starts processes, carries messages and images, and tells which machines live. It decides nothing: which box runs a
-stage, and what happens when a box is lost, stands in `coe.scheduler.boxes.head`.
+stage, and what happens when a box is lost, stands in `coe.cluster.decisions.head`.
 """
 
 from __future__ import annotations

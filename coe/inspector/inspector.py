@@ -15,12 +15,11 @@ from pathlib import Path
 
 from coe import config, values
 from coe.board.image_source import Picture
-from coe.cluster.links import MakeBoxes
 from coe.errors import ConfigError
 from coe.inspector import line_devices
 from coe.inspector.asked_boards import Boards, Parts
 from coe.inspector.line import Line
-from coe.inspector.line_config import AUTO, AskedSettings, Inbox, LineConfig, OnFull
+from coe.inspector.line_config import AUTO, AskedSettings, Inbox, LineConfig, MakeBoxes, OnFull
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.profile import Profile
 from coe.results.metrics import Watcher

@@ -31,7 +31,7 @@ from coe.inspector.changeover import enrolled, prepared
 from coe.inspector.line_boards import LineBoard, LineBoards
 from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
-from coe.inspector.starting import start_cluster, start_here
+from coe.inspector.starting import start
 from coe.inspector.taken_picture import TakenPicture
 from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
@@ -53,7 +53,7 @@ class Line:
     """
 
     def __init__(self, config: LineConfig) -> None:
-        started = start_here(config) if config.cluster is None else start_cluster(config)
+        started = start(config)
         assembly = started.assembly
         self._config, self._assembly, self._changing = config, assembly, threading.Lock()
         self.store, self.kinds = config.store, assembly.kinds

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from coe import config, values
 from coe.errors import ConfigError
@@ -24,13 +24,14 @@ from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.store import Store
 
 if TYPE_CHECKING:
-    from coe.cluster.links import MakeBoxes
     from coe.inspector.line_costs import LineCosts
     from coe.inspector.line_devices import MakeDevices
     from coe.results.metrics import Watcher
 
 AUTO = "auto"
 """Use the profile at the place where `coe-profile` puts it, if there is one that fits."""
+MakeBoxes = Callable[..., Any]
+"""Finds the boxes of a cluster, and ways to them: `coe.cluster.links.MakeBoxes`."""
 OnFull = Literal["block", "raise"]
 
 

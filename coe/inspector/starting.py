@@ -1,35 +1,23 @@
-"""Starts what a line runs on: the engine of this machine, or the head of several boxes."""
+"""Starts what a line runs on: the engine of this machine, or one that an entry point names, such as several boxes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
 
-from coe.board.union import union
-from coe.cluster.driver import Housing
-from coe.cluster.engine import ClusterEngine
-from coe.cluster.links import Link, check_same
-from coe.cluster.over_ray import ray_boxes
-from coe.core import rule_of
-from coe.inspector import precision
-from coe.inspector.box_order import BoxOrder, quiet
-from coe.inspector.line_boards import LineBoard, Register
+from coe.errors import ConfigError
 from coe.inspector.line_config import LineConfig
-from coe.inspector.line_costs import LineCosts
-from coe.inspector.opening import Assembly, Lineup, assemble, kinds_of, read_boards
-from coe.inspector.precision import VariantChoice
-from coe.inspector.settings import Settings
+from coe.inspector.opening import Assembly, assemble
 from coe.runtime.engine import Engine, Trace
 from coe.runtime.line_engine import LineEngine
-from coe.scheduler.boxes.homes import Traffic
-from coe.scheduler.boxes.needs import needs_of
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Demand
 from coe.scheduler.pace import FollowingCosts
-from coe.store.snapshot import Snapshot
+from coe.store import dotted
 
-_MOVE_S = 0.001
-"""The time that an image is expected to take to another box; it only breaks near ties."""
+GROUP = "coe.line_engines"
+"""The entry points of functions `start(config: LineConfig) -> Started`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +33,16 @@ class Started:
     changer: Engine | None = None
     demand: Demand | None = None
     trace: Trace = field(default_factory=list)
+
+
+def start(config: LineConfig) -> Started:
+    """Start what a line runs on; raises ConfigError, RulesError or StoreError."""
+    if config.cluster is None:
+        return start_here(config)
+    if "cluster" not in dotted.names(GROUP):
+        raise ConfigError("cluster= needs the package of clusters, which is not installed: pip install 'coe[cluster]'")
+    engine = cast(Callable[[LineConfig], Started], dotted.load("cluster", (), group=GROUP, noun="line engine"))
+    return engine(config)
 
 
 def start_here(config: LineConfig) -> Started:
@@ -73,58 +71,3 @@ def start_here(config: LineConfig) -> Started:
     return Started(
         assembly, engine, assembly.budget_bytes, engine, demand, [] if engine.trace is None else engine.trace
     )
-
-
-def start_cluster(config: LineConfig) -> Started:
-    """Open a box on each machine of a cluster, and start the head of them all.
-
-    Raises ConfigError, RulesError or StoreError; a sentence about a box names it.
-    """
-    assert config.cluster is not None
-    # Images bring no references of the rules along: each box has them.
-    read = [replace(board, references={}) for board in read_boards(config, config.boards)]
-    boxes = (config.make_boxes or ray_boxes)(config.cluster, BoxOrder(quiet(config), tuple(read)), config.say)
-    try:
-        links = boxes.open()
-        for link in links[1:]:
-            check_same(links[0], link)
-        register = Register(config.precision)
-        boards = tuple(register.enrol(board, alone=len(read) == 1) for board in read)
-        assembly = _assembly(config, boards, register, links)
-        pooled = config.strategy.pooled(assembly.plan)
-        needs = needs_of(assembly.rules, _rules_by_board(boards), assembly.costs, pooled)
-        housing = Housing(needs, Traffic(_MOVE_S, config.inbox.images), config.strategy)
-        engine = ClusterEngine(assembly.rules, boxes, links, housing, watchers=config.watchers, say=config.say)
-    except BaseException:
-        boxes.close()
-        raise
-    return Started(assembly, engine, sum(link.facts.budget_bytes for link in links))
-
-
-def _assembly(config: LineConfig, boards: tuple[LineBoard, ...], register: Register, links: Sequence[Link]) -> Assembly:
-    """Return a line whose devices are elsewhere: its costs and pools are those of the first box."""
-    facts = links[0].facts
-    assert isinstance(facts.costs, LineCosts)
-    joined = union([board.member for board in boards])
-    choice = VariantChoice(facts.variants, facts.escalate_below)
-    rules = precision.applied(joined, choice)
-    store = Snapshot(config.store, {})
-    store.take(register.manifests, register.places)
-    return Assembly(
-        boards,
-        register,
-        rules,
-        kinds_of(config, joined),
-        Settings(min(link.facts.memory_bytes for link in links), {}),
-        store,
-        {},
-        Lineup(rules, facts.costs, choice),
-        facts.plan,
-        {},
-        {},
-        0,
-    )
-
-
-def _rules_by_board(boards: Sequence[LineBoard]) -> Mapping[str, list[str]]:
-    return {board.key: [rule_of(board.key, name) for name in board.member.rules.components] for board in boards}

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from thorough import THOROUGH
 
 from coe.board.union import Member, union
-from coe.core import Failure, FailureKind, Finding, Request, Stage, Verdict
-from coe.scheduler.boxes.head import (
+from coe.cluster.decisions.head import (
     BoxJoined,
     BoxLost,
     ExpertsReported,
@@ -25,10 +24,11 @@ from coe.scheduler.boxes.head import (
     SendStage,
     StageDone,
 )
-from coe.scheduler.boxes.homes import BoxBudget, ExpertNeeds, Homes
-from coe.scheduler.boxes.housing import house
-from coe.scheduler.boxes.routing import BoxView, HomeRouting, StagePrice
-from coe.scheduler.boxes.stage_rules import stage_rules
+from coe.cluster.decisions.homes import BoxBudget, ExpertNeeds, Homes
+from coe.cluster.decisions.housing import house
+from coe.cluster.decisions.routing import BoxView, HomeRouting, StagePrice
+from coe.cluster.decisions.stage_rules import stage_rules
+from coe.core import Failure, FailureKind, Finding, Request, Stage, Verdict
 from coe.scheduler.cases import Cases
 from coe.scheduler.deadlines import Deadlines
 from coe.scheduler.events import Arrived, Reply, Stopped

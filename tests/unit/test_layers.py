@@ -37,7 +37,8 @@ TORCH = {
 # These make weights for trials, and import torch inside the functions that do, so that `--help` starts without it.
 LAZY_TORCH = {"bench", "cli.experts", "store.store"}
 # `system` waits where Windows does not let a file be replaced yet.
-CLOCKS = {"runtime", "profiler", "cluster", "cli", "inspector", "bench", "serve", "system"}
+CLUSTER_THREADS = {f"cluster.{name}" for name in ("box", "driver", "engine", "over_ray", "ray_calls", "ray_session")}
+CLOCKS = {"runtime", "profiler", "cli", "inspector", "bench", "serve", "system", *CLUSTER_THREADS}
 CLOCK_MODULES = {"time", "threading", "concurrent", "asyncio", "multiprocessing"}
 NETWORK = {"socket", "ssl", "urllib", "http", "requests", "httpx", "ftplib", "smtplib"}
 
@@ -135,6 +136,18 @@ def test_the_product_does_not_lean_on_the_laboratory() -> None:
     row_of = {package: number for number, row in enumerate(rows()) for package in row}
     product = {"inspector", "store", "scheduler", "runtime", "prepare", "results", "sim", "testing"}
     assert max(row_of["bench"], row_of["profiler"]) < min(row_of[package] for package in product)
+
+
+def test_the_engine_imports_none_of_the_annexes() -> None:
+    annexes = {"serve", "cluster"}
+    wrong = [
+        f"coe.{module}:{line} imports {name}"
+        for module, path in MODULES.items()
+        if top(module) not in annexes | {"bench"} and not re.match(r"cli\.(bench|serve)", module)
+        for line, name in imports(path)
+        if name.startswith("coe.") and top(name.removeprefix("coe.")) in annexes
+    ]
+    assert not wrong, "; ".join(wrong) + ": an annex is found by an entry point, or passed in"
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coe.scheduler.boxes.homes import Homes
-from coe.scheduler.boxes.routing import BoxView, HomeRouting, StagePrice
+from coe.cluster.decisions.homes import Homes
+from coe.cluster.decisions.routing import BoxView, HomeRouting, StagePrice
 
 PRICES = {expert: StagePrice(run_s=0.1, load_s=1.0) for expert in "abc"}
 

@@ -1,6 +1,6 @@
 """The books of a housing: the seconds that each box works and loads, by board, and the bytes that it holds.
 
-Law: every number of the objective (`coe.scheduler.boxes.housing`) is read here, and depends only on what lies where.
+Law: every number of the objective (`coe.cluster.decisions.housing`) is read here, and depends only on what lies where.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ How J is made small, with the sources:
 
 1. As if all memory were one, experts are held by the loads that they spare for each byte (Dantzig's greedy knapsack,
    1957).
-2. Experts that lead to each other are joined to clans (`coe.scheduler.boxes.clans`).
+2. Experts that lead to each other are joined to clans (`coe.cluster.decisions.clans`).
 3. Clan after clan, the heaviest first (Graham's LPT rule, 1969), goes to the box where J rises least, counting
    successors and predecessors that lie there (Fennel: Tsourakakis et al., WSDM 2014).
 4. An expert gets another box as long as J falls by it (marginal allocation: Fox, 1966), and by more than load_s(e) / W
@@ -41,9 +41,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from coe.cluster.decisions.homes import USUAL_TRAFFIC, BoxBudget, ExpertNeeds, Homes, Traffic
+from coe.cluster.decisions.maker import HousingMaker
 from coe.errors import ConfigError
-from coe.scheduler.boxes.homes import USUAL_TRAFFIC, BoxBudget, ExpertNeeds, Homes, Traffic
-from coe.scheduler.boxes.maker import HousingMaker
 
 
 def house(

@@ -1,4 +1,4 @@
-"""What the experts of boards need of a box: the numbers that `coe.scheduler.boxes.housing` works with."""
+"""What the experts of boards need of a box: the numbers that `coe.cluster.decisions.housing` works with."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from coe.board.router import Component, usage
 from coe.board.rules import Rules
+from coe.cluster.decisions.forecast import stage_prices
+from coe.cluster.decisions.homes import BoxBudget, ExpertNeeds
 from coe.core import added
-from coe.scheduler.boxes.forecast import stage_prices
-from coe.scheduler.boxes.homes import BoxBudget, ExpertNeeds
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
 
@@ -23,7 +23,7 @@ def needs_of(
     """Return what each expert of joined boards needs of a box with a plan.
 
     `boards` holds, by key, the rules (`Request.rule`) of each board; `speeds` as in
-    `coe.scheduler.boxes.forecast.stage_prices`.
+    `coe.cluster.decisions.forecast.stage_prices`.
     """
     prices = stage_prices(costs, plan, board.experts, speeds)
     devices = dict.fromkeys(executor.device for executor in plan.executors)

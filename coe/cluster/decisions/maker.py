@@ -1,4 +1,4 @@
-"""Makes a housing step by step, so that its objective becomes small (see `coe.scheduler.boxes.housing`)."""
+"""Makes a housing step by step, so that its objective becomes small (see `coe.cluster.decisions.housing`)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from coe.cluster.decisions.book import WHOLE, Book, Burden, Floats, joint
+from coe.cluster.decisions.clans import Flow, clans
+from coe.cluster.decisions.homes import BoxBudget, ExpertNeeds, Homes, Traffic
 from coe.core import added
-from coe.scheduler.boxes.book import WHOLE, Book, Burden, Floats, joint
-from coe.scheduler.boxes.clans import Flow, clans
-from coe.scheduler.boxes.homes import BoxBudget, ExpertNeeds, Homes, Traffic
 
 CLAN_SHARE = 1 / 8
 """The largest part of a box that a clan may take: larger clans could not be balanced."""

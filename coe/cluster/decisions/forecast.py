@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from coe.cluster.decisions.routing import StagePrice
 from coe.core import added
-from coe.scheduler.boxes.routing import StagePrice
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.events import Command, Event, Evict, Evicted, Load, LoadFailed

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from coe.board.router import Router
+from coe.cluster.decisions.homes import Homes
+from coe.cluster.decisions.routing import BoxView, Routing
+from coe.cluster.decisions.stage_rules import StageRequest
+from coe.cluster.decisions.suspects import Suspects
 from coe.core import Failure, FailureKind, Finding, Request, Stage
-from coe.scheduler.boxes.homes import Homes
-from coe.scheduler.boxes.routing import BoxView, Routing
-from coe.scheduler.boxes.stage_rules import StageRequest
-from coe.scheduler.boxes.suspects import Suspects
 from coe.scheduler.cases import Advance, Cases
 from coe.scheduler.events import Arrived, Reply, Stopped
 from coe.scheduler.failures import STOPPED
@@ -50,7 +50,7 @@ class ExpertsReported:
 class BoxLost:
     """A box no longer answers; whatever it sends from now on is ignored.
 
-    `crashed` says that its machine lives on: one of its images may have ended it (`coe.scheduler.boxes.suspects`).
+    `crashed` says that its machine lives on: one of its images may have ended it (`coe.cluster.decisions.suspects`).
     `reason` is for people.
     """
 
@@ -68,7 +68,7 @@ class BoxJoined:
 
 @dataclass(frozen=True, slots=True)
 class Rehoused:
-    """Other homes hold from now on (`coe.scheduler.boxes.housing`)."""
+    """Other homes hold from now on (`coe.cluster.decisions.housing`)."""
 
     homes: Homes
 

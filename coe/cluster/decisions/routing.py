@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from coe.scheduler.boxes.homes import Homes
+from coe.cluster.decisions.homes import Homes
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from coe.core import Finding, Request, Result
-from coe.scheduler.boxes.forecast import GOSSIP_S, changed_experts, comes_in_s
-from coe.scheduler.boxes.head import (
+from coe.cluster.decisions.forecast import GOSSIP_S, changed_experts, comes_in_s
+from coe.cluster.decisions.head import (
     BoxJoined,
     BoxLost,
     ExpertsReported,
@@ -24,9 +23,10 @@ from coe.scheduler.boxes.head import (
     SendStage,
     StageDone,
 )
-from coe.scheduler.boxes.homes import Homes
-from coe.scheduler.boxes.routing import BoxView
-from coe.scheduler.boxes.stage_rules import StageRules
+from coe.cluster.decisions.homes import Homes
+from coe.cluster.decisions.routing import BoxView
+from coe.cluster.decisions.stage_rules import StageRules
+from coe.core import Finding, Request, Result
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import Arrived, Command, Event, Reply, RulesChanged
 from coe.sim.agenda import Agenda, ArrivalView

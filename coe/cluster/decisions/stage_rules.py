@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from coe.board.graph import ExpertGraph
 from coe.board.router import Component, Consequence, Router, Step
+from coe.cluster.decisions.homes import Homes
 from coe.core import Finding, Request, Verdict, added
-from coe.scheduler.boxes.homes import Homes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Clusters in virtual time."""
