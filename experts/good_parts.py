@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from coe.board.decoding import decode
+from coe.board.images import EXTENSIONS
 from coe.core import NOTHING, Expert
 from coe.errors import ConfigError, ImageError
 from coe.store.kinds import Image, TrainingPlan
-from experts.labelled_folder import SUFFIXES
 from experts.taken import Part, Taken
 
 _WORDS = frozenset({NOTHING, "good", "ok", "okay", "pass", "passed", "normal", "no_defect", "nodefect", "defect_free"})
@@ -40,7 +40,7 @@ def _good(folder: Path, expert: Expert) -> list[Path]:
     found, others = [], set()
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
-        if path.suffix.lower() not in SUFFIXES or any(name.startswith(".") for name in inside.parts):
+        if path.suffix.lower() not in EXTENSIONS or any(name.startswith(".") for name in inside.parts):
             continue
         if all(name.casefold() in _WORDS - against for name in inside.parts[:-1]):
             found.append(path)

@@ -9,12 +9,11 @@ from pathlib import Path
 import torch
 
 from coe.board.decoding import decode
+from coe.board.images import EXTENSIONS
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.store.kinds import Kind, TrainingPlan
 from experts.taken import Part, Taken
-
-SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def _listed(root: Path, expert: Expert) -> dict[str, list[Path]]:
             "they must match"
         )
     listed = {
-        label: sorted(path for path in (root / label).iterdir() if path.suffix.lower() in SUFFIXES)
+        label: sorted(path for path in (root / label).iterdir() if path.suffix.lower() in EXTENSIONS)
         for label in expert.labels
     }
     for label, paths in listed.items():

@@ -18,13 +18,13 @@ import numpy as np
 
 from coe.board.alignment import Numbers
 from coe.board.decoding import decode
+from coe.board.images import EXTENSIONS
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.prepare import data_set
 from coe.store.kinds import Image, Reference, TrainingPlan
 from coe.store.learned import PictureDigests
 from experts import yolo_images
-from experts.labelled_folder import SUFFIXES
 from experts.pair import Compared, compared, in_picture
 from experts.taken import digests_of
 
@@ -89,7 +89,7 @@ def _files(image: Path, source: Path) -> PairFiles:
     def beside(folder: str, suffix: str) -> Path:
         return Path(*parts[:place], folder, *parts[place + 1 :]).with_suffix(suffix)
 
-    wanted = [beside("references", suffix) for suffix in dict.fromkeys((image.suffix, *sorted(SUFFIXES)))]
+    wanted = [beside("references", suffix) for suffix in dict.fromkeys((image.suffix, *sorted(EXTENSIONS)))]
     reference = next((path for path in wanted if path.is_file()), None)
     if reference is None:
         raise ConfigError(f"data set '{source}': '{image.name}' has no reference '{wanted[0]}'")

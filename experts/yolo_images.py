@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from coe.board.decoding import decode
+from coe.board.images import EXTENSIONS
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.prepare import data_set
 from coe.store.kinds import TrainingPlan
 from coe.store.learned import PictureDigests
 from coe.system import usable_cores
-from experts.labelled_folder import SUFFIXES
 from experts.taken import Part, Taken, TakenPicture, digests_of
 
 
@@ -88,7 +88,7 @@ def images_of(root: Path, entry: Any, source: Path) -> list[Path]:
     for part in entry if isinstance(entry, list) else [entry]:
         place = root / str(part)
         if place.is_dir():
-            images += sorted(path for path in place.rglob("*") if path.suffix.lower() in SUFFIXES)
+            images += sorted(path for path in place.rglob("*") if path.suffix.lower() in EXTENSIONS)
         elif place.is_file():
             try:
                 lines = place.read_text(encoding="utf-8").split("\n")

@@ -30,23 +30,20 @@ def draw(calibrated: Calibrated, path: Path, command: str | None = None) -> Path
 
 def _rates(axes: Axes, calibrated: Calibrated) -> None:
     tidy(axes, title="Escapes and false calls by threshold", x="false calls, of good parts", y="escapes, of bad parts")
-    drawn = 0
-    for number, curve in enumerate(calibrated.curves):
-        choice = next((choice for choice in calibrated.choices if choice.curve is curve), None)
-        drawn += _curve(axes, number, curve, choice, calibrated.wanted.confidence)
-    if not drawn:
+    curve = calibrated.curve
+    if curve is None or not _curve(axes, curve, calibrated.choice, calibrated.wanted.confidence):
         nothing(axes, "no label has pictures of good parts and of bad parts")
         return
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.02, 1.02)
-    note(axes, [f"crosses: the chosen thresholds, with bounds of {calibrated.wanted.confidence:.0%} confidence each"])
+    note(axes, [f"cross: the chosen threshold, with bounds of {calibrated.wanted.confidence:.0%} confidence each"])
     axes.legend(loc="upper right", fontsize=SMALL, frameon=False)
 
 
-def _curve(axes: Axes, number: int, curve: Curve, choice: ThresholdChoice | None, confidence: float) -> bool:
-    """Draw one label; return whether there is anything to draw."""
+def _curve(axes: Axes, curve: Curve, choice: ThresholdChoice | None, confidence: float) -> bool:
+    """Draw the curve; return whether there is anything to draw."""
     pairs = [
         (point.false_calls.share, point.escapes.share)
         for point in curve.points
@@ -54,10 +51,11 @@ def _curve(axes: Axes, number: int, curve: Curve, choice: ThresholdChoice | None
     ]
     if not pairs:
         return False
-    colour = LINES[number % len(LINES)]
-    label = f"{curve.label} from {choice.point.threshold:g}" if choice else f"{curve.label}: none holds the rate"
+    colour = LINES[0]
+    proof = "" if choice is None or choice.proven else ", not proven"
+    label = ", ".join(curve.labels) + (f" from {choice.point.threshold:g}{proof}" if choice else "")
     xs, ys = zip(*sorted(pairs, key=lambda pair: (pair[0], -pair[1])), strict=True)
-    mark = MARKS[number % len(MARKS)] if len(pairs) < 30 else None
+    mark = MARKS[0] if len(pairs) < 30 else None
     axes.step(xs, ys, where="post", color=colour, linewidth=1.6, marker=mark, markersize=3, label=label)
     if choice and choice.point.false_calls and choice.point.escapes:
         x, y = choice.point.false_calls, choice.point.escapes

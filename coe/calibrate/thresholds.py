@@ -1,24 +1,30 @@
-"""The threshold of a label for a wanted rate of escapes or of false calls.
+"""The threshold of an expert for a wanted rate of escapes or of false calls.
 
-A bad part is a picture with a true label that speaks against the part. Two kinds of labels have a threshold:
+A bad part is a picture with a true label that speaks against the part. An expert has one threshold, for all labels that
+can have one, because the wanted rate is that of the expert as a whole: thresholds that hold it label by label let
+more pass together.
 
-- a classifier's label that speaks for the part: under its threshold a picture goes to REVIEW (`min_scores`), so a
+- a classifier's labels that speak for the part: under the threshold a picture goes to REVIEW (`min_scores`), so a
   higher threshold has fewer escapes and more false calls;
-- a detector's label that speaks against the part: a box under its threshold does not count (`ignore_under`), so a
+- a detector's labels that speak against the part: a box under the threshold does not count (`ignore_under`), so a
   higher threshold has more escapes and fewer false calls. If the detector has no other label, its `none` tells how near
   it was to the label; what is over the threshold then goes to REVIEW, although it is no box (`min_scores` of `none`).
 
-The bound of Clopper and Pearson at a threshold just beyond a score of the pictures is that of the order statistic
-(Wilks, 1941): it holds although the threshold was chosen on the same pictures.
+So every picture has one score, and every threshold is one place among these scores. The thresholds are proved one after
+another, the safest first, until one does not hold the rate (fixed-sequence testing, as in learn then test: Angelopoulos
+et al., 2021). Each bound is that of Clopper and Pearson; at a threshold just beyond a score it is that of the order
+statistic (Wilks, 1941): it holds although the threshold was chosen on the same pictures. A larger wanted rate only adds
+thresholds at the end of the sequence, so it never gives a lower bound than a smaller one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from itertools import pairwise
+from itertools import pairwise, takewhile
+from math import inf
 
 from coe.board.scores import honest
 from coe.calibrate.answers import Answers
@@ -68,45 +74,79 @@ class ThresholdPoint:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """All thresholds of a label that differ on the pictures, in rising order."""
+    """All thresholds of an expert's labels that differ on the pictures, in rising order.
 
-    label: str
+    `unseen` are labels against a part that no picture shows.
+    """
+
+    labels: tuple[str, ...]
     use: Use
     points: tuple[ThresholdPoint, ...]
+    unseen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ThresholdChoice:
-    """The point that was chosen for a label; `proven` if the bound holds the wanted rate, else only the share does."""
+    """The point that was chosen; `proven` if the bound holds the wanted rate, else its bound is the least there is.
 
-    curve: Curve
+    `by_label` are the escapes at it by their true label.
+    """
+
     point: ThresholdPoint
     proven: bool
+    by_label: Mapping[str, Rate]
 
 
-def curves(answers: Answers, temperature: float) -> list[Curve]:
-    """Return the curve of each label that has a threshold, with honest scores."""
-    expert, detects = answers.expert, answers.detects
-    return [_curve(answers, label, temperature) for label in expert.labels if (label in expert.reject) == detects]
+def curve_of(answers: Answers, temperature: float, goal: Goal) -> Curve | None:
+    """Return the curve of an expert, with honest scores; None if none of its labels can have a threshold.
 
-
-def choose(curve: Curve, wanted: WantedRate) -> ThresholdChoice | None:
-    """Return the threshold that holds the wanted rate with the least of the other rate; None if no threshold holds it.
-
-    If the pictures are too few to prove the rate, the share in the pictures must hold it.
+    A box of a label that no picture shows counts whatever its score, if a rate of escapes is wanted: nobody knows what
+    would pass without it.
     """
-    for proven in (True, False):
-        holding = [point for point in curve.points if _holds(point, wanted, proven)]
-        if holding:
-            return ThresholdChoice(curve, min(holding, key=lambda point: _cost(point, wanted, curve.use)), proven)
-    return None
+    expert, detects = answers.expert, answers.detects
+    labels = tuple(label for label in expert.labels if (label in expert.reject) == detects)
+    shown = {answer.truth for answer in answers.answers} | set(answers.doubtful)
+    unseen = tuple(label for label in expert.labels if label in expert.reject and label not in shown)
+    if detects and goal is Goal.ESCAPES:
+        labels = tuple(label for label in labels if label in shown) or labels
+    if not labels:
+        return None
+    scores = [_score(answer.finding, labels, answers, temperature) for answer in answers.answers]
+    bad = sorted(s for s, answer in zip(scores, answers.answers, strict=True) if answer.truth in expert.reject)
+    good = sorted(s for s, answer in zip(scores, answers.answers, strict=True) if answer.truth not in expert.reject)
+    doubtful_bad = sum(truth in expert.reject for truth in answers.doubtful)
+    in_doubt = _InDoubt(doubtful_bad, len(answers.doubtful) - doubtful_bad)
+    thresholds = _between(sorted({score for score in scores if score < inf}), lowest=not detects)
+    points = tuple(_point(threshold, bad, good, detects, in_doubt) for threshold in thresholds)
+    return Curve(labels, Use.IGNORE_UNDER if detects else Use.REVIEW_UNDER, points, unseen)
 
 
-def _holds(point: ThresholdPoint, wanted: WantedRate, proven: bool) -> bool:
-    rate = point.rate(wanted.goal)
-    if rate is None or rate.share > wanted.rate:
-        return False
-    return not proven or rate.upper(wanted.confidence) <= wanted.rate
+def choose(curve: Curve, answers: Answers, temperature: float, wanted: WantedRate) -> ThresholdChoice | None:
+    """Return the threshold that is proven to hold the wanted rate with the least of the other rate.
+
+    If none is, as with too few pictures, the one with the fewest events. None without pictures that tell the rate.
+    """
+    counted = [(rate, point) for point in curve.points if (rate := point.rate(wanted.goal)) is not None]
+    if not counted:
+        return None
+    # The safest first: events rise along the sequence, so what holds is a beginning of it.
+    counted.sort(key=lambda pair: pair[0].events)
+    holding = list(takewhile(lambda pair: pair[0].upper(wanted.confidence) <= wanted.rate, counted))
+    candidates = holding or [pair for pair in counted if pair[0].events == counted[0][0].events]
+    point = min((point for _, point in candidates), key=lambda point: _cost(point, wanted, curve.use))
+    return ThresholdChoice(point, bool(holding), _escapes_by_label(answers, curve, temperature, point.threshold))
+
+
+def frontier(curve: Curve, goal: Goal) -> list[ThresholdPoint]:
+    """Return the points worth a look, the safest first: for each number of events the best."""
+    best: dict[int, ThresholdPoint] = {}
+    wanted = WantedRate(goal, 1.0)
+    for point in curve.points:
+        rate = point.rate(goal)
+        if rate is not None:
+            before = best.get(rate.events, point)
+            best[rate.events] = min(before, point, key=lambda each: _cost(each, wanted, curve.use))
+    return [best[events] for events in sorted(best)]
 
 
 def _cost(point: ThresholdPoint, wanted: WantedRate, use: Use) -> tuple[float, float]:
@@ -115,22 +155,16 @@ def _cost(point: ThresholdPoint, wanted: WantedRate, use: Use) -> tuple[float, f
     return (other.share if other else 0.0, -point.threshold if use is Use.REVIEW_UNDER else point.threshold)
 
 
-def _curve(answers: Answers, label: str, temperature: float) -> Curve:
-    detects, reject = answers.detects, answers.expert.reject
-    scored = [(_score(answer.finding, label, answers, temperature), answer.truth) for answer in answers.answers]
-
-    def is_bad(truth: str) -> bool:
-        return truth == label if detects else truth in reject
-
-    def is_good(truth: str) -> bool:
-        return truth not in reject if detects else truth == label
-
-    bad = sorted(score for score, truth in scored if is_bad(truth))
-    good = sorted(score for score, truth in scored if is_good(truth))
-    in_doubt = _InDoubt(sum(map(is_bad, answers.doubtful)), sum(map(is_good, answers.doubtful)))
-    thresholds = _between(sorted({score for score, _ in scored}), lowest=not detects)
-    points = tuple(_point(threshold, bad, good, detects, in_doubt) for threshold in thresholds)
-    return Curve(label, Use.IGNORE_UNDER if detects else Use.REVIEW_UNDER, points)
+def _escapes_by_label(answers: Answers, curve: Curve, temperature: float, threshold: float) -> dict[str, Rate]:
+    passed: dict[str, list[bool]] = {}
+    for answer in answers.answers:
+        if answer.truth in answers.expert.reject:
+            over = _score(answer.finding, curve.labels, answers, temperature) >= threshold
+            passed.setdefault(answer.truth, []).append(over != answers.detects)
+    for truth in answers.doubtful:
+        if truth in answers.expert.reject:
+            passed.setdefault(truth, []).append(False)
+    return {label: Rate(sum(each), len(each)) for label, each in sorted(passed.items())}
 
 
 def _between(scores: Sequence[float], *, lowest: bool) -> list[float]:
@@ -172,13 +206,16 @@ def _point(
     )
 
 
-def _score(finding: Finding, label: str, answers: Answers, temperature: float) -> float:
-    """Return the honest score with which a finding says a label; 0 if it does not.
+def _score(finding: Finding, labels: Collection[str], answers: Answers, temperature: float) -> float:
+    """Return the honest score by which a finding says one of these labels; 0 if it does not.
 
-    A detector that sees nothing tells how near it was to its label, if it has no other.
+    A detector that sees nothing tells how near it was to its label, if it has no other. A box of another label that
+    speaks against the part counts always.
     """
+    expert = answers.expert
     if not answers.detects:
-        return honest(finding.score, temperature) if finding.label == label else 0.0
-    if finding.label == NOTHING and answers.expert.labels == (label,):
+        return honest(finding.score, temperature) if finding.label in labels else 0.0
+    if finding.label == NOTHING and len(expert.labels) == 1:
         return 1 - honest(finding.score, temperature)
-    return max((honest(box.score, temperature) for box in finding.boxes if box.label == label), default=0.0)
+    against = [box for box in finding.boxes if box.label in expert.reject]
+    return max((honest(b.score, temperature) if b.label in labels else inf for b in against), default=0.0)

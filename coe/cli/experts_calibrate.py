@@ -14,6 +14,7 @@ from rich.table import Table
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out, wide
+from coe.cli.console import styled
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.errors import CoeError, ConfigError
 from coe.files import replacing
@@ -23,8 +24,11 @@ from coe.store.store import Store
 if TYPE_CHECKING:
     from coe.calibrate.edit import RulesEntry
     from coe.calibrate.result import Calibrated, StatedScores
-    from coe.calibrate.thresholds import WantedRate
+    from coe.calibrate.thresholds import ThresholdPoint
     from coe.calibrate.verified import VerifiedPicture
+
+_AROUND = 20
+"""So many thresholds on each side of the chosen one are shown."""
 
 
 def calibrate(  # noqa: PLR0913
@@ -48,6 +52,9 @@ def calibrate(  # noqa: PLR0913
         float, typer.Option(min=0.5, max=0.9999, help="How sure it must be that the share is not exceeded.")
     ] = CONFIDENCE,
     write: Annotated[bool, typer.Option("--write", help="Write the result into the board file.")] = False,
+    unproven: Annotated[
+        bool, typer.Option("--unproven", help="Take thresholds that are not proven to hold the rate, too.")
+    ] = False,
     plots: Annotated[Path | None, typer.Option(help="Folder for a picture (PNG) of each expert.")] = None,
     store: StoreOption = None,
     allow_kind: AllowKindOption = None,
@@ -55,7 +62,8 @@ def calibrate(  # noqa: PLR0913
     """Set thresholds for a wanted rate, and make scores honest, from pictures whose truth is known.
 
     Give --escapes or --false-calls. Without --write the changes of the board file are shown, and nothing is written.
-    Exit status 1 if a picture could not be judged, or if no threshold holds the wanted rate.
+    The rate is that of each expert as a whole. Pictures that an expert learned from are refused. Exit status 1 if a
+    picture could not be judged, or if no threshold of an expert is proven to hold the wanted rate.
 
     Example: coe-experts calibrate line7.yaml --images verified/ --escapes 0.01 --plots build/calibration
     """
@@ -72,11 +80,13 @@ def calibrate(  # noqa: PLR0913
     pictures: dict[str, list[VerifiedPicture]] = {}
     for picture in verified.find(images_at, loaded.experts):
         pictures.setdefault(picture.expert, []).append(picture)
-    asked = BoardExperts(loaded, Store(store), allow_kind or ())
+    shelf = Store(store)
+    asked = BoardExperts(loaded, shelf, allow_kind or ())
     outcomes: list[Calibrated] = []
     trouble = False
     for id, of_expert in pictures.items():
         try:
+            _refuse_learned(shelf, loaded.experts[id].weights, of_expert)
             answers = asked.answers(id, of_expert)
         except CoeError as error:
             complain(f"{id}: {error}")
@@ -84,46 +94,80 @@ def calibrate(  # noqa: PLR0913
             continue
         for name, reason in answers.failed.items():
             complain(f"not judged: {name}: {reason}")
-        outcome = result.calibrate(answers, wanted)
+        outcome = result.calibrate(answers, wanted, unproven=unproven)
         outcomes.append(outcome)
-        trouble = _tell_unreached(outcome, wanted) or trouble or bool(answers.failed)
+        if missing := result.unreached(outcome):
+            complain(f"{id}: {missing}")
+        for warning in result.warnings(outcome):
+            err.print(styled(("note:", "yellow"), f" {id}: {warning}"), soft_wrap=True)
+        trouble = trouble or bool(missing or answers.failed)
         if plots is not None:
             out.print(str(draw.draw(outcome, plots / f"{id}.png")), soft_wrap=True, markup=False)
     wide(out).print(_table(outcomes))
+    for outcome in outcomes:
+        _show_curve(outcome)
     _put(loaded, outcomes, write=write)
     raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
 
 
-def _tell_unreached(outcome: Calibrated, wanted: WantedRate) -> bool:
-    """Complain about each label without a threshold; return whether there is one."""
-    from coe.calibrate.result import unreached
+def _refuse_learned(shelf: Store, weights: str, pictures: Sequence[VerifiedPicture]) -> None:
+    """Raise ConfigError if an expert learned from any of these pictures; say if nobody knows what it learned from."""
+    from coe.calibrate.learned_pictures import among
 
-    chosen = {choice.curve.label for choice in outcome.choices}
-    missing = [curve for curve in outcome.curves if curve.label not in chosen]
-    for curve in missing:
-        complain(f"{outcome.answers.expert.id}: {unreached(curve, wanted)}")
-    return bool(missing)
+    learned = shelf.learned(weights)
+    if learned is None:
+        told = f" nobody knows which pictures '{weights}' learned from; give it none of these"
+        err.print(styled(("note:", "yellow"), told), soft_wrap=True)
+    elif known := among(learned, pictures):
+        raise ConfigError(
+            f"it learned from {len(known)} of its {len(pictures)} pictures, such as {_few(known)}: their scores are "
+            "better than those of others; take them out, or give other pictures"
+        )
+
+
+def _rates_text(point: ThresholdPoint, confidence: float) -> list[str]:
+    """Return escapes and false calls with their bounds, for a table."""
+    return [
+        text
+        for rate in (point.escapes, point.false_calls)
+        for text in ((f"{rate.events} of {rate.trials}", f"{rate.upper(confidence):.2%}") if rate else ("", ""))
+    ]
 
 
 def _table(outcomes: Sequence[Calibrated]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("expert", "label", "threshold", "escapes", "at most", "false calls", "at most", "ECE", "temperature"):
-        table.add_column(name, justify="left" if name in ("expert", "label") else "right")
+    for name in ("expert", "labels", "threshold", "escapes", "at most", "false calls", "at most", "ECE", "temperature"):
+        table.add_column(name, justify="left" if name in ("expert", "labels") else "right")
     for outcome in outcomes:
-        honesty, sure = outcome.honesty, outcome.wanted.confidence
+        honesty, choice = outcome.honesty, outcome.choice
         cells = (f"{honesty.before:.3f} to {honesty.after:.3f}", f"{honesty.temperature:g}") if honesty else ("", "")
-        for number, choice in enumerate(outcome.choices):
-            rates = [
-                text
-                for rate in (choice.point.escapes, choice.point.false_calls)
-                for text in ((f"{rate.events} of {rate.trials}", f"{rate.upper(sure):.2%}") if rate else ("", ""))
-            ]
+        chosen = [""] * 6
+        if choice is not None and outcome.curve is not None:
             threshold = f"{choice.point.threshold:.4g}{'' if choice.proven else ' (not proven)'}"
-            name = outcome.answers.expert.id if not number else ""
-            table.add_row(name, choice.curve.label, threshold, *rates, *(cells if not number else ("", "")))
-        if not outcome.choices:
-            table.add_row(outcome.answers.expert.id, "", "", "", "", "", "", *cells)
+            rates = _rates_text(choice.point, outcome.wanted.confidence)
+            chosen = [", ".join(outcome.curve.labels), threshold, *rates]
+        table.add_row(outcome.answers.expert.id, *chosen, *cells)
     return table
+
+
+def _show_curve(outcome: Calibrated) -> None:
+    """Print the thresholds of an expert, the safest first: for each number of errors the best, the chosen marked."""
+    from coe.calibrate.thresholds import frontier
+
+    if outcome.curve is None or outcome.choice is None:
+        return
+    points = frontier(outcome.curve, outcome.wanted.goal)
+    place = points.index(outcome.choice.point)
+    shown = points[max(0, place - _AROUND) : place + _AROUND + 1]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("threshold", "escapes", "at most", "false calls", "at most", ""):
+        table.add_column(name, justify="right")
+    for point in shown:
+        mark = "chosen" if point is outcome.choice.point else ""
+        table.add_row(f"{point.threshold:.4g}", *_rates_text(point, outcome.wanted.confidence), mark)
+    left = len(points) - len(shown)
+    out.print(f"\n{outcome.answers.expert.id}{f', without {left} further thresholds' if left else ''}:", markup=False)
+    wide(out).print(table)
 
 
 def _tell_scores_of_steps(before: Rules, after: Rules, entries: Mapping[str, RulesEntry]) -> None:

@@ -70,6 +70,20 @@ def test_an_expert_learns_from_good_parts_and_is_calibrated(learned: Path, call:
     assert (learned / "plots" / "any.png").is_file()
     assert (learned / "fresh.yaml").read_text(encoding="utf-8") == BOARD
 
+    strict = (*arguments[:-1], "0.05")
+    for more, holds in (((), False), (("--unproven",), True)):
+        few = call(*strict, *more, command=experts)
+        assert (few.status, "not proven" in few.words) == (1, True), "12 bad parts do not prove it"
+        assert ("ignore_under" in few.out) is holds
+    copied = learned / "verified" / "any" / "none" / "copy.bmp"
+    Image.fromarray(good(3)).save(copied)
+    refused = call(*arguments, command=experts)
+    assert (refused.status, "learned from 1 of its 25 pictures, such as any/none/copy.bmp" in refused.words) == (
+        1,
+        True,
+    )
+    copied.unlink()
+
     assert call(*arguments, "--write", command=experts).status == 0
     written = (learned / "fresh.yaml").read_text(encoding="utf-8")
     kept = [line for line in written.splitlines() if not line.lstrip().startswith(("# calibrated: ", "any: {"))]
