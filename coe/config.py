@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from coe.errors import ConfigError, shortened
@@ -9,6 +10,8 @@ from coe.errors import ConfigError, shortened
 # Images
 MAX_IMAGE_PIXELS = 100_000_000
 """A picture with more pixels is refused before it is decoded: it may be a decompression bomb."""
+MEGAPIXELS_VARIABLE = "COE_MAX_MEGAPIXELS"
+"""This variable replaces MAX_IMAGE_PIXELS, in millions of pixels."""
 MIN_INPUT, MAX_INPUT = 8, 4096
 """The smallest and the largest side of an expert's square input, in pixels."""
 MIN_IMAGE_SIDE = 8
@@ -121,6 +124,18 @@ STOPPED = "the run was stopped before this image was inspected"
 """The error of images that had no result when the run was stopped."""
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+
+
+def image_pixels() -> int:
+    """Return how many pixels a picture may have; raises ConfigError for a limit of the user that is none."""
+    text = os.environ.get(MEGAPIXELS_VARIABLE, "")
+    if not text:
+        return MAX_IMAGE_PIXELS
+    if not re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,6})?", text) or float(text) <= 0:
+        raise ConfigError(
+            f"${MEGAPIXELS_VARIABLE}: '{shortened(text, 40)}' is no number of megapixels; write it like 250"
+        )
+    return round(float(text) * 1e6)
 
 
 def parse_bytes(text: str) -> int:

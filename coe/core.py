@@ -272,7 +272,11 @@ class FailureKind(StrEnum):
     """Why an image has no verdict, for programs; people read `Failure.reason`."""
 
     IMAGE = "image"
-    """The picture cannot be found, read, decoded or prepared."""
+    """The picture cannot be found, read, decoded or prepared, and no kind below says it more closely."""
+    UNSUPPORTED = "unsupported"
+    """The picture may be whole, and is in a format, or in a form of it, that is not read."""
+    DAMAGED = "damaged"
+    """A part of the picture is missing, or its bytes do not add up to one."""
     RULES = "rules"
     """The rules do not say how to inspect it: the board lacks its component, or no rule covers an expert's label."""
     LOAD = "load"
@@ -289,6 +293,11 @@ class FailureKind(StrEnum):
     """The image belongs to a unit of a panel that is marked as bad, or was named as bad."""
     UNKNOWN = "unknown"
     """An older file of results does not name the kind."""
+
+    @property
+    def is_of_picture(self) -> bool:
+        """Whether the picture itself is at fault, or could not be read."""
+        return self in (FailureKind.IMAGE, FailureKind.UNSUPPORTED, FailureKind.DAMAGED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,21 @@ class KindFailed(CoeError):
 
 
 class ImageError(CoeError):
-    """One image cannot be inspected; other images go on."""
+    """One image cannot be inspected; other images go on. `failure` is the value of its `coe.FailureKind`."""
+
+    failure = "image"
+
+
+class UnsupportedImage(ImageError):
+    """The picture may be whole, and is in a format, or in a form of it, that is not read."""
+
+    failure = "unsupported"
+
+
+class DamagedImage(ImageError):
+    """A part of the picture is missing, or its bytes do not add up to one."""
+
+    failure = "damaged"
 
 
 class DeviceFull(CoeError):

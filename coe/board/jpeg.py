@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL.JpegImagePlugin import JpegImageFile
 
 from coe.board.jpeg_segments import plain
-from coe.board.picture_faults import DAMAGED, TRUNCATED, UNSUPPORTED
+from coe.board.picture_faults import damaged, truncated, unsupported
 from coe.errors import ImageError
 
 _CHANNELS = {"RGB": 3, "L": 3, "CMYK": 4}
@@ -54,11 +54,11 @@ class Jpeg(JpegImageFile):
             complaint = error
         # Webcams fill scans up to whole words. Only zeros may go: what else stands there may be a piece of the picture.
         if "extraneous" not in str(complaint) or (unpadded := self._unpadded()) is None:
-            raise ImageError(self._meaning(complaint)) from complaint
+            raise self._meaning(complaint) from complaint
         try:
             return self._decoded(unpadded, pixels)
         except ValueError as error:
-            raise ImageError(self._meaning(error)) from error
+            raise self._meaning(error) from error
 
     def _unpadded(self) -> bytes | None:
         """Return the JPEG without zeros in front of its marks; None if there are none."""
@@ -71,18 +71,20 @@ class Jpeg(JpegImageFile):
     def _decoded(self, data: bytes, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         decoded = simplejpeg.decode_jpeg(data, "CMYK" if self.mode == "CMYK" else "RGB", buffer=pixels)
         if decoded.shape != pixels.shape:
-            raise ImageError(DAMAGED)
+            raise damaged()
         return pixels
 
-    def _meaning(self, error: ValueError) -> str:
+    def _meaning(self, error: ValueError) -> ImageError:
         """Return what a complaint of libjpeg means for who sent the picture."""
         complaint = str(error).lower()
         if "premature end of jpeg file" in complaint:
-            return TRUNCATED
+            return truncated()
         if any(words in complaint for words in ("unsupported color", "unsupported jpeg process", "invalid sos")):
-            return UNSUPPORTED
+            return unsupported("a JPEG of a rare kind")
         # The same complaint stands for all faults of a header.
-        return UNSUPPORTED if "subsampling" in complaint and not self._is_sampled_as_usual() else DAMAGED
+        if "subsampling" in complaint and not self._is_sampled_as_usual():
+            return unsupported("a JPEG whose colours are sampled in rare steps")
+        return damaged()
 
     def _is_sampled_as_usual(self) -> bool:
         """Tell whether simplejpeg knows the steps in which the colours are sampled."""

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from coe.board.image_size import MOST_MARKS
-from coe.board.picture_faults import DAMAGED, TRUNCATED
-from coe.errors import ImageError
+from coe.board.picture_faults import damaged, truncated, unsupported
 
-_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+_FRAMES = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
+_READ_FRAMES = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}
+"""Sequential and progressive pictures; the codes are Huffman's or arithmetic."""
 _SEQUENTIAL = {0xC0, 0xC1, 0xC9}
 _END, _SCAN, _JFIF, _EXIF, _ADOBE, _COMMENT = 0xD9, 0xDA, 0xE0, 0xE1, 0xEE, 0xFE
 _PROGRAMS = {*range(0xE0, 0xF0), _COMMENT}
@@ -51,6 +52,7 @@ def plain(data: bytes) -> PlainJpeg:
         mark, body = segment.mark, segment.data
         if mark in _FRAMES and len(body) > 9:
             frame, inks = mark, body[9]
+            _expect_read(mark, body[4])
         if mark == _JFIF and body[4:9] == b"JFIF\0" and len(body) >= 18:
             jfif = jfif or body[:9] + b"\1\1" + body[11:]  # version 1.1: of others libjpeg warns
         elif mark == _EXIF and body[4:10] == b"Exif\0\0":
@@ -66,7 +68,17 @@ def plain(data: bytes) -> PlainJpeg:
             return PlainJpeg(b"".join((head, memoryview(data)[segment.end :])), len(head))
         elif mark not in _PROGRAMS:
             kept.append(body)
-    raise ImageError(DAMAGED)
+    raise damaged()
+
+
+def _expect_read(frame: int, bits: int) -> None:
+    """Raise UnsupportedImage for a picture of another kind, or of other than 8 bits a sample."""
+    if frame == 0xF7:
+        raise unsupported("a JPEG-LS picture")
+    if frame not in _READ_FRAMES:
+        raise unsupported("a lossless JPEG" if frame in (0xC3, 0xC7, 0xCB, 0xCF) else "a hierarchical JPEG")
+    if bits != 8:
+        raise unsupported(f"a JPEG of {bits} bits")
 
 
 def _segments(data: bytes) -> Iterator[_Segment]:
@@ -87,12 +99,12 @@ def _segments(data: bytes) -> Iterator[_Segment]:
                     return
                 at += length
                 if at > len(data):
-                    raise ImageError(TRUNCATED)
+                    raise truncated()
             yield _Segment(mark, b"\xff" + data[start:at], at)
             if mark == _SCAN:
                 return
     except IndexError as error:
-        raise ImageError(TRUNCATED) from error
+        raise truncated() from error
 
 
 def _scan_of_all(segment: bytes) -> bytes:

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-TRUNCATED = "is truncated: the file ends before the picture does; copy it again from the camera"
-DAMAGED = "is damaged: its bytes do not add up to a picture; copy it again from the camera"
-UNSUPPORTED = "uses a form of its format that is not supported; save it as PNG with 8 or 16 bits a channel"
-UNWRITTEN = (
-    "ends in zeros, as a file that was reserved and not written to its end; copy it again, or save it as PNG if it is "
-    "black there"
-)
+from coe.errors import DamagedImage, ImageError, UnsupportedImage
+
+
+def truncated() -> DamagedImage:
+    """Return the error of a file that ends too early."""
+    return DamagedImage("is truncated: the file ends before the picture does; copy it again from the camera")
+
+
+def damaged() -> DamagedImage:
+    """Return the error of a file whose bytes contradict each other."""
+    return DamagedImage("is damaged: its bytes do not add up to a picture; copy it again from the camera")
+
+
+def unsupported(form: str) -> UnsupportedImage:
+    """Return the error of a file that may be whole; `form` names what it is, as "a planar RGB TIFF of 16 bits"."""
+    return UnsupportedImage(f"is {form}, which is not supported; save it as PNG with 8 or 16 bits a channel")
+
+
+def invisible() -> ImageError:
+    """Return the error of a picture that is transparent everywhere."""
+    return ImageError("is transparent everywhere, so nothing of it is visible; save it without its alpha channel")
+
+
+def unwritten() -> DamagedImage:
+    """Return the error of a file that was reserved and, it seems, not written to its end."""
+    return DamagedImage(
+        "ends in zeros, as a file that was reserved and not written to its end; copy it again, or save it as PNG if it "
+        "is black there"
+    )

@@ -29,7 +29,7 @@ class BoardPicture:
     """A picture of a whole board, or of a panel, that was looked for fiducials.
 
     `name` is that of the picture in the results, `serials` the serial of each unit. `location` and `rgb`, the pixels
-    (H, W, 3) uint8 RGB, are None if the picture cannot be read; `why` then is the reason.
+    (H, W, 3) uint8 RGB, are None if the picture cannot be read; `why` then is the reason, of this `kind`.
     """
 
     layout: Layout
@@ -38,6 +38,7 @@ class BoardPicture:
     rgb: Pixels | None = field(repr=False)
     location: Location | None
     why: str = ""
+    kind: FailureKind = FailureKind.IMAGE
 
     def pictures(self, names: Iterable[str] | None = None, within_s: float | None = None) -> Iterator[Picture]:
         """Yield the crop of each component that can be inspected, upright and in BGR, in the order of the layout.
@@ -73,7 +74,7 @@ class BoardPicture:
     def refusal(self, site: Site) -> Result | None:
         """Return the result of a component that cannot be inspected; None if it can."""
         if self.location is None or self.rgb is None:
-            return self._without(site, Failure(FailureKind.IMAGE, self.why))
+            return self._without(site, Failure(self.kind, self.why))
         if site.unit in self.location.skipped:
             why = f"unit '{site.unit}' is skipped: {self.location.skipped[site.unit]}"
             return self._without(site, Failure(FailureKind.SKIPPED, why))
@@ -157,7 +158,8 @@ def read_board(
     try:
         pixels = ImageSource.of(image, order).decode()
     except ImageError as error:
-        return BoardPicture(layout, name or serial, of_units, None, None, f"the picture of the board {error}")
+        why, kind = f"the picture of the board {error}", FailureKind(error.failure)
+        return BoardPicture(layout, name or serial, of_units, None, None, why, kind)
     return BoardPicture(layout, name or serial, of_units, pixels, locate(pixels, layout, skip))
 
 

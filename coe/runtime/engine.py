@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from coe.board.image_source import ImageSource
 from coe.board.router import Router
 from coe.core import Expert, Failure, FailureKind, Request, Result
-from coe.errors import RulesError, sentence_of
+from coe.errors import ImageError, RulesError, sentence_of
 from coe.results.metrics import Metrics, Recorder, Watcher
 from coe.runtime.at_exit import end_at_exit
 from coe.runtime.decider import Decider
@@ -236,7 +236,8 @@ class Engine:
             self._inputs.begin(job.image, job.request.rule)
             event = Arrived(job.request)
         except BaseException as error:
-            kind = FailureKind.RULES if isinstance(error, RulesError) else FailureKind.IMAGE
+            kind = FailureKind(error.failure) if isinstance(error, ImageError) else FailureKind.IMAGE
+            kind = FailureKind.RULES if isinstance(error, RulesError) else kind
             event = Rejected(job.request, Failure(kind, sentence_of(error, during="decoding")))
         self._queue.put(event)
 

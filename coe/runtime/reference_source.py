@@ -37,5 +37,5 @@ class ReferenceSource:
             image = self.image.decode()
             spread = np.zeros(image.shape[:2], np.uint8) if self.spread is None else self.spread.decode()[:, :, 0]
         except ImageError as error:
-            raise ImageError(f"the reference {error}") from error
+            raise type(error)(f"the reference {error}") from error
         return Reference(image, spread)

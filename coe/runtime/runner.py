@@ -119,5 +119,5 @@ class Runner:
     def _failed(self, error: BaseException) -> RunFailed:
         if isinstance(error, DeviceLost):
             self._tell(Lost(self._device_name, sentence_of(error)))
-        kind = FailureKind.IMAGE if isinstance(error, ImageError) else FailureKind.RUN
+        kind = FailureKind(error.failure) if isinstance(error, ImageError) else FailureKind.RUN
         return RunFailed(self._name, sentence_of(error), kind)

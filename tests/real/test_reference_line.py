@@ -120,7 +120,7 @@ def test_a_given_reference_comes_with_the_picture(line_files: tuple[Path, Store]
     assert same.findings[0].label == "none"
     assert other.verdict is Verdict.REVIEW
     assert damaged.failure is not None
-    assert damaged.failure.kind is FailureKind.IMAGE
+    assert damaged.failure.kind is FailureKind.UNSUPPORTED
     assert damaged.failure.reason.startswith("the reference ")
 
 

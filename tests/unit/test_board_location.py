@@ -261,7 +261,8 @@ def test_a_picture_that_cannot_be_read_is_an_error_of_each_component(data: bytes
     board = read_board(data, LAYOUT, "SN1")
     results = list(board.results())
     assert [r.request.refdes for r in results] == [p.refdes for p in PARTS]
-    assert {r.failure.kind for r in results if r.failure} == {FailureKind.IMAGE}
+    kind = FailureKind.UNSUPPORTED if data == b"no picture" else FailureKind.DAMAGED
+    assert {r.failure.kind for r in results if r.failure} == {kind}
     assert all(r.error is not None and r.error.startswith("the picture of the board is") for r in results)
     assert list(board.pictures()) == []
     assert board.view("SN1") is None

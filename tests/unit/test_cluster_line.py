@@ -202,7 +202,7 @@ def test_an_image_that_finds_no_room_or_no_rule_or_is_damaged_is_answered(
         boxes.room = 1 << 40
         assert line.submit(pictures[0].image, "A").result(20).verdict is not None
         metrics = line.metrics()
-    assert [failure.kind for failure in broken] == [FailureKind.IMAGE] * 2
+    assert [failure.kind for failure in broken] == [FailureKind.DAMAGED, FailureKind.IMAGE]
     assert "No such file" in broken[1].reason
     assert unknown == Failure(FailureKind.RULES, "the board has no component 'Z'; known: A, B, C")
     assert full == Failure(FailureKind.LINE, "there is no room")

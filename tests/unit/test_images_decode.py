@@ -22,7 +22,7 @@ from thorough import THOROUGH
 
 from coe.board.decoding import Order
 from coe.board.images import decode
-from coe.errors import ImageError
+from coe.errors import ImageError, UnsupportedImage
 
 HEIGHT, WIDTH = 19, 26
 RGB = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
@@ -243,10 +243,13 @@ def test_alpha_lies_over_white() -> None:
 
 def test_a_transparent_palette_lies_over_white() -> None:
     picture = Image.new("P", (9, 9), 0)
-    picture.putpalette([10, 20, 30])
+    picture.putpalette([10, 20, 30, 40, 50, 60])
+    picture.putpixel((3, 4), 1)
     data = io.BytesIO()
     picture.save(data, "PNG", transparency=b"\0")
-    assert (decode(data.getvalue()) == 255).all()
+    pixels = decode(data.getvalue())
+    assert (pixels[4, 3] == (40, 50, 60)).all()
+    assert (pixels == 255).all(axis=2).sum() == 80
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF"])
@@ -291,7 +294,7 @@ def test_a_turn_counts_whatever_else_the_exif_block_says(entries: list[bytes]) -
 
 @pytest.mark.parametrize("mode", ["I", "F"])
 def test_32_bit_pixels_are_refused(mode: str) -> None:
-    with pytest.raises(ImageError, match="32-bit"):
+    with pytest.raises(UnsupportedImage, match="32 bits"):
         decode(encode("TIFF", mode))
 
 

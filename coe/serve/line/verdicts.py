@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from coe.board.router import Router, Step
-from coe.core import Failure, FailureKind, Finding, Result, Verdict, decided, deciding, worst
+from coe.core import Failure, Finding, Result, Verdict, decided, deciding, worst
 from coe.errors import RulesError
 from coe.serve.database.calls import NewCall
 from coe.serve.database.decisions import Amendment, Decision
@@ -144,4 +144,4 @@ def _tallies(run: BoardRun, item: Item, result: Result, now_us: int) -> Iterator
 
 def is_lost_image(result: Result) -> bool:
     """Return whether a result says that the picture could not be read."""
-    return result.failure is not None and result.failure.kind is FailureKind.IMAGE
+    return result.failure is not None and result.failure.kind.is_of_picture

@@ -1,0 +1,408 @@
+"""Forms of picture files, as four libraries write them: each gives the pixels that were written, or is refused."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cv2
+import imagecodecs
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from coe.board.decoding import decode
+from coe.errors import DamagedImage, ImageError, UnsupportedImage
+
+HEIGHT, WIDTH = 37, 53
+RNG = np.random.default_rng(3)
+SMOOTH = cv2.GaussianBlur(RNG.random((HEIGHT, WIDTH, 5), np.float32), (5, 5), 0)
+SMOOTH = (SMOOTH - SMOOTH.min()) / (SMOOTH.max() - SMOOTH.min())
+
+Array = np.ndarray[Any, Any]
+
+
+def samples(channels: int, dtype: Any, least: float = 0) -> Array:
+    """Smooth noise of all values of a type from `least` on; (H, W) for one channel."""
+    top = 1.999 if dtype is bool else np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else 1
+    array = (least + SMOOTH[..., :channels] * (top - least)).astype(dtype)
+    return array[..., 0] if channels == 1 else array
+
+
+def seen(array: Array, white_is_zero: bool = False, alpha: str = "") -> Array:
+    """What experts see: RGB, the high byte of 16 bits, alpha over white."""
+    if array.dtype == bool:
+        array = array.astype(np.uint8) * 255
+    if array.dtype == np.uint16:
+        array = array >> 8
+    array = array.reshape(HEIGHT, WIDTH, -1).astype(int)
+    colours = 3 if array.shape[2] > 2 else 1
+    rgb = np.repeat(array[..., :1], 3, axis=2) if colours == 1 else array[..., :3]
+    rgb = 255 - rgb if white_is_zero else rgb
+    if not alpha or array.shape[2] == colours:
+        return rgb
+    opaque = array[..., colours : colours + 1]
+    if alpha == "assocalpha":
+        return rgb + 255 - opaque
+    return (rgb * opaque + 255 * (255 - opaque) + 127) // 255
+
+
+def tiff(array: Array, **options: Any) -> bytes:
+    data = io.BytesIO()
+    tifffile.imwrite(data, array, metadata=None, **options)
+    return data.getvalue()
+
+
+def premultiplied(channels: int, dtype: Any) -> Array:
+    array = samples(channels, dtype)
+    array[..., :-1] = np.minimum(array[..., :-1], array[..., -1:])
+    return array
+
+
+LAYOUTS: dict[str, tuple[Array, str, str]] = {
+    "bilevel": (samples(1, bool), "minisblack", ""),
+    "bilevel, white is 0": (samples(1, bool), "miniswhite", ""),
+    "grey 8": (samples(1, np.uint8), "minisblack", ""),
+    "grey 8, white is 0": (samples(1, np.uint8), "miniswhite", ""),
+    "grey 16": (samples(1, np.uint16), "minisblack", ""),
+    "grey 16, white is 0": (samples(1, np.uint16), "miniswhite", ""),
+    "grey and alpha": (samples(2, np.uint8), "minisblack", "unassalpha"),
+    "grey and multiplied alpha": (premultiplied(2, np.uint8), "minisblack", "assocalpha"),
+    "grey and another": (samples(2, np.uint8), "minisblack", "unspecified"),
+    "rgb 8": (samples(3, np.uint8), "rgb", ""),
+    "rgb 16": (samples(3, np.uint16), "rgb", ""),
+    "rgba 8": (samples(4, np.uint8), "rgb", "unassalpha"),
+    "rgba 8, multiplied": (premultiplied(4, np.uint8), "rgb", "assocalpha"),
+    "rgb 8 and another": (samples(4, np.uint8), "rgb", "unspecified"),
+    "rgba 16": (samples(4, np.uint16), "rgb", "unassalpha"),
+    "rgb 16 and another": (samples(4, np.uint16), "rgb", "unspecified"),
+}
+WAYS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "lzw": {"compression": "lzw"},
+    "deflate, in strips": {"compression": "zlib", "rowsperstrip": 5},
+    "packbits": {"compression": "packbits"},
+    "zstd, in tiles": {"compression": "zstd", "tile": (16, 32)},
+    "lzma": {"compression": "lzma"},
+    "predicted": {"compression": "lzw", "predictor": True},
+    "in tiles": {"tile": (32, 16)},
+    "in strips": {"rowsperstrip": 7},
+    "large": {"bigtiff": True},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_tiff_of_tifffile_gives_its_pixels(layout: str, way: str) -> None:
+    array, photometric, alpha = LAYOUTS[layout]
+    if way == "predicted" and array.dtype == bool:
+        pytest.skip("bits are not predicted")
+    for order in "<>":
+        options = {"photometric": photometric, "extrasamples": (alpha,) if alpha else (), "byteorder": order}
+        data = tiff(array, **options, **WAYS[way])
+        assert (tifffile.imread(io.BytesIO(data)) == array).all()
+        if order == ">" and (way == "large" or layout == "grey 16, white is 0"):
+            with pytest.raises(UnsupportedImage):
+                decode(data)
+            continue
+        wanted = seen(array, photometric == "miniswhite", "" if alpha == "unspecified" else alpha)
+        tolerance = 1 if alpha == "assocalpha" else 0  # Pillow divides by alpha before it lays over white
+        assert np.abs(decode(data) - wanted).max() <= tolerance
+
+
+def test_a_planar_tiff_of_8_bits_gives_its_pixels() -> None:
+    array = samples(3, np.uint8)
+    for way in WAYS.values():
+        data = tiff(array.transpose(2, 0, 1), photometric="rgb", planarconfig="separate", **way)
+        assert (decode(data) == array).all()
+
+
+def planes(channels: int, dtype: Any, photometric: str = "rgb", **options: Any) -> bytes:
+    extra = ("unassalpha",) * (channels - (3 if photometric == "rgb" else 1))
+    array = samples(channels, dtype).transpose(2, 0, 1)
+    return tiff(array, photometric=photometric, planarconfig="separate", extrasamples=extra, **options)
+
+
+def pillow(form: str, mode: str = "RGB", **options: Any) -> bytes:
+    data = io.BytesIO()
+    Image.fromarray(samples(3, np.uint8)).convert(mode).save(data, form, **options)
+    return data.getvalue()
+
+
+def opencv(ending: str, array: Array, *options: int) -> bytes:
+    return cv2.imencode(ending, array, options)[1].tobytes()
+
+
+RAMP = np.arange(256, dtype=np.uint16)
+GREY, RGB, WIDE_GREY, WIDE_RGB = (samples(*form) for form in ((1, "u1"), (3, "u1"), (1, "u2"), (3, "u2")))
+
+
+REFUSED: dict[str, Callable[[], bytes]] = {
+    "planar 16": lambda: planes(3, np.uint16),
+    "planar 16, lzw": lambda: planes(3, np.uint16, compression="lzw"),
+    "planar rgba 16": lambda: planes(4, np.uint16),
+    "planar grey and alpha": lambda: planes(2, np.uint8, "minisblack"),
+    "planar grey and alpha, lzw": lambda: planes(2, np.uint8, "minisblack", compression="lzw"),
+    "planar rgba 8, deflate": lambda: planes(4, np.uint8, compression="zlib"),
+    "planar rgb of 5": lambda: planes(5, np.uint8, compression="zlib"),
+    **{
+        f"{name}{way}": lambda array=array, options=options: tiff(array, photometric="minisblack", **options)
+        for name, array in {
+            "int8": samples(1, np.int8),
+            "int16": samples(1, np.int16),
+            "int32": samples(1, np.int32),
+            "uint32": samples(1, np.uint32),
+            "uint64": samples(1, np.uint64),
+            "float16": samples(1, np.float16),
+            "float32": samples(1, np.float32),
+            "float64": samples(1, np.float64),
+        }.items()
+        for way, options in {"": {}, ", lzw": {"compression": "lzw"}}.items()
+    },
+    "complex": lambda: tiff(samples(1, np.float32).astype(np.complex64), photometric="minisblack"),
+    "float32, predicted": lambda: tiff(
+        samples(1, np.float32), photometric="minisblack", compression="zlib", predictor=True
+    ),
+    "rgb float": lambda: tiff(samples(3, np.float32), photometric="rgb"),
+    "rgb int8": lambda: tiff(samples(3, np.int8), photometric="rgb"),
+    "big-endian BigTIFF": lambda: tiff(RGB, photometric="rgb", bigtiff=True, byteorder=">"),
+    "jpeg in tiff": lambda: tiff(RGB, photometric="rgb", compression="jpeg"),
+    "webp in tiff": lambda: tiff(RGB, photometric="rgb", compression="webp"),
+    "png in tiff": lambda: tiff(RGB, photometric="rgb", compression="png"),
+    "jpeg 2000 in tiff": lambda: tiff(RGB, photometric="rgb", compression="jpeg2000"),
+    "jpeg xl in tiff": lambda: tiff(RGB, photometric="rgb", compression="jpegxl"),
+    "lerc in tiff": lambda: tiff(RGB, photometric="rgb", compression="lerc"),
+    "jpeg xr in tiff": lambda: tiff(RGB, photometric="rgb", compression="jpegxr"),
+    "grey of five": lambda: tiff(samples(5, np.uint8), photometric="minisblack", planarconfig="contig"),
+    "CIELab": lambda: tiff(RGB, photometric="cielab"),
+    "YCbCr": lambda: tiff(RGB, photometric="ycbcr"),
+    "Bayer": lambda: tiff(GREY, photometric="cfa"),
+    "a thumbnail first": lambda: tiff(GREY, photometric="minisblack", subfiletype=1),
+    "a volume": lambda: tiff(np.stack([GREY] * 16), photometric="minisblack", volumetric=True, tile=(16, 16, 16)),
+    "gif": lambda: pillow("GIF"),
+    "webp": lambda: pillow("WEBP"),
+    "ppm": lambda: pillow("PPM"),
+    "tga": lambda: pillow("TGA"),
+    "pcx": lambda: pillow("PCX"),
+    "icon": lambda: pillow("ICO"),
+    "dds": lambda: pillow("DDS"),
+    "avif": lambda: imagecodecs.avif_encode(RGB),
+    "an animation": lambda: pillow("PNG", save_all=True, append_images=[Image.new("RGB", (WIDTH, HEIGHT))]),
+    "jpeg 2000": lambda: imagecodecs.jpeg2k_encode(RGB),
+    "jpeg xl": lambda: imagecodecs.jpegxl_encode(RGB),
+    "jpeg xr": lambda: imagecodecs.jpegxr_encode(RGB),
+    "jpeg-ls": lambda: imagecodecs.jpegls_encode(GREY),
+    "jpeg-ls 16": lambda: imagecodecs.jpegls_encode(WIDE_GREY),
+    "lossless jpeg": lambda: imagecodecs.ljpeg_encode(WIDE_GREY),
+    "jpeg of 12 bits": lambda: imagecodecs.jpeg8_encode(WIDE_GREY >> 4, bitspersample=12),
+    "qoi": lambda: imagecodecs.qoi_encode(RGB),
+    "opencv sun raster": lambda: opencv(".ras", RGB),
+    "opencv radiance": lambda: opencv(".hdr", samples(3, np.float32)),
+    "opencv pgm": lambda: opencv(".pgm", GREY),
+    "opencv float tiff": lambda: opencv(".tiff", samples(3, np.float32)),
+    "opencv jpeg 2000": lambda: opencv(".jp2", RGB),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_whole_file_of_another_form_is_called_unsupported(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    data = REFUSED[name]()
+    capfd.readouterr()  # what libraries say while they write
+    with pytest.raises(UnsupportedImage) as refused:
+        decode(data)
+    assert refused.value.failure == "unsupported"
+    assert "damaged" not in str(refused.value)
+    assert capfd.readouterr() == ("", "")
+
+
+EXACT: dict[str, tuple[Callable[[], bytes], Array]] = {
+    "imagecodecs png grey": (lambda: imagecodecs.png_encode(GREY), seen(GREY)),
+    "imagecodecs png grey 16": (lambda: imagecodecs.png_encode(WIDE_GREY), seen(WIDE_GREY)),
+    "imagecodecs png rgb": (lambda: imagecodecs.png_encode(RGB), RGB),
+    "imagecodecs png rgb 16": (lambda: imagecodecs.png_encode(WIDE_RGB), seen(WIDE_RGB)),
+    **{
+        f"imagecodecs png {'rgba' if channels == 4 else 'grey and alpha'} {dtype}": (
+            lambda channels=channels, dtype=dtype: imagecodecs.png_encode(samples(channels, dtype)),
+            seen(samples(channels, dtype), alpha="unassalpha"),
+        )
+        for channels in (2, 4)
+        for dtype in ("u1", "u2")
+    },
+    "imagecodecs bmp": (lambda: imagecodecs.bmp_encode(RGB), RGB),
+    "imagecodecs bmp grey": (lambda: imagecodecs.bmp_encode(GREY), seen(GREY)),
+    "opencv png": (lambda: opencv(".png", RGB[..., ::-1]), RGB),
+    "opencv png 16": (lambda: opencv(".png", WIDE_RGB[..., ::-1]), seen(WIDE_RGB)),
+    "opencv png grey 16": (lambda: opencv(".png", WIDE_GREY), seen(WIDE_GREY)),
+    "pillow bilevel png": (lambda: bilevel("PNG"), seen(GREY > 127)),
+    "opencv bmp": (lambda: opencv(".bmp", RGB[..., ::-1]), RGB),
+    "opencv bmp grey": (lambda: opencv(".bmp", GREY), seen(GREY)),
+    "opencv tiff": (lambda: opencv(".tiff", RGB[..., ::-1]), RGB),
+    "opencv tiff 16": (lambda: opencv(".tiff", WIDE_RGB[..., ::-1]), seen(WIDE_RGB)),
+    "opencv tiff, deflate": (lambda: opencv(".tiff", RGB[..., ::-1], cv2.IMWRITE_TIFF_COMPRESSION, 8), RGB),
+    "pillow png": (lambda: pillow("PNG"), RGB),
+    "pillow bmp": (lambda: pillow("BMP"), RGB),
+    "pillow tiff, fax": (lambda: bilevel("TIFF", compression="group4"), seen(GREY > 127)),
+    "pillow tiff, fax group 3": (lambda: bilevel("TIFF", compression="group3"), seen(GREY > 127)),
+    "pillow tiff, lzw": (lambda: pillow("TIFF", compression="tiff_lzw"), RGB),
+    "palette tiff": (
+        lambda: tiff(GREY, photometric="palette", colormap=np.stack([RAMP * 257, RAMP[::-1] * 257, RAMP * 257])),
+        np.stack([RAMP[GREY], RAMP[::-1][GREY], RAMP[GREY]], axis=2),
+    ),
+}
+
+
+def bilevel(form: str, **options: Any) -> bytes:
+    data = io.BytesIO()
+    Image.fromarray(GREY > 127).save(data, form, **options)
+    return data.getvalue()
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_lossless_file_gives_its_pixels(name: str) -> None:
+    written, wanted = EXACT[name]
+    assert (decode(written()) == wanted).all()
+
+
+LOSSY: dict[str, Callable[[], bytes]] = {
+    "imagecodecs": lambda: imagecodecs.jpeg8_encode(RGB, level=90),
+    "imagecodecs grey": lambda: imagecodecs.jpeg8_encode(GREY, level=90),
+    "imagecodecs as rgb": lambda: imagecodecs.jpeg8_encode(RGB, level=90, outcolorspace="rgb"),
+    "imagecodecs optimised": lambda: imagecodecs.jpeg8_encode(RGB, level=90, optimize=True),
+    **{
+        f"pillow {steps}": lambda steps=steps: pillow("JPEG", quality=90, subsampling=steps)
+        for steps in ("4:4:4", "4:2:2", "4:2:0")
+    },
+    "pillow progressive": lambda: pillow("JPEG", quality=90, progressive=True),
+    "pillow restarts": lambda: pillow("JPEG", quality=90, restart_marker_rows=1),
+    "pillow mpo": lambda: pillow("MPO", quality=90),
+    "opencv": lambda: opencv(".jpg", RGB[..., ::-1]),
+    "opencv progressive": lambda: opencv(".jpg", RGB[..., ::-1], cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+}
+
+
+@pytest.mark.parametrize("name", LOSSY)
+def test_a_jpeg_gives_the_pixels_that_another_decoder_gives(name: str) -> None:
+    data = LOSSY[name]()
+    assert np.abs(decode(data) - seen(imagecodecs.jpeg8_decode(data))).max() <= 2
+
+
+def bmp(bits: int, rows: Array, masks: tuple[int, ...] = (), colours: Array | None = None, header: int = 40) -> bytes:
+    """A BMP of rows of packed bytes, from the bottom up."""
+    stride = (WIDTH * bits + 31) // 32 * 4
+    body = b"".join(row.tobytes().ljust(stride, b"\0") for row in rows[::-1])
+    palette = (
+        b"" if colours is None else np.hstack([colours[:, ::-1], np.zeros((len(colours), 1))]).astype("u1").tobytes()
+    )
+    info = struct.pack(
+        "<IiiHHIIiiII", header, WIDTH, HEIGHT, 1, bits, 3 if masks else 0, len(body), 0, 0, len(palette) // 4, 0
+    )
+    info += struct.pack(f"<{len(masks)}I", *masks)
+    info = info.ljust(header, b"\0")
+    at = 14 + len(info) + len(palette)
+    return b"BM" + struct.pack("<IHHI", at + len(body), 0, 0, at) + info + palette + body
+
+
+def packed(indices: Array, bits: int) -> Array:
+    return np.packbits(
+        np.unpackbits(indices.astype("u1")[..., None], axis=2)[..., 8 - bits :].reshape(HEIGHT, -1), axis=1
+    )
+
+
+def bmps() -> Iterator[tuple[str, bytes, Array]]:
+    bgrx = np.dstack([RGB[..., ::-1], np.full((HEIGHT, WIDTH), 40, np.uint8)])
+    alpha, ordinary = samples(1, np.uint8, least=20), (0xFF0000, 0xFF00, 0xFF)
+    yield "24", bmp(24, RGB[..., ::-1].copy()), RGB
+    yield "32, the fourth byte unused", bmp(32, bgrx), RGB
+    yield "32, masks", bmp(32, bgrx, ordinary), RGB
+    bgra = np.dstack([RGB[..., ::-1], alpha])
+    yield "32, alpha", bmp(32, bgra, (*ordinary, 0xFF000000), header=108), seen(np.dstack([RGB, alpha]), alpha="yes")
+    high = RGB.astype(np.uint16) >> 3
+    five = high[..., 0] << 10 | high[..., 1] << 5 | high[..., 2]
+    yield "16", bmp(16, five), high.astype(int) * 255 // 31
+    green = RGB[..., 1].astype(np.uint16) >> 2
+    six = high[..., 0] << 11 | green << 5 | high[..., 2]
+    wanted = (np.dstack([high[..., 0], green, high[..., 2]]).astype(int) * 255) // (31, 63, 31)
+    yield "16, masks", bmp(16, six, (0xF800, 0x7E0, 0x1F)), wanted
+    for bits in (1, 4, 8):
+        indices, colours = GREY >> (8 - bits), RNG.integers(0, 256, (1 << bits, 3))
+        yield f"{bits}, palette", bmp(bits, packed(indices, bits), colours=colours), colours[indices]
+        ramp = np.repeat(np.linspace(0, 255, 1 << bits).astype(int)[:, None], 3, axis=1)
+        yield f"{bits}, grey", bmp(bits, packed(indices, bits), colours=ramp), ramp[indices]
+
+
+BMPS = {name: (data, wanted) for name, data, wanted in bmps()}
+
+
+@pytest.mark.parametrize("name", BMPS)
+def test_a_bmp_gives_its_pixels(name: str) -> None:
+    data, wanted = BMPS[name]
+    assert (decode(data) == wanted).all()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        bmp(8, GREY, colours=np.array([[0] * 3, [255] * 3])),
+        bmp(4, packed(GREY >> 4, 4), colours=np.repeat(np.arange(16)[:, None], 3, axis=1)),
+        bmp(32, np.dstack([RGB, GREY]), (0, 0, 0)),
+        bmp(32, np.dstack([RGB, GREY]), (0x3FF00000, 0xFFC00, 0x3FF)),
+        *(bmp(8, GREY, colours=np.zeros((256, 3)))[:30] + bytes([scheme]) + bytes(2000) for scheme in (1, 2, 4, 5, 6)),
+    ],
+)
+def test_a_bmp_that_pillow_reads_wrongly_or_not_is_refused(data: bytes) -> None:
+    with pytest.raises(UnsupportedImage):
+        decode(data)
+
+
+@pytest.mark.parametrize("mode", ["LA", "RGBA"])
+@pytest.mark.parametrize("alpha", [0, 5])
+def test_a_picture_of_which_nothing_is_visible_is_refused(mode: str, alpha: int) -> None:
+    picture = Image.fromarray(RGB).convert(mode)
+    picture.putalpha(alpha)
+    for form in ("PNG", "TIFF"):
+        data = io.BytesIO()
+        picture.save(data, form)
+        with pytest.raises(ImageError, match="nothing of it is visible"):
+            decode(data.getvalue())
+    with pytest.raises(ImageError, match="nothing of it is visible"):
+        decode(np.asarray(picture.convert("RGBA")))
+
+
+def test_other_ways_to_hide_all_are_refused_too() -> None:
+    bgra = np.dstack([RGB, np.zeros_like(GREY)])
+    wide = np.dstack([WIDE_RGB, np.full_like(WIDE_GREY, 200)])
+    hidden = [
+        pillow("PNG", "P", transparency=bytes(256)),
+        bmp(32, bgra, (0xFF0000, 0xFF00, 0xFF, 0xFF000000), header=108),
+        imagecodecs.png_encode(wide),
+        tiff(wide, photometric="rgb", extrasamples=("unassalpha",)),
+    ]
+    for data in hidden:
+        with pytest.raises(ImageError, match="nothing of it is visible"):
+            decode(data)
+    with pytest.raises(ImageError, match="nothing of it is visible"):
+        decode(wide, bits=16)
+    bgra[3, 4, 3] = 255
+    assert decode(bgra).shape == (HEIGHT, WIDTH, 3)
+
+
+def test_a_tiff_whose_strips_lack_rows_is_damaged() -> None:
+    data = bytearray(tiff(GREY, photometric="minisblack", rowsperstrip=5))
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        counts = file.pages[0].tags[279]
+    struct.pack_into("<I", data, counts.offset + 4, counts.count - 1)
+    with pytest.raises(DamagedImage):
+        decode(bytes(data))
+
+
+def test_damage_in_a_compressed_tiff_is_raised_and_written_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
+    for compression in ("lzw", "zlib", "packbits", "zstd", "lzma"):
+        whole = tiff(RGB, photometric="rgb", compression=compression)
+        with tifffile.TiffFile(io.BytesIO(whole)) as file:
+            at = file.pages[0].dataoffsets[0]
+        with pytest.raises(DamagedImage):
+            decode(whole[:at] + bytes(len(whole) - at - 100) + whole[-100:] if at > 100 else whole[:-50])
+    assert capfd.readouterr() == ("", "")
