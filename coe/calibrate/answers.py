@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -46,6 +47,43 @@ class Answers:
     doubtful: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A verified picture, and what its expert says of it; None for a picture that it cannot judge, and why."""
+
+    picture: VerifiedPicture
+    finding: Finding | None
+    failure: str = ""
+
+
+def ask(
+    store: Store,
+    expert: Expert,
+    kind: Kind,
+    pictures: Iterable[VerifiedPicture],
+    prepare: Callable[[VerifiedPicture], Prepared],
+) -> Iterator[Asked]:
+    """Yield what an expert says of each picture, in full precision; raises CoeError if it cannot run."""
+    expert = replace(expert, variant=FULL)
+    manifests = {expert.weights: store.manifest(expert.weights)}
+    device = CpuDevice(Snapshot(store, manifests), {expert.kind: kind}, threads=0)
+    device.load("calibrate", expert)
+    for picture in pictures:
+        try:
+            prepared = prepare(picture)
+        except ImageError as error:
+            yield Asked(picture, None, str(error))
+        else:
+            (finding,) = device.run("calibrate", "calibrate", expert, [prepared])
+            yield Asked(picture, finding)
+    device.evict("calibrate", expert)
+
+
+def decoded(picture: VerifiedPicture) -> Image:
+    """Return the pixels of a picture, (H, W, 3) uint8 RGB; raises ImageError."""
+    return np.asarray(decode(picture.path), np.uint8)
+
+
 class BoardExperts:
     """Asks experts of a board, one after another."""
 
@@ -59,32 +97,31 @@ class BoardExperts:
     def answers(self, id: str, pictures: Sequence[VerifiedPicture]) -> Answers:
         """Return what an expert says of its pictures; raises CoeError if it cannot run."""
         # Raw scores: what the rules say of an earlier calibration must not go into the next.
-        expert = replace(self._board.experts[id], temperature=1.0, ignore_under={}, variant=FULL)
-        kind = self._kinds[expert.kind]
-        store = Snapshot(self._store, {expert.weights: self._store.manifest(expert.weights)})
-        device = CpuDevice(store, {expert.kind: kind}, threads=0)
-        device.load("calibrate", expert)
+        raw = replace(self._board.experts[id], temperature=1.0, ignore_under={})
         answers, failed, doubtful = [], {}, []
-        for picture in pictures:
-            try:
-                prepared = self._prepared(kind, expert, picture)
-            except ImageError as error:
-                failed[picture.name] = str(error)
-                continue
-            (finding,) = device.run("calibrate", "calibrate", expert, [prepared])
-            if finding.doubt:
-                failed[picture.name] = finding.doubt
-                doubtful.append(picture.label)
+        for asked in self.ask(raw, pictures):
+            if asked.finding is None:
+                failed[asked.picture.name] = asked.failure
+            elif asked.finding.doubt:
+                failed[asked.picture.name] = asked.finding.doubt
+                doubtful.append(asked.picture.label)
             else:
-                answers.append(Answer(picture.label, finding))
-        device.evict("calibrate", expert)
-        return Answers(expert, kind.task == "detect", tuple(answers), failed, tuple(doubtful))
+                answers.append(Answer(asked.picture.label, asked.finding))
+        return Answers(raw, self.detects(raw), tuple(answers), failed, tuple(doubtful))
+
+    def ask(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> Iterator[Asked]:
+        """Yield what an expert of the board says of each picture; raises CoeError if it cannot run."""
+        kind = self._kinds[expert.kind]
+        return ask(self._store, expert, kind, pictures, partial(self._prepared, kind, expert))
+
+    def detects(self, expert: Expert) -> bool:
+        """Tell whether an expert of the board is a detector."""
+        return self._kinds[expert.kind].task == "detect"
 
     def _prepared(self, kind: Kind, expert: Expert, picture: VerifiedPicture) -> Prepared:
-        pixels: Image = np.asarray(decode(picture.path), np.uint8)
         if isinstance(kind, Comparing):
-            return kind.compare(pixels, self._reference(expert, picture), expert)
-        return kind.preprocess(pixels, expert)
+            return kind.compare(decoded(picture), self._reference(expert, picture), expert)
+        return kind.preprocess(decoded(picture), expert)
 
     def _reference(self, expert: Expert, picture: VerifiedPicture) -> Reference:
         if picture.reference is not None:

@@ -14,6 +14,7 @@ from coe import config
 from coe.board import rules
 from coe.cli import (
     experts_calibrate,
+    experts_evaluate,
     experts_import,
     experts_new,
     experts_overlay,
@@ -51,6 +52,7 @@ app.command()(experts_share.share)
 app.command()(experts_share.export)
 app.command()(experts_reference.reference)
 app.command()(experts_calibrate.calibrate)
+app.command()(experts_evaluate.evaluate)
 app.command()(experts_overlay.overlay)
 
 

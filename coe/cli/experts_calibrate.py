@@ -18,7 +18,7 @@ from coe.cli.console import styled
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.errors import CoeError, ConfigError
 from coe.files import replacing
-from coe.rates import CONFIDENCE
+from coe.rates import CONFIDENCE, Rate
 from coe.store.store import Store
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def calibrate(  # noqa: PLR0913
     trouble = False
     for id, of_expert in pictures.items():
         try:
-            _refuse_learned(shelf, loaded.experts[id].weights, of_expert)
+            refuse_learned(shelf, loaded.experts[id].weights, of_expert)
             answers = asked.answers(id, of_expert)
         except CoeError as error:
             complain(f"{id}: {error}")
@@ -110,7 +110,7 @@ def calibrate(  # noqa: PLR0913
     raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
 
 
-def _refuse_learned(shelf: Store, weights: str, pictures: Sequence[VerifiedPicture]) -> None:
+def refuse_learned(shelf: Store, weights: str, pictures: Sequence[VerifiedPicture]) -> None:
     """Raise ConfigError if an expert learned from any of these pictures; say if nobody knows what it learned from."""
     from coe.calibrate.learned_pictures import among
 
@@ -125,13 +125,17 @@ def _refuse_learned(shelf: Store, weights: str, pictures: Sequence[VerifiedPictu
         )
 
 
-def _rates_text(point: ThresholdPoint, confidence: float) -> list[str]:
-    """Return escapes and false calls with their bounds, for a table."""
+def rates_text(rates: Sequence[Rate | None], confidence: float) -> list[str]:
+    """Return rates with their bounds, two cells each, for a table."""
     return [
         text
-        for rate in (point.escapes, point.false_calls)
+        for rate in rates
         for text in ((f"{rate.events} of {rate.trials}", f"{rate.upper(confidence):.2%}") if rate else ("", ""))
     ]
+
+
+def _rates(point: ThresholdPoint) -> tuple[Rate | None, Rate | None]:
+    return point.escapes, point.false_calls
 
 
 def _table(outcomes: Sequence[Calibrated]) -> Table:
@@ -144,7 +148,7 @@ def _table(outcomes: Sequence[Calibrated]) -> Table:
         chosen = [""] * 6
         if choice is not None and outcome.curve is not None:
             threshold = f"{choice.point.threshold:.4g}{'' if choice.proven else ' (not proven)'}"
-            rates = _rates_text(choice.point, outcome.wanted.confidence)
+            rates = rates_text(_rates(choice.point), outcome.wanted.confidence)
             chosen = [", ".join(outcome.curve.labels), threshold, *rates]
         table.add_row(outcome.answers.expert.id, *chosen, *cells)
     return table
@@ -164,7 +168,7 @@ def _show_curve(outcome: Calibrated) -> None:
         table.add_column(name, justify="right")
     for point in shown:
         mark = "chosen" if point is outcome.choice.point else ""
-        table.add_row(f"{point.threshold:.4g}", *_rates_text(point, outcome.wanted.confidence), mark)
+        table.add_row(f"{point.threshold:.4g}", *rates_text(_rates(point), outcome.wanted.confidence), mark)
     left = len(points) - len(shown)
     out.print(f"\n{outcome.answers.expert.id}{f', without {left} further thresholds' if left else ''}:", markup=False)
     wide(out).print(table)

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -134,7 +134,7 @@ class Card:
 
     `beside` holds what stands beside it: its reference, and the difference of both, if its experts compared them; and
     the heat map of each expert that made one. `alike` further images of its board were not cut out for its reason.
-    `lost` says why its reference is not shown.
+    `lost` says why its reference is not shown, `said` what a person said of it.
     """
 
     result: Result
@@ -143,6 +143,7 @@ class Card:
     beside: tuple[Beside, ...] = ()
     alike: int = 0
     lost: str = ""
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,36 +188,48 @@ def write_report(
     It shows the first `pictures` NG and REVIEW images, which `source` gives, each beside its reference and the
     difference of both, if it has a reference. Raises DiskFull, or NotWritten for another reason.
     """
-    template = _template()
-    script = "".join(template.blocks["script"](template.new_context()))
     uncut = Counter(map(_uncut, results))
     firsts = list(_firsts(results))
     shown = [result for verdict in (Verdict.NG, Verdict.REVIEW) for result in firsts if result.verdict is verdict]
     in_gallery = [result.request for result in shown[:pictures]]
     components = sorted({summary.titled(request, request.component) for request in in_gallery}, key=natural)
-    page = template.generate(
+    content = page(
+        "report.html.j2",
         board=board,
         summary=summary,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         boards=_boards(results, summary, source),
         components=sorted(summary.components.items(), key=lambda named: named[1].good_share or 0.0),
-        cards=(replace(_card(r, source, side), alike=uncut[_uncut(r)] - 1) for r in shown[:pictures]),
+        cards=(replace(card(r, source, side), alike=uncut[_uncut(r)] - 1) for r in shown[:pictures]),
         shown=min(len(shown), pictures),
         left_out=max(0, len(shown) - pictures),
         gallery_components=components,
         errors=[result for result in results if result.error is not None and not is_skipped(result)],
-        full=FULL,
-        location_step=LOCATION_STEP,
-        tagged_boxes=TAGGED_BOXES,
-        unfolded_boards=UNFOLDED_BOARDS,
-        unfolded_rows=UNFOLDED_ROWS,
     )
-    write_atomically(path, page)
+    write_atomically(path, content)
+
+
+def page(template: str, **shown: object) -> Iterator[str]:
+    """Yield the parts of a page, by the name of its template, which is the report's or extends it."""
+    main = _environment().get_template("report.html.j2")
+    script = "".join(main.blocks["script"](main.new_context()))
+    return (
+        _environment()
+        .get_template(template)
+        .generate(
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            full=FULL,
+            location_step=LOCATION_STEP,
+            tagged_boxes=TAGGED_BOXES,
+            unfolded_boards=UNFOLDED_BOARDS,
+            unfolded_rows=UNFOLDED_ROWS,
+            **shown,
+        )
+    )
 
 
 @cache
-def _template() -> Template:
-    """Return the page's template; it takes longer to compile than a small report takes to write."""
+def _environment() -> Environment:
+    """Return what keeps the templates; they take longer to compile than a small report takes to write."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -232,7 +245,7 @@ def _template() -> Template:
         "percent": percent,
         "score": shown_score,
     }
-    return environment.get_template("report.html.j2")
+    return environment
 
 
 def _shown(value: object) -> object:
@@ -307,7 +320,8 @@ def _firsts(results: Iterable[Result]) -> Iterator[Result]:
             seen.add(reason)
 
 
-def _card(result: Result, source: PixelSource, side: int) -> Card:
+def card(result: Result, source: PixelSource, side: int, said: str = "") -> Card:
+    """Return an image for the gallery, with pictures of up to `side` pixels."""
     pairs = [(finding, box) for finding in deciding(result.findings) for box in finding.boxes]
     pairs.sort(key=lambda pair: (pair[1].label != pair[0].label, -pair[1].score))  # deciding boxes come first
     boxes = tuple(box for _, box in pairs)
@@ -317,7 +331,7 @@ def _card(result: Result, source: PixelSource, side: int) -> Card:
         marks = tuple(_marks(pairs, width, height))
         picture = Thumbnail(_data_address(pixels, side), width, height, marks)
     except Exception:  # the caller's function failed: the report can do without a picture
-        return Card(result, None, boxes)
+        return Card(result, None, boxes, said=said)
     reference, lost = None, ""
     try:
         reference = source.reference(result.request.image)
@@ -326,7 +340,7 @@ def _card(result: Result, source: PixelSource, side: int) -> Card:
     except Exception:  # as for the image
         lost = "The reference can no longer be read."
     compared = () if reference is None else _beside(pixels, reference, side)
-    return Card(result, picture, boxes, (*compared, *_heat_maps(result, pixels, side)), lost=lost)
+    return Card(result, picture, boxes, (*compared, *_heat_maps(result, pixels, side)), lost=lost, said=said)
 
 
 def _beside(pixels: NDArray[np.uint8], reference: ReferencePicture, side: int) -> Iterator[Beside]:

@@ -1,0 +1,132 @@
+"""How experts judge pictures whose truth is known: what would pass a line by its rules, and what would be called.
+
+The verdict of a picture is what the rules make of its expert's finding alone; a finding that leads to further experts
+passes here. REVIEW counts as a call, and so does a picture that cannot be compared with its reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from coe.board.router import Step
+from coe.board.rules import Rules
+from coe.calibrate.answers import Asked
+from coe.core import Expert, Finding, Request, Result, Verdict, worst
+from coe.rates import Rate
+from coe.results.evaluation_report import EvaluationRow, WrongPicture
+
+_CALLS = (Verdict.NG, Verdict.REVIEW)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedPicture:
+    """A picture that was judged: the worst verdict of any component, and whether it is an escape or a false call."""
+
+    asked: Asked
+    finding: Finding
+    verdict: Verdict
+    escape: bool = False
+    false_call: bool = False
+
+    @property
+    def is_as_labelled(self) -> bool:
+        """Whether the expert says the true label, without a doubt."""
+        return self.finding.label == self.asked.picture.label and not self.finding.doubt
+
+    @property
+    def said(self) -> str:
+        """What is wrong with it, for people."""
+        said = f"labelled {self.asked.picture.label}, said {self.finding.label}"
+        if self.finding.doubt:
+            said += f", in doubt: {self.finding.doubt}"
+        return said + (": an escape" if self.escape else ": a false call" if self.false_call else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What one expert says of its pictures: those that were judged, the rates by component, and why others failed."""
+
+    expert: Expert
+    judged: tuple[JudgedPicture, ...]
+    rows: tuple[EvaluationRow, ...]
+    failed: tuple[Asked, ...]
+
+    @property
+    def wrong(self) -> list[WrongPicture]:
+        """The pictures that are wrong: escapes, false calls, and then those with another label that decides alike."""
+        wrong = [one for one in self.judged if one.escape or one.false_call or not one.is_as_labelled]
+        wrong.sort(key=lambda one: (not one.escape, not one.false_call))
+        return [
+            WrongPicture(
+                Result(Request(0, self.expert.id, one.asked.picture.name), one.verdict, (one.finding,), 0.0), one.said
+            )
+            for one in wrong
+        ]
+
+
+def by_rules(board: Rules, expert: Expert, asked: Iterable[Asked]) -> Evaluation:
+    """Judge what an expert says of its pictures by the rules of each component that it inspects."""
+    asked = tuple(asked)
+    judged = [(one, one.finding) for one in asked if one.finding is not None]
+    by_component: dict[str, list[_Outcome]] = {}
+    for component in board.components.values():
+        steps = [step for step in component.root.walk() if step.expert == expert.id]
+        if steps:
+            by_component[component.name] = [_outcome(board, steps, one.picture.label, said) for one, said in judged]
+    alike: dict[tuple[tuple[bool, bool], ...], list[str]] = {}
+    for name, outcomes in by_component.items():
+        alike.setdefault(tuple((one.is_bad, one.is_called) for one in outcomes), []).append(name)
+    pictures = [
+        _judged(one, said, [outcomes[place] for outcomes in by_component.values()])
+        for place, (one, said) in enumerate(judged)
+    ]
+    rows = [_row(expert, names, pictures, outcomes) for outcomes, names in alike.items()]
+    return Evaluation(expert, tuple(pictures), tuple(rows), tuple(one for one in asked if one.finding is None))
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What the rules of one component make of a picture, and whether its true label speaks against the part there."""
+
+    verdict: Verdict
+    is_bad: bool
+
+    @property
+    def is_called(self) -> bool:
+        return self.verdict in _CALLS
+
+
+def _outcome(board: Rules, steps: Sequence[Step], truth: str, finding: Finding) -> _Outcome:
+    verdict = worst(board.router.next(step, finding).verdict or Verdict.OK for step in steps)
+    return _Outcome(verdict, any(step.outcomes[truth] in _CALLS for step in steps))
+
+
+def _judged(asked: Asked, finding: Finding, outcomes: Sequence[_Outcome]) -> JudgedPicture:
+    escape = any(one.is_bad and not one.is_called for one in outcomes)
+    false_call = any(one.is_called and not one.is_bad for one in outcomes)
+    verdict = Verdict.OK if escape else worst(one.verdict for one in outcomes)
+    return JudgedPicture(asked, finding, verdict, escape, false_call)
+
+
+def by_labels(expert: Expert, asked: Iterable[Asked]) -> Evaluation:
+    """Compare what an expert says of its pictures with their labels alone, without rules."""
+    asked = tuple(asked)
+    judged = [JudgedPicture(one, one.finding, Verdict.REVIEW) for one in asked if one.finding is not None]
+    return Evaluation(expert, tuple(judged), (), tuple(one for one in asked if one.finding is None))
+
+
+def _row(
+    expert: Expert, components: Sequence[str], judged: Sequence[JudgedPicture], outcomes: Sequence[tuple[bool, bool]]
+) -> EvaluationRow:
+    """Return the rates of components by whose rules the pictures fare alike; (is bad, is called) for each picture."""
+    bad = [called for is_bad, called in outcomes if is_bad]
+    good = [called for is_bad, called in outcomes if not is_bad]
+    return EvaluationRow(
+        expert=expert.id,
+        components=tuple(components),
+        pictures=len(judged),
+        as_labelled=sum(one.is_as_labelled for one in judged),
+        escapes=Rate(bad.count(False), len(bad)) if bad else None,
+        false_calls=Rate(good.count(True), len(good)) if good else None,
+    )

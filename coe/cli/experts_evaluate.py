@@ -1,0 +1,142 @@
+"""`coe-experts evaluate`: how a board's experts judge pictures whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from coe.board import rules
+from coe.cli.common import Exit, complain, out, wide
+from coe.cli.experts_calibrate import rates_text, refuse_learned
+from coe.cli.options import AllowKindOption, StoreOption
+from coe.core import NOTHING, Failure, FailureKind, Request, Result
+from coe.errors import CoeError, ConfigError
+from coe.inspector import fitting
+from coe.rates import CONFIDENCE
+from coe.results.evaluation_report import EvaluationRow, write_evaluation
+from coe.results.report import PixelSource
+from coe.store.store import Store
+
+if TYPE_CHECKING:
+    from coe.calibrate.answers import BoardExperts
+    from coe.calibrate.evaluation import Evaluation
+    from coe.calibrate.verified import VerifiedPicture
+
+_NAMED = 20
+"""So many wrong pictures of an expert are named; the report shows more."""
+
+
+def evaluate(
+    board: Annotated[str, typer.Argument(help="Board: a name or a YAML file of routing rules.")],
+    images_at: Annotated[
+        Path,
+        typer.Option(
+            "--images",
+            help="Verified pictures: a folder <expert>/<label>/<picture>, or a table with the columns path, expert "
+            "and label (and reference).",
+        ),
+    ],
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page (HTML) with the rates and the wrong pictures.")
+    ] = None,
+    confidence: Annotated[
+        float, typer.Option(min=0.5, max=0.9999, help="How sure the bounds of the rates are.")
+    ] = CONFIDENCE,
+    store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
+) -> None:
+    """Count escapes and false calls of a board's experts on pictures whose truth is known, by expert and component.
+
+    Each expert runs by itself, in full precision, and the rules of each component judge its findings. Pictures that an
+    expert learned from are refused.
+
+    Exit status 0 if every picture is judged as it is labelled, 1 if there are escapes, false calls or other labels, 2
+    if the pictures cannot be used, 3 if a picture or an expert could not be judged, 4 if the report cannot be written.
+
+    Example: coe-experts evaluate line7.yaml --images verified/ --report build/evaluation.html
+    """
+    from coe.calibrate import evaluation, verified
+    from coe.calibrate.answers import BoardExperts
+
+    loaded, shelf = rules.load(board), Store(store)
+    pictures: dict[str, list[VerifiedPicture]] = {}
+    for picture in verified.find(images_at, loaded.experts):
+        pictures.setdefault(picture.expert, []).append(picture)
+    asked = BoardExperts(loaded, shelf, allow_kind or ())
+    _check(asked, loaded, shelf, pictures)
+    evaluations: list[Evaluation] = []
+    unjudged: list[Result] = []
+    for id, of_expert in pictures.items():
+        try:
+            one = evaluation.by_rules(loaded, loaded.experts[id], asked.ask(loaded.experts[id], of_expert))
+        except CoeError as error:
+            complain(f"{id}: {error}")
+            unjudged += [_failed(id, picture.name, str(error)) for picture in of_expert]
+            continue
+        evaluations.append(one)
+        unjudged += [_failed(id, failed.picture.name, failed.failure) for failed in one.failed]
+        tell(one, complain, out.print)
+    rows = [row for one in evaluations for row in one.rows]
+    wide(out).print(_table(rows, confidence))
+    wrong = [picture for one in evaluations for picture in one.wrong]
+    if report is not None:
+        from coe.calibrate.answers import decoded
+
+        paths = {picture.name: picture for of_expert in pictures.values() for picture in of_expert}
+        source = PixelSource(lambda name: decoded(paths[name]))
+        write_evaluation(report, loaded.board, rows, wrong, unjudged, source, confidence=confidence)
+        out.print(str(report), soft_wrap=True, markup=False)
+    raise typer.Exit(Exit.NOT_INSPECTED if unjudged else Exit.NOT_GOOD if wrong else Exit.OK)
+
+
+def tell(one: Evaluation, fault: Callable[[str], None], say: Callable[..., None]) -> None:
+    """Say how many pictures of an expert are judged as labelled, which are not, and which could not be judged."""
+    for failed in one.failed:
+        fault(f"not judged: {failed.picture.name}: {failed.failure}")
+    right = sum(picture.is_as_labelled for picture in one.judged)
+    say(f"{one.expert.id}: {right} of {len(one.judged)} as labelled", soft_wrap=True, markup=False)
+    wrong = one.wrong
+    for picture in wrong[:_NAMED]:
+        say(f"  {picture.result.request.image}: {picture.said}", soft_wrap=True, markup=False)
+    if len(wrong) > _NAMED:
+        say(f"  and {len(wrong) - _NAMED} more", markup=False)
+
+
+def _check(asked: BoardExperts, board: rules.Rules, shelf: Store, pictures: dict[str, list[VerifiedPicture]]) -> None:
+    """Raise CoeError for experts whose weights do not fit the rules, and for pictures that an expert learned from."""
+    chosen = {id: board.experts[id] for id in pictures}
+    fitting.manifests(replace(board, experts=chosen), shelf)
+    detectors = {id for id, expert in chosen.items() if asked.detects(expert)}
+    board.check_detectors(detectors)
+    faults = []
+    for id, of_expert in pictures.items():
+        if id not in detectors and (nothing := [one.name for one in of_expert if one.label == NOTHING]):
+            faults.append(f"{id}: it is no detector, and {nothing[0]} is labelled '{NOTHING}'")
+        try:
+            refuse_learned(shelf, chosen[id].weights, of_expert)
+        except ConfigError as error:
+            faults.append(f"{id}: {error}")
+    if faults:
+        raise ConfigError("; ".join(faults))
+
+
+def _failed(expert: str, name: str, reason: str) -> Result:
+    return Result(Request(0, expert, name), None, (), 0.0, Failure(FailureKind.IMAGE, reason))
+
+
+def _table(rows: Iterable[EvaluationRow], confidence: float) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("expert", "components", "as labelled", "escapes", "at most", "false calls", "at most"):
+        table.add_column(name, justify="left" if name in ("expert", "components") else "right")
+    for row in rows:
+        cells = rates_text((row.escapes, row.false_calls), confidence)
+        few = ", ".join(row.components[:4]) + (
+            f" and {len(row.components) - 4} more" if len(row.components) > 4 else ""
+        )
+        table.add_row(row.expert, few, f"{row.as_labelled} of {row.pictures}", *cells)
+    return table
