@@ -28,12 +28,13 @@ class DiskFull(NotWritten):
     """There is no room for a file; everything written before is safe."""
 
 
-def write_atomically(path: Path, parts: Iterable[str]) -> None:
+def write_atomically(path: Path, parts: Iterable[str], *, mode: int = 0o666) -> None:
     """Write a text file as a whole or not at all. It is on the disk before it gets its name.
 
-    Raises DiskFull, or NotWritten for another reason.
+    `mode` is who may read and write it from the first byte on, less the umask. Raises DiskFull, or NotWritten for
+    another reason.
     """
-    with writing(path), replacing(path) as file:
+    with writing(path), replacing(path, mode=mode) as file:
         file.writelines(part.encode("utf-8", "backslashreplace") for part in parts)
 
 
@@ -53,8 +54,8 @@ def why_not(path: Path) -> str | None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Give a temporary file to write. It replaces `path` once it is whole and on the disk.
+def replacing(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Give a temporary file to write, with this mode less the umask. It replaces `path` once it is whole on the disk.
 
     Raises OSError as the operating system does. After any error the temporary file is gone and `path` is unchanged.
     """
@@ -62,7 +63,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     # A killed writer may have left a file here; a pipe would make us wait, and a link would lead to another file.
     temporary.unlink(missing_ok=True)
     try:
-        with temporary.open("xb") as file:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

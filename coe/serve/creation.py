@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coe.board import rules
 from coe.errors import ConfigError
-from coe.files import write_atomically, writing
+from coe.files import write_atomically
 from coe.inspector import fitting
 from coe.serve import config as configs
 from coe.serve.database import audit, keys, recipes
@@ -60,21 +60,13 @@ def create(folder: Path, wanted: Wanted) -> Created:
     fitting.manifests(content.board(board.board), Store(wanted.store))
     dotted.packages(wanted.allow_kinds)
     folder.mkdir(parents=True, exist_ok=True)
-    _write(path, _config_text(board.board, wanted))
+    write_atomically(path, [_config_text(board.board, wanted)])
     config = configs.load(path)
     config.data.mkdir(parents=True, exist_ok=True)
     made = {role.value: keys.generate() for role in Role}
-    with writing(keys_path):
-        keys_path.touch(mode=0o600)
-    _write(keys_path, json.dumps(made, indent=1) + "\n")
-    keys_path.chmod(0o600)
+    write_atomically(keys_path, [json.dumps(made, indent=1) + "\n"], mode=0o600)
     _fill(config, board.board, content, made)
     return Created(path, keys_path, board.board)
-
-
-def _write(path: Path, text: str) -> None:
-    with writing(path):
-        write_atomically(path, [text])
 
 
 def _config_text(station: str, wanted: Wanted) -> str:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from serving import Served
+from serving import Served, activated, put
 from sqlalchemy.exc import IntegrityError
+from stations import accept_request, deciding, quick_opener, state_of
 from test_serve_sessions import signed_in
-from test_serve_whole import BOARD, WHOLE, png
+from test_serve_whole import BOARD, WHOLE, RedDevice, png
 from tiny_line import TINY
+from waiting import eventually
 
-from coe.serve.database import audit, recipes
+from coe.core import Verdict
+from coe.serve.database import audit, calls, recipes
 from coe.serve.moments import now_us
-from coe.serve.words import Role
+from coe.serve.words import ActivationState, CallReason, Role
 
 CONTENT = {"rules": TINY, "whole": WHOLE, "within_s": None, "terminations": {}, "parts": {}}
 PATH = "/api/v1/recipes/new/1"
@@ -117,3 +121,42 @@ def test_the_page_of_a_version_says_who_confirmed_it(served: Served) -> None:
         assert person.get("/recipes/new/7").status_code == 404
     with closing(signed_in(served, Role.OPERATOR)) as person:
         assert "board-picture" not in person.get("/recipes/new/1").text
+
+
+def moved_by(served: Served, name: str = "new") -> int:
+    """Stage a version that cuts boards in another way than the active one; return its number."""
+    activated(served.database, TINY, name=name, whole=WHOLE)
+    return staged(served, whole={**WHOLE, "placements": WHOLE["placements"].replace("5", "6")})
+
+
+def test_no_feeder_names_a_version_that_cannot_be_activated(served: Served) -> None:
+    version = moved_by(served)
+    put(served.feeder, "b1", "top", png(BOARD))
+    body = {"recipe": "new", "version": version}
+    for said in ({"whole": "top"}, {"views": {"top": {"refdes": "P1", "component": "C"}}}):
+        assert served.feeder.post("/api/v1/boards/b1", json={**body, **said}).status_code == 409
+    model = f"/v2/models/new/versions/{version}"
+    assert served.feeder.post(f"{model}/infer", content=b"{}").status_code == 409
+    assert served.feeder.get(f"{model}/ready").status_code == 409
+    assert served.engineer.post(f"/api/v1/recipes/new/{version}/activate").status_code == 409
+    assert served.feeder.post("/api/v1/boards/b1", json={"recipe": "new", "whole": "top"}).status_code == 202
+
+
+def test_a_line_opens_no_version_that_cannot_be_activated(served: Served, tiny: tuple[Path, Path]) -> None:
+    """A board and an activation that got into the database in another way."""
+    version, config, database = moved_by(served), served.gate.config, served.database
+    with database.writing() as connection:
+        refused = recipes.version(connection, "new", version)
+        assert refused is not None
+        asked = recipes.ask_activation(connection, refused.id, by="ann", now_us=now_us())
+    board = accept_request(config, database, refused.id, {"top": png(BOARD)}, {"whole": "top"})
+    with deciding(config, database, quick_opener(tiny, RedDevice())):
+        eventually(lambda: state_of(database, board.id).verdict is not None)
+        with database.reading() as connection:
+            eventually(lambda: recipes.asked(connection) == [])
+    assert state_of(database, board.id).verdict is Verdict.REVIEW
+    with database.reading() as connection:
+        answered = recipes.get_activation(connection, asked.id)
+        assert {call.reason for call in calls.of_board(connection, board.id)} == {CallReason.FAILED}
+    assert answered is not None
+    assert answered.state is ActivationState.FAILED

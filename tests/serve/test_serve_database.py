@@ -9,20 +9,23 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from serve_rows import NOON, accepted, decided, decision, good, late, ng, recipe
-from sqlalchemy import delete, func, select, text, update
+from sqlalchemy import Connection, ForeignKeyConstraint, delete, func, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from coe.core import Verdict
 from coe.errors import ConfigError
+from coe.placement.dialects import Side
 from coe.serve.database import (
     audit,
     boards,
     calls,
+    confirmations,
     decisions,
     escapes,
     events,
     faults,
     findings,
+    history,
     keys,
     outbox,
     recipes,
@@ -36,12 +39,15 @@ from coe.serve.database.decisions import Amendment
 from coe.serve.database.escapes import NewEscape
 from coe.serve.database.events import NewEvent
 from coe.serve.database.faults import NewFault
+from coe.serve.database.history import Window
 from coe.serve.database.migration import expect_newest, migrate, newest, revision_of
 from coe.serve.database.opening import Database, open_database
+from coe.serve.database.rows import upserting
 from coe.serve.database.tallies import Tally
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.database.verifications import CallChanged, NewVerification
 from coe.serve.database.views import NewView
+from coe.serve.supervisor import _reopen
 from coe.serve.words import (
     ActivationState,
     BoardState,
@@ -198,6 +204,43 @@ def test_verifications_supersede_and_are_never_overwritten(database: Database) -
     for change in (update(schema.verification).values(note="no"), delete(schema.verification)):
         with pytest.raises(IntegrityError, match="never changed"), database.writing() as connection:
             connection.execute(change)
+
+
+def test_no_insert_takes_the_place_of_a_row_that_is_never_changed(database: Database) -> None:
+    with database.writing() as connection:
+        board = accepted(connection, "k1", serial="SN1")
+        decisions.write(connection, decision(board, ng("R1")))
+        (call,) = calls.open_calls(connection)
+        for outcome in (Outcome.FALSE_CALL, Outcome.CONFIRMED):
+            seen = calls.get(connection, call.id)
+            assert seen is not None
+            verifications.record_verification(connection, seen, NewVerification(outcome, NOON, "op"))
+        audit.append(connection, "ann", "drain", "line", now_us=NOON)
+        escapes.report(connection, NewEscape("SN1", NOON, "ict"))
+        of = recipe(connection)
+        confirmations.add(connection, of, by="ann", now_us=NOON, picture_sha256="0" * 64)
+    for table in schema.APPEND_ONLY:
+        alone = [[column.name for column in key.columns] for key in table.constraints if not is_reference(key)]
+        assert ["id"] in alone
+        for key in alone:
+            with database.reading() as connection:
+                row = connection.execute(select(table).order_by(table.c.id.desc())).first()
+            assert row is not None
+            new = {name: value for name, value in row._asdict().items() if name in key or name != "id"}
+            other = next(name for name in new if name in ("outcome", "detail", "confirmed_by", "created_by", "note"))
+            new[other] = {"n": 1} if other == "detail" else Outcome.ACCEPTED if other == "outcome" else "mallory"
+            statement = upserting(database.engine.dialect.name)(table).values(new)
+            ways = [statement.on_conflict_do_update(index_elements=key, set_={other: new[other]})]
+            ways += [statement.prefix_with("OR REPLACE")] if database.is_sqlite else []
+            for way in ways:
+                with pytest.raises(IntegrityError), database.writing() as connection:
+                    connection.execute(way)
+            with database.reading() as connection:
+                assert connection.execute(select(table).where(table.c.id == row.id)).one() == row
+
+
+def is_reference(constraint: object) -> bool:
+    return isinstance(constraint, ForeignKeyConstraint)
 
 
 def test_triggers_keep_the_append_only_tables_and_no_others(database: Database) -> None:
@@ -360,6 +403,26 @@ def test_states_change_only_to_other_states(database: Database) -> None:
         assert states.heartbeats(connection)[Process.LINE].facts == {"board": None}  # what it does not say stays
 
 
+def test_a_persons_drain_during_the_end_of_the_service_stays(database: Database) -> None:
+    def change(state: Intake, by: str) -> bool:
+        return states.change(connection, Subject.INTAKE, state, by=by, now_us=NOON)
+
+    with database.writing() as connection:
+        assert change(Intake.DRAINING, Process.SUPERVISOR)
+        assert not change(Intake.DRAINING, Process.SUPERVISOR)
+    _reopen(database)
+    with database.writing() as connection:
+        assert states.intake(connection) is Intake.OPEN
+        assert not change(Intake.OPEN, "ann")
+        assert change(Intake.DRAINING, Process.SUPERVISOR)
+        assert change(Intake.DRAINING, "ann")
+    _reopen(database)
+    with database.writing() as connection:
+        assert states.intake(connection) is Intake.DRAINING
+        with pytest.raises(ConfigError):  # else that person's drain would look like the service's
+            keys.add(connection, Process.SUPERVISOR, Role.ENGINEER, keys.generate(), now_us=NOON)
+
+
 def test_keys_are_known_by_their_hash_until_they_end(database: Database) -> None:
     key = keys.generate()
     with database.writing() as connection:
@@ -399,6 +462,47 @@ def test_an_escape_belongs_to_the_newest_decided_board_of_its_serial(database: D
         assert escapes.report(connection, NewEscape("SN1", NOON, "ict")).board_id == board.id
         assert escapes.report(connection, NewEscape("SN2", NOON, "ict")).board_id is None
         assert len(escapes.between(connection, NOON, NOON + 1)) == 2
+
+
+def panel(connection: Connection, key: str, serial: str, units: dict[str, str], product: str = "demo") -> boards.Board:
+    of, said = recipe(connection, product), {"serials": units}
+    new = boards.NewBoard(key, "d" * 64, of.id, serial, "", Side.TOP, "", said, "feeder", NOON, None)
+    return boards.accept(connection, new)
+
+
+def test_an_escape_of_a_unit_belongs_to_its_panel_and_one_that_is_repeated_counts_once(database: Database) -> None:
+    window = Window(0, 2 * NOON)
+    with database.writing() as connection:
+        board = panel(connection, "k1", "P1", {"left": "SN7", "right": "SN8"})
+        decisions.write(connection, decision(board))
+        first = escapes.report(connection, NewEscape("SN7", NOON, "ict", "R1", label="open"))
+        assert first.board_id == board.id
+        assert escapes.report(connection, NewEscape("SN7", NOON + 5, "ict", "R1", label="open")) == first
+        escapes.report(connection, NewEscape("SN7", NOON + 6, "ict", "R1", label="open", found_at="customer"))
+        assert history.escapes_of(connection, window) == 1
+        escapes.report(connection, NewEscape("SN8", NOON + 6, "ict", "R1", label="open"))
+        assert history.escapes_of(connection, window) == 2
+        assert len(escapes.between(connection, NOON, NOON + 10)) == 3
+    assert kinds(database).count(EventKind.ESCAPE_REPORTED) == 3
+
+
+def test_a_first_pass_is_the_first_decision_of_a_product_and_a_serial(database: Database) -> None:
+    def decide(board: boards.Board) -> int:
+        assert decisions.write(connection, decision(board))
+        found = boards.get(connection, board.id)
+        assert found is not None
+        return found.pass_number
+
+    with database.writing() as connection:
+        first, second, third = (accepted(connection, f"k{number}", serial="SN1") for number in range(3))
+        boards.abort(connection, first, NOON, reason="taken back")
+        assert [decide(third), decide(second)] == [1, 2]
+        assert decide(panel(connection, "o1", "SN1", {}, "other")) == 1, "another product has numbers of its own"
+        units = enumerate(("SN5", "SN6", "SN5"))
+        carrier = [panel(connection, f"c{key}", "CARRIER", {"left": unit}, "panel") for key, unit in units]
+        assert [decide(one) for one in carrier] == [1, 1, 2], "the units are what comes back, not their carrier"
+        (tally,) = tallies.between(connection, 0, 2 * NOON, by=[])
+        assert tally.findings == 4, "scores of boards that come back say nothing about the process"
 
 
 def test_a_row_that_refers_to_nothing_is_refused(database: Database) -> None:

@@ -117,6 +117,29 @@ def test_what_is_missing_at_the_due_time_is_review_and_late_and_later_findings_o
     assert kinds(database, board)[-1] is EventKind.BOARD_AMENDED
 
 
+def test_what_is_found_after_the_due_time_is_late_also_if_the_decision_could_not_be_written_then(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    recipe, other = activated(database, TINY), open_database(database.url.render_as_string())
+    device.gate.clear()
+    ahead_s = 0.0
+    board = accept(config, database, recipe.id, {"R1": LIGHT, "R2": DARK}, within_s=500)
+    clocks = Clocks(now_s=lambda: time.monotonic() + ahead_s)
+    with deciding(config, database, quick_opener(tiny, device), clocks) as station:
+        eventually(device.reached.is_set)
+        with other.writing() as connection:
+            connection.exec_driver_sql("UPDATE board SET reason = reason")
+            ahead_s = 1000.0
+            eventually(lambda: station.waits_for_database)
+            device.gate.set()
+            eventually(lambda: not any(run.waiting for run in station._runs.values()))
+        eventually(lambda: state_of(database, board.id).verdict is Verdict.NG)
+    other.close()
+    assert state_of(database, board.id).late
+    assert next((call.verdict, call.late) for call in calls_of(database, board)) == (Verdict.REVIEW, True)
+    assert kinds(database, board)[-2:] == [EventKind.BOARD_DECIDED, EventKind.BOARD_AMENDED]
+
+
 def test_a_picture_that_was_changed_on_the_disk_is_review(
     config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
 ) -> None:

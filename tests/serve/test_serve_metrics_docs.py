@@ -6,7 +6,11 @@ import json
 import re
 from pathlib import Path
 
+from serve_rows import NOON, decided, late, ng
 from serving import Served
+
+from coe.serve.database import decisions
+from coe.serve.database.decisions import Amendment
 
 DOCS = Path(__file__).parents[2] / "docs"
 NAME = re.compile(r"\bcoe_[a-z_]+\b")
@@ -45,3 +49,18 @@ def test_the_guide_lists_the_metrics(served: Served) -> None:
     guide = (DOCS / "serve.md").read_text(encoding="utf-8").partition("### Prometheus and Grafana")[2]
     rows = re.findall(r"^\| `(coe_\w+)", guide.partition("\n## ")[0], re.MULTILINE)
     assert set(rows) == exported(served)
+
+
+def test_no_amendment_makes_a_counter_fall(served: Served) -> None:
+    def counters() -> dict[str, float]:
+        samples = (line.rsplit(" ", 1) for line in served.admin.get("/metrics").text.splitlines() if line[0] != "#")
+        return {name: float(value) for name, value in samples if name.partition("{")[0].endswith("_total")}
+
+    with served.database.writing() as connection:
+        board = decided(connection, "k1", late("R1"))
+    before = counters()
+    assert before['coe_boards_decided_total{verdict="REVIEW"}'] == 1
+    with served.database.writing() as connection:
+        assert decisions.amend(connection, Amendment(board.id, NOON + 5, [ng("R1")], []))
+    after = counters()
+    assert all(after[name] >= value for name, value in before.items())

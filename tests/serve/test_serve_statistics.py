@@ -170,6 +170,21 @@ def test_a_mean_score_that_drifts_signals() -> None:
     assert chart.points[-1].signals
 
 
+@pytest.mark.parametrize("score", [0.9, 1 / 3, 0.999999, 0.1])
+def test_scores_and_rates_that_never_vary_are_in_control(score: float) -> None:
+    hours, square_sum = [], 0.0
+    for hour in range(24):
+        total, count = 0.0, 37 + 1100 * hour
+        for _ in range(count):  # as the rows of decisions are added up
+            total, square_sum = total + score, square_sum + score * score
+        hours.append(Subgroup(hour, total, count))
+    rates = [Subgroup(hour, 7 * hour, 90 * hour) for hour in range(1, 20)]
+    for chart in (control_charts.ewma("e", hours, square_sum), control_charts.u_chart("calls", rates)):
+        assert not any(point.signals for point in chart.points)
+    moved = [*hours[:-1], Subgroup(23, hours[-1].amount * 0.99, hours[-1].size)]
+    assert control_charts.ewma("e", moved, square_sum).points[-1].signals
+
+
 def test_few_hours_give_no_limits() -> None:
     chart = control_charts.u_chart("calls", [Subgroup(0, 1, 10)] * 7)
     assert (chart.points, chart.missing) == ((), "7 hours with boards; limits need 8")

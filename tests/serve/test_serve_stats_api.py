@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from serve_rows import decision, ng
-from serving import Served, hand_in
+from serving import Served, activated, hand_in
+from tiny_line import TINY
 
 from coe.serve.database import boards, decisions, escapes
 from coe.serve.database.escapes import NewEscape
@@ -39,6 +40,7 @@ def test_figures_come_with_definition_value_and_bounds(served: Served) -> None:
     assert figures["audit_ppm"]["missing"] == "no audits"
     assert figures["raw_fpy"]["lower"] < 25 < figures["raw_fpy"]["upper"]
     assert all(one["definition"] for one in figures.values())
+    activated(served.database, TINY, name="other")
     assert served.operator.get("/api/v1/stats/fpy?recipe=other").json()["figures"][0]["value"] is None
 
 
@@ -53,16 +55,43 @@ def test_pareto_trend_and_charts(served: Served) -> None:
     assert spc["scores"]["definition"]
 
 
-@pytest.mark.parametrize("query", ["hours=0", "hours=x", "until=yesterday", "by=person", "since=1"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("hours=0", "hours=x", "hours=1.9", "hours=%C2%B2", "hours=1&hours=2"),
+        *("until=yesterday", "until=2026-03-01T08:00+02:00", "by=person", "since=1", "recipe=tinny"),
+    ],
+)
 def test_a_query_that_cannot_be_answered_is_refused(served: Served, query: str) -> None:
     answer = served.operator.get(f"/api/v1/stats/pareto?{query}")
     assert (answer.status_code, answer.json()["type"]) == (400, "urn:coe:problem:bad-request")
 
 
 def test_sql_in_a_filter_is_a_name_like_any_other(served: Served) -> None:
-    with_history(served)
     answer = served.operator.get("/api/v1/stats/fpy", params={"recipe": "tiny' OR 1=1 --"})
-    assert answer.json()["figures"][0]["missing"] == "no boards"
+    assert (answer.status_code, answer.json()["type"]) == (400, "urn:coe:problem:bad-request")
+
+
+@pytest.mark.parametrize(
+    ("until", "utc"), [("T08:00+02:00", "T06:00"), ("T08:00-05:30", "T13:30"), ("T08:00", "T08:00")]
+)
+def test_a_time_with_an_offset_is_that_time(served: Served, until: str, utc: str) -> None:
+    answer = served.operator.get("/api/v1/stats/fpy", params={"hours": 1, "until": f"2026-03-01{until}"})
+    assert answer.json()["until"].startswith(f"2026-03-01{utc}")
+
+
+def test_scores_say_which_hours_they_are_of(served: Served) -> None:
+    scores = served.operator.get("/api/v1/stats/spc", params={"hours": 1, "until": "2026-03-01T08:30"}).json()["scores"]
+    assert (scores["from"][11:16], scores["until"][11:16]) == ("07:00", "09:00")
+
+
+@pytest.mark.parametrize("query", ["status=answered&after=1", "status=answered&component=A", "before=1", "limit=1.5"])
+def test_what_a_list_of_calls_would_ignore_is_refused(served: Served, query: str) -> None:
+    assert served.operator.get(f"/api/v1/calls?{query}").status_code == 400
+
+
+def test_an_export_of_an_unknown_recipe_is_refused(served: Served) -> None:
+    assert served.engineer.post("/api/v1/exports", json={"recipe": "tinny"}).status_code == 400
 
 
 def test_feeders_read_no_statistics(served: Served) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import sys
 import threading
 import time
@@ -259,6 +260,23 @@ def test_a_board_without_weights_makes_no_service(own_tiny: tuple[Path, Path]) -
     with pytest.raises(Exception, match="have no weights"):
         create(board.parent / "service", Wanted(str(board), store))
     assert not (board.parent / "service").exists()
+
+
+def test_nobody_else_can_read_the_keys_while_they_are_written(
+    own_tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, int] = {}
+    sync = os.fsync
+
+    def see(number: int) -> None:
+        seen[Path(os.readlink(f"/proc/self/fd/{number}")).name] = stat.S_IMODE(os.fstat(number).st_mode)
+        sync(number)
+
+    monkeypatch.setattr(os, "fsync", see)
+    board, store = own_tiny
+    made = create(board.parent / "service", Wanted(str(board), store))
+    assert stat.S_IMODE(made.keys.stat().st_mode) == 0o600
+    assert {mode for name, mode in seen.items() if "keys.json" in name} == {0o600}
 
 
 @pytest.fixture

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
 from serve_rows import NOON, accepted, blind_audit, decided, decision, late, ng
-from serving import Served
+from serving import Served, client_of
 
 from coe.serve.database import audit, boards, decisions, events, keys, queue, verifications
 from coe.serve.database.calls import NewCall
 from coe.serve.database.opening import Database
 from coe.serve.gate.calls import CLAIM_S
+from coe.serve.gate.sessions import CSRF_HEADER
 from coe.serve.moments import now_us
 from coe.serve.words import BoardState, CallKind, EventKind, Role
 
@@ -83,7 +89,8 @@ def test_two_operators_never_get_the_same_call(served: Served) -> None:
     mine = served.operator.post("/api/v1/calls/next").json()
     hers = served.nobody.post("/api/v1/calls/next", headers=bea).json()
     assert (mine["refdes"], hers["refdes"]) == ("R1", "R2")
-    assert served.operator.post("/api/v1/calls/next").json()["refdes"] == "R1"
+    assert served.operator.post("/api/v1/calls/next").status_code == 204, "another program may have the same key"
+    assert served.operator.post(f"/api/v1/calls/{mine['call']}/claim").status_code == 200
     refused = served.nobody.post(
         f"/api/v1/calls/{mine['call']}/verification", json=CONFIRMED, headers={**bea, "If-Match": '"0"'}
     )
@@ -92,6 +99,32 @@ def test_two_operators_never_get_the_same_call(served: Served) -> None:
     served.operator.delete(f"/api/v1/calls/{mine['call']}/claim")
     assert served.nobody.post(f"/api/v1/calls/{mine['call']}/claim", headers=bea).status_code == 200
     assert served.operator.post("/api/v1/calls/next").status_code == 204
+
+
+@contextmanager
+def browser(served: Served, key: str) -> Iterator[httpx.Client]:
+    """Give a client with a session of its own, which sends what its pages send."""
+    with client_of(served.address) as person:
+        person.post("/api/v1/session", json={"key": key}, headers={CSRF_HEADER: "1"})
+        token = re.search(r'name="csrf" content="([^"]+)"', person.get("/verify").text)
+        assert token is not None
+        person.headers[CSRF_HEADER] = token[1]
+        yield person
+
+
+def test_a_call_is_reserved_for_a_session_and_not_for_its_key(served: Served) -> None:
+    with_calls(served, ng("R1"), ng("R2"))
+    key = served.operator.headers["Authorization"].removeprefix("Bearer ")
+    with browser(served, key) as ann, browser(served, key) as bea:
+        mine, hers = (person.post("/api/v1/calls/next").json() for person in (ann, bea))
+        assert (mine["refdes"], hers["refdes"]) == ("R1", "R2")
+        assert ann.post("/api/v1/calls/next").json()["refdes"] == "R1", "a page that is loaded again shows its call"
+        path, tag = f"/api/v1/calls/{mine['call']}", {"If-Match": '"0"'}
+        for other in (bea, served.operator):
+            assert other.post(f"{path}/claim").status_code == 409
+            assert other.delete(f"{path}/claim").status_code == 409
+            assert other.post(f"{path}/verification", json=CONFIRMED, headers=tag).status_code == 409
+        assert ann.post(f"{path}/verification", json=CONFIRMED, headers=tag).status_code == 201
 
 
 def test_a_claim_ends_by_itself(database: Database) -> None:

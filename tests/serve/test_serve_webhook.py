@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -176,3 +177,35 @@ def test_a_hook_of_the_config_is_told_until_it_acknowledges(
 def is_registered(database: Database) -> bool:
     with database.reading() as connection:
         return bool(outbox.queues(connection))
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nX-Slow: " + b"a" * 400
+LONG = b"HTTP/1.1 200 OK\r\nContent-Length: 400\r\n\r\n"
+
+
+@pytest.mark.parametrize("at_once", [b"", LONG, b"HTTP/1.1 100 Continue\r\n\r\n" * 10])
+def test_a_server_that_answers_a_byte_at_a_time_is_a_failure_in_time(at_once: bytes) -> None:
+    ended = threading.Event()
+
+    def drip(server: socket.socket) -> None:
+        client, _ = server.accept()
+        with client, suppress(OSError):
+            client.recv(65536)
+            client.sendall(at_once)
+            for byte in HEAD:
+                if ended.wait(0.05):
+                    return
+                client.sendall(bytes([byte]))
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dripping = threading.Thread(target=drip, args=(server,))
+        dripping.start()
+        sink = sink_to(server.getsockname()[1], timeout_s=0.3)
+        try:
+            with pytest.raises(SinkFailed, match="does not answer in time"):
+                sink.send(HELLO)
+            assert dripping.is_alive(), "the server would have gone on for 20 s"
+        finally:
+            ended.set()
+            sink.close()
+            dripping.join()

@@ -1,6 +1,7 @@
 """Messages posted to a URL and signed. Law: a request goes to the host of the config and nowhere else.
 
-No redirect is followed, and no proxy of the environment is used. Any answer of 2xx acknowledges a message.
+No redirect is followed, and no proxy of the environment is used. Any answer of 2xx acknowledges a message. A message
+and its answer have one time together: a server that answers byte by byte must not hold the queue.
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from io import BufferedReader, RawIOBase
+from typing import Any
 
 from coe.serve.bridge.sinks import Message, SinkFailed, Standing
 from coe.serve.moments import SECOND_US, now_us
@@ -21,7 +25,10 @@ _MOST_ANSWER_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class WebhookPlace:
-    """Where messages are posted; `target` is path and query, `tls` None for plain HTTP."""
+    """Where messages are posted; `target` is path and query, `tls` None for plain HTTP.
+
+    A message is posted and answered within `timeout_s`.
+    """
 
     host: str
     port: int
@@ -36,12 +43,64 @@ def signature(secret: str, moment_s: int, body: bytes) -> str:
     return hmac.new(secret.encode(), f"{moment_s}.".encode() + body, hashlib.sha256).hexdigest()
 
 
+class _Connection(HTTPConnection):
+    """A connection on which nothing is waited for beyond a moment, `until_s` of the monotonic clock."""
+
+    def __init__(self, place: WebhookPlace) -> None:
+        super().__init__(place.host, place.port)
+        self._tls, self.until_s = place.tls, 0.0
+        if place.tls is not None:
+            self.default_port = 443
+
+    def connect(self) -> None:
+        self.timeout = self.left_s()
+        super().connect()
+        if self._tls is not None:
+            self.sock.settimeout(self.left_s())
+            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
+
+    def send(self, data: Any) -> None:
+        if self.sock is not None:
+            self.sock.settimeout(self.left_s())
+        super().send(data)
+
+    def response_class(self, sock: Any, *rest: Any, **named: Any) -> HTTPResponse:  # type: ignore[override]
+        answer = HTTPResponse(sock, *rest, **named)
+        answer.fp = BufferedReader(_Answer(answer.fp.detach(), sock, self.left_s))
+        return answer
+
+    def left_s(self) -> float:
+        """Return how much time is left; raises TimeoutError if none is."""
+        left_s = self.until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        return left_s
+
+
+class _Answer(RawIOBase):
+    """The bytes of an answer; each read has the time that is left."""
+
+    def __init__(self, raw: Any, sock: Any, left_s: Callable[[], float]) -> None:
+        self._raw, self._sock, self._left_s = raw, sock, left_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._sock.settimeout(self._left_s())
+        return int(self._raw.readinto(buffer))
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
 class WebhookConnection:
     """A URL to which messages are posted, one after the other, over one connection while it lasts."""
 
     def __init__(self, place: WebhookPlace, clock_us: Callable[[], int] = now_us) -> None:
         self._place, self._clock_us = place, clock_us
-        self._connection: HTTPConnection | None = None
+        self._connection: _Connection | None = None
 
     def connect(self) -> None:
         """Do nothing: each message connects if necessary."""
@@ -57,16 +116,17 @@ class WebhookConnection:
             "X-CoE-Timestamp": str(moment_s),
             "X-CoE-Signature": f"sha256={signature(self._place.secret, moment_s, body)}",
         }
+        until_s = time.monotonic() + self._place.timeout_s
         # A server may have closed a connection that was idle; a message that fails on a new one fails.
         was_open = self._connection is not None
         try:
-            self._post(body, headers)
+            self._post(body, headers, until_s)
         except (OSError, HTTPException) as error:
             self.close()
             if not was_open or isinstance(error, TimeoutError):
                 raise self._failure(error) from error
             try:
-                self._post(body, headers)
+                self._post(body, headers, until_s)
             except (OSError, HTTPException) as again:
                 self.close()
                 raise self._failure(again) from again
@@ -84,15 +144,11 @@ class WebhookConnection:
             with suppress(OSError):
                 connection.close()
 
-    def _post(self, body: bytes, headers: dict[str, str]) -> None:
-        place = self._place
+    def _post(self, body: bytes, headers: dict[str, str], until_s: float) -> None:
         if self._connection is None:
-            self._connection = (
-                HTTPConnection(place.host, place.port, timeout=place.timeout_s)
-                if place.tls is None
-                else HTTPSConnection(place.host, place.port, timeout=place.timeout_s, context=place.tls)
-            )
-        self._connection.request("POST", place.target, body, headers)
+            self._connection = _Connection(self._place)
+        self._connection.until_s = until_s
+        self._connection.request("POST", self._place.target, body, headers)
         answer = self._connection.getresponse()
         rest = len(answer.read(_MOST_ANSWER_BYTES))
         if rest == _MOST_ANSWER_BYTES or answer.will_close:

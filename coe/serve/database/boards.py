@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
+from sqlalchemy import BindParameter, Connection, bindparam, func, insert, or_, select, update
 
 from coe.core import Verdict
 from coe.placement.dialects import Side
 from coe.serve.database import events
 from coe.serve.database.events import NewEvent
 from coe.serve.database.rows import columns, in_turn, record, records
-from coe.serve.database.schema import board
+from coe.serve.database.schema import board, recipe, unit_serial
 from coe.serve.words import UNDECIDED, BoardState, EventKind
 
 
@@ -92,27 +92,64 @@ _UNDECIDED_AFTER = (
 )
 _BEGIN = update(board).where(board.c.id == bindparam("begun_id"), board.c.state.in_(UNDECIDED))
 _BEGIN_AND_COUNT = _BEGIN.values(attempts=board.c.attempts + 1)
+_SERIALS: BindParameter[Any] = bindparam("serials", expanding=True)
+_OF_SERIALS = or_(
+    board.c.serial.in_(_SERIALS),
+    board.c.id.in_(select(unit_serial.c.board_id).where(unit_serial.c.serial.in_(_SERIALS))),
+)
+_EARLIER = (
+    select(func.count())
+    .select_from(board)
+    .join(recipe, recipe.c.id == board.c.recipe_id)
+    .where(_OF_SERIALS, board.c.side == bindparam("of_side"), board.c.id != bindparam("of_id"))
+    .where(recipe.c.name == select(recipe.c.name).where(recipe.c.id == bindparam("of_recipe_id")).scalar_subquery())
+)
+_DECIDED_EARLIER = _EARLIER.where(board.c.decided_us.is_not(None))
+_EARLIER_TOO = _EARLIER.where(board.c.state != BoardState.ABORTED)
 
 
 def accept(connection: Connection, new: NewBoard) -> Board:
     """Add a board, and append the event of its acceptance; its key must be new (IntegrityError).
 
-    Boards without a serial are all first passes.
+    Its pass is what it will be if all boards before it are decided first; the decision counts again.
     """
     in_turn(connection, board)
-    earlier = 0
-    if new.serial:
-        earlier = connection.scalar(
-            select(func.count()).where(
-                board.c.serial == new.serial, board.c.side == new.side, board.c.state != BoardState.ABORTED
-            )
-        ) or 0  # fmt: skip
     row = {name: getattr(new, name) for name in NewBoard.__dataclass_fields__}
-    row |= {"state": BoardState.ACCEPTED, "pass_number": earlier + 1, "request": dict(new.request)}
+    row |= {"state": BoardState.ACCEPTED, "request": dict(new.request)}
+    row["pass_number"] = 1 + _count(connection, _EARLIER_TOO, new)
     accepted = record(Board, connection.execute(insert(board).values(row).returning(*_COLUMNS)).one())
+    if units := _units(new):
+        connection.execute(insert(unit_serial), [{"serial": serial, "board_id": accepted.id} for serial in units])
     body = {**accepted.facts, "due_us": accepted.due_us}
     events.append(connection, NewEvent(EventKind.BOARD_ACCEPTED, new.accepted_us, body, accepted.id))
     return accepted
+
+
+def pass_of(connection: Connection, deciding: Board) -> int:
+    """Return which pass of its product, serial and side a board is that gets its decision now; 1 without a serial.
+
+    A panel whose units have serials is known by those: the serial of a carrier comes back with other units.
+    """
+    return 1 + _count(connection, _DECIDED_EARLIER, deciding)
+
+
+def _count(connection: Connection, earlier: Any, one: NewBoard | Board) -> int:
+    serials = _units(one) or ([one.serial] if one.serial else [])
+    if not serials:
+        return 0
+    known = {"serials": serials, "of_side": one.side, "of_recipe_id": one.recipe_id, "of_id": getattr(one, "id", 0)}
+    return connection.scalar(earlier, known) or 0
+
+
+def _units(one: NewBoard | Board) -> list[str]:
+    return sorted({serial for serial in one.request.get("serials", {}).values() if serial})
+
+
+def newest_decided(connection: Connection, serial: str) -> int | None:
+    """Return the id of the newest decided board that has a serial, or that is the panel of a unit that has it."""
+    query = select(func.max(board.c.id)).where(_OF_SERIALS, board.c.decided_us.is_not(None))
+    newest_id: int | None = connection.scalar(query, {"serials": [serial]})
+    return newest_id
 
 
 def get(connection: Connection, id: int) -> Board | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, update
 
 from coe.core import Verdict
 from coe.serve.database.rows import record, records
@@ -66,6 +66,7 @@ class Call:
     revision: int
     verification_id: int | None
     claimed_by: str
+    claimed_session: str
     claimed_until_us: int
 
     @property
@@ -138,25 +139,34 @@ def count_open_of(connection: Connection, board_id: int) -> int:
     return connection.scalar(select(func.count()).where(*is_open)) or 0
 
 
-def is_free(by: str, now_us: int) -> ColumnElement[bool]:
-    """Return the condition that nobody but one person has a call reserved.
+def is_unclaimed(now_us: int) -> ColumnElement[bool]:
+    """Return the condition that nobody has a call reserved.
 
     A claim that would last longer than any claim may was made before the clock was set back, and counts as ended.
     """
     until = call.c.claimed_until_us
-    return or_(until <= now_us, until > now_us + LONGEST_CLAIM_US, call.c.claimed_by == by)
+    return or_(until <= now_us, until > now_us + LONGEST_CLAIM_US)
 
 
-def claim(connection: Connection, id: int, *, by: str, until_us: int, now_us: int) -> bool:
-    """Reserve an open call for one person until a time; False if another person has it, or if it was answered."""
+def is_free(by: str, session: str, now_us: int) -> ColumnElement[bool]:
+    """Return the condition that nobody has a call reserved but one person, in one session."""
+    is_mine = and_(call.c.claimed_by == by, call.c.claimed_session == session)
+    return or_(is_unclaimed(now_us), is_mine)
+
+
+def claim(connection: Connection, id: int, *, by: str, session: str = "", until_us: int, now_us: int) -> bool:
+    """Reserve an open call for one person, who has one of several sessions, until a time.
+
+    False if another person or session has it, or if it was answered.
+    """
     claimed = connection.execute(
         update(call)
         .where(
             call.c.id == id,
             call.c.verification_id.is_(None),
-            is_free(by, now_us),
+            is_free(by, session, now_us),
         )
-        .values(claimed_by=by, claimed_until_us=until_us)
+        .values(claimed_by=by, claimed_session=session, claimed_until_us=until_us)
     )
     return claimed.rowcount == 1
 

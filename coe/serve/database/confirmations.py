@@ -1,4 +1,4 @@
-"""A person's word that a recipe cuts whole boards where their parts lie. Law: without it no such recipe is activated.
+"""A person's word that a recipe cuts whole boards where their parts lie. Law: without it no such recipe is used.
 
 The word is on the placements: a later version of the recipe that cuts boards in the same way needs no new word.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
+from coe.serve.database import recipes
 from coe.serve.database.recipes import Recipe
 from coe.serve.database.rows import record
 from coe.serve.database.schema import confirmation, recipe
@@ -33,6 +34,19 @@ def add(connection: Connection, of: Recipe, *, by: str, now_us: int, picture_sha
         return before
     row = {"recipe_id": of.id, "confirmed_us": now_us, "confirmed_by": by, "picture_sha256": picture_sha256}
     return record(Confirmation, connection.execute(insert(confirmation).values(row).returning(confirmation)).one())
+
+
+def refusal(connection: Connection, version: Recipe) -> str | None:
+    """Return why a version must not be used: it cuts whole boards where nobody has confirmed it. None if it may be.
+
+    The gate asks when a version is activated or named, and the line when it opens one. A version that was active before
+    words were asked for goes on.
+    """
+    if version.content.get("whole") is None or find(connection, version) is not None:
+        return None
+    if recipes.was_active(connection, version.id):
+        return None
+    return f"nobody has confirmed the placements of version {version.version} of recipe '{version.name}'"
 
 
 def find(connection: Connection, of: Recipe) -> Confirmation | None:

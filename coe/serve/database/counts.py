@@ -37,7 +37,7 @@ from coe.core import Verdict
 from coe.serve.database.rows import add_up
 from coe.serve.database.schema import board, board_count, call, call_count, verification
 from coe.serve.moments import HOUR_US
-from coe.serve.words import BoardState, Outcome
+from coe.serve.words import BoardState, CallKind, Outcome
 
 _Sums = Counter[tuple[tuple[Any, ...], str]]
 """Numbers by the key of their row, and the name of their column."""
@@ -97,7 +97,8 @@ def of_boards(which: ColumnElement[bool]) -> Select[Any]:
 def of_calls(which: ColumnElement[bool]) -> Select[Any]:
     """Return the query that counts the calls on first passes of a condition: the columns of `call_count`.
 
-    The label is that of the person if the person gave one, else that of the expert.
+    The label is that of the person if the person gave one, else that of the expert. A blind audit counts as what people
+    see of it: another expert's name would tell which call is one.
     """
     key = _key_of_calls(hour(board.c.decided_us), board.c.recipe_id)
     return (
@@ -129,11 +130,17 @@ def _key_of_calls(hour_us: ColumnElement[Any], recipe_id: ColumnElement[Any]) ->
         "hour_us": hour_us,
         "recipe_id": recipe_id,
         "component": call.c.component,
-        "expert": call.c.expert,
-        "label": func.coalesce(func.nullif(verification.c.label, ""), call.c.label),
+        "expert": _seen("expert"),
+        "label": func.coalesce(func.nullif(verification.c.label, ""), _seen("label")),
         "kind": call.c.kind,
         "outcome": func.coalesce(type_coerce(verification.c.outcome, String), ""),
     }
+
+
+def _seen(name: str) -> ColumnElement[Any]:
+    """Return what people see of a call as its expert, or its label."""
+    face = func.coalesce(call.c.face[name].as_string(), "")
+    return case((call.c.kind == CallKind.DEFECT, call.c[name]), else_=face)
 
 
 _COUNTED = (_Counted(board_count, of_boards), _Counted(call_count, of_calls))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, bindparam, update
 
@@ -13,7 +13,8 @@ from coe.serve.database.boards import Board
 from coe.serve.database.calls import NewCall
 from coe.serve.database.events import NewEvent
 from coe.serve.database.findings import GoodComponent, pack
-from coe.serve.database.schema import board
+from coe.serve.database.rows import add_up
+from coe.serve.database.schema import board, decision_count
 from coe.serve.database.tallies import Tally
 from coe.serve.words import UNDECIDED, BoardState, CallKind, EventKind
 from coe.visible import visible
@@ -54,8 +55,10 @@ def write(connection: Connection, decision: Decision) -> bool:
     """Write a decision, its calls, its counts and its event; False if the board has a decision or was aborted.
 
     A board that is OK and has no calls needs nobody's word, so it counts as verified at once: a blind audit is no call,
-    and no board waits for it.
+    and no board waits for it. Whether it is a first pass is counted now: boards may be decided in another order than
+    they came, and not all are.
     """
+    decided = replace(decision.board, pass_number=boards.pass_of(connection, decision.board))
     defects = sum(call.kind is CallKind.DEFECT for call in decision.calls)
     needs_word = defects > 0 or decision.verdict is not Verdict.OK
     state = BoardState.DECIDED if needs_word else BoardState.VERIFIED
@@ -63,6 +66,7 @@ def write(connection: Connection, decision: Decision) -> bool:
         "state": state,
         "verdict": decision.verdict,
         "late": decision.late,
+        "pass_number": decided.pass_number,
         "decided_us": decision.decided_us,
         "verified_us": None if needs_word else decision.decided_us,
         "components": defects + len(decision.good),
@@ -74,9 +78,9 @@ def write(connection: Connection, decision: Decision) -> bool:
     if not connection.execute(_DECIDE, {"decided_id": id, **values}).rowcount:
         return False
     calls.add(connection, id, decision.calls, decision.decided_us)
-    tallies.add(connection, decision.tallies)
+    _tally(connection, decided, decision.tallies)
     body = {
-        **decision.board.facts,
+        **decided.facts,
         "verdict": decision.verdict.value,
         "late": decision.late,
         "components": values["components"],
@@ -85,21 +89,30 @@ def write(connection: Connection, decision: Decision) -> bool:
     }
     events.append(connection, NewEvent(EventKind.BOARD_DECIDED, decision.decided_us, body, id))
     counts.newly_decided(connection, id)
+    add_up(connection, decision_count, [{"verdict": decision.verdict, "boards": 1}])
     return True
+
+
+def _tally(connection: Connection, one: Board, added: Sequence[Tally]) -> None:
+    """Count findings of a first pass: a board that comes back says nothing about the process, nor do its scores."""
+    if one.pass_number == 1:
+        tallies.add(connection, added)
 
 
 def amend(connection: Connection, amendment: Amendment) -> bool:
     """Add findings that came after the decision; return whether the severity of a component rose.
 
     A component that the decision called REVIEW, because it was late, becomes NG if its finding says so. A verdict is
-    never lowered, and a call that a person has answered stays as it is. Tallies count in any case.
+    never lowered, and a call that a person has answered stays as it is. Tallies of a first pass count in any case.
     """
     with counts.followed(connection, amendment.board_id):
-        tallies.add(connection, amendment.tallies)
-        return _raise(connection, amendment)
+        amended = boards.get(connection, amendment.board_id)
+        assert amended is not None
+        _tally(connection, amended, amendment.tallies)
+        return _raise(connection, amended, amendment)
 
 
-def _raise(connection: Connection, amendment: Amendment) -> bool:
+def _raise(connection: Connection, amended: Board, amendment: Amendment) -> bool:
     raised: list[NewCall] = []
     for new in amendment.raised:
         before = calls.of_component(connection, amendment.board_id, new.refdes)
@@ -108,8 +121,6 @@ def _raise(connection: Connection, amendment: Amendment) -> bool:
     if not raised:
         return False
     worst = max((call.verdict for call in raised), key=lambda verdict: verdict.severity)
-    amended = boards.get(connection, amendment.board_id)
-    assert amended is not None
     assert amended.verdict is not None
     verdict = worst if worst.severity > amended.verdict.severity else amended.verdict
     connection.execute(

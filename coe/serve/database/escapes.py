@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, insert, select
 
-from coe.serve.database import events
+from coe.serve.database import boards, events
 from coe.serve.database.events import NewEvent
-from coe.serve.database.rows import record, records
-from coe.serve.database.schema import board, escape
+from coe.serve.database.rows import in_turn, record, records
+from coe.serve.database.schema import escape
 from coe.serve.words import EventKind
 
 
@@ -44,14 +44,17 @@ class Escape:
 
 
 def report(connection: Connection, new: NewEscape) -> Escape:
-    """Add an escape to the newest decided board of its serial, and append the event."""
-    board_id = connection.scalar(
-        select(board.c.id)
-        .where(board.c.serial == new.serial, board.c.decided_us.is_not(None))
-        .order_by(board.c.id.desc())
-        .limit(1)
-    )
+    """Add an escape to the newest decided board of its serial, or to the panel of that unit, and append the event.
+
+    A report that is there already is returned as it is: its sender had no answer, and asks again.
+    """
+    in_turn(connection, escape)
+    board_id = boards.newest_decided(connection, new.serial)
     row = {name: getattr(new, name) for name in NewEscape.__dataclass_fields__} | {"board_id": board_id}
+    said = [escape.c[name].is_not_distinct_from(row[name]) for name in row if not name.startswith("reported_")]
+    before = connection.execute(select(escape).where(*said).order_by(escape.c.id).limit(1)).one_or_none()
+    if before is not None:
+        return record(Escape, before)
     added = record(Escape, connection.execute(insert(escape).values(row).returning(escape)).one())
     body = {name: getattr(added, name) for name in ("board_id", "serial", "refdes", "component", "label", "found_at")}
     events.append(connection, NewEvent(EventKind.ESCAPE_REPORTED, new.reported_us, body, board_id))

@@ -15,7 +15,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, and_, cast, func, 
 from coe.core import Verdict
 from coe.serve.database import counts
 from coe.serve.database.rows import records, total
-from coe.serve.database.schema import board, board_count, call_count, escape, recipe
+from coe.serve.database.schema import board, board_count, call_count, decision_count, escape, recipe
 from coe.serve.moments import HOUR_US, hour_of
 from coe.serve.words import CallKind, Dimension, Outcome
 
@@ -113,11 +113,23 @@ def decided(connection: Connection) -> dict[Verdict, int]:
     return {verdict: number for verdict, number in connection.execute(query) if number}
 
 
+def decisions(connection: Connection) -> dict[Verdict, int]:
+    """Return how many decisions there were of each verdict, as they were made: amendments leave them as they are."""
+    rows = connection.execute(select(decision_count.c.verdict, decision_count.c.boards))
+    return {row.verdict: row.boards for row in rows}
+
+
 def escapes_of(connection: Connection, window: Window) -> int:
-    """Return how many escapes were reported within a window; of a recipe, those whose board is known."""
-    query = select(func.count()).where(escape.c.reported_us >= window.start_us, escape.c.reported_us < window.end_us)
+    """Return how many escapes were first reported within a window; of a recipe, those whose board is known.
+
+    Several tests may report one defect, which is one escape.
+    """
+    defect = (escape.c.board_id, escape.c.serial, escape.c.refdes, escape.c.component, escape.c.label)
+    first = select(func.min(escape.c.reported_us).label("at_us")).group_by(*defect)
     if window.recipe:
-        query = query.join(board, board.c.id == escape.c.board_id).where(_of_recipe(window, board.c.recipe_id))
+        first = first.join(board, board.c.id == escape.c.board_id).where(_of_recipe(window, board.c.recipe_id))
+    reported = first.subquery()
+    query = select(func.count()).where(reported.c.at_us >= window.start_us, reported.c.at_us < window.end_us)
     return connection.scalar(query) or 0
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, insert,
 from coe.errors import ConfigError
 from coe.serve.database.rows import record, records
 from coe.serve.database.schema import api_key
-from coe.serve.words import Role
+from coe.serve.words import Process, Role
 
 PREFIX = "coe_"
 
@@ -43,7 +43,12 @@ def hash_of(key: str) -> str:
 
 
 def add(connection: Connection, name: str, role: Role, key: str, *, now_us: int, expires_us: int | None = None) -> Key:
-    """Add a key; raises ConfigError if its name was used before, also for a key that was ended."""
+    """Add a key; raises ConfigError if its name was used before, also for a key that was ended.
+
+    What a person does must not look like a deed of the service's own processes.
+    """
+    if name in set(Process):
+        raise ConfigError(f"'{name}' is a process of the service; choose another name for the key")
     if connection.execute(select(api_key.c.id).where(api_key.c.name == name)).first() is not None:
         raise ConfigError(f"there is a key '{name}' already; choose another name")
     row = {"name": name, "role": role, "hash": hash_of(key), "created_us": now_us, "expires_us": expires_us}

@@ -28,25 +28,36 @@ class Shown:
     view_pixels: int
 
 
-def claim_next(connection: Connection, *, by: str, now_us: int, until_us: int, after_id: int = 0) -> Call | None:
+def claim_next(
+    connection: Connection,
+    *,
+    by: str,
+    session: str = "",
+    now_us: int,
+    until_us: int,
+    after_id: int = 0,
+    is_again: bool = True,
+) -> Call | None:
     """Reserve the next open call that nobody else looks at; None if there is none.
 
-    Calls after `after_id` come first, and then those before it, so that a call that was left out comes again.
+    Calls after `after_id` come first, and then those before it, so that a call that was left out comes again. Without
+    `is_again` no call comes that is reserved already: it may be for another program with the same key.
     """
-    free = and_(call.c.verification_id.is_(None), calls.is_free(by, now_us))
+    free = calls.is_free(by, session, now_us) if is_again else calls.is_unclaimed(now_us)
+    free = and_(call.c.verification_id.is_(None), free)
     for _ in range(_ATTEMPTS):
         id = connection.scalar(select(func.min(call.c.id)).where(free, call.c.id > after_id))
         id = id or connection.scalar(select(func.min(call.c.id)).where(free, call.c.id <= after_id))
         if id is None:
             return None
-        if calls.claim(connection, id, by=by, until_us=until_us, now_us=now_us):
+        if calls.claim(connection, id, by=by, session=session, until_us=until_us, now_us=now_us):
             return calls.get(connection, id)
     return None
 
 
-def release(connection: Connection, id: int, *, by: str, now_us: int) -> bool:
+def release(connection: Connection, id: int, *, by: str, session: str = "", now_us: int) -> bool:
     """Give a call back that a person had reserved; False if another person reserved it, or if it was answered."""
-    return calls.claim(connection, id, by=by, until_us=now_us, now_us=now_us)
+    return calls.claim(connection, id, by=by, session=session, until_us=now_us, now_us=now_us)
 
 
 def answered(connection: Connection, *, before_id: int | None = None, limit: int = 100) -> list[Call]:

@@ -115,6 +115,12 @@ def active(connection: Connection, name: str) -> Recipe | None:
     return None if row is None else record(Recipe, row)
 
 
+def was_active(connection: Connection, id: int) -> bool:
+    """Return whether a version is active, or was."""
+    query = select(activation.c.id).where(activation.c.recipe_id == id, activation.c.state == ActivationState.ACTIVE)
+    return connection.execute(query.limit(1)).first() is not None
+
+
 def all_active(connection: Connection) -> list[Recipe]:
     """Return the active version of each recipe that has one, in the order of their names."""
     query = select(recipe).where(recipe.c.id.in_(active_ids(connection))).order_by(recipe.c.name)

@@ -123,7 +123,7 @@ board = _table(
     Column("side", _word(Side), nullable=False),
     Column("work_order", String(NAME), nullable=False, default=""),
     Column("request", JSON, nullable=False, comment="coe.serve.request.BoardRequest"),
-    Column("pass_number", Integer, nullable=False, comment="1 is the first pass of this serial and side"),
+    Column("pass_number", Integer, nullable=False, comment="1 is the first decision of this product, serial and side"),
     Column("fed_by", String(NAME), nullable=False),
     Column("accepted_us", BigInteger, nullable=False),
     Column("due_us", BigInteger),
@@ -144,6 +144,12 @@ board = _table(
     Index("ix_board_decided_us", "decided_us"),
     Index("ix_board_unswept", "swept_us", "state", "verdict", "decided_us"),
     Index("ix_board_serial_side", "serial", "side"),
+)
+
+unit_serial = _table(
+    "unit_serial",
+    Column("serial", String(NAME), primary_key=True),
+    Column("board_id", ForeignKey(board.c.id), primary_key=True, autoincrement=False, comment="the panel of the unit"),
 )
 
 view = _table(
@@ -184,6 +190,7 @@ call = _table(
     Column("revision", Integer, nullable=False, default=0, comment="counts up at each change; the ETag"),
     Column("verification_id", _WHOLE, comment="the newest verification; None while the call is open"),
     Column("claimed_by", String(NAME), nullable=False, default=""),
+    Column("claimed_session", String(64), nullable=False, default="", comment="empty for a program with a key"),
     Column("claimed_until_us", BigInteger, nullable=False, default=0),
     UniqueConstraint("board_id", "refdes"),
     Index("ix_call_open", "verification_id", "id"),
@@ -252,6 +259,12 @@ heartbeat = _table(
     Column("experts", JSON, comment="what the pages show of the line's experts, see coe.serve.line.residents"),
 )
 
+decision_count = _table(
+    "decision_count",
+    Column("verdict", _word(Verdict), primary_key=True),
+    Column("boards", BigInteger, nullable=False, comment="decided so; no amendment changes it, so it never falls"),
+)
+
 tally = _table(
     "tally",
     Column("hour_us", BigInteger, primary_key=True, autoincrement=False, comment="the beginning of the hour"),
@@ -259,7 +272,7 @@ tally = _table(
     Column("component", String(NAME), primary_key=True),
     Column("expert", String(NAME), primary_key=True),
     Column("label", String(NAME), primary_key=True),
-    Column("findings", BigInteger, nullable=False),
+    Column("findings", BigInteger, nullable=False, comment="on first passes"),
     Column("called", BigInteger, nullable=False, comment="how many of them belong to components that are not OK"),
     Column("score_sum", Float, nullable=False),
     Column("score_square_sum", Float, nullable=False),
@@ -338,5 +351,5 @@ audit = _table(
     Column("hash", String(64), nullable=False, unique=True),
 )
 
-APPEND_ONLY = (verification, audit, confirmation)
+APPEND_ONLY = (verification, audit, confirmation, recipe, escape)
 """Tables whose rows are never changed and never removed; triggers refuse it (`coe.serve.database.triggers`)."""

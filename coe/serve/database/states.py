@@ -42,11 +42,16 @@ class Heartbeat:
 def change(
     connection: Connection, subject: Subject, state: Intake | LineState, *, by: str, now_us: int, reason: str = ""
 ) -> bool:
-    """Note a new state and append the event; False if the subject is in this state already."""
+    """Note a new state and append the event; False if the subject is in this state already.
+
+    A person who drains while the service ends, which drains too, is noted: that drain stays.
+    """
     in_turn(connection, state_change)
     before = current(connection, subject)
     if before is not None and before.state == state.value:
-        return False
+        is_of_end = state is Intake.DRAINING and before.changed_by == Process.SUPERVISOR
+        if not is_of_end or by == Process.SUPERVISOR:
+            return False
     row = {"subject": subject, "state": state.value, "changed_us": now_us, "changed_by": by, "reason": reason}
     connection.execute(insert(state_change).values(row))
     body = {

@@ -26,7 +26,7 @@ def guarded(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[R
 
     async def handle(request: Request) -> Response:
         key = None if operation.roles is None else await admitted(gate, request, operation.roles)
-        return await operation.handler(Visit(gate, request, key))
+        return await operation.handler(Visit(gate, request, key, sessions.name_of(request)))
 
     return handle
 

@@ -25,7 +25,8 @@ from coe.serve.gate import faces
 from coe.serve.gate.operations import ANY, FEED, Operation, Visit
 from coe.serve.gate.path_names import name_from
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
-from coe.serve.gate.request_data import JsonBody, expect_query, id_of, json_body, number_of
+from coe.serve.gate.recipes import expect_confirmed
+from coe.serve.gate.request_data import JsonBody, expect_query, id_of, json_body, number_of, whole_number_of
 from coe.serve.gate.state import Gate
 from coe.serve.moments import iso, microseconds
 from coe.serve.recipe import RecipeContent
@@ -139,6 +140,7 @@ def _recipe(connection: Connection, form: BoardRequest) -> Recipe:
             f"recipe '{form.recipe}' has no {which}",
             way_out,
         )
+    expect_confirmed(connection, recipe)
     return recipe
 
 
@@ -168,7 +170,7 @@ async def get_board(visit: Visit) -> Response:
     expect_query(visit, "wait", "good")
     gate, id = visit.gate, id_of(visit)
     wait_s = number_of(visit, "wait", default=0, least=0, most=MAX_WAIT_S)
-    with_good = number_of(visit, "good", default=0, least=0, most=1) > 0
+    with_good = whole_number_of(visit, "good", default=0, least=0, most=1) > 0
     if wait_s:
         await until_decided(gate, id, wait_s)
     return JSONResponse(await gate.read(partial(_shown, id=id, with_good=with_good, key=visit.key)))
@@ -287,7 +289,11 @@ OPERATIONS = [
         post_board,
         FEED,
         body=BoardRequest,
-        answers={202: "accepted", 409: "the key was used with another body", 503: "draining, or too many boards wait"},
+        answers={
+            202: "accepted",
+            409: "the key was used with another body, or nobody has confirmed where the recipe cuts whole boards",
+            503: "draining, or too many boards wait",
+        },
     ),
     Operation(
         "GET",

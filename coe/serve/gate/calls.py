@@ -22,7 +22,7 @@ from coe.serve.form import Form
 from coe.serve.gate import goldens
 from coe.serve.gate.operations import VERIFY, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.gate.request_data import expect_query, id_of, json_body, number_of
+from coe.serve.gate.request_data import expect_query, id_of, json_body, whole_number_of
 from coe.serve.moments import SECOND_US, iso
 from coe.serve.texts import Note, Text
 from coe.serve.words import Outcome
@@ -46,9 +46,9 @@ async def get_calls(visit: Visit) -> Response:
     expect_query(visit, "status", "after", "before", "limit", "component")
     asked = visit.request.query_params
     status = asked.get("status", "open")
-    after = int(number_of(visit, "after", default=0, least=0, most=_LARGEST_ID))
-    before = int(number_of(visit, "before", default=_LARGEST_ID, least=1, most=_LARGEST_ID))
-    limit = int(number_of(visit, "limit", default=100, least=1, most=_MOST_LISTED))
+    after = whole_number_of(visit, "after", default=0, least=0, most=_LARGEST_ID)
+    before = whole_number_of(visit, "before", default=_LARGEST_ID, least=1, most=_LARGEST_ID)
+    limit = whole_number_of(visit, "limit", default=100, least=1, most=_MOST_LISTED)
     if status not in ("open", "answered"):
         raise Problem(
             HTTPStatus.BAD_REQUEST,
@@ -56,6 +56,14 @@ async def get_calls(visit: Visit) -> Response:
             f"status={status[:100]!r} is not a status of calls",
             "ask for status=open or status=answered",
         )
+    for name in ("before",) if status == "open" else ("after", "component"):
+        if name in asked:
+            raise Problem(
+                HTTPStatus.BAD_REQUEST,
+                ProblemKind.BAD_REQUEST,
+                f"`{name}` does not go with status={status}",
+                f"leave `{name}` out, or ask for the other status",
+            )
 
     def listed(connection: Connection) -> list[dict[str, Any]]:
         if status == "open":
@@ -83,12 +91,21 @@ async def get_call(visit: Visit) -> Response:
 async def claim_next(visit: Visit) -> Response:
     """Reserve the next open call for the caller."""
     expect_query(visit, "after")
-    after = int(number_of(visit, "after", default=0, least=0, most=_LARGEST_ID))
+    after = whole_number_of(visit, "after", default=0, least=0, most=_LARGEST_ID)
     now_us = visit.gate.now_us()
     until_us = now_us + CLAIM_S * SECOND_US
 
     def take(connection: Connection) -> _Taken:
-        taken = queue.claim_next(connection, by=visit.caller, now_us=now_us, until_us=until_us, after_id=after)
+        taken = queue.claim_next(
+            connection,
+            by=visit.caller,
+            session=visit.session,
+            now_us=now_us,
+            until_us=until_us,
+            after_id=after,
+            # A page that is loaded again shows its call again; of programs with one key nobody knows which is which.
+            is_again=bool(visit.session),
+        )
         return _Taken(None if taken is None else full_facts(connection, taken), calls.count_open(connection))
 
     taken = await visit.gate.write(take)
@@ -113,7 +130,9 @@ async def claim(visit: Visit) -> Response:
 
     def take(connection: Connection) -> dict[str, Any]:
         call = _call(visit, connection)
-        if not calls.claim(connection, call.id, by=visit.caller, until_us=until_us, now_us=now_us):
+        if not calls.claim(
+            connection, call.id, by=visit.caller, session=visit.session, until_us=until_us, now_us=now_us
+        ):
             raise _taken(call)
         return full_facts(connection, _call(visit, connection))
 
@@ -127,7 +146,7 @@ async def give_back(visit: Visit) -> Response:
 
     def give(connection: Connection) -> None:
         call = _call(visit, connection)
-        if not queue.release(connection, call.id, by=visit.caller, now_us=now_us):
+        if not queue.release(connection, call.id, by=visit.caller, session=visit.session, now_us=now_us):
             raise _taken(call)
 
     await visit.gate.write(give)
@@ -151,7 +170,8 @@ def _add(visit: Visit, revision: int, new: NewVerification, connection: Connecti
         raise verifications.CallChanged(
             f"call {call.id} has changed since you saw it; look at it again and then decide"
         )
-    if call.is_open and call.claimed_by != visit.caller and call.claimed_until_us > new.verified_us:
+    is_mine = (call.claimed_by, call.claimed_session) == (visit.caller, visit.session)
+    if call.is_open and not is_mine and call.claimed_until_us > new.verified_us:
         raise _taken(call)
     added = verifications.record_verification(connection, call, new)
     word = {"outcome": added.outcome.value, "label": added.label, "supersedes": added.supersedes}

@@ -16,6 +16,7 @@ from coe.serve.exports import FOLDER, MANIFEST, ExportScope
 from coe.serve.form import Form
 from coe.serve.gate.operations import ENGINEER, Operation, Visit
 from coe.serve.gate.problems import disk_full
+from coe.serve.gate.recipes import expect_recipe
 from coe.serve.gate.request_data import expect_query, json_body
 from coe.serve.moments import DAY_US
 from coe.serve.texts import Text
@@ -34,6 +35,7 @@ async def post_export(visit: Visit) -> Response:
     expect_query(visit)
     gate = visit.gate
     form = (await json_body(visit, ExportRequest)).form
+    await expect_recipe(gate, form.recipe)
     now_us = gate.now_us()
     asked = ExportScope(now_us - form.days * DAY_US, now_us, form.recipe, form.good)
     folder = gate.config.data / FOLDER

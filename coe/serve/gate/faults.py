@@ -13,7 +13,7 @@ from coe.serve.database import audit, faults
 from coe.serve.database.faults import Fault
 from coe.serve.gate.operations import ENGINEER, READ, Operation, Visit
 from coe.serve.gate.problems import not_found
-from coe.serve.gate.request_data import expect_query, id_of, number_of
+from coe.serve.gate.request_data import expect_query, id_of, whole_number_of
 from coe.serve.moments import iso
 
 MOST = 500
@@ -23,7 +23,7 @@ MOST = 500
 async def get_faults(visit: Visit) -> Response:
     """Return the open faults; with `all`, also those that were cleared."""
     expect_query(visit, "all")
-    with_cleared = number_of(visit, "all", default=0, least=0, most=1) > 0
+    with_cleared = whole_number_of(visit, "all", default=0, least=0, most=1) > 0
 
     def read(connection: Connection) -> list[dict[str, Any]]:
         shown = faults.newest(connection, limit=MOST) if with_cleared else faults.open_faults(connection)[:MOST]

@@ -41,8 +41,8 @@ class _Collected:
 
 
 def _metrics(connection: Connection, now_us: int) -> Iterator[Metric]:
-    decided = CounterMetricFamily("coe_boards_decided", "Boards that were decided.", labels=["verdict"])
-    for verdict, number in history.decided(connection).items():
+    decided = CounterMetricFamily("coe_boards_decided", "Boards by the verdict of their decision.", labels=["verdict"])
+    for verdict, number in history.decisions(connection).items():
         decided.add_metric([verdict.value], number)
     yield decided
     yield GaugeMetricFamily(

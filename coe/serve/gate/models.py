@@ -29,6 +29,7 @@ from coe.serve.gate.boards import hand_in, take_back, until_decided
 from coe.serve.gate.operations import ANY, FEED, Operation, Visit
 from coe.serve.gate.path_names import name_from
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
+from coe.serve.gate.recipes import expect_confirmed
 from coe.serve.gate.request_data import JsonBody, expect_query, whole_body
 from coe.serve.gate.tensors import LENGTH_HEADER, InferRequest, Output, Parsed, encode, parse
 from coe.serve.gate.uploads import discard_views, keep_view
@@ -141,6 +142,7 @@ def _recipe(visit: Visit, connection: Connection) -> Recipe:
         recipe = recipes.version(connection, name, number)
     if recipe is None:
         raise not_found(f"such active recipe as '{name}'", "see GET /api/v1/recipes")
+    expect_confirmed(connection, recipe)
     return recipe
 
 
@@ -199,7 +201,12 @@ def _outputs(connection: Connection, *, board: Board) -> list[Output]:
 
 
 _PATHS = ("/v2/models/{name}", "/v2/models/{name}/versions/{version:int}")
-_REFUSALS = {404: "no such recipe", 422: "a request that cannot be used", 503: "there was no decision in time"}
+_REFUSALS = {
+    404: "no such recipe",
+    409: "nobody has confirmed where the recipe cuts whole boards",
+    422: "a request that cannot be used",
+    503: "there was no decision in time",
+}
 
 
 def _operations(path: str) -> list[Operation]:

@@ -24,11 +24,15 @@ ANY = frozenset(Role)
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A request to the gate; `key` is that of the caller, None for an operation that needs none."""
+    """A request to the gate; `key` is that of the caller, None for an operation that needs none.
+
+    `session` names the session in a browser that the caller's key was given in; it is empty for a program.
+    """
 
     gate: Gate
     request: Request
     key: Key | None
+    session: str = ""
 
     @property
     def caller(self) -> str:

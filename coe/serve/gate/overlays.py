@@ -29,7 +29,7 @@ from coe.serve.gate import sessions
 from coe.serve.gate.operations import ENGINEER, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipes import version_of
-from coe.serve.gate.request_data import expect_query, json_body, number_of, whole_body
+from coe.serve.gate.request_data import expect_query, json_body, whole_body, whole_number_of
 from coe.serve.gate.uploads import check_pixels
 from coe.serve.moments import iso
 from coe.serve.recipe import RecipeContent
@@ -60,7 +60,7 @@ async def post_overlay(visit: Visit) -> Response:
     """Draw what a version of a recipe cuts out of the picture of a board."""
     expect_query(visit, "side")
     gate = visit.gate
-    side = int(number_of(visit, "side", default=SIDE, least=LEAST_SIDE, most=MOST_SIDE))
+    side = whole_number_of(visit, "side", default=SIDE, least=LEAST_SIDE, most=MOST_SIDE)
     recipe = await gate.read(partial(version_of, visit))
     whole = _whole(recipe)
     async with whole_body(visit, gate.config.limits.body) as picture:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
+from coe.errors import did_you_mean
 from coe.inspector import fitting
 from coe.serve.database import audit, confirmations, events, recipes
 from coe.serve.database.events import NewEvent
@@ -17,6 +18,7 @@ from coe.serve.gate.operations import ANY, ENGINEER, READ, Operation, Visit
 from coe.serve.gate.path_names import name_from
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.request_data import expect_query, id_of, json_body
+from coe.serve.gate.state import Gate
 from coe.serve.moments import iso
 from coe.serve.recipe import RecipeContent
 from coe.serve.words import EventKind
@@ -79,7 +81,7 @@ async def activate(visit: Visit) -> Response:
 
     def ask(connection: Connection) -> dict[str, Any]:
         version, now_us = version_of(visit, connection), gate.now_us()
-        _expect_confirmed(connection, version)
+        expect_confirmed(connection, version)
         asked = recipes.ask_activation(connection, version.id, by=visit.caller, now_us=now_us)
         audit.append(connection, visit.caller, "activate", f"recipe {version.name} {version.version}", now_us=now_us)
         return {"activation": asked.id, **_facts(version), "state": asked.state.value}
@@ -90,13 +92,13 @@ async def activate(visit: Visit) -> Response:
     return JSONResponse(answer, int(HTTPStatus.ACCEPTED), location)
 
 
-def _expect_confirmed(connection: Connection, version: Recipe) -> None:
+def expect_confirmed(connection: Connection, version: Recipe) -> None:
     """Raise Problem for a version that cuts whole boards if nobody has confirmed where."""
-    if version.content.get("whole") is not None and confirmations.find(connection, version) is None:
+    if (refusal := confirmations.refusal(connection, version)) is not None:
         raise Problem(
             HTTPStatus.CONFLICT,
             ProblemKind.CONFLICT,
-            f"nobody has confirmed the placements of version {version.version} of recipe '{version.name}'",
+            refusal,
             f"look at its overlay on the page /recipes/{version.name}/{version.version}, and confirm it there",
         )
 
@@ -116,6 +118,18 @@ async def get_activation(visit: Visit) -> Response:
         "answered": answered,
     }
     return JSONResponse(body)
+
+
+async def expect_recipe(gate: Gate, name: str) -> None:
+    """Raise Problem for the name of a recipe that is not there; without a name all recipes are meant."""
+    known = await gate.read(recipes.names) if name else [name]
+    if name not in known:
+        raise Problem(
+            HTTPStatus.BAD_REQUEST,
+            ProblemKind.BAD_REQUEST,
+            f"there is no recipe '{name}'{did_you_mean(name, known)}",
+            "see GET /api/v1/recipes, or leave `recipe` out for all",
+        )
 
 
 def version_of(visit: Visit, connection: Connection) -> Recipe:

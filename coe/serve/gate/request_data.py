@@ -133,13 +133,28 @@ def number_of(visit: Visit, name: str, *, default: float, least: float, most: fl
     except ValueError:
         number = float("nan")
     if not least <= number <= most:
-        raise Problem(
-            HTTPStatus.BAD_REQUEST,
-            ProblemKind.BAD_REQUEST,
-            f"{name}={given[:100]!r} is not a number from {least:g} to {most:g}",
-            f"correct `{name}`, or leave it out",
-        )
+        raise _no_number(name, given, f"a number from {least:g} to {most:g}")
     return number
+
+
+def whole_number_of(visit: Visit, name: str, *, default: int, least: int, most: int) -> int:
+    """Return a whole number of the query; raises Problem if it is none, or out of range."""
+    given = visit.request.query_params.get(name)
+    if given is None:
+        return default
+    is_number = given.isascii() and given.isdecimal() and len(given) <= len(str(most))
+    if not is_number or not least <= int(given) <= most:
+        raise _no_number(name, given, f"a whole number from {least} to {most}")
+    return int(given)
+
+
+def _no_number(name: str, given: str, wanted: str) -> Problem:
+    return Problem(
+        HTTPStatus.BAD_REQUEST,
+        ProblemKind.BAD_REQUEST,
+        f"{name}={given[:100]!r} is not {wanted}",
+        f"correct `{name}`, or leave it out",
+    )
 
 
 def id_of(visit: Visit, name: str = "id") -> int:
@@ -151,7 +166,8 @@ def id_of(visit: Visit, name: str = "id") -> int:
 
 
 def expect_query(visit: Visit, *known: str) -> None:
-    """Raise Problem for a parameter of the query that the operation does not have, or that is no plain text."""
+    """Raise Problem for a parameter that the operation does not have, that is given twice, or that is no plain text."""
+    given = [name for name, _ in visit.request.query_params.multi_items()]
     for name, value in visit.request.query_params.multi_items():
         if name not in known:
             raise Problem(
@@ -159,6 +175,10 @@ def expect_query(visit: Visit, *known: str) -> None:
                 ProblemKind.BAD_REQUEST,
                 f"'{visible(name[:100])}' is not a parameter here",
                 "leave it out" if not known else f"known: {', '.join(known)}",
+            )
+        if given.count(name) > 1:
+            raise Problem(
+                HTTPStatus.BAD_REQUEST, ProblemKind.BAD_REQUEST, f"'{name}' is given twice", f"give `{name}` once"
             )
         if len(value) > NAME or visible(value) != value:
             raise Problem(

@@ -61,7 +61,7 @@ async def key_of(gate: Gate, request: Request) -> Key | None:
     if key is None:
         return None
     genuine = _cookie(await _secret(gate), key, int(ends_us))
-    if _name_of(cookie) in gate.ended_sessions:
+    if _hashed(cookie) in gate.ended_sessions:
         return None
     return key if hmac.compare_digest(genuine.encode(), cookie.encode()) else None
 
@@ -121,7 +121,7 @@ async def sign_out(visit: Visit) -> Response:
     if await key_of(gate, visit.request) is not None:
         ends_us = int(cookie.split(".")[1])
         try:
-            await gate.run(partial(gate.ended_sessions.add, _name_of(cookie), ends_us, gate.now_us()))
+            await gate.run(partial(gate.ended_sessions.add, _hashed(cookie), ends_us, gate.now_us()))
         except NotWritten as error:
             raise disk_full(str(error)) from None
     response = Response(status_code=int(HTTPStatus.NO_CONTENT))
@@ -139,7 +139,12 @@ def _cookie(secret: bytes, key: Key, ends_us: int) -> str:
     return f"{key.id}.{ends_us}.{_signed(secret, f'session {key.id} {key.hash} {ends_us}')}"
 
 
-def _name_of(cookie: str) -> str:
+def name_of(request: Request) -> str:
+    """Return the name of the session in which an admitted request was made; empty if it brought its key itself."""
+    return "" if "authorization" in request.headers else _hashed(request.cookies.get(COOKIE, ""))
+
+
+def _hashed(cookie: str) -> str:
     """Return the name under which a session is listed; nobody can make a cookie from it."""
     return hashlib.sha256(cookie.encode()).hexdigest()
 

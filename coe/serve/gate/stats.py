@@ -15,10 +15,13 @@ from starlette.responses import JSONResponse, Response
 
 from coe.serve.database import history, recipes, tallies
 from coe.serve.database.history import BoardCount, CallCount, Window
+from coe.serve.database.keys import Key
 from coe.serve.database.tallies import Tally
+from coe.serve.gate.faces import is_blind
 from coe.serve.gate.operations import READ, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.serve.gate.request_data import expect_query, number_of
+from coe.serve.gate.recipes import expect_recipe
+from coe.serve.gate.request_data import expect_query, whole_number_of
 from coe.serve.moments import HOUR_US, hour_of, iso, microseconds
 from coe.serve.recipe import RecipeContent
 from coe.serve.statistics import control_charts, trend, yields
@@ -81,15 +84,21 @@ def counts(connection: Connection, window: Window) -> Counts:
     )
 
 
-def bars(connection: Connection, window: Window, by: paretos.By) -> list[Bar]:
-    """Return the calls of a window by component, expert or label, the most frequent first."""
-    return paretos.pareto(history.call_counts(connection, window, by=[Dimension(by.value)]), by)
+def bars(connection: Connection, window: Window, by: paretos.By, key: Key | None) -> list[Bar]:
+    """Return the calls of a window by component, expert or label, as the holder of a key sees them."""
+    counted = history.call_counts(connection, window, by=[Dimension(by.value)])
+    return paretos.pareto(counted, by, is_blind=is_blind(key))
 
 
 def findings(connection: Connection, window: Window, *by: Dimension) -> list[Tally]:
-    """Return how often experts said what within the hours of a window, of the recipes that were inspected in it."""
+    """Return how often experts said what on first passes, in the whole hours around a window, by its recipes."""
     ids = sorted({count.recipe_id for count in history.board_counts(connection, window)})
-    return tallies.between(connection, hour_of(window.start_us), window.end_us, recipe_ids=ids, by=by) if ids else []
+    start_us, end_us = _hours_around(window)
+    return tallies.between(connection, start_us, end_us, recipe_ids=ids, by=by) if ids else []
+
+
+def _hours_around(window: Window) -> tuple[int, int]:
+    return hour_of(window.start_us), hour_of(window.end_us - 1) + HOUR_US
 
 
 def score_charts(connection: Connection, window: Window) -> list[Chart]:
@@ -108,12 +117,13 @@ def _opportunities_of(name: str, content: str) -> int:
     return RecipeContent.model_validate_json(content).opportunities(name)
 
 
-def window_of(visit: Visit, *others: str) -> Window:
+async def window_of(visit: Visit, *others: str) -> Window:
     """Return the window that the query asks for; raises Problem."""
     expect_query(visit, "hours", "until", "recipe", *others)
-    hours = int(number_of(visit, "hours", default=HOURS, least=1, most=MOST_HOURS))
-    end_us = _until(visit)
-    return Window(end_us - hours * HOUR_US, end_us, visit.request.query_params.get("recipe", ""))
+    hours = whole_number_of(visit, "hours", default=HOURS, least=1, most=MOST_HOURS)
+    end_us, recipe = _until(visit), visit.request.query_params.get("recipe", "")
+    await expect_recipe(visit.gate, recipe)
+    return Window(end_us - hours * HOUR_US, end_us, recipe)
 
 
 def _until(visit: Visit) -> int:
@@ -121,7 +131,8 @@ def _until(visit: Visit) -> int:
     if not given:
         return visit.gate.now_us()
     try:
-        until = datetime.fromisoformat(given).replace(tzinfo=UTC)
+        until = datetime.fromisoformat(given)
+        until = until.replace(tzinfo=UTC) if until.tzinfo is None else until.astimezone(UTC)
         if not 1970 < until.year < 9999:  # the window around it must be times, too
             raise ValueError
         return microseconds(until.timestamp())
@@ -130,13 +141,14 @@ def _until(visit: Visit) -> int:
             HTTPStatus.BAD_REQUEST,
             ProblemKind.BAD_REQUEST,
             f"until={given[:100]!r} is not a time",
-            "give a time in UTC as 2026-03-01T08:00, or leave `until` out for now",
+            "give a time in UTC as 2026-03-01T08:00, or with its offset as 2026-03-01T10:00%2B02:00 (a plain `+` is "
+            "a blank in a query), or leave `until` out for now",
         ) from None
 
 
 async def get_fpy(visit: Visit) -> Response:
     """Return yields, false calls, defects and escapes."""
-    window = window_of(visit)
+    window = await window_of(visit)
     counted = await visit.gate.read(lambda connection: counts(connection, window))
     figures = [asdict(figure) for figure in counted.figures]
     return JSONResponse({**_window(window), "confidence": CONFIDENCE, "figures": figures})
@@ -144,15 +156,15 @@ async def get_fpy(visit: Visit) -> Response:
 
 async def get_pareto(visit: Visit) -> Response:
     """Return calls by component, expert or label."""
-    window, by = window_of(visit, "by"), by_of(visit)
-    shown = await visit.gate.read(lambda connection: bars(connection, window, by))
+    window, by = await window_of(visit, "by"), by_of(visit)
+    shown = await visit.gate.read(lambda connection: bars(connection, window, by, visit.key))
     body = {"definition": paretos.DEFINITION.format(by=by), "bars": [asdict(bar) for bar in shown]}
     return JSONResponse({**_window(window), **body})
 
 
 async def get_trend(visit: Visit) -> Response:
     """Return the figures over time."""
-    window = window_of(visit)
+    window = await window_of(visit)
     counted = await visit.gate.read(lambda connection: counts(connection, window))
     points = [{"start": iso(point.start_us), **asdict(point)} for point in counted.trend]
     return JSONResponse({**_window(window), "definition": trend.DEFINITION, "points": points})
@@ -160,7 +172,7 @@ async def get_trend(visit: Visit) -> Response:
 
 async def get_spc(visit: Visit) -> Response:
     """Return the control charts of calls and of the experts' mean scores."""
-    window = window_of(visit)
+    window = await window_of(visit)
 
     def read(connection: Connection) -> dict[str, Any]:
         return {
@@ -170,6 +182,8 @@ async def get_spc(visit: Visit) -> Response:
             },
             "scores": {
                 "definition": control_charts.EWMA_DEFINITION,
+                # They are kept by the hour, so the hours at both ends count whole.
+                **dict(zip(("from", "until"), map(iso, _hours_around(window)), strict=True)),
                 "experts": [_chart(chart) for chart in score_charts(connection, window)],
             },
         }
@@ -201,8 +215,8 @@ def _window(window: Window) -> dict[str, Any]:
 
 
 _QUERY = {
-    "hours": f"how far to look back, {HOURS} if not given",
-    "until": "the end, a time in UTC; now if not given",
+    "hours": f"how many whole hours to look back, {HOURS} if not given",
+    "until": "the end, a time in UTC or with its offset; now if not given",
     "recipe": "only boards of this recipe",
 }
 OPERATIONS = [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from coe.serve.database import audit, events, faults, recipes
+from coe.serve.database import audit, confirmations, events, faults, recipes
 from coe.serve.database.events import NewEvent
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
@@ -107,7 +107,11 @@ class Changeover:
         ids = sorted(wanted, key=lambda id: (id != first, id))
         with self._database.reading() as connection:
             self._recipes = {id: self._recipes.get(id) or recipes.get(connection, id) for id in ids}
-        self._products.begin_to_change(list(self._recipes.values()), again=again, anew=self._first is not None)
+            # A gate of another version, or a person with the database, may have let it in.
+            refusals = {id: confirmations.refusal(connection, one) for id, one in self._recipes.items()}
+        refused = {id: reason for id, reason in refusals.items() if reason is not None}
+        wanted_now = [one for id, one in self._recipes.items() if id not in refused]
+        self._products.begin_to_change(wanted_now, again=again, anew=self._first is not None, refused=refused)
         self._first = None
 
     def _conclude(self, changed: Changed, now_s: float) -> None:

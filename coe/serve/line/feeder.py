@@ -20,11 +20,12 @@ from coe.serve.line.run import UNSEEN_BY_LINE, BoardRun
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A component's result; `run` is the attempt that it belongs to."""
+    """A component's result; `run` is the attempt that it belongs to, `at_s` when it came, on the monotonic clock."""
 
     run: BoardRun
     item: Item
     result: Result
+    at_s: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +129,7 @@ class Feeder:
         self._answer(run, item, future.result())
 
     def _answer(self, run: BoardRun, item: Item, result: Result) -> None:
-        self._found.put(Found(run, item, result))
+        self._found.put(Found(run, item, result, self._now_s()))
         with self._lock:
             self._missing[run] -= 1
             is_last = self._missing[run] == 0

@@ -134,16 +134,24 @@ class Products:
         """The open line, or the line that loads its first experts."""
         return self.line or self._opening
 
-    def begin_to_change(self, wanted: Sequence[Recipe], *, again: int | None = None, anew: bool = False) -> None:
+    def begin_to_change(
+        self,
+        wanted: Sequence[Recipe],
+        *,
+        again: int | None = None,
+        anew: bool = False,
+        refused: Mapping[int, str] | None = None,
+    ) -> None:
         """Begin to make the wanted recipes those on the line; recipes that are on it already go on meanwhile.
 
         The recipe `again` is read again, and takes no board meanwhile. With `anew` the line, on which no board is under
         way, is closed, and another is opened: for the first recipe, and for the others as far as they fit.
+        Recipes that are `refused` must not be opened, each for its reason.
         """
         kept = {} if anew else {one.id: self.current[one.id] for one in wanted if one.id in self.current}
         coming = [one for one in wanted if one.id not in kept or one.id == again]
         self.current = {id: product for id, product in kept.items() if id != again}
-        self._attempt = self._thread.submit(self._change, kept, coming, anew)
+        self._attempt = self._thread.submit(self._change, Changed(kept, dict(refused or {})), coming, anew)
         self._attempt.add_done_callback(lambda _: self._ring())
 
     def finished(self) -> Changed | None:
@@ -176,10 +184,9 @@ class Products:
             self._line.close()
             self._line = None
 
-    def _change(self, kept: dict[int, Product], coming: Sequence[Recipe], anew: bool) -> Changed:
+    def _change(self, changed: Changed, coming: Sequence[Recipe], anew: bool) -> Changed:
         if anew:
             self._close_line()
-        changed = Changed(kept)
         read = []
         for recipe in coming:
             try:

@@ -27,23 +27,32 @@ class BoardRun:
     product: Product | None = None
     is_decided: bool = False
     results: dict[str, Result] = field(default_factory=dict)
+    """By refdes, those that came in time."""
+    afterwards: dict[str, Result] = field(default_factory=dict)
+    """Results that came after the due time, or after the decision: they may raise its severity, and are never OK."""
     late: list[Result] = field(default_factory=list)
-    """Results that came after the decision, and are not written yet."""
+    """Those of them that are not written yet."""
 
     @property
     def waiting(self) -> list[Item]:
         """The components that have no result yet."""
-        return [item for item in self.items.seen if item.refdes not in self.results]
+        return [item for item in self.items.seen if item.refdes not in self.results | self.afterwards]
 
     @property
     def is_complete(self) -> bool:
         """Whether every component that can be seen has its result."""
-        return len(self.results) == len(self.items.seen)
+        return len(self.results) + len(self.afterwards) == len(self.items.seen)
 
-    def take(self, refdes: str, result: Result) -> None:
-        """Take in a component's result; a second one changes nothing."""
-        if refdes in self.results:
+    def take(self, refdes: str, result: Result, at_s: float) -> None:
+        """Take in a component's result, which came at a time of the monotonic clock; a second one changes nothing.
+
+        The decision may be written long after the due time, as while the database is locked. It tells what was known
+        then.
+        """
+        if refdes in self.results or refdes in self.afterwards:
             return
-        self.results[refdes] = result
-        if self.is_decided:
+        if self.is_decided or at_s >= self.due_s:
+            self.afterwards[refdes] = result
             self.late.append(result)
+        else:
+            self.results[refdes] = result

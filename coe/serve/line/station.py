@@ -188,7 +188,7 @@ class Station:
                 self._broken = found.result.failure.reason
                 continue
             points.reached(points.Point.FOUND)
-            found.run.take(found.item.refdes, found.result)
+            found.run.take(found.item.refdes, found.result, found.at_s)
             self._report.image_done()
             if is_lost_image(found.result):
                 self._check_file(found.run.board, found.item)
@@ -214,7 +214,7 @@ class Station:
         for run in list(self._runs.values()):
             if not run.is_decided and (run.is_complete or now_s >= run.due_s):
                 self._write_decision(run)
-            if run.late:
+            if run.late and run.is_decided:
                 self._amend(run)
             if run.is_decided and run.is_complete:
                 self._runs.pop(run.board.id, None)

@@ -9,6 +9,7 @@ of unequal size; its limits are widened in the same way.
 from __future__ import annotations
 
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ LEAST_POINTS = 8
 """With fewer points than this, the deviation is a guess."""
 _D2 = 1.128
 """The mean range of two normal values, in deviations."""
+_ROUNDED = 1e-12
+"""Rates that differ by this share alone are the same rate, rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def u_chart(name: str, subgroups: Sequence[Subgroup]) -> Chart:
     sigma_z = _sigma_z([subgroup.amount / subgroup.size - mean for subgroup in used], deviations)
     points = []
     for subgroup, deviation in zip(used, deviations, strict=True):
-        away = WIDTH * deviation * sigma_z
+        away = max(WIDTH * deviation * sigma_z, mean * _ROUNDED)
         points.append(
             ChartPoint(
                 subgroup.at_us, subgroup.amount / subgroup.size, max(0.0, mean - away), mean + away, subgroup.size
@@ -89,7 +92,10 @@ def u_chart(name: str, subgroups: Sequence[Subgroup]) -> Chart:
 
 
 def ewma(name: str, subgroups: Sequence[Subgroup], square_sum: float) -> Chart:
-    """Return the EWMA of means; `square_sum` is the sum of the squares of all values."""
+    """Return the EWMA of means; `square_sum` is the sum of the squares of all values.
+
+    Values of which none differs by more than the sums are rounded by are in control.
+    """
     used = [subgroup for subgroup in subgroups if subgroup.size > 0]
     if len(used) < LEAST_POINTS:
         return _none(name, len(used))
@@ -98,11 +104,13 @@ def ewma(name: str, subgroups: Sequence[Subgroup], square_sum: float) -> Chart:
     spread = math.sqrt(max(0.0, square_sum / size - mean**2))
     deviations = [spread / math.sqrt(subgroup.size) for subgroup in used]
     sigma_z = _sigma_z([subgroup.amount / subgroup.size - mean for subgroup in used], deviations)
+    # Each addition may round by this share, and the spread is the root of a difference of two sums.
+    least = math.sqrt(square_sum * sys.float_info.epsilon)
     points, value, variance = [], mean, 0.0
     for subgroup, deviation in zip(used, deviations, strict=True):
         value = WEIGHT * subgroup.amount / subgroup.size + (1 - WEIGHT) * value
         variance = WEIGHT**2 * deviation**2 + (1 - WEIGHT) ** 2 * variance
-        away = WIDTH * math.sqrt(variance) * sigma_z
+        away = max(WIDTH * math.sqrt(variance) * sigma_z, least)
         points.append(ChartPoint(subgroup.at_us, value, mean - away, mean + away, subgroup.size))
     return Chart(name, mean, sigma_z, tuple(points))
 

@@ -34,15 +34,15 @@ class Bar:
     cumulative: float
 
 
-def pareto(calls: Sequence[CallCount], by: By) -> list[Bar]:
+def pareto(calls: Sequence[CallCount], by: By, *, is_blind: bool = False) -> list[Bar]:
     """Return the bars, the most calls first; bars of one size in the order of their names.
 
-    Blind audits count while they are open: without them the figure would tell an operator which they are. No label of
-    theirs is shown, because that is not what the operator sees.
+    Blind audits count while they are open, and for who answers calls blindly (`is_blind`) also afterwards: without them
+    the figure would tell which they are.
     """
     counts: dict[str, dict[Outcome | None, int]] = defaultdict(lambda: defaultdict(int))
     for count in calls:
-        if count.kind is CallKind.DEFECT or (count.outcome is None and by is not By.LABEL):
+        if count.kind is CallKind.DEFECT or count.outcome is None or is_blind:
             counts[_name(count, by)][count.outcome] += count.calls
     total = sum(sum(outcomes.values()) for outcomes in counts.values())
     bars, so_far = [], 0

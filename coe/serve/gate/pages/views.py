@@ -121,7 +121,7 @@ async def verify(visit: Visit) -> Response:
 
 async def statistics(visit: Visit) -> Response:
     """Show yields, trend, Pareto and control charts."""
-    window, by = stats.window_of(visit, "by"), stats.by_of(visit)
+    window, by = await stats.window_of(visit, "by"), stats.by_of(visit)
 
     def read(connection: Connection) -> dict[str, Any]:
         counts = stats.counts(connection, window)
@@ -132,7 +132,7 @@ async def statistics(visit: Visit) -> Response:
         return {
             "figures": counts.figures,
             "recipes": recipes.names(connection),
-            "bars": stats.bars(connection, window, by)[:_BARS],
+            "bars": stats.bars(connection, window, by, visit.key)[:_BARS],
             "trends": [
                 ("Raw first-pass yield", drawing.draw(shares, "%", factor=100)),
                 ("False calls", drawing.draw(false, "ppm")),
@@ -164,7 +164,7 @@ def _drawn(chart: Chart, unit: str, factor: float) -> Drawing | None:
 
 async def experts_page(visit: Visit) -> Response:
     """Show how often experts are used, and how far people agree with them."""
-    window = stats.window_of(visit)
+    window = await stats.window_of(visit)
 
     def read(connection: Connection) -> list[experts.ExpertRow]:
         asked = history.call_counts(connection, window, by=[Dimension.EXPERT])
