@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
+    from coe.board.completeness import Expected
     from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
     from coe.errors import (
         BoardsClash,
@@ -44,6 +45,7 @@ _HOMES = {
     "Box": "coe.core",
     "CoeError": "coe.errors",
     "ConfigError": "coe.errors",
+    "Expected": "coe.board.completeness",
     "Failure": "coe.core",
     "FailureKind": "coe.core",
     "Finding": "coe.core",
@@ -65,6 +67,7 @@ __all__ = [
     "Box",
     "CoeError",
     "ConfigError",
+    "Expected",
     "Failure",
     "FailureKind",
     "Finding",

@@ -5,6 +5,8 @@
 Each picture under --images stands for a frame that a camera delivers at its moment. The program shows what an
 integrator has to write: submit frames without waiting, answer a conveyor once a board is complete, and end properly.
 
+With --parts FILE a board passes only if each part of the list has a picture.
+
 Law: a board passes only if every picture of it was judged OK. Decisions read the fields of results; sentences are for
 people. The exit status is that of coe-inspect: 0 all boards are OK, 1 a board is NG or REVIEW, 2 wrong usage, 3 some
 pictures could not be inspected, 130 interrupted.
@@ -19,9 +21,10 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from coe import Inspector
+from coe import Expected, Inspector
 from coe.board import images, rules
 from coe.cli.common import Exit, err, guarded, out
 from coe.core import Failure, FailureKind, Request, Result, Verdict, worst
@@ -33,15 +36,20 @@ NAMED = 6
 
 @dataclass(frozen=True, slots=True)
 class FinishedBoard:
-    """A board with a result for every picture. `serial` is empty for pictures that belong to no board."""
+    """A board with a result for every picture. `serial` is empty for pictures that belong to no board.
+
+    `lacking` are the parts without a picture.
+    """
 
     serial: str
     results: tuple[Result, ...]
+    lacking: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict; a picture that could not be judged makes the board REVIEW at best, never OK."""
-        return worst([result.verdict or Verdict.REVIEW for result in self.results])
+        """The worst verdict; a part that could not be judged makes the board REVIEW at best, never OK."""
+        unseen = [Verdict.REVIEW] if self.lacking else []
+        return worst([*unseen, *(result.verdict or Verdict.REVIEW for result in self.results)])
 
     @property
     def not_inspected(self) -> int:
@@ -54,19 +62,21 @@ class FinishedBoard:
         ]
         named = f" ({', '.join(places[:NAMED])}{' ...' if len(places) > NAMED else ''})" if places else ""
         missing = f", {self.not_inspected} of them not inspected" if self.not_inspected else ""
-        slowest_s = max(result.latency_s for result in self.results)
+        lacking = f", no picture of {', '.join(self.lacking)}" if self.lacking else ""
+        slowest_s = max((result.latency_s for result in self.results), default=0.0)
         name = f"board {self.serial}" if self.serial else "pictures of no board"
-        return f"{name}: {self.verdict}{named}, {len(self.results)} images{missing}, slowest {slowest_s:.2f} s"
+        return f"{name}: {self.verdict}{named}, {len(self.results)} images{missing}{lacking}, slowest {slowest_s:.2f} s"
 
 
 class Conveyor:
     """Collects the results of each board, and returns the board with its last result.
 
-    `expected` is the number of pictures by serial, with those that cannot be inspected.
+    `expected` is the number of pictures by serial, with those that cannot be inspected. `asked` says which parts each
+    board must show.
     """
 
-    def __init__(self, expected: Counter[str]) -> None:
-        self._expected = expected
+    def __init__(self, expected: Counter[str], asked: Expected | None = None) -> None:
+        self._expected, self._asked = expected, asked
         self._results: dict[str, list[Result]] = defaultdict(list)
 
     def take(self, result: Result) -> FinishedBoard | None:
@@ -75,7 +85,15 @@ class Conveyor:
         self._results[serial].append(result)
         if len(self._results[serial]) < self._expected[serial]:
             return None
-        return FinishedBoard(serial, tuple(self._results.pop(serial)))
+        return self.board(serial, self._results.pop(serial))
+
+    def board(self, serial: str, results: Sequence[Result] = ()) -> FinishedBoard:
+        """Return a board with all its results, and the parts that none of them shows."""
+        requests = [result.request for result in results]
+        if self._asked is None or not (serial or any(request.refdes for request in requests)):
+            return FinishedBoard(serial, tuple(results))
+        lacking = tuple(part.refdes for part in self._asked.lacking(requests))
+        return FinishedBoard(serial, tuple(results), lacking)
 
 
 def unseen(item: images.FoundImage, failure: Failure) -> Result:
@@ -90,12 +108,15 @@ def status(boards: Sequence[FinishedBoard]) -> Exit:
     return Exit.OK if worst([board.verdict for board in boards]) is Verdict.OK else Exit.NOT_GOOD
 
 
-async def run(board: str, source: Path, *, store: Path | None, memory: str, rate: float) -> list[FinishedBoard]:
+async def run(
+    board: str, source: Path, *, store: Path | None, memory: str, rate: float, parts: Path | None = None
+) -> list[FinishedBoard]:
     """Feed frames at `rate` a second, print each board once it is complete, and return the boards in that order."""
     items, skipped = images.find(source, rules.load(board).components)
     for other in skipped:
         err.print(f"skipped: {other.path} ({other.reason})", soft_wrap=True)
-    conveyor = Conveyor(Counter(item.serial for item in items))
+    asked = Expected.of_parts(parts) if parts is not None else None
+    conveyor = Conveyor(Counter(item.serial for item in items), asked)
     boards: list[FinishedBoard] = []
 
     def deliver(result: Result) -> None:
@@ -105,7 +126,13 @@ async def run(board: str, source: Path, *, store: Path | None, memory: str, rate
             boards.append(complete)
             out.print(str(complete), soft_wrap=True)
 
-    with Inspector(board, store=store, memory=memory, say=lambda sentence: err.print(sentence, soft_wrap=True)) as line:
+    listed = asked.parts if asked is not None else None
+    say = partial(err.print, soft_wrap=True)
+    with Inspector(board, store=store, memory=memory, parts=listed, say=say) as line:
+        # An empty folder is a board of which no picture came.
+        for serial in [other.serial for other in skipped if other.serial and asked is not None]:
+            boards.append(conveyor.board(serial))
+            out.print(str(boards[-1]), soft_wrap=True)
 
         async def frame(item: images.FoundImage) -> None:
             if item.failure is not None:
@@ -144,8 +171,11 @@ def inspect() -> Exit:
     parser.add_argument("--store", type=Path, help="folder of the experts (default: $COE_STORE, or ./store)")
     parser.add_argument("--memory", default="150MB", help="budget for experts and activations (default: 150MB)")
     parser.add_argument("--rate", type=_rate, default=20.0, help="frames a second (default: 20)")
+    parser.add_argument("--parts", type=Path, help="parts list: a board without a picture of each part does not pass")
     given = parser.parse_args()
-    boards = asyncio.run(run(given.board, given.images, store=given.store, memory=given.memory, rate=given.rate))
+    boards = asyncio.run(
+        run(given.board, given.images, store=given.store, memory=given.memory, rate=given.rate, parts=given.parts)
+    )
     return status(boards)
 
 

@@ -15,13 +15,13 @@ import typer
 from coe import config
 from coe.board import images, rules
 from coe.board.images import FoundImage
-from coe.board.parts import read as read_parts
 from coe.board.router import GIVEN
 from coe.board.rules import Rules
 from coe.cli.common import Exit, application, err, run
+from coe.cli.expecting import ExpectOption, PartsOption, expected_of, foreseen
 from coe.cli.inspect_out import show
 from coe.cli.inspect_run import InspectionRun
-from coe.cli.inspect_source import foreseen, source_of
+from coe.cli.inspect_source import source_of
 from coe.cli.options import (
     AllowKindOption,
     DeviceMemoryOption,
@@ -142,14 +142,8 @@ def inspect(  # noqa: PLR0913
     ] = None,
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
-    parts: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The board's parts list in the order of the camera, with columns such as refdes and component; a "
-            "pick-and-place file will do. Experts are loaded before their images come.",
-        ),
-    ] = None,
+    parts: PartsOption = None,
+    expect: ExpectOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out: inspect only images that have no result yet.")
     ] = False,
@@ -174,8 +168,7 @@ def inspect(  # noqa: PLR0913
     quiet = quiet or as_json
     loaded_board = rules.load(board)
     layout = layout_of(placements, dialect, units, recipe, bottom_x, bottom_angle)
-    if layout is not None and parts is not None:
-        raise ConfigError("--placements is a parts list too; leave --parts out")
+    expected = expected_of(loaded_board, layout, parts, expect)
     line_config = LineConfig(
         board=loaded_board.path,
         store=Store(store),
@@ -193,7 +186,7 @@ def inspect(  # noqa: PLR0913
         precision=precision,
         label_floor=label_floor,
         max_wait_s=allowed.max_wait_s,
-        parts=read_parts(parts) if parts is not None else foreseen(layout, strategy) if cluster is None else (),
+        parts=foreseen(expected, strategy, cluster),
         allowed_kinds=dotted.packages(allow_kind or ()),
         cluster=cluster,
     )
@@ -216,6 +209,7 @@ def inspect(  # noqa: PLR0913
         expert_digests(loaded_board, manifests, precision),
         reference_digests(loaded_board, line_config.store),
         layout.digest if layout is not None else "",
+        expected.digest if expected is not None and layout is None else "",
     )
 
     def variants(devices: Collection[str]) -> Collection[str]:
@@ -231,7 +225,9 @@ def inspect(  # noqa: PLR0913
         feed = partial(source.feed, within_s=allowed.within_s)
         run_ = InspectionRun(figures, results, items, max_errors=max_errors, feed=feed, quiet=quiet)
         run_.go(line_config, variants)
-        summary = results.finish(items, run_.figures)
+        empty = [entry.serial for entry in skipped if entry.serial]
+        left_alone = [images.printable(entry.path.relative_to(images_at).as_posix()) for entry in skipped]
+        summary = results.finish(items, run_.figures, expected=expected, empty=empty, left_alone=left_alone)
         report = out_dir / REPORT
         pictures = PixelSource(source.pixels, _references(items, loaded_board, store, identity.references), source.view)
         write_report(report, loaded_board.board, results.results, summary, pictures)

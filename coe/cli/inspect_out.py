@@ -36,6 +36,7 @@ def show(summary: Summary, report: Path) -> None:
         f"{config.format_bytes(run_.peak_reserved_bytes)} of {config.format_bytes(run_.budget_bytes)}",
         soft_wrap=True,
     )
+    out.print(_completeness(summary), soft_wrap=True)
     boards = f"board FPY {_share(summary.boards_ok, summary.boards_decided, 'boards')}; " if summary.boards else ""
     bare = f"; {summary.without_serial} images have no serial and belong to no board" if summary.without_serial else ""
     out.print(f"{boards}good images {_share(total.ok, total.images, 'images')}{bare}", soft_wrap=True)
@@ -60,6 +61,21 @@ def show(summary: Summary, report: Path) -> None:
             f"images need these experts more or less often than the rules say (in brackets): {shares}", soft_wrap=True
         )
     out.print(f"report: {report}", soft_wrap=True)
+
+
+def _completeness(summary: Summary) -> Text:
+    """Return the sentence that says whether each part has a picture."""
+    if not summary.completeness:
+        return styled(("completeness was not checked:", "yellow"), f" {summary.unchecked} (--parts, --expect counts)")
+    if not summary.incomplete:
+        return styled((f"each part has a picture, by {summary.completeness}", ""))
+    boards = []
+    for serial, places in list(summary.incomplete.items())[:_NAMED]:
+        few = ", ".join(places[:_NAMED]) + (f", ... {len(places)} places" if len(places) > _NAMED else "")
+        boards.append(f"{serial or 'no serial'} ({few})")
+    more = " ..." if len(summary.incomplete) > _NAMED else ""
+    lack = f" {len(summary.incomplete)} boards lack pictures, by {summary.completeness}: {', '.join(boards)}{more}"
+    return styled(("incomplete:", "yellow"), lack)
 
 
 def _share(good: int, counted: int, of: str) -> str:

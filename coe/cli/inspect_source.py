@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from coe.board import given_references, images
 from coe.board.images import FoundImage, Skipped
-from coe.board.parts import PlacedPart
 from coe.board.rules import Rules
 from coe.core import Result
 from coe.placement.board_view import BoardView
-from coe.scheduler.strategies import strategy as named_strategy
 
 if TYPE_CHECKING:
     from coe.inspector.inspector import Picture
@@ -79,8 +77,3 @@ def source_of(images_at: Path, board: Rules, layout: Layout | None) -> Source:
     boards = WholeBoards(layout, images_at)
     given_references.check(boards.items, board.components.values())
     return boards
-
-
-def foreseen(layout: Layout | None, strategy: str) -> tuple[PlacedPart, ...]:
-    """Return the parts list that a layout gives to a strategy; none for a strategy that does not look ahead."""
-    return layout.parts if layout is not None and named_strategy(strategy).foresees else ()

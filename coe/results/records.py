@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from coe import config, system
+from coe.board.completeness import Expected, is_absent
 from coe.board.images import FoundImage
 from coe.core import Request, Result
 from coe.errors import ConfigError, shortened
@@ -22,7 +23,7 @@ from coe.files import DiskFull, FolderLock, NoLocks, NotWritten, replacing, writ
 from coe.results import csv_table, run_file
 from coe.results.result_lines import from_line, to_line
 from coe.results.run_file import RunFile, RunIdentity
-from coe.results.summary import RunFigures, Summary, is_skipped, summarise
+from coe.results.summary import NOBODY_ASKED, RunFigures, Summary, is_skipped, summarise
 
 RESULTS, TABLE, SUMMARY = "results.jsonl", "results.csv", "summary.json"
 
@@ -111,12 +112,22 @@ class ResultsFile:
                 raise
         self._results[result.request.image] = result
 
-    def finish(self, items: Sequence[FoundImage], part: RunFigures) -> Summary:
+    def finish(
+        self,
+        items: Sequence[FoundImage],
+        part: RunFigures,
+        *,
+        expected: Expected | None = None,
+        empty: Sequence[str] = (),
+        left_alone: Sequence[str] = (),
+    ) -> Summary:
         """Put the results into the order of `items`, and write the table and the summary.
 
         `part` holds the figures since this object was made; the summary adds those of earlier parts of the run. Results
-        of images that are not among `items` are kept, at the end; items without a result count as missing. Each file is
-        replaced as a whole or not at all. Raises DiskFull, or NotWritten for another reason.
+        of images that are not among `items` are kept, at the end; items without a result count as missing. With
+        `expected`, each place of a board that has no picture gets a result that says so; `empty` are the serials of
+        boards without any image. `left_alone` goes into the summary. Each file is replaced as a whole or not at all.
+        Raises DiskFull, or NotWritten for another reason.
         """
         self._must_be_there()
         rest = dict(self._results)
@@ -125,7 +136,17 @@ class ResultsFile:
         self._run = replace(self._run, figures=part.after(self._run.figures))
         self._run.write(self.folder)
         assert self._run.figures is not None
-        summary = summarise(ordered, self._run.figures, [item for item in items if item.name not in self._results])
+        missing = [item for item in items if item.name not in self._results]
+        by, unchecked = "", NOBODY_ASKED
+        if expected is not None:
+            seen: list[Request | FoundImage] = [*(result.request for result in ordered), *missing]
+            ordered += expected.results(seen, empty)
+            if empty or any(image.serial or image.refdes for image in seen):
+                by = expected.by
+            else:
+                unchecked = "no image has a serial or a reference designator"
+        summary = summarise(ordered, self._run.figures, missing)
+        summary = replace(summary, completeness=by, unchecked=unchecked, left_alone=tuple(left_alone))
         self._replace(ordered)
         write_atomically(self.folder / TABLE, csv_table.rows(ordered))
         text = json.dumps(summary.to_json(), ensure_ascii=False, allow_nan=False, indent=2)
@@ -194,7 +215,8 @@ class ResultsFile:
         self._run = replace(run_file.read(self.folder, self._run.identity), identity=self._run.identity)
         results, sound = _parse(self._path)
         os.ftruncate(self._fd, sound)
-        return {result.request.image: result for result in results}
+        # Whether a place has a picture is asked again at the end.
+        return {result.request.image: result for result in results if not is_absent(result)}
 
 
 def read(path: Path) -> list[Result]:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from coe import config
+from coe.board.completeness import is_absent
 from coe.board.images import natural
 from coe.core import FULL, Box, Finding, Result, Verdict, deciding
 from coe.errors import CoeError
@@ -189,7 +190,7 @@ def write_report(
     difference of both, if it has a reference. Raises DiskFull, or NotWritten for another reason.
     """
     uncut = Counter(map(_uncut, results))
-    firsts = list(_firsts(results))
+    firsts = [result for result in _firsts(results) if not is_absent(result)]
     shown = [result for verdict in (Verdict.NG, Verdict.REVIEW) for result in firsts if result.verdict is verdict]
     in_gallery = [result.request for result in shown[:pictures]]
     components = sorted({summary.titled(request, request.component) for request in in_gallery}, key=natural)

@@ -32,7 +32,8 @@ class RunIdentity:
 
     `rules` is the digest of the board file, `images` the folder or file of the images, `experts` the digest of each
     expert by id (see `coe.inspector.weights_used`), `references` the checksum of each reference that the rules name. A
-    reference that comes with an image is a part of its pixels. `layout` is the digest of the layout of whole boards.
+    reference that comes with an image is a part of its pixels. `layout` is the digest of the layout of whole boards,
+    `expected` that of what boards are asked for.
     """
 
     board: str
@@ -44,6 +45,7 @@ class RunIdentity:
     experts: Mapping[str, str] = field(default_factory=dict)
     references: Mapping[str, str] = field(default_factory=dict)
     layout: str = ""
+    expected: str = ""
 
     def refuse_changes(self, path: Path, experts: Mapping[str, str], references: Mapping[str, str]) -> None:
         """Raise ConfigError if the board file at `path`, an expert, or a reference has changed since this was made.
@@ -114,6 +116,8 @@ def _differences(before: RunIdentity, now: RunIdentity, *, older: bool) -> Itera
         yield f"holds a run with another set of images ('{before.images}', not '{now.images}'); {ELSEWHERE}"
     if before.layout != now.layout:
         yield f"holds a run with other placements, another board recipe, or none; give the same again, or {ELSEWHERE}"
+    if before.expected and before.expected != now.expected:
+        yield f"holds a run with another --parts or --expect; give the same again, or {ELSEWHERE}"
     for name, option in (("strategy", "--strategy"), ("precision", "--precision"), ("label_floor", "--label-floor")):
         then, here = getattr(before, name), getattr(now, name)
         if then != here:

@@ -7,9 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from coe.board.completeness import is_absent, place_of
 from coe.board.images import FoundImage, natural
 from coe.core import FULL, FailureKind, Request, Result, Verdict, finite, second_looks
 from coe.scheduler.demand import Drift
+
+NOBODY_ASKED = "no parts list was given"
+"""Why it is not known whether each part has a picture, if nobody asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class OutcomeCounts:
     """The number of images for each outcome; `missing` images were not inspected yet.
 
     `skipped` images, of units of a panel that are marked as bad, count neither as good nor as bad, and never as OK.
+    `absent` places have no picture, and so no image; see `coe.board.completeness`.
     """
 
     ok: int = 0
@@ -81,6 +86,7 @@ class OutcomeCounts:
     errors: int = 0
     missing: int = 0
     skipped: int = 0
+    absent: int = 0
 
     @property
     def images(self) -> int:
@@ -97,7 +103,7 @@ class OutcomeCounts:
         """The worst verdict, and at least REVIEW if an image was not judged."""
         if self.ng:
             return Verdict.NG
-        unseen = self.errors + self.missing + self.skipped
+        unseen = self.errors + self.missing + self.skipped + self.absent
         return Verdict.REVIEW if self.review or unseen else Verdict.OK
 
 
@@ -123,6 +129,10 @@ class Summary:
     The `without_serial` images, inspected or not, belong to no board. `late` results came after they were due;
     `late_boards` are the serials of their images. Where the results are of several `products` (`Request.board`), a
     serial and a component stand behind the name of theirs, because each may have both.
+
+    `completeness` says by what each board was asked for a picture of each part, as `Expected.by`; "" means that nobody
+    asked, or could be answered: `unchecked` is the reason. `incomplete` are the places without a picture by board.
+    `left_alone` are files that are no pictures.
     """
 
     run: RunFigures
@@ -134,6 +144,10 @@ class Summary:
     late_boards: tuple[str, ...] = ()
     without_serial: int = 0
     products: tuple[str, ...] = ()
+    completeness: str = ""
+    unchecked: str = NOBODY_ASKED
+    incomplete: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    left_alone: tuple[str, ...] = ()
 
     def titled(self, request: Request, name: str) -> str:
         """Return a serial or a component of a request as this summary names it."""
@@ -177,6 +191,9 @@ class Summary:
             "boards_decided": self.boards_decided,
             "boards_ok": self.boards_ok,
             "board_fpy": _share(self.board_fpy),
+            "completeness": self.completeness or "not checked",
+            "incomplete_boards": {serial: list(places) for serial, places in self.incomplete.items()},
+            "left_alone": list(self.left_alone),
             "timed_images": run.answered,
             "images_per_s": finite(run.images_per_s, 3),
             "switches": run.switches,
@@ -204,7 +221,10 @@ class Summary:
 
 
 def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[FoundImage] = ()) -> Summary:
-    """Count a run. `missing` are images that have no result, as after an interruption."""
+    """Count a run. `missing` are images that have no result, as after an interruption.
+
+    Whoever asked for a picture of each part says so in the summary: `results` alone do not tell it.
+    """
     boards: dict[str, Counter[str]] = {}
     components: dict[str, Counter[str]] = {}
     total: Counter[str] = Counter()
@@ -220,14 +240,19 @@ def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[Foun
         if image.serial:
             boards.setdefault(_titled(image, image.serial, products), Counter())[outcome] += 1
     looks = [look for result in results for look in second_looks(result.findings)]
-    findings = sum(len(result.findings) for result in results) - len(looks)
+    findings = sum(len(result.findings) for result in results if not is_absent(result)) - len(looks)
     seconds = SecondLooks(findings, len(looks), sum(look.changed for look in looks))
     late = [result.request for result in results if result.late]
     late_serials = {_titled(request, request.serial, products) for request in late if request.serial}
     late_boards = tuple(sorted(late_serials, key=natural))
-    bare = sum(not image.serial for image, _ in outcomes)
+    bare = sum(not image.serial for image, outcome in outcomes if outcome != "absent")
+    incomplete: dict[str, list[str]] = {}
+    for result in filter(is_absent, results):
+        serial = _titled(result.request, result.request.serial, products)
+        incomplete.setdefault(serial, []).append(place_of(result))
     parts = OutcomeCounts(**total), _outcome_counts(boards), _outcome_counts(components)
-    return Summary(run, *parts, seconds, len(late), late_boards, bare, products)
+    places = {serial: tuple(named) for serial, named in incomplete.items()}
+    return Summary(run, *parts, seconds, len(late), late_boards, bare, products, incomplete=places)
 
 
 def several(requests: Iterable[Request]) -> tuple[str, ...]:
@@ -248,6 +273,8 @@ def is_skipped(result: Result) -> bool:
 
 def _outcome(result: Result) -> str:
     """Return the field of `OutcomeCounts` that counts a result."""
+    if is_absent(result):
+        return "absent"
     if result.verdict is not None:
         return result.verdict.value.lower()
     return "skipped" if is_skipped(result) else "errors"
@@ -274,5 +301,6 @@ def _counts(counts: OutcomeCounts) -> dict[str, int | float | None]:
         "errors": counts.errors,
         "missing": counts.missing,
         "skipped": counts.skipped,
+        "absent": counts.absent,
         "good_image_share": _share(counts.good_share),
     }

@@ -510,8 +510,8 @@ def test_a_picture_that_is_gone_when_the_report_is_written_is_a_note_there(
 ) -> None:
     really = ResultsFile.finish
 
-    def finish(self: ResultsFile, *arguments: Any) -> Any:
-        found = really(self, *arguments)
+    def finish(self: ResultsFile, *arguments: Any, **options: Any) -> Any:
+        found = really(self, *arguments, **options)
         change(place / "images" / NAME)
         return found
 

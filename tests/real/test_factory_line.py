@@ -88,6 +88,23 @@ def test_a_picture_that_cannot_be_decoded_is_no_pass(both: Run, tmp_path: Path) 
     assert "board SN1: REVIEW (R2), 2 images, 1 of them not inspected" in said
 
 
+def test_a_board_without_a_picture_of_each_part_does_not_pass(
+    easy: tuple[Path, Path], tmp_path: Path, call: Call
+) -> None:
+    for name in ("SN1/R1__C.png", "SN2/R1__C.png", "SN2/R2__C.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        cv2.imwrite(str(tmp_path / name), np.full((60, 60, 3), 90, np.uint8))
+    (tmp_path / "SN3").mkdir()
+    parts = tmp_path / "parts.csv"
+    parts.write_text("refdes,component\nR1,C\nR2,C\n", encoding="utf-8")
+    given = ("--board", easy[0], "--store", easy[1], "--images", tmp_path, "--memory", "100MB", "--rate", "1000")
+    said = call(*given, "--parts", parts, command=line)
+    assert said.status == 1
+    assert "board SN1: REVIEW, 1 images, no picture of R2" in said.out
+    assert "board SN2: OK" in said.out
+    assert "board SN3: REVIEW, 0 images, no picture of R1, R2" in said.out
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -14,8 +14,9 @@ from PIL import Image
 from tiny_line import Call
 
 from coe import Inspector
+from coe.board.completeness import Expected
 from coe.cli import experts, inspect
-from coe.cli.inspect_source import foreseen
+from coe.cli.expecting import foreseen
 from coe.cli.whole_boards import WholeBoards
 from coe.core import Result, Verdict
 from coe.errors import ConfigError
@@ -115,8 +116,11 @@ def test_a_unit_with_a_bad_mark_is_skipped_by_name_and_never_ok(tiny, tmp_path: 
 
 def test_placements_are_the_parts_list_of_a_strategy_that_looks_ahead() -> None:
     drawn = layout()
-    assert foreseen(drawn, "line") == drawn.parts
-    assert foreseen(drawn, "coserve") == foreseen(None, "line") == ()
+    expected = Expected.of_parts(drawn.parts, "placements")
+    assert foreseen(expected, "line", None) == drawn.parts
+    assert (
+        foreseen(expected, "coserve", None) == foreseen(expected, "line", "auto") == foreseen(None, "line", None) == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +130,7 @@ def test_placements_are_the_parts_list_of_a_strategy_that_looks_ahead() -> None:
         ("--recipe", [], "--placements needs --recipe too"),
         ("", ["--bottom-x", "top"], "give --bottom-x and --bottom-angle together, or neither"),
         ("", ["--bottom-x", "top", "--bottom-angle", "top"], "is of the top side; leave out how the bottom side"),
-        ("", ["--parts", "pnp.csv"], "--placements is a parts list too; leave --parts out"),
+        ("", ["--parts", "pnp.csv"], "--placements is a parts list too; leave --parts and --expect out"),
         ("", ["--images", "nowhere"], "nowhere: there is no such folder or file; give --images a folder of pictures"),
         ("", [], "holds no pictures of boards; give --images a folder of them"),
     ],
