@@ -116,11 +116,12 @@ class Backlog:
         self._latest: dict[str, Group] = {}
         self._waiting: defaultdict[str, int] = defaultdict(int)
         self._keys = 0
-        self._size = 0
+        self.size = 0
+        """How many stages wait, as `len` says: read for every event, so it is no call."""
         self._pending_s = 0.0
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def __repr__(self) -> str:
         return f"<Backlog {len(self)} stages in {len(self._groups)} groups, {self.pending_s:.3f} s>"
@@ -220,8 +221,8 @@ class Backlog:
     def _taken(self, group: Group, count: int, charged_s: float) -> None:
         """Note that `count` stages have left a group."""
         # Rounding must not pile up over weeks of stages.
-        self._pending_s = self._pending_s - charged_s if self._size > count else 0.0
-        self._size -= count
+        self._pending_s = self._pending_s - charged_s if self.size > count else 0.0
+        self.size -= count
         self._waiting[group.expert] -= count
         if not self._waiting[group.expert]:
             del self._waiting[group.expert]
@@ -236,7 +237,7 @@ class Backlog:
 
     def _put(self, group: Group, stage: Stage, charge_s: float, now: float, due_s: float = math.inf) -> None:
         group.add(Place(stage, charge_s, now), due_s)
-        self._size += 1
+        self.size += 1
         self._pending_s += charge_s
         self._waiting[stage.expert] += 1
         self._changed(stage.expert)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
 from coe import config
 from coe.board.graph import ExpertGraph
@@ -364,7 +365,9 @@ class Controller:
         self._prefetch: Prefetch = policies.make("prefetch", self.strategy.prefetch)
         self._select.watch(self.world)
         self._prefetch.watch(self.world)
-        self._looks_ahead = self._prefetch.looks_ahead()
+        self._looks_ahead, self._varies = self._prefetch.looks_ahead(), self.strategy.varies
+        executors = self.executors.values()
+        self._teams = [[e for e in executors if e.backlog is backlog] for backlog in self.world.backlogs()]
 
     def _executor(self, id: str) -> Executor:
         return self.executors.get(id) or self._gone[id]
@@ -384,7 +387,9 @@ class Controller:
     # Executors and pools
 
     def _dispatch(self, now: float) -> None:
-        self._residency.shrink(now)
+        if self._residency.is_overfull:
+            self._residency.shrink(now)
+        self._is_idle = False
         if self._looks_ahead:
             self._residency.withdraw()
         for executor in self.executors.values():
@@ -395,13 +400,18 @@ class Controller:
         for executor in self.executors.values():
             if executor.pool.id in idle and (executor.batch is not None or self._shared is not None):
                 self._prefetch_for(executor, now)
+        for team in self._teams if self._is_idle else ():
+            if team[0].batch is None and team[0].backlog.size and not team[0].pool.is_moving():
+                self._go_on_anyhow(team, now)
         if self._residency.is_reading():
             return
-        if self._looks_ahead:
+        # Before the first image there is no pace: what is foreseen comes with the initial experts, in the same order.
+        if self._looks_ahead and self.history.images:
             self._look_ahead(now)
         self._residency.load_initial(now)
         self._residency.fill_host(now)
-        self._residency.upgrade(now)
+        if self._varies:
+            self._residency.upgrade(now)
 
     def _look_ahead(self, now: float) -> None:
         """Begin a load for images that have not come, while nothing else is loaded."""
@@ -420,13 +430,49 @@ class Controller:
 
         Return whether a batch began.
         """
+        if self._shared is None and not executor.backlog.size:
+            return False
+        is_held_up = is_awaited = False
         for group in self._select.rank(executor, self.world, now):
             state = executor.pool.state(group.expert)
             if state is State.READY and self._run(executor, group, now):
                 return True
-            if state is None and self._residency.make_room(executor.pool, group.expert, _why(executor), (), now):
-                return False
+            if state is None:
+                if self._residency.make_room(executor.pool, group.expert, _why(executor), (), now):
+                    return False
+                is_held_up = executor.batch is None
+            elif state is not State.READY:
+                is_awaited = True
+        if is_held_up and self._run_who_came(executor, now):
+            return True
+        self._is_idle = self._is_idle or (executor.batch is None and not is_awaited)
         return False
+
+    def _run_who_came(self, executor: Executor, now: float) -> bool:
+        """Run a group whose expert came on demand and has not run: until then it stays, and may hold up all others.
+
+        Return whether a batch began.
+        """
+        groups = map(executor.backlog.first, executor.pool.untried())
+        return any(group is not None and self._run(executor, group, now) for group in groups)
+
+    def _go_on_anyhow(self, team: Sequence[Executor], now: float) -> None:
+        """Let executors that share a backlog go on if their policies leave them idle and nothing is on its way to them.
+
+        The last resort: policies that know each other's needs never come here. The first group whose expert is there
+        runs, what is due first before others; else the first expert that can come is loaded, whoever must leave for it.
+        """
+        if not all(executor.batch is None and executor.pool.is_still() for executor in team):
+            return
+        groups = sorted(team[0].backlog.groups(), key=lambda group: group.due_s)
+        for group, executor in product(groups, team):
+            if executor.pool.state(group.expert) is State.READY and self._run(executor, group, now):
+                return
+        for group, executor in product(groups, team):
+            if executor.pool.state(group.expert) is None and self._residency.force_room(
+                executor.pool, group.expert, now
+            ):
+                return
 
     def _run(self, executor: Executor, group: Group, now: float) -> bool:
         cost = self.costs.of(executor.device, group.expert, executor.pool.variant(group.expert))

@@ -75,8 +75,8 @@ class Demand:
         return book
 
     def changed(self, expert: str) -> None:
-        """Tell the subscribers that the numbers of an expert have changed."""
-        for book in self._subscribers:
+        """Tell the subscribers that the numbers of an expert have changed; experts that no rule names have none."""
+        for book in self._subscribers if expert in self._used else ():
             book[expert] = None
 
     def entered(self, expert: str) -> None:

@@ -95,8 +95,13 @@ class HostCache:
         return True
 
     def fetch(self, expert: str, size: int, variant: str = FULL) -> Passage:
-        """Return how an expert comes up to a device. Until `landed` its copy, if there is one, is not dropped."""
+        """Return how an expert comes up to a device in a variant. Until `landed` its copy, if any, is not dropped.
+
+        A copy in another variant, which may have come since the load was planned, is not taken: the disk is read.
+        """
         self._going_up[expert] += 1
+        if expert in self._bytes and self._variants[expert] != variant:
+            return Passage(Tier.DISK)
         if expert in self._bytes:
             # A demoting cache drops it first: once it is on a device, other copies are more useful.
             self._bytes.move_to_end(expert, last=not self.spec.demotes)
@@ -106,6 +111,10 @@ class HostCache:
         if kept := self.hold(expert, size, variant):
             self._bytes.move_to_end(expert, last=False)
         return Passage(Tier.DISK, kept)
+
+    def is_going_up(self, expert: str) -> bool:
+        """Return whether a load that asked `fetch` for an expert is under way."""
+        return expert in self._going_up
 
     def landed(self, expert: str) -> None:
         """Note that a load that asked `fetch` has ended, well or not."""

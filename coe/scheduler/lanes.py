@@ -52,8 +52,8 @@ class Lanes:
         self._to_read: dict[str | None, _Row] = {device: [] for device in (READER, *devices.values())}
         self._busy: dict[str | None, Load | Fill] = {}
         self._staged: Counter[str] = Counter()
-        # By expert that is read or waits to be read: loads for which that read makes the copy in host memory.
-        self._awaits_read: dict[str, list[Load]] = {}
+        # By what is read or waits to be read: loads for which that read makes the copy in host memory.
+        self._awaits_read: dict[tuple[str, str], list[Load]] = {}
         self._bodies: dict[tuple[str, str], _ComingBody] = {}
         self._turn = count()
 
@@ -65,11 +65,12 @@ class Lanes:
         """Add a load or a fill."""
         if isinstance(command, Load) and command.body is not None:
             self._bodies.setdefault((command.pool, command.body), _ComingBody()).loads += 1
-        if isinstance(command, Load) and command.source is Tier.HOST and command.expert in self._awaits_read:
-            self._awaits_read[command.expert].append(command)
+        copy = command.expert, command.variant
+        if isinstance(command, Load) and command.source is Tier.HOST and copy in self._awaits_read:
+            self._awaits_read[copy].append(command)
             return
         if isinstance(command, Fill) or (command.source is Tier.DISK and self.passes_lane(command)):
-            self._awaits_read.setdefault(command.expert, [])
+            self._awaits_read.setdefault(copy, [])
         if isinstance(command, Fill):
             row = self._to_read[READER]
         elif command.source is Tier.HOST and self.passes_lane(command):
@@ -111,7 +112,7 @@ class Lanes:
             if not failed:
                 # Urgent: until it is copied, it takes the host memory that the next read needs.
                 self._queue(self._at_lane[device], command, 0)
-        for load in self._awaits_read.pop(command.expert, []):
+        for load in self._awaits_read.pop((command.expert, command.variant), []):
             self.put(replace(load, source=Tier.DISK) if failed else load)
         return failed or isinstance(command, Fill)
 

@@ -72,6 +72,7 @@ class ModelPool:
         self._planned: dict[str, None] = {}
         self._may_reserve = False
         """Whether a planned expert has come, or bytes have become free, since `to_reserve` was called."""
+        self._untried: dict[str, None] = {}
         # Experts that no rule names any more are only counted: watchers do not know them.
         self._unnamed: dict[str, None] = {}
         self._watchers: tuple[PoolWatcher, ...] = ()
@@ -173,9 +174,13 @@ class ModelPool:
         entry = self._entries[expert]
         return entry.why is not Why.INITIAL and not entry.used
 
+    def untried(self) -> tuple[str, ...]:
+        """Return the experts here that came on demand and have not run yet, the first to come first."""
+        return tuple(self._untried)
+
     def is_moving(self) -> bool:
         """Return whether an expert is planned or loading."""
-        return any(self._coming.values())
+        return self._count[State.PLANNED] > 0 or self._count[State.LOADING] > 0
 
     def is_moving_from(self, tier: Tier) -> bool:
         """Return whether an expert is planned or loading whose weights still lie in a tier."""
@@ -188,6 +193,10 @@ class ModelPool:
     def is_pinned(self) -> bool:
         """Return whether a batch runs on an expert of this pool."""
         return self._pins > 0
+
+    def is_still(self) -> bool:
+        """Return whether no batch runs, and no expert is planned, loading or leaving: no event is to come from here."""
+        return not (self._pins or self.is_moving() or self._count[State.LEAVING])
 
     # The books
 
@@ -320,6 +329,8 @@ class ModelPool:
         entry = self._expect(expert, State.LOADING)
         self._move(entry, State.READY)
         self._bodies.arrive(expert)
+        if entry.why is Why.DEMAND:
+            self._untried[expert] = None
 
     def abandon(self, expert: str) -> str | None:
         """Note that a load has failed: its bytes are free.
@@ -339,6 +350,7 @@ class ModelPool:
         if entry.pins:
             raise ValueError(f"{self.id}: '{expert}' is pinned by {entry.pins} batch(es) and cannot leave")
         self._move(entry, State.LEAVING)
+        self._untried.pop(expert, None)
         self._tell_left(expert)
         body = self._bodies.let_go(expert, kept)
         if body is None:
@@ -360,6 +372,7 @@ class ModelPool:
         entry.pins += 1
         self._pins += 1
         entry.used = True
+        self._untried.pop(expert, None)
         self._recency.move_to_end(expert)
         self._activation_bytes += activation_bytes
         self._note_peak()
@@ -384,6 +397,9 @@ class ModelPool:
         on_their_way = [entry for entry in self._entries.values() if entry.state in _ON_THEIR_WAY]
         coming = {tier: sum(entry.source is tier for entry in on_their_way) for tier in Tier}
         assert coming == self._coming, f"{self!r}: the book of experts on their way is wrong"
+        ready = {expert: entry for expert, entry in self._entries.items() if entry.state is State.READY}
+        untried = {expert for expert, entry in ready.items() if entry.why is Why.DEMAND and not entry.used}
+        assert self._untried.keys() == untried, f"{self!r}: the book of untried experts is wrong"
         assert self._pins == sum(entry.pins for entry in self._entries.values()), f"{self!r} miscounts pins"
         assert self.reserved_bytes <= self.spec.capacity_bytes, f"{self!r} is over its budget"
         assert self.peak_bytes <= self.spec.capacity_bytes, f"{self!r} was over its budget"

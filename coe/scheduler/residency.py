@@ -42,7 +42,8 @@ class Residency:
         self._guessed: set[tuple[str, str]] = set()
         self._emit = emit
         self._lost: set[str] = set()
-        self._overfull = False
+        self.is_overfull = False
+        """Whether experts may take the workspace of other rules: see `shrink`."""
         self._unread: deque[str] = deque()
         self._initial: deque[str] = deque()
 
@@ -87,10 +88,11 @@ class Residency:
             for expert in pool.planned():
                 if expert not in world.graph.experts:
                     self._cancel(pool, expert)
+        self._upgrades.name(world.graph.experts)
         self.watch(world)
         for spec in plan.pools:
             self.pools[spec.id].set_aside(spec.workspace_bytes)
-        self._overfull = True
+        self.is_overfull = True
         if self.cache is not None:
             self.cache.release(expert for expert in self.cache.copies() if expert not in world.graph.experts)
         for pool in self.pools.values():
@@ -108,16 +110,14 @@ class Residency:
 
         Experts that run are looked at again when they have run.
         """
-        if not self._overfull:
-            return
-        self._overfull = False
+        self.is_overfull = False
         for pool in self.pools.values():
             if pool.id in self._lost or not pool.missing_bytes(0):
                 continue
             for victim in list(self.evictions[pool.id].rank(pool, self._world, now)):
                 if pool.missing_bytes(0) and pool.evictable(victim):
                     self._evict(pool, victim)
-            self._overfull = self._overfull or pool.missing_bytes(0) > 0
+            self.is_overfull = self.is_overfull or pool.missing_bytes(0) > 0
 
     def load_initial(self, now: float) -> None:
         """Begin the load of the next expert that fits into a pool without another leaving, if nothing is read.
@@ -261,7 +261,8 @@ class Residency:
         self._landed(self.pools[pool], expert)
         book, variants = self.pools[pool], self._world.costs.variants(expert)
         book.commit(expert)
-        if variants and book.variant(expert) != variants[0] and pool not in self._lost:
+        is_named = expert in self._world.graph.experts
+        if is_named and variants and book.variant(expert) != variants[0] and pool not in self._lost:
             self._upgrades.entered(pool, expert, self._world.demand.usage(expert))
         self._give_up_lost(book)
         self._dismiss(book)
@@ -275,7 +276,7 @@ class Residency:
             return
         cost = self._cost(book, expert, variant)
         if not book.missing_bytes(book.needs(cost)):
-            if self.cache is not None:
+            if self.cache is not None and not self.cache.is_going_up(expert):
                 self.cache.forget(expert)
             book.plan(expert, cost.weights_bytes, Why.UPGRADE, variant=variant, body=cost.body)
 
@@ -291,6 +292,7 @@ class Residency:
         """Evict until an expert fits, and plan its load; evict nothing and return False if it cannot fit.
 
         An expert that was loaded and has not run yet stays while stages wait for it, unless the pool would stand still.
+        One that came on demand stays even then: it runs first, or two experts would replace each other for ever.
         """
         variant = self._variant(pool, expert, why, now)
         cost = self._cost(pool, expert, variant)
@@ -317,19 +319,41 @@ class Residency:
                 if missing <= 0:
                     break
         if missing > 0 and why is Why.DEMAND and not pool.is_pinned() and not pool.is_moving():
-            while waiting and missing > 0:
-                victim = waiting.pop(0)
+            for victim in waiting:
+                if missing > 0 and victim not in pool.untried():
+                    missing -= pool.frees(victim, victims, cost.body)
+                    victims.append(victim)
+        if missing > 0:
+            return False
+        self._replace(pool, victims, expert, why, variant)
+        return True
+
+    def force_room(self, pool: ModelPool, expert: str, now: float) -> bool:
+        """Evict the least recently used until an expert fits, whatever the eviction policy would keep; plan its load.
+
+        For a pool that stands still. An expert that came on demand stays until it has run, as in `make_room`.
+        """
+        variant = self._variant(pool, expert, Why.DEMAND, now)
+        cost = self._cost(pool, expert, variant)
+        missing, victims = pool.missing_bytes(pool.needs(cost)), list[str]()
+        for victim in pool.by_recency():
+            if missing > 0 and not (victim in pool.untried() and self._is_wanted(pool, victim)):
                 missing -= pool.frees(victim, victims, cost.body)
                 victims.append(victim)
         if missing > 0:
             return False
+        self._replace(pool, victims, expert, Why.DEMAND, variant)
+        return True
+
+    def _replace(self, pool: ModelPool, victims: Collection[str], expert: str, why: Why, variant: str) -> None:
+        """Let the victims leave, and plan the load of an expert in their place."""
+        cost = self._cost(pool, expert, variant)
         for victim in victims:
             self._evict(pool, victim, expert, cost.body)
         pool.plan(expert, cost.weights_bytes, why, self._world.source_for(pool, expert), variant, cost.body)
         if why is Why.SPECULATIVE:
             self._guessed.add((pool.id, expert))
         self.issue()
-        return True
 
     def upgrade(self, now: float) -> None:
         """Let an idle disk replace the likeliest expert in a lesser variant by the variant that the policy chooses.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -34,6 +34,12 @@ class Upgrades:
     def entered(self, pool: str, expert: str, usage: float) -> None:
         """Note an expert that is in a pool in a lesser variant; `usage` is the probability that an image needs it."""
         self._lesser[pool].put(expert, -usage)
+
+    def name(self, experts: Container[str]) -> None:
+        """Forget experts that are not among these: no rule names them any more."""
+        for ranking in self._lesser.values():
+            for expert in [expert for expert in ranking if expert not in experts]:
+                ranking.drop(expert)
 
     def left(self, pool: str, expert: str) -> None:
         """Note that an expert leaves a pool."""

@@ -34,7 +34,6 @@ from coe.scheduler.events import (
     Reply,
     Run,
     RunFailed,
-    Why,
 )
 from coe.scheduler.lanes import READER, Lanes
 from coe.sim.agenda import Agenda, ArrivalView
@@ -188,8 +187,7 @@ class Simulator:
     # Loads and fills
 
     def _bring(self, command: Load | Fill) -> None:
-        at_once = self._warming if isinstance(command, Fill) else self._is_preloading and command.why is Why.INITIAL
-        if at_once:
+        if self._warming if isinstance(command, Fill) else self._is_preloading:
             self._preloads.append(command)
         else:
             self._lanes.put(command)

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from itertools import product
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from lines import arrive, board, cost, line_of, log_of
+from thorough import THOROUGH
 
 from coe.errors import ConfigError
 from coe.scheduler import policies
+from coe.scheduler.backlog import Group
+from coe.scheduler.events import Command, Event, Evict, Load, Run, Why
+from coe.scheduler.executor import Executor
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec, joined
-from coe.scheduler.policies.base import Policy
+from coe.scheduler.policies.base import Eviction, Need, Policy, Select, World
 from coe.scheduler.policies.eviction.next_use import NextUse
 from coe.scheduler.policies.select.ready import Ready
+from coe.scheduler.pool import ModelPool
 from coe.scheduler.strategies import STRATEGIES, Strategy
 from coe.testing import VirtualLine, pools_of
 
 LINE = STRATEGIES["line"]
 SHARED = "one backlog that all executors share, as with assign policy 'shared'"
 RESIDENT = "stages of resident experts to run before an executor waits for a load, as with select policy 'ready'"
+LOADS = (
+    "experts to be loaded before an executor takes their stages, what is due first before others, as with prefetch "
+    "policy 'gain'"
+)
 
 
 @pytest.mark.parametrize(
@@ -37,12 +51,12 @@ RESIDENT = "stages of resident experts to run before an executor waits for a loa
             f"eviction policy 'next-use' needs {RESIDENT}",
         ),
         (STRATEGIES["coserve"], {"prefetch": "gain"}, f"prefetch policy 'gain' needs {SHARED}"),
-        (STRATEGIES["coserve"], {"select": "ready"}, f"select policy 'ready' needs {SHARED}"),
+        (STRATEGIES["coserve"], {"select": "ready"}, f"select policy 'ready' needs {SHARED}, and {LOADS}"),
+        (LINE, {"prefetch": "next-group"}, f"select policy 'ready' needs {LOADS}"),
         (
             LINE,
             {"prefetch": "none"},
-            "select policy 'ready' needs experts to be loaded before an executor takes their stages, as with "
-            + " or ".join(f"prefetch policy '{name}'" for name in policies.names("prefetch") if name != "none"),
+            f"select policy 'ready' needs {LOADS}",
         ),
         (
             STRATEGIES["coserve"],
@@ -64,6 +78,29 @@ def test_a_policy_that_does_not_exist_is_refused_where_it_is_named() -> None:
         Strategy("mine", eviction="lrv")
 
 
+def test_an_expert_that_came_on_demand_runs_before_another_takes_its_place() -> None:
+    """Both images are old, and the least slack is always that of the expert that is absent."""
+    line = line_of(
+        board({"A": 1, "B": 1}),
+        14,
+        strategy="emoe",
+        max_wait_s=2.0,
+        costs=dict.fromkeys("ab", cost(load_s=1.5, base_s=0.1)),
+    )
+    line.arrive(0.0, "A")
+    line.arrive(0.1, "B")
+    line.run()
+    assert log_of(line) == [
+        (0.0, "cpu0 load a"),
+        (1.5, "cpu0 evict a"),
+        (1.5, "cpu0 load b"),
+        (3.0, "cpu0 run b x1"),
+        (3.2, "cpu0 evict b"),
+        (3.2, "cpu0 load a"),
+        (4.7, "cpu0 run a x1"),
+    ]
+
+
 def without_needs(monkeypatch: pytest.MonkeyPatch, policy: type[Policy], base: Strategy, **changes: str) -> VirtualLine:
     """A line of one executor whose strategy would be refused; its pool holds one expert, at first a."""
     with pytest.raises(ConfigError):
@@ -73,36 +110,57 @@ def without_needs(monkeypatch: pytest.MonkeyPatch, policy: type[Policy], base: S
     return line_of(board({"A": 3, "B": 2}), 14, strategy=strategy)
 
 
-def test_next_use_behind_a_head_that_waits_for_its_load_would_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a's first batch b is the head and needs a's place; a stays, for a stage waits for it behind the head."""
-    line = without_needs(monkeypatch, NextUse, STRATEGIES["coserve"], eviction="next-use")
-    arrive(line, 10.0, "ABA")
-    with pytest.raises(AssertionError, match="2 open stages"):
-        line.run()
-    assert log_of(line, after=10.0) == [(10.0, "cpu0 run a x1")]
-
-
-def test_taking_only_what_is_resident_would_wait_for_ever_where_nothing_is_loaded_ahead(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("policy", "base", "changes"),
+    [
+        # b is the head after a's first batch and needs a's place; a stays, for a stage waits for it behind the head.
+        (NextUse, STRATEGIES["coserve"], {"eviction": "next-use"}),
+        # Only what is resident is taken, and nothing is loaded ahead.
+        (Ready, LINE, {"prefetch": "none"}),
+    ],
+    ids=["next-use behind a head", "ready and no loads"],
+)
+def test_policies_that_wait_for_each_other_go_on_by_the_last_resort(
+    monkeypatch: pytest.MonkeyPatch, policy: type[Policy], base: Strategy, changes: dict[str, str]
 ) -> None:
-    line = without_needs(monkeypatch, Ready, LINE, prefetch="none")
-    arrive(line, 10.0, "ABA")
-    with pytest.raises(AssertionError, match="1 open stages"):
-        line.run()
-    assert log_of(line, after=10.0) == [(10.0, "cpu0 run a x1"), (10.3, "cpu0 run a x1")]
-
-
-def test_the_same_images_in_a_bundle_that_is_not_refused() -> None:
-    line = line_of(board({"A": 3, "B": 2}), 14, strategy=replace(LINE, prefetch="next-group"))
+    line = without_needs(monkeypatch, policy, base, **changes)
     arrive(line, 10.0, "ABA")
     line.run()
     assert log_of(line, after=10.0) == [
         (10.0, "cpu0 run a x1"),
         (10.3, "cpu0 run a x1"),
-        (10.6, "cpu evict a"),
-        (10.6, "cpu load b"),
+        (10.6, f"{line.loads[-1].pool} evict a"),
+        (10.6, f"{line.loads[-1].pool} load b"),
         (11.6, "cpu0 run b x1"),
     ]
+
+
+class Silent(Select):
+    """Never takes anything."""
+
+    def rank(self, executor: Executor, world: World, now: float) -> Iterator[Group]:
+        yield from ()
+
+
+class Keeping(Eviction):
+    """Lets nobody leave."""
+
+    def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
+        return pool.by_arrival()
+
+    def stays(self, expert: str, newcomer: str, why: Why) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    "changes", [{"select": Silent}, {"eviction": Keeping}, {"select": Silent, "eviction": Keeping}]
+)
+def test_policies_of_yours_that_stand_still_go_on_by_the_last_resort(changes: dict[str, type[Policy]]) -> None:
+    strategy = replace(STRATEGIES["coserve"], name="mine", **changes)  # type: ignore[arg-type]
+    line = line_of(board({"A": 3, "B": 2, "C": 1}), 24, strategy=strategy, executors=2)
+    arrive(line, 10.0, "ABCABCC")
+    line.run()
+    assert [result.error for result in line.results.values()] == [None] * 7
 
 
 TWO_DEVICES = Plan(
@@ -137,6 +195,100 @@ def test_any_bundle_is_refused_or_answers_every_image(assign: str, plan: Plan, b
         assert [result.error for result in line.results.values()] == [None] * 40, strategy
         tried += 1
     assert tried >= 12 * bundles / 90
+
+
+class Checked(VirtualLine):
+    """Proves that an expert that came on demand runs before it leaves, as long as stages wait for it."""
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        super().observe(event, commands, now, control_s)
+        assert len(self.history) < 5000, "experts come and go without end"
+        for command in commands:
+            if isinstance(command, Evict):
+                why, ran = self.came.pop((command.pool, command.expert), (Why.INITIAL, True))
+                backlogs = self.controller.world.backlogs(command.pool)
+                is_wanted = any(backlog.waiting(command.expert) for backlog in backlogs)
+                assert ran or why is not Why.DEMAND or not is_wanted, command
+            if isinstance(command, Load):
+                self.came[command.pool, command.expert] = command.why, False
+            if isinstance(command, Run):
+                pool = next(spec.pool for spec in self.controller.plan.executors if spec.id == command.executor)
+                self.came[pool, command.batch.expert] = Why.DEMAND, True
+
+    @cached_property
+    def came(self) -> dict[tuple[str, str], tuple[Why, bool]]:
+        """By pool and expert: why it was loaded, and whether it has run since."""
+        return {}
+
+
+ANY_BUNDLE = st.fixed_dictionaries(
+    {family: st.sampled_from(policies.names(family)) for family in policies.FAMILIES if family != "precision"}
+)
+ANY_IMAGES = st.lists(
+    st.tuples(
+        st.sampled_from([0.0, 0.0, 0.1, 1.0, 4.0]),
+        st.sampled_from("ABCDE"),
+        st.sampled_from(["", "S", "T"]),
+        st.sampled_from([math.inf, 1.0, 5.0]),
+    ),
+    min_size=1,
+    max_size=25,
+)
+"""By image: how long after the image before it comes, its component and serial, and when it is due."""
+ANY_PLAN = st.sampled_from(
+    [pools_of(1, 14, 4), pools_of(1, 24, 4), pools_of(2, 14, 4), pools_of(2, 30, 4), TWO_DEVICES]
+)
+
+
+def answer_all(
+    strategy: Strategy, images: list[tuple[float, str, str, float]], plan: Plan, max_wait_s: float, load_s: float
+) -> None:
+    rules = board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}, {"a": "y", "c": "z", "d": "[y, z]"})
+    costs = {name: cost(load_s=load_s) for name in rules.experts}
+    line = Checked(
+        rules, costs, plan, strategy=strategy, evict_s=0.1, max_wait_s=max_wait_s if strategy.hurries else None
+    )
+    now = 0.5
+    for gap_s, component, serial, within_s in images:
+        now += gap_s
+        line.arrive(now, component, serial=serial, due_s=now + within_s)
+    line.run()
+    assert [result.error for result in line.results.values()] == [None] * len(images)
+
+
+@given(ANY_BUNDLE, ANY_IMAGES, ANY_PLAN, st.sampled_from([2.0, 8.0, 600.0]), st.sampled_from([0.1, 1.0, 3.0]))
+@settings(max_examples=60 * THOROUGH, deadline=None)
+def test_no_bundle_that_is_accepted_stands_still_whatever_is_due(
+    names: dict[str, str],
+    images: list[tuple[float, str, str, float]],
+    plan: Plan,
+    max_wait_s: float,
+    load_s: float,
+) -> None:
+    try:
+        strategy = Strategy("tried", **names)  # type: ignore[arg-type]
+    except ConfigError:
+        assume(False)
+    answer_all(strategy, images, plan, max_wait_s, load_s)
+
+
+@given(ANY_BUNDLE, ANY_IMAGES, ANY_PLAN, st.sampled_from([2.0, 8.0, 600.0]), st.sampled_from([0.1, 1.0, 3.0]))
+@settings(max_examples=40 * THOROUGH, deadline=None)
+def test_nor_does_one_whose_policies_do_not_state_their_needs(
+    names: dict[str, str],
+    images: list[tuple[float, str, str, float]],
+    plan: Plan,
+    max_wait_s: float,
+    load_s: float,
+) -> None:
+    """As with policies of a user's own. One backlog is made all the same where a policy cannot be made without."""
+    with pytest.MonkeyPatch.context() as patch:
+        for family, name in names.items():
+            policy = policies.named(family, name)
+            patch.setattr(policy, "needs", policy.needs & {Need.SHARED_BACKLOG})
+            if Need.SHARED_BACKLOG in policy.needs:
+                names = {**names, "assign": "shared"}
+        answer_all(Strategy("tried", **names), images, plan, max_wait_s, load_s)  # type: ignore[arg-type]
 
 
 # Pools

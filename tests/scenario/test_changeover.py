@@ -14,7 +14,7 @@ from coe.errors import BoardsClash, ConfigError
 from coe.inspector.precision import VariantChoice, applied
 from coe.scheduler.line_foresight import AWAY_IMAGES
 from coe.scheduler.plan import PoolSpec
-from coe.testing import VirtualLine
+from coe.testing import VirtualLine, pools_of
 
 A = board({"R": 2, "C": 1})
 B = board({"R": 1, "D": 1})
@@ -99,6 +99,20 @@ def test_an_expert_that_is_being_loaded_leaves_when_it_has_come() -> None:
         (1.0, "cpu0 load B/d"),
         (2.0, "cpu0 load B/r"),
     ]
+
+
+def test_an_expert_that_is_being_loaded_in_a_lesser_variant_leaves_when_it_has_come() -> None:
+    costs = {
+        id: {"fp32": cost(weights_bytes=12), "q8": cost(weights_bytes=4)} for id in joined({"A": A, "B": B}).experts
+    }
+    line = VirtualLine(joined({"A": A}), costs, pools_of(1, 20, 4), strategy="hobbit")
+    line.change(0.5, joined({"A": A, "B": B}), parts={"A": (), "B": ()})
+    line.arrive(3.0, "D", board="B")
+    line.stop(3.2)
+    line.change(3.3, joined({"A": A}), parts={"A": ()})
+    line.run()
+    assert line.loads[-1].variant == "q8"
+    assert line.log[-2:] == [(3.2, "reply 0 error"), (4.0, "cpu0 evict B/d")]
 
 
 def test_an_expert_that_comes_back_while_it_is_being_loaded_stays() -> None:

@@ -17,7 +17,7 @@ from coe.board.rules import Rules
 from coe.core import Finding, Verdict
 from coe.inspector.precision import VariantChoice, applied
 from coe.scheduler.costs import CostTable, Tier
-from coe.scheduler.events import Load, Why
+from coe.scheduler.events import Command, Event, Load, Why
 from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, workspace_bytes
 from coe.scheduler.policies.base import Precision
@@ -242,6 +242,57 @@ def test_every_image_has_its_verdict_and_a_coarse_finding_in_doubt_is_never_the_
             if expert in rules.experts:
                 again = f"{expert}@fp32" in looked
                 assert again == (variant == COARSE and number in doubtful)
+
+
+class Told(VirtualLine):
+    """Proves that a load from host memory finds a copy in its own variant there."""
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        super().observe(event, commands, now, control_s)
+        cache = self.controller.cache
+        assert cache is not None
+        for load in (command for command in commands if isinstance(command, Load)):
+            self.from_host += load.source is Tier.HOST
+            assert load.source is Tier.DISK or cache.variant(load.expert) == load.variant, load
+
+    from_host = 0
+
+
+def told(
+    precision: str | type[Precision], base: str, images: list[tuple[str, float]], *, copies: int, evict_s: float
+) -> Told:
+    """Run images on two GPUs behind one host memory."""
+    devices = ("gpu0", "gpu1")
+    plan = Plan(
+        tuple(PoolSpec(device, device, 18, 4) for device in devices),
+        tuple(ExecutorSpec(device, device, device) for device in devices),
+        CacheSpec(copies, frozenset(devices)),
+    )
+    rules = board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}, {"a": "y", "c": "z"})
+    choice = {variant: replace(one, copy_s=0.1) for variant, one in CHOICE.items()}
+    chosen = replace(STRATEGIES[base], name="chosen", precision=precision)
+    line = Told(rules, dict.fromkeys(rules.experts, choice), plan, strategy=chosen, evict_s=evict_s)
+    at_s = 0.0
+    for letter, wait_s in images:
+        at_s += wait_s
+        line.arrive(at_s, letter)
+    line.run()
+    return line
+
+
+@given(
+    st.sampled_from([OnMiss, Upgraded, "urgent"]),
+    st.sampled_from(["line", "coserve", "emoe"]),
+    st.lists(st.tuples(st.sampled_from("ABCDE"), st.sampled_from([0.0, 0.1, 0.6, 4.0])), min_size=1, max_size=25),
+    st.sampled_from([10, 14, 30]),
+    st.sampled_from([0.0, 0.5, 2.0]),
+)
+@settings(max_examples=20 * THOROUGH, deadline=None)
+def test_a_load_planned_in_one_variant_never_takes_the_copy_of_another(
+    precision: type[Precision], base: str, images: list[tuple[str, float]], copies: int, evict_s: float
+) -> None:
+    line = told(precision, base, images, copies=copies, evict_s=evict_s)
+    assert [result.error for result in line.results.values()] == [None] * len(images)
 
 
 @pytest.mark.parametrize("precision", ["on-miss", "urgent"])

@@ -54,6 +54,23 @@ def test_reader_and_lanes_work_at_the_same_time() -> None:
     assert under_way(lanes) == {}
 
 
+def test_a_load_from_host_memory_waits_for_the_read_of_its_own_variant() -> None:
+    """The read of a in q8 is over first; the third load counts on the copy in fp32, which comes with the second."""
+    fine = replace(load("a", "h"), keep_copy=True)
+    coarse = replace(load("a", "g0", why=Why.DEMAND), variant="q8")
+    lanes = lanes_of(load("b", "c"), coarse, fine, load("a", "g1", Tier.HOST))
+    assert under_way(lanes) == {READER: "b"}
+    assert lanes.end(READER)
+    assert under_way(lanes) == {READER: "a"}
+    assert not lanes.end(READER)
+    assert lanes.begin("gpu") == coarse
+    assert lanes.begin(READER) == fine
+    assert lanes.end("gpu")
+    assert lanes.begin("gpu") is None
+    assert not lanes.end(READER)
+    assert lanes.begin("gpu") == load("a", "g1", Tier.HOST)
+
+
 def with_body(expert: str, pool: str = "g0") -> Load:
     return replace(load(expert, pool), body="P")
 

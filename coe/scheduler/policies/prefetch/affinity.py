@@ -10,7 +10,7 @@ from coe import config
 from coe.core import Finding
 from coe.scheduler.executor import Executor
 from coe.scheduler.history import HistoryWatcher, ImageView
-from coe.scheduler.policies.base import Need, Prefetch, World
+from coe.scheduler.policies.base import Prefetch, World
 from coe.scheduler.policies.ranking import Ranking
 
 _TOP = 2
@@ -24,8 +24,6 @@ class Affinity(Prefetch, HistoryWatcher):
     of followers are the paper's affinity; the number of images that an expert began is its popularity, and decides
     between equals. The paper feeds both into a network; with so few inputs the table itself is the prediction.
     """
-
-    gives = frozenset({Need.LOADS})
 
     def watch(self, world: World) -> None:
         self._router = world.router

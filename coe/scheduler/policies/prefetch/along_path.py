@@ -7,7 +7,7 @@ from itertools import islice
 
 from coe import config
 from coe.scheduler.executor import Executor
-from coe.scheduler.policies.base import Need, Prefetch, World
+from coe.scheduler.policies.base import Prefetch, World
 from coe.scheduler.policies.paths import remaining
 
 _LAYERS = 3
@@ -20,8 +20,6 @@ class AlongPath(Prefetch):
     If all experts of that layer are in the pool, the layer after it is looked at, up to 3 layers ahead. HOBBIT predicts
     the next layers from the gate's input; here the rules say what follows.
     """
-
-    gives = frozenset({Need.LOADS})
 
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         yield from (group.expert for group in islice(executor.backlog.groups(), config.PREFETCH_GROUPS))

@@ -7,13 +7,11 @@ from itertools import islice
 
 from coe import config
 from coe.scheduler.executor import Executor
-from coe.scheduler.policies.base import Need, Prefetch, World
+from coe.scheduler.policies.base import Prefetch, World
 
 
 class NextGroup(Prefetch):
     """The order of the backlog, as in the paper's cost model: a load is hidden by the work on an earlier group."""
-
-    gives = frozenset({Need.LOADS})
 
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         yield from (group.expert for group in islice(executor.backlog.groups(), config.PREFETCH_GROUPS))

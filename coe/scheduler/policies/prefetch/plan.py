@@ -7,14 +7,12 @@ from itertools import islice
 
 from coe import config
 from coe.scheduler.executor import Executor
-from coe.scheduler.policies.base import Need, Prefetch, World
+from coe.scheduler.policies.base import Prefetch, World
 from coe.scheduler.policies.use_plan import UsePlan
 
 
 class PlanPrefetch(Prefetch):
     """First the next groups in the backlog; while nothing is loaded, the absent experts of the present plan."""
-
-    gives = frozenset({Need.LOADS})
 
     def watch(self, world: World) -> None:
         self._plan = UsePlan(world.router)

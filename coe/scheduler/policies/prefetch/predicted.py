@@ -7,7 +7,7 @@ from itertools import islice
 
 from coe import config
 from coe.scheduler.executor import Executor
-from coe.scheduler.policies.base import Need, Prefetch, World
+from coe.scheduler.policies.base import Prefetch, World
 from coe.scheduler.policies.paths import remaining
 
 
@@ -16,8 +16,6 @@ class PredictedPrefetch(Prefetch):
 
     The paper's predictor, a small transformer, sees the tokens; here the component and the rules tell the path.
     """
-
-    gives = frozenset({Need.LOADS})
 
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         yield from (group.expert for group in islice(executor.backlog.groups(), config.PREFETCH_GROUPS))
