@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from coe.preprocessing import Outputs, Preprocessing
+
 
 class Verdict(StrEnum):
     """The judgement of a component or a board. The members stand in the order of their severity."""
@@ -76,6 +78,8 @@ class Expert:
 
     `temperature` makes its scores honest, and boxes of a label of `ignore_under` with a lower, honest score do not
     count; see `coe.board.scores`.
+
+    `preprocessing` and `outputs` come from its manifest; None: the manifest does not say, and the kind's own count.
     """
 
     id: str
@@ -87,6 +91,8 @@ class Expert:
     variant: str = FULL
     temperature: float = 1.0
     ignore_under: Mapping[str, float] = field(default_factory=dict, hash=False)
+    preprocessing: Preprocessing | None = None
+    outputs: Outputs | None = None
 
 
 @dataclass(frozen=True, slots=True)

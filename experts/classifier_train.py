@@ -13,6 +13,7 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.runtime.processor import trainer_threads
 from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
+from coe.store.skeletons import skeleton
 from experts.augment import Augment
 from experts.labelled_folder import LabelledImages, read
 from experts.matching import load_matching
@@ -39,7 +40,7 @@ def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progr
     training, held = read(kind, expert, plan, taken)
     generator = torch.Generator().manual_seed(plan.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    module = kind.skeleton(expert)
+    module = skeleton(kind, expert)
     if plan.init is not None:
         load_matching(module, plan.init)
     frozen = freeze(module, plan)
@@ -77,7 +78,9 @@ def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progr
             state = {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}
         progress(epoch, plan.epochs, now)
     metrics["held_out"] = float(len(held.labels))
-    return Trained(state, expert.labels, metrics, tuple(taken.identical()), taken.sentence(), learned=taken.learned)
+    remarks = tuple(taken.identical())
+    seen = expert.preprocessing or kind.preprocessing
+    return Trained(state, expert.labels, metrics, remarks, taken.sentence(), learned=taken.learned, preprocessing=seen)
 
 
 def freeze(module: torch.nn.Module, plan: TrainingPlan) -> list[torch.nn.Module]:

@@ -1,17 +1,43 @@
-"""Scaling an image of any shape to a square input, keeping its aspect, and mapping boxes back to the image."""
+"""Scaling an image of any shape to a square input, and mapping boxes back to the image."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image as pillow
 
+from coe.errors import ImageError
+from coe.preprocessing import Interpolation, Preprocessing
 from coe.store.kinds import Image, Prepared
 
 Colour = tuple[int, int, int]
 
+MOST_ASPECT = 20
+"""The most times that an image may be longer than wide if its middle alone is seen."""
+_OPENCV = {"bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC}
+_PILLOW = {"bilinear-antialias": pillow.Resampling.BILINEAR, "bicubic-antialias": pillow.Resampling.BICUBIC}
 
-def letterbox(image: Image, size: int, padding: Colour) -> Prepared:
+
+def fitted_image(image: Image, size: int, seen: Preprocessing) -> Prepared:
+    """Bring an image (H, W, 3) uint8 RGB to a square of `size` pixels, and its channels into order, as `seen` says.
+
+    Raises ImageError for an image of which a centre crop would show next to nothing.
+    """
+    if seen.resize == "letterbox":
+        prepared = letterbox(image, size, seen.pad, seen.interpolation)
+    elif seen.resize == "stretch":
+        height, width = image.shape[:2]
+        pixels = _planes(_resized(image, size, size, seen.interpolation))
+        prepared = Prepared(pixels, height, width, size / width, scale_y=size / height)
+    else:
+        prepared = _cut(image, size, seen.shortest_edge or size, seen.interpolation)
+    return prepared if seen.channels == "rgb" else replace(prepared, pixels=prepared.pixels[::-1].copy())
+
+
+def letterbox(image: Image, size: int, padding: Colour, interpolation: Interpolation = "area") -> Prepared:
     """Scale an image (H, W, 3) uint8 RGB to fit a square of `size` pixels, centred, and fill the rest.
 
     The result holds pixels (3, size, size), and the image's original shape, scale and place.
@@ -19,10 +45,7 @@ def letterbox(image: Image, size: int, padding: Colour) -> Prepared:
     height, width = image.shape[:2]
     scale = min(size / height, size / width)
     new_height, new_width = max(1, round(height * scale)), max(1, round(width * scale))
-    if (new_height, new_width) != (height, width):
-        # INTER_AREA averages, so that thin structures survive shrinking; it is useless for enlarging.
-        method = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-        image = np.asarray(cv2.resize(image, (new_width, new_height), interpolation=method), dtype=np.uint8)
+    image = _resized(image, new_width, new_height, interpolation)
     top, left = (size - new_height) // 2, (size - new_width) // 2
     pixels = np.empty((3, size, size), np.uint8)
     if (new_height, new_width) != (size, size):
@@ -35,4 +58,34 @@ def letterbox(image: Image, size: int, padding: Colour) -> Prepared:
 def to_image(corners: NDArray[np.float64], prepared: Prepared) -> NDArray[np.float64]:
     """Return boxes in pixels of the input as pixels of the original image, cut at its borders; both are (N, 4)."""
     shift = np.array([prepared.left, prepared.top] * 2)
-    return np.clip((corners - shift) / prepared.scale, 0.0, np.array([prepared.width, prepared.height] * 2, np.float64))
+    scales = np.array([prepared.scale, prepared.scale if prepared.scale_y is None else prepared.scale_y] * 2)
+    return np.clip((corners - shift) / scales, 0.0, np.array([prepared.width, prepared.height] * 2, np.float64))
+
+
+def _cut(image: Image, size: int, shortest_edge: int, interpolation: Interpolation) -> Prepared:
+    """Scale the shorter side to `shortest_edge` pixels and keep the middle, rounding as torchvision's transforms do."""
+    height, width = image.shape[:2]
+    if max(height, width) > MOST_ASPECT * min(height, width):
+        raise ImageError(f"is {width} x {height} pixels: too long for an expert that sees the middle square alone")
+    short, longer = min(height, width), shortest_edge * max(height, width) // min(height, width)
+    new_height, new_width = (shortest_edge, longer) if height == short else (longer, shortest_edge)
+    image = _resized(image, new_width, new_height, interpolation)
+    top, left = round((new_height - size) / 2), round((new_width - size) / 2)
+    pixels = _planes(image[top : top + size, left : left + size])
+    scale = shortest_edge / short
+    return Prepared(pixels, height, width, scale, left=float(-left), top=float(-top))
+
+
+def _resized(image: Image, width: int, height: int, interpolation: Interpolation) -> Image:
+    if image.shape[:2] == (height, width):
+        return image
+    if interpolation in _PILLOW:
+        return np.asarray(pillow.fromarray(image).resize((width, height), _PILLOW[interpolation]))
+    # INTER_AREA averages, so that thin structures survive shrinking; it is useless for enlarging.
+    shrinks = width <= image.shape[1] and height <= image.shape[0]
+    method = _OPENCV.get(interpolation, cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+    return np.asarray(cv2.resize(image, (width, height), interpolation=method), dtype=np.uint8)
+
+
+def _planes(image: Image) -> Image:
+    return np.ascontiguousarray(image.transpose(2, 0, 1))

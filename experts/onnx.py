@@ -1,12 +1,12 @@
-"""ONNX models on the CPU through onnxruntime: classifiers and detectors, told apart by the shape of their output."""
+"""ONNX models on the CPU through onnxruntime: classifiers and detectors."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from coe import regular, surroundings
 from coe.core import Expert, Finding
 from coe.errors import StoreError, first_line
-from coe.store.kinds import FileKind, Image, Prepared
+from coe.preprocessing import NORMALIZATIONS, Layout, Outputs, Preprocessing
+from coe.store.kinds import FileKind, Foreign, Image, Prepared
+from experts import onnx_outputs, ultralytics_facts
 from experts.findings import Cut, classified, detected
-from experts.geometry import letterbox
-from experts.resnet import DEVIATION, MEAN
+from experts.geometry import fitted_image
 
 _WEIGHTS_ELSEWHERE = "session.model_external_initializers_file_folder_path"
 """The setting that names the folder where onnxruntime looks for a model's weights in other files."""
-PADDING = (114, 114, 114)
+_IMAGENET = NORMALIZATIONS["imagenet"]
 NUMBERS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
 
 
@@ -43,15 +44,15 @@ def describe(path: Path) -> Description:
 class Onnx(FileKind):
     """Models with one image input (n, 3, S, S) RGB whose batch is open or 1.
 
-    A classifier returns (n, labels), logits or probabilities. A detector returns (n, 4 + labels, N), as YOLOv8 and
-    later do, or (n, N, 5 + labels) with an objectness, as YOLOv5's own exports do; boxes as centre, width, height in
-    pixels of the input. A classifier's input is normalised as ImageNet's, a detector's goes from 0 to 1; an input of
-    type uint8 gets the pixels as they are.
+    `coe.preprocessing.Outputs` says what a model may return. Its meaning is decided when a model is imported; for an
+    expert whose manifest does not hold it, when the model is opened. An input of type uint8 gets the pixels as they
+    are; without a manifest that says more, a classifier's input is normalised as ImageNet's.
     """
 
     name = "onnx"
     task = "classify"
     suffix = ".onnx"
+    preprocessing = Preprocessing()
 
     def __init__(self, *, threshold: float = 0.25, overlap: float = 0.45, most: int = 300) -> None:
         self.threshold = threshold
@@ -59,8 +60,29 @@ class Onnx(FileKind):
         self.most = most
 
     def preprocess(self, image: Image, expert: Expert) -> Prepared:
-        """Scale to fit, centre, and pad with grey."""
-        return letterbox(image, expert.input_size, PADDING)
+        """Scale to fit, centre, and pad with grey, unless the expert's manifest says otherwise."""
+        return fitted_image(image, expert.input_size, expert.preprocessing or self.preprocessing)
+
+    def read(self, path: Path) -> Foreign:
+        """Return what a model's metadata and input say of it; raises StoreError."""
+        session = _Session(path, 1)
+        stated = ultralytics_facts.stated(session.metadata, str(path))
+        size = session.description.input_size or stated.input_size
+        seen, is_stated = ultralytics_facts.LETTERBOX, stated.is_yolo
+        if session.description.rank == 2:
+            is_stated = stated.task == "classify"
+            usual = Preprocessing(mean=_IMAGENET[0], std=_IMAGENET[1])
+            seen = ultralytics_facts.CENTRE if is_stated else usual
+        if session.takes_bytes:
+            mean, deviation = NORMALIZATIONS["0..255"]
+            seen = seen.model_copy(update={"mean": mean, "std": deviation})
+        return Foreign({}, stated.labels, size, seen, is_stated)
+
+    def settle(self, path: Path, expert: Expert) -> Outputs:
+        """Run test pictures, and return which output counts and what it means; raises StoreError if that stays open."""
+        session = self._opened(_Session(path, 1), path, expert, settled=True)
+        asked = expert.outputs or Outputs()
+        return _decided(session, path, expert, asked, session.answers(expert.input_size), strict=True)
 
     def open(self, path: Path, expert: Expert, threads: int) -> _Session:
         """Open a model; raises StoreError if it cannot be read, or takes images of another size than the expert's."""
@@ -70,32 +92,39 @@ class Onnx(FileKind):
         """Open a model from bytes that were read already; raises as `open` does."""
         return self._opened(_Session(path, threads, weights), path, expert)
 
-    def _opened(self, session: _Session, path: Path, expert: Expert) -> _Session:
+    def _opened(self, session: _Session, path: Path, expert: Expert, *, settled: bool = False) -> _Session:
         size = session.description.input_size
         if size is not None and size != expert.input_size:
             raise StoreError(
                 f"{path}: the model takes images of {size} pixels, expert '{expert.id}' has {expert.input_size}; "
                 f"write 'input: {size}' in the rules"
             )
+        normalization = _IMAGENET if session.description.rank == 2 else NORMALIZATIONS["0..1"]
+        session.mean, session.deviation = expert.preprocessing.normalization if expert.preprocessing else normalization
+        if not settled:
+            session.means = expert.outputs or _usual(session, path, expert)
         return session
 
     def postprocess(self, outputs: NDArray[Any], prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
         """Turn the model's first output into findings; raises StoreError if its shape does not fit the labels."""
         values = np.asarray(outputs, dtype=np.float32)
         count = len(expert.labels)
-        if values.ndim == 2 and values.shape[1] == count:
-            return classified(_probabilities(torch.from_numpy(values)), expert)
-        if values.ndim == 3 and values.shape[1] == 4 + count:
-            candidates = values
-        elif values.ndim == 3 and values.shape[2] == 5 + count:
-            rows = values.transpose(0, 2, 1)
-            candidates = np.concatenate((rows[:, :4], rows[:, 5:] * rows[:, 4:5]), axis=1)
-        else:
-            raise StoreError(
-                f"the model of expert '{expert.id}' returns {values.shape}; {count} labels need (n, {count}), "
-                f"(n, {4 + count}, N) or (n, N, {5 + count})"
-            )
+        means = expert.outputs or getattr(outputs, "means", None) or Outputs(layout=_by_shape(values, count))
+        if means.layout is None or not onnx_outputs.may_fit(values.shape, means.layout, count):
+            raise StoreError(f"the model of expert '{expert.id}' returns {values.shape}; {onnx_outputs.needed(count)}")
+        if means.layout == "scores":
+            table = torch.from_numpy(values)
+            if means.activation is None:
+                return classified(_probabilities(table), expert)
+            return classified(onnx_outputs.probabilities(table, means.activation, count), expert)
+        candidates = onnx_outputs.candidates(values, means.layout, count)
         return detected(candidates, prepared, expert, Cut(self.threshold, self.overlap, self.most))
+
+
+class _Answer(np.ndarray[Any, Any]):
+    """The numbers of one output, and what they mean."""
+
+    means: Outputs
 
 
 class _Session:
@@ -127,43 +156,92 @@ class _Session:
                 f"{path}: not an ONNX model that can be run with the weights in this one file ({first_line(error)})"
             ) from error
         self._input = self._session.get_inputs()[0]
-        self._output = self._session.get_outputs()[0]
+        self._outputs = self._session.get_outputs()
         shape = self._input.shape
         if len(self._session.get_inputs()) != 1 or len(shape) != 4 or self._input.type not in NUMBERS:
             raise StoreError(f"{path}: takes {self._input.type} of shape {shape}; it must take one image (n, 3, S, S)")
         batch, channels, height, width = (value if isinstance(value, int) else None for value in shape)
         if channels not in (3, None) or height != width or batch not in (1, None):
             raise StoreError(f"{path}: takes images of shape {shape}; it must be (n, 3, S, S) with n open or 1")
-        self.description = Description(input_size=height, batch=batch, rank=len(self._output.shape))
+        self.description = Description(input_size=height, batch=batch, rank=len(self._outputs[0].shape))
+        self.shape = tuple(size if isinstance(size, int) else None for size in self._outputs[0].shape)
+        self.takes_bytes = self._input.type == "tensor(uint8)"
+        self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
+        self.mean, self.deviation = NORMALIZATIONS["0..1"]
+        self.means = Outputs(name=self._outputs[0].name)
 
     def run(self, images: Image) -> NDArray[Any]:
-        """Return the model's first output for images (n, 3, S, S) uint8 RGB."""
+        """Return the output that counts for images (n, 3, S, S) uint8."""
+        (values,) = self._run(images, [self.means.name])
+        answer = np.asarray(values).view(_Answer)
+        answer.means = self.means
+        return answer
+
+    def answers(self, size: int) -> dict[str, Any]:
+        """Return all outputs for the test pictures, by name."""
+        names = [output.name for output in self._outputs]
+        return dict(zip(names, self._run(onnx_outputs.pictures(size), names), strict=True))
+
+    def _run(self, images: Image, names: list[str]) -> list[Any]:
         values = self._values(images)
         step = self.description.batch or len(values)
         parts = [
-            np.asarray(self._session.run([self._output.name], {self._input.name: values[start : start + step]})[0])
+            self._session.run(names, {self._input.name: values[start : start + step]})
             for start in range(0, len(values), step)
         ]
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+        return parts[0] if len(parts) == 1 else [_joined(list(same)) for same in zip(*parts, strict=True)]
 
     def _values(self, images: Image) -> NDArray[Any]:
         wanted = NUMBERS[self._input.type]
         if wanted is np.uint8:
             return np.ascontiguousarray(images)
         scaled = images.astype(np.float32) / np.float32(255)
-        if self.description.rank == 2:
-            mean, deviation = (np.array(values, np.float32)[None, :, None, None] for values in (MEAN, DEVIATION))
+        if (self.mean, self.deviation) != NORMALIZATIONS["0..1"]:
+            mean, deviation = (
+                np.array(values, np.float32)[None, :, None, None] for values in (self.mean, self.deviation)
+            )
             scaled = (scaled - mean) / deviation
         return np.ascontiguousarray(scaled, dtype=wanted)
 
 
 def _probabilities(values: torch.Tensor) -> torch.Tensor:
-    """Keep rows that are probabilities, and take the softmax of rows that are logits.
+    """Keep rows that are probabilities, and take the softmax of others: numbers that came without their model.
 
     Each row is decided by itself, so that a finding does not depend on the other images of the batch.
     """
-    whole = (values >= 0).all(dim=1) & ((values.sum(dim=1) - 1).abs() < 1e-3)
+    whole = torch.tensor([onnx_outputs.look_like_probabilities(row[None]) for row in values.numpy()])
     return torch.where(whole[:, None], values, values.softmax(dim=1))
+
+
+def _decided(
+    session: _Session, path: Path, expert: Expert, asked: Outputs, answers: Mapping[str, Any], *, strict: bool
+) -> Outputs:
+    stated = ultralytics_facts.stated(session.metadata, str(path))
+    try:
+        if stated.task == "classify" and asked.activation is None:  # ultralytics' exports end with a softmax
+            asked = asked.model_copy(update={"activation": "none"})
+        return onnx_outputs.decide(answers, len(expert.labels), asked, stated.layout, strict=strict)
+    except StoreError as error:
+        raise StoreError(f"{path}: {error}") from error
+
+
+def _usual(session: _Session, path: Path, expert: Expert) -> Outputs:
+    """Decide for an expert whose manifest does not say it: its first output counts, as it always did."""
+    first, count = session.means, len(expert.labels)
+    layouts = [layout for layout in get_args(Layout) if onnx_outputs.may_fit(session.shape, layout, count)]
+    if len(layouts) > 1 or layouts == ["scores"]:
+        return _decided(session, path, expert, first, session.answers(expert.input_size), strict=False)
+    # Where nothing fits, the first image says so.
+    return first.model_copy(update={"layout": layouts[0] if layouts else None})
+
+
+def _by_shape(values: NDArray[Any], count: int) -> Layout | None:
+    """Return the first layout that a shape fits; None if there is none."""
+    return next((layout for layout in get_args(Layout) if onnx_outputs.may_fit(values.shape, layout, count)), None)
+
+
+def _joined(parts: list[Any]) -> Any:
+    return np.concatenate(parts) if all(isinstance(part, np.ndarray) and part.ndim for part in parts) else parts
 
 
 onnx = Onnx()

@@ -9,15 +9,15 @@ import torch
 
 from coe.core import Expert, Finding
 from coe.errors import StoreError
+from coe.preprocessing import NORMALIZATIONS, Colour, Preprocessing
 from coe.store.kinds import Foreign, Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
 from coe.store.skeletons import bare_skeleton
 from experts.augment import Augment
 from experts.checkpoint import read_checkpoint
 from experts.findings import classified
-from experts.geometry import letterbox
+from experts.geometry import fitted_image
 
-MEAN = (0.485, 0.456, 0.406)
-DEVIATION = (0.229, 0.224, 0.225)
+MEAN, DEVIATION = NORMALIZATIONS["imagenet"]
 PADDING = (124, 116, 104)
 """The mean colour of ImageNet, which normalisation turns into 0."""
 
@@ -30,14 +30,15 @@ class ResNet(ModuleKind):
     """
 
     task = "classify"
+    preprocessing = Preprocessing(pad=PADDING, mean=MEAN, std=DEVIATION)
 
     def __init__(self, depth: int, augment: Augment | None = None) -> None:
         self.name = f"resnet{depth}"
         self.augment = augment or Augment()
 
     def preprocess(self, image: Image, expert: Expert) -> Prepared:
-        """Scale to fit, centre, and pad with the mean colour."""
-        return letterbox(image, expert.input_size, PADDING)
+        """Scale to fit, centre, and pad with the mean colour, unless the expert's manifest says otherwise."""
+        return fitted_image(image, expert.input_size, expert.preprocessing or self.preprocessing)
 
     def skeleton(self, expert: Expert) -> torch.nn.Module:
         """Build the network for `len(expert.labels)` labels, without weights, ready to infer."""
@@ -48,7 +49,7 @@ class ResNet(ModuleKind):
 
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
         """Return the logits, (n, labels), of images (n, 3, S, S) uint8 RGB."""
-        logits: torch.Tensor = module(normalise(images, next(module.parameters()).dtype))
+        logits: torch.Tensor = module(normalised(images, module, (MEAN, DEVIATION)))
         return logits
 
     def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
@@ -73,12 +74,22 @@ class ResNet(ModuleKind):
         return classifier_train.train(self, expert, plan, progress, self.augment)
 
 
-def normalise(images: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return uint8 RGB images (n, 3, S, S) normalised as for ImageNet; with plain scalars, which any device takes."""
+def normalised(images: torch.Tensor, module: torch.nn.Module, usual: tuple[Colour, Colour]) -> torch.Tensor:
+    """Return images (n, 3, S, S) uint8 normalised as a network remembers, in its precision; else as is `usual`."""
+    mean, deviation = getattr(module, "normalization", usual)
+    return normalise(images, next(module.parameters()).dtype, mean, deviation)
+
+
+def normalise(
+    images: torch.Tensor, dtype: torch.dtype, mean: Colour = MEAN, deviation: Colour = DEVIATION
+) -> torch.Tensor:
+    """Return uint8 images (n, 3, S, S) normalised, as for ImageNet; with plain scalars, which any device takes."""
     scaled = images.to(dtype).div_(255.0)
+    if (mean, deviation) == NORMALIZATIONS["0..1"]:
+        return scaled
     # Stacked rather than written in place: ONNX's exporter loses in-place operators on a slice.
-    channels = enumerate(zip(MEAN, DEVIATION, strict=True))
-    return torch.stack([scaled[:, channel].sub(mean).div_(deviation) for channel, (mean, deviation) in channels], dim=1)
+    channels = enumerate(zip(mean, deviation, strict=True))
+    return torch.stack([scaled[:, channel].sub(middle).div_(width) for channel, (middle, width) in channels], dim=1)
 
 
 def fitted(state: dict[str, torch.Tensor], kind: ModuleKind, expert: Expert) -> dict[str, torch.Tensor]:

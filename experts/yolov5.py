@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from coe.core import Expert, Finding
+from coe.preprocessing import NORMALIZATIONS, Preprocessing
 from coe.store.kinds import Foreign, Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
 from coe.store.outputs import unhidden
 from experts import quiet_ultralytics
 from experts.checkpoint import read_checkpoint
 from experts.findings import Cut, detected
-from experts.geometry import letterbox
-from experts.resnet import fitted
+from experts.geometry import fitted_image
+from experts.resnet import fitted, normalised
 
 PADDING = (114, 114, 114)
 """The grey that YOLO networks are trained to see around an image."""
@@ -33,6 +34,7 @@ class YoloV5(ModuleKind):
 
     task = "detect"
     max_batch = 16
+    preprocessing = Preprocessing(pad=PADDING)
 
     def __init__(
         self,
@@ -50,8 +52,8 @@ class YoloV5(ModuleKind):
         self.augment = LABEL_PRESERVING if augment is None else augment
 
     def preprocess(self, image: Image, expert: Expert) -> Prepared:
-        """Scale to fit, centre, and pad with grey."""
-        return letterbox(image, expert.input_size, PADDING)
+        """Scale to fit, centre, and pad with grey, unless the expert's manifest says otherwise."""
+        return fitted_image(image, expert.input_size, expert.preprocessing or self.preprocessing)
 
     def skeleton(self, expert: Expert) -> torch.nn.Module:
         """Build the network for `len(expert.labels)` labels, without weights, ready to infer."""
@@ -63,7 +65,7 @@ class YoloV5(ModuleKind):
 
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
         """Return (n, 4 + labels, candidates): centre, width, height in pixels of the input, a score for each label."""
-        outputs = module(images.to(next(module.parameters()).dtype).div_(255.0))
+        outputs = module(normalised(images, module, NORMALIZATIONS["0..1"]))
         if not isinstance(outputs, tuple):
             return outputs  # type: ignore[no-any-return]
         decoded, raw = outputs

@@ -24,6 +24,7 @@ from experts.classifier_train import pace
 from experts.matching import load_matching
 from experts.mixed_precision import uses_bf16
 from experts.taken import Taken
+from experts.ultralytics_facts import LETTERBOX
 
 
 def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict[str, Any]) -> Trained:
@@ -43,8 +44,15 @@ def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict
     trainer.train()
     if trainer.kept is None:
         raise ConfigError(f"training '{expert.id}' kept no epoch; is '{plan.data}' empty?")
-    remarks = tuple(taken.identical())
-    return Trained(trainer.kept, expert.labels, trainer.kept_metrics, remarks, taken.sentence(), learned=taken.learned)
+    return Trained(
+        trainer.kept,
+        expert.labels,
+        trainer.kept_metrics,
+        tuple(taken.identical()),
+        taken.sentence(),
+        learned=taken.learned,
+        preprocessing=LETTERBOX,
+    )
 
 
 def read_data_set(plan: TrainingPlan, expert: Expert) -> tuple[dict[str, Any], Taken]:

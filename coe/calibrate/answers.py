@@ -112,6 +112,7 @@ class BoardExperts:
     def ask(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> Iterator[Asked]:
         """Yield what an expert of the board says of each picture; raises CoeError if it cannot run."""
         kind = self._kinds[expert.kind]
+        expert = self._store.manifest(expert.weights).fit(expert)
         return ask(self._store, expert, kind, pictures, partial(self._prepared, kind, expert))
 
     def detects(self, expert: Expert) -> bool:

@@ -110,6 +110,8 @@ def train(  # noqa: PLR0913
     if body is not None and init is not None:
         raise ConfigError("--body says which expert to start from; leave --init out")
     start = body or init
+    if start and resolved.preprocessing is not None:
+        expert = replace(expert, preprocessing=shelf.manifest(start).preprocessing)
     learned_from = {}
     if board and resolved.good_only and data.is_dir():
         learned_from = experts_reference.of_expert(shelf, board, expert.id)
@@ -144,11 +146,8 @@ def train(  # noqa: PLR0913
     frames = {kept.checksum for kept in learned_from.values()}
     if trained.in_frame and len(frames) != 1:
         raise ConfigError(f"kind '{expert.kind}' learns in the frame of one reference, and was given {len(frames)}")
-    manifest = shelf.put(
-        id,
-        kind=expert.kind,
-        labels=trained.labels,
-        input_size=expert.input_size,
+    manifest = shelf.put_expert(
+        replace(expert, labels=tuple(trained.labels), preprocessing=trained.preprocessing),
         state=trained.state,
         metrics=trained.metrics,
         source=f"trained on {data.name}, {epochs} epochs, seed {seed}",

@@ -20,7 +20,9 @@ def manifests(board: Rules, store: Store) -> dict[str, Manifest]:
             missing.append(expert.weights)
             continue
         wanted = (expert.kind, expert.labels, expert.input_size)
-        if wanted != (manifest.kind, manifest.labels, manifest.input_size):
+        # The order of the labels is that of the outputs, which the weights alone know.
+        stored_labels = expert.labels if sorted(expert.labels) == sorted(manifest.labels) else manifest.labels
+        if wanted != (manifest.kind, stored_labels, manifest.input_size):
             stored = _describe(manifest.kind, manifest.labels, manifest.input_size)
             raise StoreError(
                 f"expert '{expert.id}' is {_describe(*wanted)} in {board.path.name}, but its weights "

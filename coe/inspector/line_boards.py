@@ -105,6 +105,7 @@ class Register:
 
     def _enrolled(self, board: ReadBoard, name: str, expert: Expert) -> Expert:
         manifest = board.manifests[expert.weights]
+        expert = manifest.fit(expert)
         facts = findings_facts(manifest, self._precision)
         weights = self._weights.of((expert.weights, facts), expert.weights)
         self.places[weights], self.manifests[weights] = expert.weights, manifest

@@ -31,7 +31,8 @@ def findings_facts(manifest: Manifest, precision: str) -> tuple[Hashable, ...]:
         if precision != FULL or name == FULL
     )
     body = (manifest.body.digest,) if manifest.body is not None else ()
-    return manifest.kind, manifest.labels, manifest.input_size, manifest.checksum, prepared, *body
+    seen = tuple(part.model_dump_json() for part in (manifest.preprocessing, manifest.outputs) if part is not None)
+    return manifest.kind, manifest.labels, manifest.input_size, manifest.checksum, prepared, *body, *seen
 
 
 def expert_digests(board: Rules, manifests: Mapping[str, Manifest], precision: str) -> dict[str, str]:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import torch
 
-from coe.core import Expert, Finding
+from coe.core import Finding
 from coe.errors import ConfigError, StoreError, first_line
 from coe.prepare.agreement import compare, escalate_below, findings
 from coe.prepare.difference import MOST_CUT, RANKS, Parent, own_part, whole
 from coe.prepare.fold import Folded, fold, network
 from coe.prepare.layout import FLOATS, LaidOut, lay_out, tensors
 from coe.prepare.samples import SampleImages, sample_images
+from coe.preprocessing import Preprocessing
 from coe.store import blob_file, bodies, kinds, variants, weights_file
 from coe.store.blob_format import Variant
 from coe.store.kinds import Image, ModuleKind
@@ -28,7 +29,7 @@ SECOND_LOOKS = 1 / 16
 LARGEST = 0.75
 """A difference is worth while up to this share of the bytes of `q8`."""
 
-_Weights = tuple[str, str, int, int]
+_Weights = tuple[str, str, int, int, Preprocessing | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ class Preparer:
         if self._parent is None:
             origin = self._store.manifest(self._parent_id)
             _expect_kind(origin.id, origin.kind, manifest)
-            expert = Expert(origin.id, origin.kind, origin.labels, origin.input_size, origin.id)
+            expert = origin.expert()
             try:
                 self._store.check_weights(origin.id)
                 self._parent = Parent.of(origin.id, origin.kind, fold(kind, expert, self._store.load(origin.id)))
@@ -195,7 +196,7 @@ class _Subject:
     def __init__(self, store: Store, manifest: Manifest, kind: ModuleKind, images: Sequence[Path]) -> None:
         store.check_weights(manifest.id)
         self.kind = kind
-        self.expert = Expert(manifest.id, manifest.kind, manifest.labels, manifest.input_size, manifest.id)
+        self.expert = manifest.expert()
         state = store.load(manifest.id)
         self.identity = weights_file.identity(store.path(manifest.id))
         self.folded: Folded = fold(kind, self.expert, state)
@@ -276,4 +277,4 @@ def _expect_kind(parent: str, kind: str, manifest: Manifest) -> None:
 
 
 def _weights(manifest: Manifest) -> _Weights:
-    return manifest.checksum, manifest.kind, len(manifest.labels), manifest.input_size
+    return manifest.checksum, manifest.kind, len(manifest.labels), manifest.input_size, manifest.preprocessing

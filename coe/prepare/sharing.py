@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import torch
 import xxhash
 
-from coe.core import Expert
 from coe.errors import StoreError
 from coe.store import bodies, kinds
 from coe.store.blob_format import PAGE
@@ -205,7 +204,7 @@ class Sharing:
     def _order(self, kind: ModuleKind, manifest: Manifest) -> tuple[str, ...]:
         key = manifest.kind, len(manifest.labels)
         if key not in self._orders:
-            expert = Expert(manifest.id, manifest.kind, manifest.labels, manifest.input_size, manifest.id)
+            expert = manifest.expert()
             self._orders[key] = tuple(bare_skeleton(kind, expert).state_dict())
         return self._orders[key]
 

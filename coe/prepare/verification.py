@@ -26,7 +26,7 @@ def verify(store: Store, manifest: Manifest, allow_kinds: Sequence[str] = ()) ->
     Raises CoeError for weights that its kind cannot run, and whatever the kind raises.
     """
     kind = kinds.resolve(manifest.kind, allow_kinds)
-    expert = Expert(manifest.id, manifest.kind, manifest.labels, manifest.input_size, manifest.id)
+    expert = manifest.expert()
     # Without variants in its manifest, an expert runs from the weights as they were trained.
     _run(store, manifest.model_copy(update={"variants": {}}), expert, kind)
     for variant in manifest.variants:

@@ -70,6 +70,9 @@ class ProfiledSite:
         samples: dict[str, Expert] = {}
         for expert in sorted(self.board.experts.values(), key=lambda expert: -expert.input_size):
             samples.setdefault(expert.kind, expert)
+        for kind, expert in samples.items():
+            with contextlib.suppress(CoeError):
+                samples[kind] = self.store.manifest(expert.weights).fit(expert)
         return samples
 
     @property

@@ -271,7 +271,7 @@ def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:
 
 def _session(kind: FileKind, file: Weights, threads: int) -> Session:
     # The session opens the very bytes that were proved: the file may change between the check and the open.
-    return kind.open_bytes(proved(file), file.path, file.expert, threads)
+    return kind.open_bytes(proved(file), file.path, file.manifest.fit(file.expert), threads)
 
 
 def _read(file: Weights, buffers: Buffers) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from coe.runtime.blob import PLAIN, Blob, Spec, Structure
 from coe.runtime.folding import folded_skeleton
 from coe.store.dotted import reason
 from coe.store.kinds import Kind, ModuleKind
-from coe.store.skeletons import bare_skeleton
+from coe.store.skeletons import bare_skeleton, skeleton
 from coe.system import give_memory_back
 
 
@@ -35,8 +35,8 @@ class Slot:
         """
         self.kind = kind
         self.structure = structure
-        skeleton = kind.skeleton(expert) if drawn else bare_skeleton(kind, expert)
-        self.module = folded_skeleton(skeleton, structure.folded).eval().requires_grad_(False)
+        network = skeleton(kind, expert) if drawn else bare_skeleton(kind, expert)
+        self.module = folded_skeleton(network, structure.folded).eval().requires_grad_(False)
         if structure.dtype != torch.float32:
             self.module.to(structure.dtype)
         self.arena = Arena()
@@ -121,11 +121,11 @@ class Slot:
                 self._targets[name].data = self._empty[name]
 
 
-_Key = tuple[str, int, Structure]
+_Key = tuple[str, int, Hashable, Structure]
 
 
 class SlotShelf:
-    """Slots by executor and network; a network is a kind with a number of labels and a structure.
+    """Slots by executor and network; a network is a kind with a number of labels, a normalisation and a structure.
 
     Two executors never share a slot; the slots of one executor share its arena.
     """
@@ -146,12 +146,12 @@ class SlotShelf:
 
     def _spare(self, expert: Expert, structure: Structure, slot: Slot) -> Slot:
         with self._lock:
-            return self._spares.setdefault(_key(expert, structure), slot)
+            return self._spares.setdefault(self._key(expert, structure), slot)
 
     def spare(self, expert: Expert, structure: Structure) -> Slot:
         """Return the network's spare slot, without weights; its `spec` states what weights must look like."""
         with self._lock:
-            slot = self._spares.get(_key(expert, structure))
+            slot = self._spares.get(self._key(expert, structure))
         if slot is None:
             slot = self._spare(expert, structure, self._new(expert, structure))
             slot.unbind()
@@ -160,7 +160,7 @@ class SlotShelf:
 
     def of(self, executor: str, expert: Expert, structure: Structure) -> Slot:
         """Return an executor's slot for a network; the first executor that asks gets the spare slot."""
-        key = _key(expert, structure)
+        key = self._key(expert, structure)
         spare = self.spare(expert, structure)
         with self._lock:
             if (executor, key) in self._slots:
@@ -195,6 +195,5 @@ class SlotShelf:
         except BaseException as error:  # code of a user's: it may exit too
             raise KindFailed(f"kind '{expert.kind}' cannot build its network: {reason(error)}") from error
 
-
-def _key(expert: Expert, structure: Structure) -> _Key:
-    return expert.kind, len(expert.labels), structure
+    def _key(self, expert: Expert, structure: Structure) -> _Key:
+        return expert.kind, len(expert.labels), self._kinds[expert.kind].normalization(expert), structure

@@ -23,6 +23,7 @@ import xxhash
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coe.errors import StoreError
+from coe.preprocessing import Preprocessing
 
 VERSION = "2"
 PAGE = 4096
@@ -59,6 +60,7 @@ class Identity(_HeaderPart):
     kind: str
     labels: tuple[str, ...]
     input_size: int
+    preprocessing: Preprocessing | None = None
 
 
 class TensorEntry(_HeaderPart):

@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
+import safetensors
 import torch
 from numpy.typing import NDArray
 
 from coe import config, values
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError, first_line
-from coe.store import dotted, torch_file
+from coe.preprocessing import Colour, Outputs, Preprocessing
+from coe.store import dotted, safetensors_header, torch_file
+from coe.store.blob_format import Identity
 from coe.store.learned import LearnedPictures
 from coe.store.store import load_tensors
 from coe.store.weights_file import holds
@@ -38,8 +41,9 @@ Image = NDArray[np.uint8]
 class Prepared:
     """An image ready for one expert.
 
-    pixels: (3, S, S) uint8, RGB. `scale` and `left`, `top` (pixels) map the original image of `height` x `width`
-    pixels to the input: x_input = x * scale + left.
+    pixels: (3, S, S) uint8, in the order of channels that the expert takes. `scale` and `left`, `top` (pixels) map the
+    original image of `height` x `width` pixels to the input: x_input = x * scale + left. `scale_y` is the scale of y
+    where it differs, in a stretched image.
     """
 
     pixels: Image
@@ -48,6 +52,7 @@ class Prepared:
     scale: float = 1.0
     left: float = 0.0
     top: float = 0.0
+    scale_y: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,7 @@ class Trained:
     which folder. `in_frame` says that the weights hold in the
     frame of the plan's reference alone: a line does not open with another. `learned` are the pictures that something
     was learned from, or chosen by: `coe-experts evaluate` and `calibrate` refuse them. None: the kind does not tell.
+    `preprocessing` is what the training showed the network; None if the kind decides.
     """
 
     state: dict[str, torch.Tensor]
@@ -123,6 +129,7 @@ class Trained:
     took: str = ""
     in_frame: bool = False
     learned: LearnedPictures | None = None
+    preprocessing: Preprocessing | None = None
 
 
 Progress = Callable[[int, int, dict[str, float]], None]
@@ -139,14 +146,20 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """The content of an imported weights file: tensors by name, and the labels in output order if it names them.
+    """The content of an imported weights file: tensors by name, and what the file says of them.
 
-    `layers` says of a whole network what it is made of, by the names of its parts ("" for the network itself).
+    `labels` are in the order of the outputs; `input_size` is in pixels; None for what the file does not name. `layers`
+    says of a whole network what it is made of, by the names of its parts ("" for the network itself). `preprocessing`
+    is what its networks usually see, and `stated` tells whether the file itself says so. A kind that opens files itself
+    leaves `state` empty.
     """
 
     state: dict[str, torch.Tensor]
     labels: tuple[str, ...] | None = None
     layers: Mapping[str, Layer] = field(default_factory=dict)
+    input_size: int | None = None
+    preprocessing: Preprocessing | None = None
+    stated: bool = False
 
 
 class Kind(ABC):
@@ -154,12 +167,14 @@ class Kind(ABC):
 
     Instances are stateless and shared between threads. `name` is the word in the rules; `task` says what a finding
     of this kind holds; `max_batch` bounds a batch even if memory allows more; `good_only` kinds learn from good parts.
+    `preprocessing` is what experts see whose manifests do not say it; None: the kind prepares images in its own way.
     """
 
     name: str
     task: Literal["classify", "detect"]
     max_batch: int = 32
     good_only: bool = False
+    preprocessing: Preprocessing | None = None
 
     @abstractmethod
     def preprocess(self, image: Image, expert: Expert) -> Prepared:
@@ -168,6 +183,11 @@ class Kind(ABC):
     @abstractmethod
     def postprocess(self, outputs: Any, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
         """Turn a batch's outputs into one finding for each image, in order."""
+
+    def normalization(self, expert: Expert) -> tuple[Colour, Colour] | None:
+        """Return the mean and the standard deviation of an expert's input; None if the kind decides them itself."""
+        seen = expert.preprocessing or self.preprocessing
+        return seen.normalization if seen is not None else None
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Train an expert of this kind; raises ConfigError if the kind cannot be trained here."""
@@ -199,6 +219,8 @@ class ModuleKind(Kind):
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> Any:
         """Run a batch, (n, 3, S, S) uint8 RGB on the module's device, under inference mode.
 
+        If the kind has a `preprocessing`, `module.normalization` holds mean and standard deviation of the input.
+
         Return tensors, bare or in tuples, lists or dicts, whose first axis is the image. On a GPU this is captured once
         as a graph: its operations must not depend on the numbers in its tensors.
         """
@@ -209,7 +231,16 @@ class ModuleKind(Kind):
         A pickle is opened with `weights_only=True`: nothing in it runs. Raises StoreError for any other file.
         """
         if path.suffix == ".safetensors":
-            return Foreign(load_tensors(path))
+            tensors, made_for = load_tensors(path), _stated(path)
+            if made_for is None:
+                return Foreign(tensors)
+            return Foreign(
+                tensors,
+                made_for.labels,
+                made_for.input_size,
+                made_for.preprocessing,
+                made_for.preprocessing is not None,
+            )
         torch_file.check_file(path)
         try:
             state = torch_file.load(path)
@@ -223,6 +254,17 @@ class ModuleKind(Kind):
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
         """Map the state dict that `read` returned to the skeleton's names."""
         return state
+
+
+def _stated(path: Path) -> Identity | None:
+    """Return the identity that a safetensors file of this program states; raises StoreError if it makes no sense."""
+    with safetensors.safe_open(path, "pt") as file:
+        try:
+            return safetensors_header.identity_of(file.metadata())
+        except ValueError as error:
+            raise StoreError(
+                f"{path}: its metadata make no sense ({first_line(error):.200}); export it again"
+            ) from error
 
 
 def random_weights(kind: ModuleKind, expert: Expert, seed: int) -> dict[str, torch.Tensor]:
@@ -272,6 +314,17 @@ class FileKind(Kind):
     """A kind whose runtime opens the weights file itself, such as ONNX."""
 
     suffix: str
+
+    def read(self, path: Path) -> Foreign:
+        """Return what a file for import says of its model; raises StoreError. The default knows nothing."""
+        return Foreign({})
+
+    def settle(self, path: Path, expert: Expert) -> Outputs | None:
+        """Return what the outputs of a file for import mean; `expert.outputs` holds what the user said of them.
+
+        Raises StoreError if that stays open. The default leaves it to the kind.
+        """
+        return None
 
     @abstractmethod
     def open(self, path: Path, expert: Expert, threads: int) -> Session:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coe import regular
+from coe.core import Expert
 from coe.errors import StoreError, first_line
+from coe.preprocessing import Outputs, Preprocessing
 from coe.schema import Bytes, Count, Record, Share
 from coe.store.blob_format import Identity, Variant
 from coe.store.learned import LearnedFile
@@ -75,7 +78,7 @@ class Manifest(BaseModel):
     `original` is the expert whose files this expert shares, or "". Format 1 has no `original`, and its weights do not
     state whose they are. With a `body`, `file` holds the expert's own tensors alone. `reference` is the checksum of the
     reference in whose frame the expert learned, or "". `learned` tells which pictures it learned from (None: nobody
-    knows).
+    knows). `preprocessing` and `outputs` are None in older manifests, and where the kind decides.
     """
 
     # A metric that is not a number is written as NaN, not as a null that could not be read back.
@@ -98,6 +101,8 @@ class Manifest(BaseModel):
     body: BodyFile | None = None
     reference: str = ""
     learned: LearnedFile | None = None
+    preprocessing: Preprocessing | None = None
+    outputs: Outputs | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -116,6 +121,14 @@ class Manifest(BaseModel):
         parts = (self.body, *(prepared.body for prepared in self.variants.values()))
         return tuple(body for body in parts if body is not None)
 
+    def expert(self) -> Expert:
+        """Return the expert as the manifest describes it, under its own id."""
+        return self.fit(Expert(self.id, self.kind, self.labels, self.input_size, self.id))
+
+    def fit(self, expert: Expert) -> Expert:
+        """Return an expert of the rules with the order of labels, the preprocessing and the outputs of its weights."""
+        return replace(expert, labels=self.labels, preprocessing=self.preprocessing, outputs=self.outputs)
+
     def prove(self, identity: Identity | None, name: str) -> None:
         """Compare with the identity that weights carry; raises StoreError if they were made for another expert.
 
@@ -129,8 +142,11 @@ class Manifest(BaseModel):
                 f"{name} was made for expert '{identity.id}', not for '{self.original or self.id}'; "
                 "train or import the expert again"
             )
-        stands_for = (self.kind, self.labels if not self.original else len(self.labels), self.input_size)
-        made_for = (identity.kind, identity.labels if not self.original else len(identity.labels), identity.input_size)
+        labels, made_labels = (
+            (self.labels, identity.labels) if not self.original else (len(self.labels), len(identity.labels))
+        )
+        stands_for = (self.kind, labels, self.input_size, self.preprocessing)
+        made_for = (identity.kind, made_labels, identity.input_size, identity.preprocessing)
         if stands_for != made_for:
             raise StoreError(
                 f"{name} was made for a {identity.kind} of {identity.input_size} pixels for "

@@ -35,7 +35,7 @@ class SafetensorsHeader:
 
 def metadata(identity: Identity) -> dict[str, str]:
     """Return the metadata of a file that state its identity."""
-    return {_IDENTITY: identity.model_dump_json()}
+    return {_IDENTITY: identity.model_dump_json(exclude_none=True)}
 
 
 def data_start(first: bytes, file_bytes: int, name: str) -> int:
@@ -58,7 +58,7 @@ def decode(text: bytes, data_bytes: int, name: str) -> SafetensorsHeader:
         table = json.loads(text, object_pairs_hook=_once)
         if not isinstance(table, dict):
             raise ValueError("it is not a table of tensors")
-        identity = _identity(table.pop(_METADATA, None))
+        identity = identity_of(table.pop(_METADATA, None))
         entries = tuple(_entry(key, value) for key, value in table.items())
     except (ValueError, RecursionError) as error:
         reason = _reason(error)
@@ -74,7 +74,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _identity(metadata: object) -> Identity | None:
+def identity_of(metadata: object) -> Identity | None:
+    """Return the identity that a file's metadata state, None if they state none; raises ValueError."""
     if metadata is None:
         return None
     if not isinstance(metadata, Mapping) or not all(isinstance(value, str) for value in metadata.values()):

@@ -27,7 +27,15 @@ def bare_skeleton(kind: ModuleKind, expert: Expert) -> torch.nn.Module:
     the kind raises.
     """
     with _Undrawn():
-        return kind.skeleton(expert)
+        return skeleton(kind, expert)
+
+
+def skeleton(kind: ModuleKind, expert: Expert) -> torch.nn.Module:
+    """Build a kind's network, which remembers how its expert's input is normalised as `normalization`."""
+    module = kind.skeleton(expert)
+    if (values := kind.normalization(expert)) is not None:
+        module.normalization = values  # type: ignore[assignment]
+    return module
 
 
 class _Undrawn(TorchFunctionMode):

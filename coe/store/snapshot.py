@@ -52,6 +52,7 @@ def _changes(taken: Manifest, now: Manifest) -> list[str]:
         "kind": (taken.kind, now.kind),
         "labels": (taken.labels, now.labels),
         "input size": (taken.input_size, now.input_size),
+        "preprocessing": ((taken.preprocessing, taken.outputs), (now.preprocessing, now.outputs)),
         "weights": (
             (taken.bytes, taken.checksum, taken.original, taken.body),
             (now.bytes, now.checksum, now.original, now.body),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 import safetensors
 
 from coe import config, regular
+from coe.core import Expert
 from coe.errors import StoreError, did_you_mean, first_line
 from coe.files import DiskFull, alone, is_full, replacing
 from coe.store import blob_file, leftovers, weights_file
@@ -151,28 +152,49 @@ class Store:
         source: str = "",
         learned: LearnedPictures | None = None,
     ) -> Manifest:
-        """Put an expert into the store, replacing the expert of the same id, if there is one, as a whole.
+        """Put an expert into the store as `put_expert` does, whose kind decides what it sees."""
+        expert = Expert(weights, kind, tuple(labels), input_size, weights)
+        return self.put_expert(expert, state=state, file=file, metrics=metrics, source=source, learned=learned)
+
+    def put_expert(
+        self,
+        expert: Expert,
+        *,
+        state: Mapping[str, torch.Tensor] | None = None,
+        file: Path | None = None,
+        metrics: Mapping[str, float] | None = None,
+        source: str = "",
+        learned: LearnedPictures | None = None,
+    ) -> Manifest:
+        """Put an expert into the store, replacing the expert of the same weights, if there is one, as a whole.
 
         Give either `state`, tensors by name, which is written as safetensors with the expert's identity, or `file`,
         which is copied unchanged. `learned` are the pictures that it learned from, None if nobody knows. Raises
         StoreError if the disk refuses.
         """
+        weights = expert.weights
         if (state is None) == (file is None):
             raise StoreError(f"{weights}: give either tensors or a file")
         if file is not None and not file.is_file():
             raise StoreError(f"{weights}: there is no file {file}")
         with self._making(weights) as (folder, place):
             if state is not None:
-                identity = Identity(id=weights, kind=kind, labels=tuple(labels), input_size=input_size)
+                identity = Identity(
+                    id=weights,
+                    kind=expert.kind,
+                    labels=expert.labels,
+                    input_size=expert.input_size,
+                    preprocessing=expert.preprocessing,
+                )
                 path = weights_file.write(folder / f"{place}{weights_file.SUFFIX}", state, identity)
             else:
                 assert file is not None
                 path = weights_file.copy(folder / f"{place}{file.suffix}", file)
             manifest = Manifest(
                 id=weights,
-                kind=kind,
-                labels=tuple(labels),
-                input_size=input_size,
+                kind=expert.kind,
+                labels=expert.labels,
+                input_size=expert.input_size,
                 file=path.name,
                 bytes=path.stat().st_size,
                 checksum=weights_file.checksum(path),
@@ -180,6 +202,8 @@ class Store:
                 source=source,
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
                 learned=learned_files.write(folder, place, learned) if learned is not None else None,
+                preprocessing=expert.preprocessing,
+                outputs=expert.outputs,
             )
             self.rewrite(manifest)
         return manifest

@@ -9,6 +9,7 @@ import torch
 
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
+from coe.preprocessing import Colour
 from coe.runtime.blob import PLAIN, Content, Structure, expect
 from coe.runtime.cuda.unpacking import Unpacking, structure_on_gpu, unpacking_like
 from coe.runtime.cuda.worker import Template
@@ -20,7 +21,7 @@ from coe.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What experts with the same graphs share: a kind, a structure and a memory layout.
+    """What experts with the same graphs share: a kind, a structure, a memory layout and a normalisation.
 
     Their graphs hold the same amount of memory, whatever their labels.
     """
@@ -28,6 +29,7 @@ class Network:
     kind: str
     structure: Structure
     channels_last: bool
+    normalization: tuple[Colour, Colour] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,10 @@ class Networks:
                 contents = _outlines(file)
                 unpacking = _unpacking(contents.own, contents.body)
                 network = Network(
-                    expert.kind, unpacking.structure, any(p.entry.channels_last for p in unpacking.places.values())
+                    expert.kind,
+                    unpacking.structure,
+                    any(p.entry.channels_last for p in unpacking.places.values()),
+                    self.kind(expert).normalization(expert),
                 )
                 self._files[key] = _ExpertFile(network, unpacking.bytes, contents)
             except StoreError:

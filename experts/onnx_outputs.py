@@ -1,0 +1,165 @@
+"""What the outputs of an ONNX model mean: read from its answers to test pictures, once a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coe.errors import StoreError
+from coe.preprocessing import Activation, Layout, Outputs
+from coe.store.kinds import Image
+from experts.findings import Floats
+
+_NEARLY = 1e-3
+"""By how much scores in 16 bits may exceed their range."""
+_STEP = 1 / 256
+"""A step of scores in 8 bits: probabilities of many labels sum to 1 less or more of such steps."""
+
+
+def pictures(size: int) -> Image:
+    """Return test pictures, (6, 3, S, S) uint8: black, white, grey, noise, large patches, and waves of colours."""
+    chance = np.random.default_rng(0)
+    rows, columns = np.mgrid[0:size, 0:size] / size
+    waves = [127.5 + 127.5 * np.sin(7 * rows * (2 + step) + 5 * columns + step) for step in range(3)]
+    patches = np.kron(chance.integers(0, 256, (3, 4, 4)), np.ones((1, -(-size // 4), -(-size // 4))))
+    flat = [np.full((3, size, size), level) for level in (0, 255, 127)]
+    noise = chance.integers(0, 256, (3, size, size))
+    return np.stack([*flat, noise, patches[:, :size, :size], np.stack(waves)]).astype(np.uint8)
+
+
+def decide(answers: Mapping[str, Any], count: int, asked: Outputs, stated: Layout | None, *, strict: bool) -> Outputs:
+    """Return which output of a model with `count` labels counts, and what it means.
+
+    `answers` are the outputs for the test pictures, by name; `asked` is what the user says, `stated` the layout that
+    the file says. Raises StoreError, which begins with "it", if nothing fits, and if two readings do; without `strict`,
+    a classifier whose numbers may be logits or not gets a softmax.
+    """
+    if asked.name and asked.name not in answers:
+        raise StoreError(f"it has no output '{asked.name}'; it has {', '.join(answers)}")
+    tables = {name: table for name, table in answers.items() if asked.name in ("", name) and _is_table(table)}
+    layouts = [asked.layout] if asked.layout else [stated] if stated else get_args(Layout)
+    fitting = [
+        (name, layout) for name, table in tables.items() for layout in layouts if may_fit(table.shape, layout, count)
+    ]
+    if not fitting:
+        shapes = ", ".join(f"'{name}' {_shape(table)}" for name, table in answers.items())
+        said = f" in the layout {layouts[0]}" if len(layouts) == 1 else ""
+        raise StoreError(f"it returns {shapes}, which does not fit {count} labels{said}; {needed(count)}")
+    faults = {(name, layout): _fault(tables[name], layout, count) for name, layout in fitting}
+    sound = [pair for pair in fitting if not faults[pair]]
+    if not sound:
+        name, layout = fitting[0]
+        raise StoreError(f"its output '{name}' is not in the layout {layout}: {faults[name, layout]}")
+    if len({name for name, _ in sound}) > 1:
+        names = ", ".join(dict.fromkeys(name for name, _ in sound))
+        raise StoreError(f"it has several outputs that fit {count} labels ({names}); name one with --output")
+    if len(sound) > 1:
+        raise StoreError(
+            f"its output '{sound[0][0]}' {_shape(tables[sound[0][0]])} may be in the layout "
+            f"{' or '.join(layout for _, layout in sound)}; name it with --layout"
+        )
+    name, layout = sound[0]
+    activation = (asked.activation or _activation(tables[name], strict=strict)) if layout == "scores" else None
+    return Outputs(name=name, layout=layout, activation=activation)
+
+
+def needed(count: int) -> str:
+    """Return which shapes fit a number of labels, in words."""
+    return f"{count} labels need (n, {count}), (n, {4 + count}, N) or (n, N, {5 + count}), or (n, N, 6) end to end"
+
+
+def candidates(values: Floats, layout: Layout, count: int) -> Floats:
+    """Return a detector's output as candidates, (n, 4 + labels, N); raises StoreError for labels that there are not."""
+    if layout == "yolov8":
+        return values
+    rows = values.transpose(0, 2, 1)
+    if layout == "yolov5":
+        return np.concatenate((rows[:, :4], rows[:, 5:] * rows[:, 4:5]), axis=1)
+    left, top, right, bottom, scores, numbers = (rows[:, column] for column in range(6))
+    present = scores != 0
+    if not ((numbers == np.round(numbers)) & (numbers >= 0) & (numbers < count))[present].all():
+        raise StoreError(f"its boxes have labels beyond its {count}; give all its labels")
+    spread = np.where((numbers[:, None] == np.arange(count)[:, None]) & present[:, None], scores[:, None], 0)
+    places = np.stack(((left + right) / 2, (top + bottom) / 2, right - left, bottom - top), axis=1)
+    return np.concatenate((places, spread), axis=1).astype(np.float32)
+
+
+def probabilities(values: torch.Tensor, activation: Activation, count: int) -> torch.Tensor:
+    """Return (n, labels) probabilities of an output of the layout scores."""
+    if activation == "softmax":
+        return values.softmax(dim=1)
+    shares = values.sigmoid() if activation == "sigmoid" else values
+    return torch.cat((1 - shares, shares), dim=1) if (shares.shape[1], count) == (1, 2) else shares
+
+
+def look_like_probabilities(values: NDArray[Any]) -> bool:
+    """Tell whether all rows (n, labels) are probabilities, which 8 bits may have rounded."""
+    off = min(0.2, (1 + values.shape[1] / 2) * _STEP) + _NEARLY
+    return _are_shares(values) and bool((np.abs(values.sum(axis=1) - 1) <= off).all())
+
+
+def may_fit(shape: Sequence[int | None], layout: Layout, count: int) -> bool:
+    """Tell whether an output of a shape, in which None is an open size, may be in a layout."""
+    if layout == "scores":
+        return len(shape) == 2 and (shape[1] in (count, None) or (shape[1], count) == (1, 2))
+    wanted = {"yolov8": (1, 4 + count), "yolov5": (2, 5 + count), "end2end": (2, 6)}
+    axis, size = wanted[layout]
+    return len(shape) == 3 and shape[axis] in (size, None)
+
+
+def _activation(values: NDArray[Any], *, strict: bool) -> Activation:
+    if values.shape[1] == 1:
+        return "none" if _are_shares(values) else "sigmoid"
+    if look_like_probabilities(values):
+        return "none"
+    if strict and _are_shares(values):
+        raise StoreError(
+            "its scores lie between 0 and 1 without summing to 1; say with --activation what they need: softmax for "
+            "logits, none if each is a probability by itself"
+        )
+    return "softmax"
+
+
+def _are_shares(values: NDArray[Any]) -> bool:
+    return bool((values >= -_NEARLY).all() and (values <= 1 + _NEARLY).all())
+
+
+def _is_table(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind in "fui" and values.ndim in (2, 3)
+
+
+def _fault(values: NDArray[Any], layout: Layout, count: int) -> str:
+    """Return why the answers to the test pictures cannot be in a layout; "" if they can."""
+    if not np.isfinite(values).all():
+        return "its numbers are not finite"
+    if layout == "scores":
+        if count == 1:
+            return "one number tells nothing apart; give two labels, that of the low numbers first, as ok,defect"
+        return ""
+    if layout != "end2end":
+        rows = values if layout == "yolov8" else values.transpose(0, 2, 1)
+        labels = rows[:, 5:] if layout == "yolov5" else rows[:, 4:]
+        if not _are_shares(rows[:, 4:]):
+            low, high = float(rows[:, 4:].min()), float(rows[:, 4:].max())
+            return f"its scores go from {low:g} to {high:g}, not from 0 to 1; export it with the sigmoid inside"
+        if (rows[:, 2:4] < 0).any():
+            return "its boxes have sizes below 0"
+        if layout == "yolov5" and rows.size and rows[:, 4].any() and (labels == np.round(labels)).all():
+            return "its scores of labels are whole numbers"
+        return ""
+    rows = values[values[:, :, 4] != 0]
+    if not _are_shares(rows[:, 4]):
+        return "its scores do not lie between 0 and 1"
+    if (rows[:, 5] != np.round(rows[:, 5])).any() or (rows[:, 5] < 0).any() or (rows[:, 5] >= count).any():
+        return f"its last column does not hold the numbers of {count} labels"
+    if (rows[:, 2] < rows[:, 0]).any() or (rows[:, 3] < rows[:, 1]).any():
+        return "its boxes do not have their corners in order"
+    return ""
+
+
+def _shape(values: Any) -> str:
+    return str(tuple(getattr(values, "shape", ())))

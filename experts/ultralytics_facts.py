@@ -1,0 +1,85 @@
+"""What ultralytics' files say of their models, and what its networks see of a picture; nothing is imported from it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coe.errors import StoreError
+from coe.preprocessing import Layout, Preprocessing
+
+LETTERBOX = Preprocessing(interpolation="bilinear")
+"""What ultralytics' detectors and those of the YOLOv5 repository are trained on."""
+CENTRE = Preprocessing(resize="center-crop", interpolation="bilinear-antialias")
+"""What ultralytics' classifiers are trained on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What the metadata of a model file say; None for what they do not say. `task` is "" where nothing says it."""
+
+    task: str = ""
+    labels: tuple[str, ...] | None = None
+    input_size: int | None = None
+    layout: Layout | None = None
+
+    @property
+    def is_yolo(self) -> bool:
+        """Whether a detector's file was written by ultralytics or by the YOLOv5 repository."""
+        return self.task == "detect" or (not self.task and self.labels is not None)
+
+
+def stated(metadata: Mapping[str, str], where: str) -> Stated:
+    """Read the metadata that ultralytics' exporter, or that of the YOLOv5 repository, writes; `where` begins sentences.
+
+    Raises StoreError for metadata that cannot be read, and for a task that no kind has.
+    """
+    task = metadata.get("task", "")
+    if task not in ("", "detect", "classify"):
+        raise StoreError(f"{where}: its task is '{task[:40]}'; models that detect or classify can be imported")
+    names, sides, arguments = (_literal(metadata, key, where) for key in ("names", "imgsz", "args"))
+    layout: Layout | None = None
+    if task == "detect" and {"end2end", "nms", "args"} & metadata.keys():
+        with_nms = isinstance(arguments, Mapping) and arguments.get("nms") is True
+        layout = "end2end" if with_nms or "True" in (metadata.get("end2end"), metadata.get("nms")) else "yolov8"
+    return Stated(task, labels_of(names, where), _side(sides, where), layout)
+
+
+def labels_of(names: Any, where: str) -> tuple[str, ...] | None:
+    """Return labels by their numbers, which may be texts, from a list or a mapping; None if there are no names.
+
+    Raises StoreError for numbers that are not 0, 1, 2 and so on.
+    """
+    if names is None:
+        return None
+    try:
+        numbered = {
+            int(key): str(name) for key, name in (names.items() if isinstance(names, dict) else enumerate(names))
+        }
+    except (TypeError, ValueError):
+        numbered = {}
+    if not numbered or sorted(numbered) != list(range(len(names))):
+        raise StoreError(f"{where}: its labels are not numbered 0, 1, 2 and so on; export it again")
+    return tuple(numbered[number] for number in sorted(numbered))
+
+
+def _literal(metadata: Mapping[str, str], key: str, where: str) -> Any:
+    if key not in metadata:
+        return None
+    try:
+        return ast.literal_eval(metadata[key])
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        raise StoreError(
+            f"{where}: its metadata `{key}` cannot be read ({metadata[key]:.60}); export it again"
+        ) from error
+
+
+def _side(sides: Any, where: str) -> int | None:
+    if sides is None:
+        return None
+    both = sides if isinstance(sides, list | tuple) else (sides,)
+    if not both or len(set(both)) > 1 or type(both[0]) is not int:
+        raise StoreError(f"{where}: was made for images of {sides!r:.40} pixels; export it for a square input")
+    return both[0]

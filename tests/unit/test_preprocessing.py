@@ -1,0 +1,214 @@
+"""What a network sees of a picture belongs to its weights: kept with them, and honoured wherever the expert runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from pydantic import ValidationError
+from tiny_line import Call
+
+from coe import Inspector, Picture
+from coe.cli import experts
+from coe.core import Expert
+from coe.errors import ImageError, StoreError
+from coe.inspector.weights_used import findings_facts
+from coe.preprocessing import NORMALIZATIONS, Preprocessing
+from coe.runtime.cpu import CpuDevice
+from coe.runtime.slot import Slot
+from coe.store import kinds
+from coe.store.kinds import Prepared
+from coe.store.snapshot import Snapshot
+from coe.store.store import Store
+from experts.geometry import fitted_image, letterbox, to_image
+
+SHAPES = [(60, 60), (61, 97), (200, 33), (31, 50), (480, 640), (7, 9)]
+METHODS = {"area": cv2.INTER_AREA, "bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC}
+
+
+def picture(height: int, width: int) -> Any:
+    return np.random.default_rng(height * width).integers(0, 256, (height, width, 3), np.uint8)
+
+
+@pytest.mark.parametrize(("height", "width"), SHAPES)
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("edge", [32, 40])
+def test_a_centre_crop_is_that_of_torchvision(height: int, width: int, interpolation: str, edge: int) -> None:
+    from torchvision import transforms
+
+    mode = transforms.InterpolationMode(interpolation)
+    wanted = transforms.Compose([transforms.Resize(edge, mode), transforms.CenterCrop(32), transforms.PILToTensor()])
+    seen = Preprocessing(resize="center-crop", shortest_edge=edge, interpolation=f"{interpolation}-antialias")  # type: ignore[arg-type]
+    ours = fitted_image(picture(height, width), 32, seen).pixels
+    assert (torch.from_numpy(ours) == wanted(Image.fromarray(picture(height, width)))).all()
+
+
+@pytest.mark.parametrize(("height", "width"), SHAPES)
+@pytest.mark.parametrize("interpolation", METHODS)
+def test_a_stretch_is_one_call_of_opencv_and_its_boxes_lead_back(height: int, width: int, interpolation: str) -> None:
+    prepared = fitted_image(picture(height, width), 32, Preprocessing(resize="stretch", interpolation=interpolation))  # type: ignore[arg-type]
+    method = METHODS[interpolation]
+    if interpolation == "area" and not (height >= 32 and width >= 32):
+        method = cv2.INTER_LINEAR
+    expected = cv2.resize(picture(height, width), (32, 32), interpolation=method)
+    assert (prepared.pixels == expected.transpose(2, 0, 1)).all()
+    assert to_image(np.array([[0.0, 0.0, 32.0, 16.0]]), prepared)[0] == pytest.approx([0, 0, width, height / 2])
+
+
+def test_boxes_of_a_centre_crop_lead_back() -> None:
+    prepared = fitted_image(picture(64, 128), 32, Preprocessing(resize="center-crop"))
+    assert to_image(np.array([[0.0, 0.0, 32.0, 32.0]]), prepared)[0].tolist() == [32.0, 0.0, 96.0, 64.0]
+
+
+def test_a_centre_crop_of_a_long_thin_picture_is_an_error_of_the_picture() -> None:
+    with pytest.raises(ImageError):
+        fitted_image(picture(4, 90), 32, Preprocessing(resize="center-crop"))
+
+
+def test_channels_come_in_the_order_of_the_network() -> None:
+    image = picture(20, 30)
+    for resize in ("letterbox", "stretch", "center-crop"):
+        one, other = (fitted_image(image, 32, Preprocessing(resize=resize, channels=order)) for order in ("rgb", "bgr"))  # type: ignore[arg-type]
+        assert (one.pixels == other.pixels[::-1]).all()
+
+
+def test_a_letterbox_interpolates_as_it_is_told() -> None:
+    image = picture(100, 50)
+    prepared = letterbox(image, 40, (9, 9, 9), "bilinear")
+    assert (prepared.pixels[:, :, 10:30] == cv2.resize(image, (20, 40)).transpose(2, 0, 1)).all()
+
+
+NONSENSE = [{"std": (0, 1, 1)}, {"mean": (float("nan"), 0, 0)}, {"pad": (256, 0, 0)}, {"resize": "fit"}, {"gamma": 2}]
+
+
+@pytest.mark.parametrize("fields", NONSENSE)
+def test_a_record_that_makes_no_sense(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Preprocessing.model_validate(fields)
+
+
+def put(store: Store, name: str, seen: Preprocessing | None, kind: str = "narrow") -> Expert:
+    """Put the same random weights under a name, with what they see."""
+    expert = Expert(name, kind, ("ok", "bad"), 32, f"t/{name}", preprocessing=seen)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        state = kinds.resolve(kind).skeleton(expert).state_dict()  # type: ignore[union-attr]
+    store.put_expert(expert, state=state)
+    return expert
+
+
+@pytest.mark.parametrize("kind", ["narrow", "narrow_boxes"])
+def test_experts_of_one_kind_run_side_by_side_each_with_its_own_normalisation(tmp_path: Path, kind: str) -> None:
+    store, resolved = Store(tmp_path), kinds.resolve(kind)
+    named = {name: Preprocessing(mean=mean, std=std) for name, (mean, std) in NORMALIZATIONS.items()}
+    made = {name: put(store, f"n{place}", seen, kind) for place, (name, seen) in enumerate(named.items())}
+    device = CpuDevice(store, {kind: resolved}, threads=1)
+    pixels = picture(32, 32)
+    for name, expert in made.items():
+        device.load("cpu", expert)
+        module = resolved.skeleton(expert)  # type: ignore[union-attr]
+        module.load_state_dict(store.load(expert.weights))
+        mean, std = (torch.tensor(values)[:, None, None] for values in NORMALIZATIONS[name])
+        with torch.inference_mode():
+            expected = module(((torch.from_numpy(pixels.transpose(2, 0, 1)).float() / 255 - mean) / std)[None])
+        outputs = device.outputs("e", "cpu", expert, [resolved.preprocess(pixels, expert)])
+        torch.testing.assert_close(outputs, expected)
+
+
+def test_an_expert_whose_manifest_does_not_say_it_sees_what_it_always_saw(tmp_path: Path) -> None:
+    store, kind = Store(tmp_path), kinds.resolve("narrow")
+    plain, said = put(store, "plain", None), put(store, "said", kind.preprocessing)
+    device = CpuDevice(store, {"narrow": kind}, threads=1)
+    for expert in (plain, said):
+        device.load("cpu", expert)
+    image = picture(50, 41)
+    prepared: list[Prepared] = [kind.preprocess(image, expert) for expert in (plain, said)]
+    assert (prepared[0].pixels == letterbox(image, 32, (124, 116, 104)).pixels).all()
+    assert (prepared[0].pixels == prepared[1].pixels).all()
+    one, other = (device.outputs("e", "cpu", expert, [prepared[0]]) for expert in (plain, said))
+    assert torch.equal(one, other)
+    assert store.manifest("t/plain").preprocessing is None
+
+
+def test_a_manifest_keeps_the_record_and_an_older_one_has_none(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    seen = Preprocessing(resize="center-crop", shortest_edge=40, channels="bgr", mean=(0.5, 0.4, 0.3))
+    put(store, "x", seen)
+    assert store.check("t/x").preprocessing == seen
+    path = tmp_path / "t" / "x" / "manifest.json"
+    fields = json.loads(path.read_text())
+    put(store, "old", None)
+    path = tmp_path / "t" / "old" / "manifest.json"
+    fields = json.loads(path.read_text())
+    del fields["preprocessing"], fields["outputs"]
+    path.write_text(json.dumps(fields))
+    assert store.check("t/old").preprocessing is None
+
+
+def test_a_record_that_was_edited_by_hand_is_not_that_of_the_weights(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    put(store, "x", Preprocessing())
+    path = tmp_path / "t" / "x" / "manifest.json"
+    path.write_text(path.read_text().replace('"rgb"', '"bgr"'))
+    with pytest.raises(StoreError):
+        store.check("t/x")
+
+
+def test_a_line_notices_that_another_preprocessing_came(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    put(store, "x", Preprocessing())
+    taken = store.manifest("t/x")
+    put(store, "x", Preprocessing(channels="bgr"))
+    with pytest.raises(StoreError, match="changed since the line was opened"):
+        Snapshot(store, {"t/x": taken.model_copy(update={"checksum": store.manifest("t/x").checksum})}).manifest("t/x")
+    assert findings_facts(taken, "fp32") != findings_facts(store.manifest("t/x"), "fp32")
+
+
+BOARD = """
+board: t
+experts:
+  x: {kind: narrow, labels: [bad, ok], input: 32}
+components:
+  C: {count: 1, inspect: x, then: {ok: OK, bad: NG}}
+"""
+
+
+def test_a_line_runs_an_expert_as_its_manifest_says(tmp_path: Path, board_file: Any) -> None:
+    """The board names the labels in another order than the outputs: the weights know it. Pictures come as BGR."""
+    store, kind, image = Store(tmp_path / "s"), kinds.resolve("narrow"), picture(50, 90)
+    scores = set()
+    for seen in (None, Preprocessing(resize="stretch", channels="bgr", std=(0.1, 0.1, 0.1))):
+        expert = put(store, "x", seen)
+        slot = Slot(kind, expert)  # type: ignore[arg-type]
+        slot.module.load_state_dict(store.load("t/x"))
+        prepared = kind.preprocess(image, expert)
+        outputs = slot.run(None, torch.from_numpy(prepared.pixels[None]))
+        (expected,) = kind.postprocess(outputs, [prepared], expert)
+        with Inspector(board_file(BOARD), store=store.root, profile=None, memory="200MB") as line:
+            (result,) = list(line.stream([Picture(image[:, :, ::-1], "C")]))
+        found = result.findings[0]
+        assert (found.label, found.score) == (expected.label, pytest.approx(expected.score, abs=1e-5))
+        scores.add(found.score)
+    assert len(scores) == 2
+
+
+def test_training_records_what_it_showed_the_network(tmp_path: Path, call: Call) -> None:
+    for label, level in (("dark", 20), ("light", 220)):
+        (tmp_path / "d" / label).mkdir(parents=True)
+        for number in range(3):
+            pixels = np.full((32, 32, 3), level + number, np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "d" / label / f"{number}.png")
+    given = ("--kind", "narrow", "--input", "32", "--epochs", "1", "--no-prepare", "--store", tmp_path / "s")
+    assert call("train", "t/x", "--data", tmp_path / "d", *given, command=experts).status == 0
+    store, usual = Store(tmp_path / "s"), kinds.resolve("narrow").preprocessing
+    assert store.manifest("t/x").preprocessing == usual
+    put(store, "scaled", Preprocessing())
+    more = call("train", "t/y", "--data", tmp_path / "d", *given, "--init", "t/scaled", command=experts)
+    assert more.status == 0
+    assert store.manifest("t/y").preprocessing == Preprocessing()
