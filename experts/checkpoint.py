@@ -16,6 +16,7 @@ from coe.errors import StoreError
 from coe.store import torch_file
 from coe.store.kinds import Foreign, Layer
 from experts.stand_ins import NetworkPart, stand_ins
+from experts.ultralytics_facts import labels_of
 
 _USUAL = ("state_dict", "model_state_dict", "model", "net")
 """Keys that say no more than that weights lie under them."""
@@ -45,6 +46,8 @@ def read_checkpoint(path: Path) -> Foreign:
     else:
         try:
             weights = _collected(content)
+        except StoreError as error:
+            raise StoreError(f"{path}: {error}") from error
         except Exception as error:  # in a network that was put together by hand, anything may be missing or odd
             raise StoreError(f"{path}: its network is damaged ({type(error).__name__}); export it again") from error
     if not weights.state:
@@ -70,8 +73,8 @@ def _collected(content: Any) -> Foreign:
         if found.network is not None:
             layers |= {f"{prefix}{name}".removesuffix("."): layer for name, layer in _layers(found.network).items()}
             if labels is None or "ema" in found.keys:
-                labels = _labels(found.network.__dict__.get("names")) or labels
-    return Foreign(state, labels, layers)
+                labels = labels_of(found.network.__dict__.get("names"), "its network") or labels
+    return Foreign(state, labels, layers, input_size=_input_size(content))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +101,12 @@ def _walked(content: Any, keys: tuple[str, ...], seen: set[int]) -> Iterator[_We
         yield from _walked(value, (*keys, name), seen)
 
 
-def _labels(names: Any) -> tuple[str, ...] | None:
-    """Return the labels of a network by their numbers, which may be texts."""
-    if isinstance(names, list | tuple):
-        return tuple(map(str, names))
-    if not isinstance(names, dict):
-        return None
-    numbered = {int(number): str(name) for number, name in names.items()}
-    if sorted(numbered) != list(range(len(names))):
-        raise ValueError("its labels have numbers that leave some out")
-    return tuple(numbered[number] for number in sorted(numbered))
+def _input_size(content: Any) -> int | None:
+    """Return the side in pixels of the images on which ultralytics trained a network; None if nothing says it."""
+    arguments = content.get("train_args") if isinstance(content, dict) else None
+    side = arguments.get("imgsz") if isinstance(arguments, dict) else None
+    side = side[0] if isinstance(side, list | tuple) and len(set(side)) == 1 else side
+    return side if type(side) is int and side > 0 else None
 
 
 def _parts(network: NetworkPart) -> Iterator[tuple[str, NetworkPart]]:

@@ -76,7 +76,7 @@ class Onnx(FileKind):
         if session.takes_bytes:
             mean, deviation = NORMALIZATIONS["0..255"]
             seen = seen.model_copy(update={"mean": mean, "std": deviation})
-        return Foreign({}, stated.labels, size, seen, is_stated)
+        return Foreign({}, stated.labels, input_size=size, preprocessing=seen, stated=is_stated)
 
     def settle(self, path: Path, expert: Expert) -> Outputs:
         """Run test pictures, and return which output counts and what it means; raises StoreError if that stays open."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from experts.checkpoint import read_checkpoint
 from experts.findings import Cut, detected
 from experts.geometry import fitted_image
 from experts.resnet import fitted, normalised
+from experts.ultralytics_facts import LETTERBOX
 
 PADDING = (114, 114, 114)
 """The grey that YOLO networks are trained to see around an image."""
@@ -78,7 +80,10 @@ class YoloV5(ModuleKind):
 
     def read(self, path: Path) -> Foreign:
         """Open a file for import: safetensors, a state dict, or an ultralytics checkpoint; raises StoreError."""
-        return super().read(path) if path.suffix == ".safetensors" else read_checkpoint(path)
+        foreign = super().read(path) if path.suffix == ".safetensors" else read_checkpoint(path)
+        if path.suffix == ".safetensors" and foreign.labels is not None:  # one of this program's own
+            return foreign
+        return replace(foreign, preprocessing=LETTERBOX, stated=bool(foreign.layers))
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
         """Map the state dict of an ultralytics model of this size, with or without `module.`, to our names.

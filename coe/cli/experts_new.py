@@ -146,12 +146,16 @@ def train(  # noqa: PLR0913
     frames = {kept.checksum for kept in learned_from.values()}
     if trained.in_frame and len(frames) != 1:
         raise ConfigError(f"kind '{expert.kind}' learns in the frame of one reference, and was given {len(frames)}")
-    manifest = shelf.put_expert(
-        replace(expert, labels=tuple(trained.labels), preprocessing=trained.preprocessing),
+    manifest = shelf.put(
+        id,
+        kind=expert.kind,
+        labels=trained.labels,
+        input_size=expert.input_size,
         state=trained.state,
         metrics=trained.metrics,
         source=f"trained on {data.name}, {epochs} epochs, seed {seed}",
         learned=_learned_since(shelf, start, trained),
+        preprocessing=trained.preprocessing,
     )
     if trained.in_frame:
         with shelf.changing(id) as stored:

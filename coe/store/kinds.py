@@ -237,9 +237,9 @@ class ModuleKind(Kind):
             return Foreign(
                 tensors,
                 made_for.labels,
-                made_for.input_size,
-                made_for.preprocessing,
-                made_for.preprocessing is not None,
+                input_size=made_for.input_size,
+                preprocessing=made_for.preprocessing,
+                stated=made_for.preprocessing is not None,
             )
         torch_file.check_file(path)
         try:

@@ -23,6 +23,7 @@ from coe import config, regular
 from coe.core import Expert
 from coe.errors import StoreError, did_you_mean, first_line
 from coe.files import DiskFull, alone, is_full, replacing
+from coe.preprocessing import Preprocessing
 from coe.store import blob_file, leftovers, weights_file
 from coe.store import learned as learned_files
 from coe.store import manifest as manifests
@@ -151,9 +152,10 @@ class Store:
         metrics: Mapping[str, float] | None = None,
         source: str = "",
         learned: LearnedPictures | None = None,
+        preprocessing: Preprocessing | None = None,
     ) -> Manifest:
-        """Put an expert into the store as `put_expert` does, whose kind decides what it sees."""
-        expert = Expert(weights, kind, tuple(labels), input_size, weights)
+        """Put an expert into the store as `put_expert` does."""
+        expert = Expert(weights, kind, tuple(labels), input_size, weights, preprocessing=preprocessing)
         return self.put_expert(expert, state=state, file=file, metrics=metrics, source=source, learned=learned)
 
     def put_expert(

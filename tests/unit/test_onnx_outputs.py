@@ -1,0 +1,434 @@
+"""What an ONNX model's numbers mean is decided once, from its answers to test pictures and what its file says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tiny_line import Call, Said
+
+from coe import Inspector, Picture
+from coe.cli import experts
+from coe.core import Expert
+from coe.errors import StoreError
+from coe.preprocessing import Outputs, Preprocessing
+from coe.store.store import Store
+from experts.onnx import onnx as kind
+from experts.onnx_outputs import decide, look_like_probabilities
+
+SIZE = 32
+ULTRALYTICS = {"task": "detect", "imgsz": f"[{SIZE}, {SIZE}]", "stride": "32", "end2end": "False"}
+
+
+def save(
+    path: Path,
+    nodes: list[Any],
+    numbers: dict[str, Any],
+    outputs: dict[str, list[Any]],
+    metadata: dict[str, str] | None,
+) -> Path:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("images", TensorProto.FLOAT, [1, 3, SIZE, SIZE])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in numbers.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    helper.set_model_props(model, metadata or {})
+    onnx.save(model, str(path))
+    return path
+
+
+def detector(path: Path, table: Any, lit: Any, metadata: dict[str, str] | None = None) -> Path:
+    """A detector that returns `table` + the mean brightness x `lit`."""
+    nodes = [
+        helper.make_node("ReduceMean", ["images"], ["mean"], keepdims=0),
+        helper.make_node("Mul", ["lit", "mean"], ["more"]),
+        helper.make_node("Add", ["table", "more"], ["output0"]),
+    ]
+    table, lit = (np.asarray(part, np.float32)[None] for part in (table, lit))
+    return save(path, nodes, {"table": table, "lit": lit}, {"output0": list(table.shape)}, metadata)
+
+
+def end_to_end(rows: int = 8, label: int = 0) -> tuple[Any, Any]:
+    """One box whose score is the brightness, then empty rows."""
+    table, lit = np.zeros((rows, 6)), np.zeros((rows, 6))
+    table[0] = [4, 8, 20, 16, 0, label]
+    lit[0, 4] = 1
+    return table, lit
+
+
+def classifier(path: Path, *last: Any, outputs: dict[str, list[Any]], **numbers: Any) -> Path:
+    """A classifier whose `last` nodes get the mean of each channel as `means`, (1, 3)."""
+    nodes = [helper.make_node("ReduceMean", ["images"], ["means"], axes=[2, 3], keepdims=0), *last]
+    return save(path, nodes, {name: np.float32(value) for name, value in numbers.items()}, outputs, None)
+
+
+def take(call: Call, file: Path, *options: object) -> Said:
+    given = ("--kind", "onnx", "--no-prepare", "--store", file.parent / "s", *options)
+    return call("import", "t/x", file, *given, command=experts)
+
+
+def manifest(file: Path) -> Any:
+    return Store(file.parent / "s").manifest("t/x")
+
+
+def judge(file: Path, level: int) -> tuple[str, float, tuple[Any, ...]]:
+    """Run the stored expert on a flat picture."""
+    store = Store(file.parent / "s")
+    expert = store.manifest("t/x").expert()
+    session = kind.open(store.path("t/x"), expert, 1)
+    ready = kind.preprocess(np.full((SIZE, SIZE, 3), level, np.uint8), expert)
+    (finding,) = kind.postprocess(session.run(ready.pixels[None]), [ready], expert)
+    return finding.label, round(finding.score, 3), finding.boxes
+
+
+@pytest.mark.parametrize(
+    "metadata", [None, {**ULTRALYTICS, "end2end": "True"}, {**ULTRALYTICS, "args": "{'nms': True}"}]
+)
+@pytest.mark.parametrize("labels", ["bridge", "joint,bridge", "a,b,c"])
+def test_boxes_end_to_end_for_any_number_of_labels(
+    tmp_path: Path, call: Call, labels: str, metadata: dict[str, str] | None
+) -> None:
+    names = labels.split(",")
+    file = detector(tmp_path / "d.onnx", *end_to_end(label=len(names) - 1), metadata)
+    said = take(call, file, "--labels", labels, "--input", SIZE)
+    assert said.status == 0, said.err
+    assert manifest(file).outputs == Outputs(name="output0", layout="end2end")
+    label, score, boxes = judge(file, 204)
+    assert (label, score, boxes[0].xyxy) == (names[-1], 0.8, (4.0, 8.0, 20.0, 16.0))
+    assert judge(file, 0)[0] == "none"
+
+
+def test_a_box_of_a_label_beyond_the_last_is_an_error(tmp_path: Path) -> None:
+    file = detector(tmp_path / "d.onnx", *end_to_end(label=3))
+    expert = Expert("x", "onnx", ("a", "b"), SIZE, "t/x", outputs=Outputs(name="output0", layout="end2end"))
+    session = kind.open(file, expert, 1)
+    ready = kind.preprocess(np.full((SIZE, SIZE, 3), 255, np.uint8), expert)
+    with pytest.raises(StoreError):
+        kind.postprocess(session.run(ready.pixels[None]), [ready], expert)
+
+
+def test_a_detector_with_an_objectness_and_one_label_is_not_taken_for_boxes_end_to_end(
+    tmp_path: Path, call: Call
+) -> None:
+    table, lit = np.zeros((8, 6)), np.zeros((8, 6))
+    table[:] = [16, 16, 8, 4, 0.1, 0.5]
+    lit[0, 4] = 0.8
+    file = detector(tmp_path / "d.onnx", table, lit)
+    assert take(call, file, "--labels", "bridge", "--input", SIZE).status == 0
+    assert manifest(file).outputs.layout == "yolov5"
+    assert judge(file, 255)[:2] == ("bridge", 0.45)
+
+
+def test_what_may_be_read_in_two_ways_is_refused_until_the_layout_is_named(tmp_path: Path, call: Call) -> None:
+    file = detector(tmp_path / "d.onnx", np.zeros((8, 6)), np.zeros((8, 6)))
+    said = take(call, file, "--labels", "bridge", "--input", SIZE)
+    assert (said.status, "--layout" in said.words) == (2, True)
+    assert take(call, file, "--labels", "bridge", "--input", SIZE, "--layout", "end2end").status == 0
+    assert manifest(file).outputs.layout == "end2end"
+
+
+@pytest.mark.parametrize(
+    ("row", "layout"),
+    [
+        ([4, 8, 20, 16, 0.5, 0.5], "end2end"),  # a label that is no whole number
+        ([4, 8, 20, 16, 1.5, 0], "end2end"),  # a score beyond 1
+        ([20, 8, 4, 16, 0.5, 0], "end2end"),  # corners in another order
+        ([4, 8, -2, 3, 0.5, 0.5], "yolov5"),  # a size below 0
+        ([4, 8, 2, 3, 0.5, 7.5], "yolov5"),  # logits
+    ],
+)
+def test_answers_that_are_not_in_a_layout(tmp_path: Path, call: Call, row: list[float], layout: str) -> None:
+    file = detector(tmp_path / "d.onnx", [row] * 8, np.zeros((8, 6)))
+    said = take(call, file, "--labels", "bridge", "--input", SIZE, "--layout", layout)
+    assert (said.status, said.err.count("error:")) == (2, 1)
+
+
+def test_an_older_expert_without_a_record_is_read_in_the_same_way_when_it_is_opened(tmp_path: Path) -> None:
+    file = detector(tmp_path / "d.onnx", *end_to_end())
+    expert = Expert("x", "onnx", ("bridge",), SIZE, "t/x")
+    ready = kind.preprocess(np.full((SIZE, SIZE, 3), 255, np.uint8), expert)
+    outputs = kind.open(file, expert, 1).run(ready.pixels[None])
+    assert kind.postprocess(outputs, [ready], expert)[0].label == "bridge"
+
+
+QUANTISED = (
+    helper.make_node("Mul", ["means", "steep"], ["logits"]),
+    helper.make_node("Softmax", ["logits"], ["p"], axis=1),
+    helper.make_node("QuantizeLinear", ["p", "step", "zero"], ["q"]),
+    helper.make_node("DequantizeLinear", ["q", "step", "zero"], ["output0"]),
+)
+
+
+def quantised(path: Path) -> Path:
+    nodes = [helper.make_node("ReduceMean", ["images"], ["means"], axes=[2, 3], keepdims=0), *QUANTISED]
+    numbers = {"steep": np.float32([[0.0, 0.3, 8.0]]), "step": np.float32(1 / 256), "zero": np.uint8(0)}
+    return save(path, nodes, numbers, {"output0": [1, 3]}, None)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_probabilities_of_eight_bits_get_no_second_softmax(tmp_path: Path, call: Call, recorded: bool) -> None:
+    """Its rows sum to 1, to 0.996, and to 1.004."""
+    file = quantised(tmp_path / "c.onnx")
+    if recorded:
+        assert take(call, file, "--labels", "a,b,c", "--input", SIZE, "--normalize", "0..1").status == 0
+        assert manifest(file).outputs == Outputs(name="output0", layout="scores", activation="none")
+        expert = manifest(file).expert()
+    else:
+        expert = Expert("x", "onnx", ("a", "b", "c"), SIZE, "t/x", preprocessing=Preprocessing())
+    session, sums = kind.open(file, expert, 1), set()
+    for level in range(0, 256, 5):
+        ready = kind.preprocess(np.full((SIZE, SIZE, 3), level, np.uint8), expert)
+        outputs = session.run(ready.pixels[None])
+        (finding,) = kind.postprocess(outputs, [ready], expert)
+        assert finding.score == pytest.approx(float(outputs.max()))
+        sums.add(round(float(outputs.sum()), 3))
+    assert len(sums) > 1
+
+
+def test_a_model_of_logits_gets_a_softmax_of_a_row_that_looks_like_probabilities_too(
+    tmp_path: Path, call: Call
+) -> None:
+    file = classifier(
+        tmp_path / "c.onnx",
+        helper.make_node("Mul", ["means", "scale"], ["wide"]),
+        helper.make_node("Sub", ["wide", "shift"], ["output0"]),
+        outputs={"output0": [1, 3]},
+        scale=[[8.0, 4.0, 2.0]],
+        shift=[[3.3, 1.8, 0.872]],
+    )
+    assert take(call, file, "--labels", "a,b,c", "--input", SIZE, "--normalize", "0..1").status == 0
+    assert manifest(file).outputs.activation == "softmax"
+    assert judge(file, 127)[1] == pytest.approx(0.458, abs=2e-3)  # the row is 0.684, 0.192, 0.124
+
+
+@pytest.mark.parametrize(("last", "activation", "score"), [("Sigmoid", "none", 0.731), ("Identity", "none", 1.0)])
+def test_one_output_is_the_probability_of_the_second_of_two_labels(
+    tmp_path: Path, call: Call, last: str, activation: str, score: float
+) -> None:
+    file = classifier(
+        tmp_path / "c.onnx",
+        helper.make_node("ReduceMean", ["means"], ["mean"], axes=[1], keepdims=1),
+        helper.make_node(last, ["mean"], ["output0"]),
+        outputs={"output0": [1, 1]},
+    )
+    said = take(call, file, "--labels", "defect", "--input", SIZE)
+    assert (said.status, said.err.count("error:")) == (2, 1)
+    assert take(call, file, "--labels", "ok,defect", "--input", SIZE, "--normalize", "0..1").status == 0
+    assert manifest(file).outputs.activation == activation
+    assert judge(file, 255)[:2] == ("defect", score)
+    assert take(call, file, "--labels", "ok,defect", "--input", SIZE, "--normalize", "-1..1").status == 0
+    assert judge(file, 0)[:2] == ("ok", pytest.approx(0.731, abs=2e-3))
+
+
+def test_one_label_tells_nothing_apart_when_an_older_expert_is_opened(tmp_path: Path) -> None:
+    file = classifier(tmp_path / "c.onnx", helper.make_node("ReduceMean", ["means"], ["y"], axes=[1], keepdims=1),
+                      outputs={"y": [1, 1]})  # fmt: skip
+    with pytest.raises(StoreError):
+        kind.open(file, Expert("x", "onnx", ("defect",), SIZE, "t/x"), 1)
+
+
+def test_scores_between_0_and_1_that_do_not_sum_to_1_are_explained_by_the_user(tmp_path: Path, call: Call) -> None:
+    file = classifier(tmp_path / "c.onnx", helper.make_node("Sigmoid", ["means"], ["y"]), outputs={"y": [1, 3]})
+    said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
+    assert (said.status, "--activation" in said.words) == (2, True)
+    for activation in ("none", "softmax", "sigmoid"):
+        assert take(call, file, "--labels", "a,b,c", "--input", SIZE, "--activation", activation).status == 0
+        assert manifest(file).outputs.activation == activation
+
+
+def test_of_several_outputs_that_fit_the_user_names_one(tmp_path: Path, call: Call) -> None:
+    file = classifier(
+        tmp_path / "c.onnx",
+        helper.make_node("Mul", ["means", "turn"], ["logits"]),
+        outputs={"means": [1, 3], "logits": [1, 3]},
+        turn=[[-9.0, -9.0, -9.0]],
+    )
+    said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
+    assert (said.status, "--output" in said.words) == (2, True)
+    assert take(call, file, "--labels", "a,b,c", "--input", SIZE, "--output", "nothing").status == 2
+    said = take(call, file, "--labels", "a,b,c", "--input", SIZE, "--output", "logits")
+    assert (said.status, "'logits'" in said.out) == (0, True)
+    red = np.zeros((1, 3, SIZE, SIZE), np.uint8)
+    red[:, 0] = 255
+    assert kind.open(file, manifest(file).expert(), 1).run(red)[0, 0] < -9
+
+
+def test_an_output_that_does_not_fit_beside_one_that_does(tmp_path: Path, call: Call) -> None:
+    file = classifier(
+        tmp_path / "c.onnx",
+        helper.make_node("Concat", ["means", "means"], ["features"], axis=1),
+        outputs={"features": [1, 6], "means": [1, 3]},
+    )
+    said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
+    assert (said.status, "'means'" in said.out) == (0, True)
+
+
+CLASSIFY = {"task": "classify", "names": "{0: 'dark', 1: 'bright'}", "imgsz": f"[{SIZE}, {SIZE}]"}
+
+
+def ultralytics_classifier(path: Path, metadata: dict[str, str]) -> Path:
+    """Bright or dark by the red of the picture, softmax inside."""
+    nodes = [
+        helper.make_node("ReduceMean", ["images"], ["means"], axes=[2, 3], keepdims=0),
+        helper.make_node("MatMul", ["means", "weights"], ["steep"]),
+        helper.make_node("Add", ["steep", "shift"], ["logits"]),
+        helper.make_node("Softmax", ["logits"], ["output0"], axis=1),
+    ]
+    numbers = {"weights": np.float32([[-9, 9], [0, 0], [0, 0]]), "shift": np.float32([[4.5, -4.5]])}
+    return save(path, nodes, numbers, {"output0": [1, 2]}, metadata)
+
+
+def test_a_classifier_of_ultralytics_sees_what_it_was_trained_on(tmp_path: Path, call: Call) -> None:
+    file = ultralytics_classifier(tmp_path / "c.onnx", CLASSIFY)
+    assert take(call, file).status == 0
+    stored = manifest(file)
+    assert (stored.labels, stored.input_size) == (("dark", "bright"), SIZE)
+    assert stored.preprocessing == Preprocessing(resize="center-crop", interpolation="bilinear-antialias")
+    assert [judge(file, level)[0] for level in (100, 150)] == ["dark", "bright"]
+
+
+def test_a_whole_line_runs_what_import_decided(tmp_path: Path, call: Call, board_file: Any) -> None:
+    """The middle square of the picture counts, and its red channel; the board has the labels the other way round."""
+    file = ultralytics_classifier(tmp_path / "c.onnx", CLASSIFY)
+    assert take(call, file).status == 0
+    board = board_file(
+        f"board: t\nexperts:\n  x: {{kind: onnx, labels: [bright, dark], input: {SIZE}}}\n"
+        "components:\n  C: {count: 1, inspect: x, then: {dark: NG, bright: OK}}\n"
+    )
+    image = np.zeros((40, 160, 3), np.uint8)  # BGR, as OpenCV reads it
+    image[:, 60:100, 2] = 255
+    with Inspector(board, store=tmp_path / "s", profile=None, memory="200MB") as line:
+        verdicts = [result.verdict for result in line.stream([Picture(image, "C"), Picture(image[:, :60], "C")])]
+    assert verdicts == ["OK", "NG"]
+
+
+FACTS = [
+    (("--labels", "bright,dark"), 0),
+    (("--labels", "good,bad"), 2),
+    (("--labels", "good,bad", "--force"), 0),
+    (("--input", SIZE), 0),
+    (("--normalize", "imagenet"), 2),
+    (("--normalize", "imagenet", "--force"), 0),
+    (("--resize", "letterbox"), 2),
+    (("--normalize", "0..1", "--resize", "center-crop"), 0),
+]
+
+
+@pytest.mark.parametrize(("options", "status"), FACTS)
+def test_what_the_file_says_is_not_overruled_in_silence(
+    tmp_path: Path, call: Call, options: tuple[object, ...], status: int
+) -> None:
+    file = ultralytics_classifier(tmp_path / "c.onnx", CLASSIFY)
+    said = take(call, file, *options)
+    assert said.status == status, said.err
+    if status:
+        assert said.err.count("error:") == 1
+        assert "--force" in said.words
+    elif "good,bad" in options:
+        assert manifest(file).labels == ("good", "bad")
+        assert "dark, bright" in said.words  # what it overruled
+    elif "bright,dark" in options:
+        assert manifest(file).labels == ("dark", "bright")
+
+
+def test_all_that_the_file_says_otherwise_is_said_at_once(tmp_path: Path, call: Call) -> None:
+    file = ultralytics_classifier(tmp_path / "c.onnx", CLASSIFY)
+    said = take(call, file, "--labels", "good,bad", "--input", 64, "--channels", "bgr")
+    assert said.status == 2
+    assert all(word in said.words for word in ("dark, bright", str(SIZE), "RGB"))
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"task": "segment"},
+        {"task": "pose"},
+        {"names": "{0: 'a', 2: 'b'}"},
+        {"names": "__import__('os')"},
+        {"names": "{" * 5000},
+        {"imgsz": "[32, 64]"},
+        {"imgsz": "'large'"},
+    ],
+)
+def test_metadata_that_no_expert_can_have(tmp_path: Path, call: Call, metadata: dict[str, str]) -> None:
+    file = ultralytics_classifier(tmp_path / "c.onnx", {**CLASSIFY, **metadata})
+    said = take(call, file)
+    assert (said.status, said.err.count("error:"), "Traceback" in said.err) == (2, 1, False)
+    assert len(said.words) < 900
+
+
+def test_labels_with_numbers_that_are_texts_stand_in_the_order_of_the_numbers(tmp_path: Path, call: Call) -> None:
+    names = {str(number): f"c{number}" for number in (0, 1, 10, 2, 3, 4, 5, 6, 7, 8, 9)}
+    table = np.zeros((15, 20))
+    table[:4] = [[16], [16], [4], [4]]
+    file = detector(tmp_path / "d.onnx", table, np.zeros((15, 20)), {**ULTRALYTICS, "names": str(names)})
+    assert take(call, file).status == 0
+    assert manifest(file).labels == tuple(f"c{number}" for number in range(11))
+    assert manifest(file).preprocessing == Preprocessing(interpolation="bilinear")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--normalize", "half"),
+        ("--normalize", "0.5,0"),
+        ("--normalize", "1,2,3"),
+        ("--resize", "crop"),
+        ("--resize", "stretch:40"),
+        ("--resize", "center-crop:8"),
+        ("--interpolation", "nearest"),
+        ("--channels", "gray"),
+        ("--pad", "300"),
+        ("--pad", "1,2"),
+        ("--layout", "yolo"),
+        ("--activation", "relu"),
+    ],
+)
+def test_options_that_say_nothing(tmp_path: Path, call: Call, options: tuple[str, str]) -> None:
+    file = classifier(tmp_path / "c.onnx", helper.make_node("Neg", ["means"], ["y"]), outputs={"y": [1, 3]})
+    said = take(call, file, "--labels", "a,b,c", "--input", SIZE, *options)
+    assert (said.status, said.err.count("error:")) == (2, 1)
+    assert options[0] in said.words
+
+
+def test_options_make_the_record_of_a_file_that_says_nothing(tmp_path: Path, call: Call) -> None:
+    file = classifier(tmp_path / "c.onnx", helper.make_node("Neg", ["means"], ["y"]), outputs={"y": [1, 3]})
+    options = ("--normalize", "0.5,0.25", "--resize", "center-crop:36", "--interpolation", "bicubic-antialias")
+    more = ("--channels", "bgr", "--pad", "1,2,3", "--activation", "softmax")
+    assert take(call, file, "--labels", "a,b,c", "--input", SIZE, *options, *more).status == 0
+    assert manifest(file).preprocessing == Preprocessing(
+        resize="center-crop",
+        shortest_edge=36,
+        interpolation="bicubic-antialias",
+        channels="bgr",
+        pad=(1, 2, 3),
+        mean=(0.5, 0.5, 0.5),
+        std=(0.25, 0.25, 0.25),
+    )
+
+
+def test_outputs_that_are_no_tables_of_numbers_do_not_count() -> None:
+    tables = {"words": np.array([["a", "b"]]), "list": [1, 2], "scores": np.full((6, 2), 0.5, np.float32)}
+    assert decide(tables, 2, Outputs(), None, strict=True).name == "scores"
+
+
+@pytest.mark.parametrize(
+    ("row", "are"),
+    [
+        ([255 / 256, 0], True),
+        ([254 / 256, 2 / 256], True),
+        ([0.7, 0.2, 0.1], True),
+        ([0.3, 0.3, 0.1], False),
+        ([2.0, -1.0], False),
+        ([1.0, 1.0], False),
+    ],
+)
+def test_which_rows_look_like_probabilities(row: list[float], are: bool) -> None:
+    assert look_like_probabilities(np.array([row])) is are
