@@ -273,8 +273,8 @@ class Controller:
             for expert in self._cases.awaits(change.request_id):
                 for backlog in self._backlogs:
                     backlog.hurry(change.request_id, expert, change.due_s, change.was_s)
-        for board in self._deadlines.missed():
-            self._commands.append(Late(board.name, board.due_s))
+        for missed in self._deadlines.missed():
+            self._commands.append(Late(missed.name, missed.due_s))
 
     def _finished(self, event: Finished, now: float) -> None:
         executor = self._executor(event.executor)

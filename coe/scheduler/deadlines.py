@@ -3,7 +3,7 @@
 A board is all images of one serial and one version of a board file that are under way, with or without a due time; an
 image without a serial is a board by itself. Only this file puts images into a hurry.
 
-The file is long because hurrying and missing depend on each other: a board that is certain to miss is in no hurry.
+The file is long because hurrying and missing depend on each other: what is certain to be missed is in no hurry.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, takewhile
+
+from sortedcontainers import SortedDict
 
 from coe.core import Request, Stage
 from coe.scheduler.cases import Cases
@@ -42,35 +44,57 @@ or halved."""
 class DueBoard:
     """The images of a board that are under way, and when each is due; the board is due with the earliest of them.
 
-    `dues` is a heap of (due time, request id); it may hold answered requests. At the last placement all `placed` images
-    got the due time `placed_s` (infinity: no hurry); `fresh` holds the images that came since. `needs_s` is the least
-    time that the board needed when it was last checked, with `checked` images.
+    `dues` holds the images by due time, the earliest first, and `missed` those whose due time is certain to be missed:
+    these count no more. The board last missed a due time at `told_s`. At the last placement all `placed` images got the
+    due time `placed_s` (infinity: no hurry); `fresh` holds the images that came since. `needs_s` is the least time that
+    the board needed when it was last checked, with `checked` images. It is looked at again at `wakes_s`, and checked
+    again at `checks_s`.
     """
 
     key: BoardKey
     name: str
-    due_s: float = math.inf
     hurry_s: float = math.inf
     images: dict[int, float] = field(default_factory=dict)
-    dues: list[tuple[float, int]] = field(default_factory=list)
+    dues: dict[float, set[int]] = field(default_factory=dict)
+    missed: dict[float, set[int]] = field(default_factory=dict)
+    told_s: float = math.inf
     fresh: list[int] = field(default_factory=list)
     placed_s: float = math.inf
     placed: int = 0
-    late: bool = False
     checked: int = 0
     needs_s: float = 0.0
+    wakes_s: float = math.inf
+    checks_s: float = math.inf
+
+    @property
+    def due_s(self) -> float:
+        """The earliest due time that can still be met; infinity if there is none."""
+        return next(iter(self.dues)) if self.dues else math.inf
 
     def dated(self) -> dict[int, float]:
-        """Return the due times of the images that have a due time."""
-        return {request_id: due_s for request_id, due_s in self.images.items() if due_s < math.inf}
+        """Return the due times of the images that can still be in time."""
+        return {request_id: due_s for due_s, images in self.dues.items() for request_id in images}
 
-    def tidy(self) -> None:
-        """Forget answered images once they are the majority: a board may go on for as long as the line does."""
-        most = 2 * len(self.images) + _CHANGED
-        if len(self.fresh) > most:
+    def add(self, request: Request) -> None:
+        """Take in an image."""
+        self.images[request.id] = request.due_s
+        self.fresh.append(request.id)
+        if request.due_s < math.inf:
+            # Sorted from the first due time on: most boards are never due.
+            self.dues = self.dues or SortedDict()
+            book = self.missed if request.due_s in self.missed else self.dues
+            book.setdefault(request.due_s, set()).add(request.id)
+
+    def remove(self, request: Request) -> None:
+        """Forget an answered image, and the list of fresh images once most are answered: a board may go on for ever."""
+        del self.images[request.id]
+        for book in (self.dues, self.missed):
+            if request.due_s in book:
+                book[request.due_s].remove(request.id)
+                if not book[request.due_s]:
+                    del book[request.due_s]
+        if len(self.fresh) > 2 * len(self.images) + _CHANGED:
             self.fresh = [request_id for request_id in self.fresh if request_id in self.images]
-        if len(self.dues) > most:
-            self.dues = sorted(due for due in self.dues if due[1] in self.images)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +106,25 @@ class Change:
     was_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """The name of a board, and a due time of it that is certain to be missed."""
+
+    name: str
+    due_s: float
+
+
 class Deadlines:
     """Puts requests into a hurry once half of their time is over, and names boards that will not be done in time.
 
     An image has the time `max_wait_s` from its submission. An image with a due time has the time until then, less the
     least time that its work takes. All images of a board have the earliest due time of those under way, even images
-    without a due time. Once it is certain that an image of the board is too late, the rest of the board is in no hurry
-    any more, so that other boards can be done in time.
+    without a due time.
+
+    Once it is certain that an image is too late, all images of the board with its due time are in no hurry any more, so
+    that others can be done in time; those that are due later go on by their own due times, because a serial may go on
+    for as long as the line does. A board is named when it misses, and again only after an image of it that came
+    since was in time.
 
     Once the earliest image is answered, the board is due with the next. Its images are moved only when that makes a
     difference (`_CHANGED`), so that thousands of images, each due a moment after the other, do not move each time.
@@ -101,9 +137,11 @@ class Deadlines:
         self._hurried: dict[int, float] = {}
         self._boards: dict[BoardKey, DueBoard] = {}
         self._board_of: dict[int, DueBoard] = {}
+        # Heaps. A board has one time in each; earlier entries of it, and those of answered images, are passed over.
         self._to_hurry: list[tuple[float, int, DueBoard]] = []
         self._to_check: list[tuple[float, int, DueBoard]] = []
-        self._missed: list[DueBoard] = []
+        self._too_late: list[int] = []
+        self._missed: list[Missed] = []
         self._ties = count()
 
     def __repr__(self) -> str:
@@ -119,19 +157,18 @@ class Deadlines:
         # Two images with the same name and no serial are two boards. So are images of two versions of a board: one that
         # the old version judges too late must not take the hurry from a board that passes again.
         key: BoardKey = (request.board_key, request.serial) if request.serial else request.id
-        name = request.serial or request.name
-        board = self._board_of[request.id] = self._boards.setdefault(key, DueBoard(key, name))
-        board.images[request.id] = request.due_s
-        board.fresh.append(request.id)
-        if request.due_s < math.inf:
-            heapq.heappush(board.dues, (request.due_s, request.id))
-            board.due_s = min(board.due_s, request.due_s)
+        board = self._boards.get(key)
+        if board is None:
+            board = self._boards[key] = DueBoard(key, request.serial or request.name)
+        self._board_of[request.id] = board
+        board.add(request)
+        if request.due_s in board.dues:
             board.hurry_s = min(board.hurry_s, (since_s + request.due_s) / 2)
-        if board.due_s < math.inf:
+        if board.dues:
             # Needed even if the other images are in a hurry already: this image must join them.
             self._hurry_from(board, board.hurry_s)
             if len(board.images) >= _GROWN * board.checked:
-                heapq.heappush(self._to_check, (now, next(self._ties), board))
+                self._check_from(board, now)
 
     def due_s(self, request_id: int) -> float:
         """Return when a request in a hurry is due; infinity for a request in no hurry."""
@@ -139,19 +176,26 @@ class Deadlines:
 
     def replied(self, request: Request, now: float) -> None:
         """Forget a request that has its reply."""
-        if self._arrived_s.pop(request.id, None) is None:
+        since_s = self._arrived_s.pop(request.id, None)
+        if since_s is None:
             return
         self._hurried.pop(request.id, None)
+        if len(self._aging) > 2 * len(self._arrived_s) + _CHANGED:
+            self._aging = sorted(entry for entry in self._aging if entry[2] in self._arrived_s)
         board = self._board_of.pop(request.id, None)
-        if board is not None:
-            del board.images[request.id]
-            board.tidy()
-            if not board.images:
-                del self._boards[board.key]
-            if now > request.due_s:
-                self._miss(board)
-            elif not board.late and request.due_s == board.due_s:
-                self._due_with_next(board, now)
+        if board is None:
+            return
+        is_earliest = request.due_s < math.inf and request.due_s == board.due_s
+        board.remove(request)
+        if not board.images:
+            del self._boards[board.key]
+            self._tidy()
+        if now > request.due_s:
+            self._miss(board, [*takewhile(now.__gt__, board.dues)], request.due_s, now)
+        elif since_s > board.told_s and request.due_s < math.inf:
+            board.told_s = math.inf
+        if is_earliest and board.due_s != request.due_s:
+            self._due_with_next(board, now)
 
     def changes(self, now: float) -> Iterator[Change]:
         """Yield the requests that have come into a hurry by now, or out of it, with their new due times."""
@@ -160,19 +204,24 @@ class Deadlines:
         while self._aging and (self._aging[0][2] not in self._arrived_s or self._aging[0][0] + old_s <= now):
             yield from self._set(heapq.heappop(self._aging)[2], now)
         while self._to_check and self._to_check[0][0] <= now:
-            _, _, board = heapq.heappop(self._to_check)
-            if board.images and not board.late and board.due_s < math.inf:
+            time_s, _, board = heapq.heappop(self._to_check)
+            if time_s == board.checks_s:
+                board.checks_s = math.inf
                 self._check(board, now)
         while self._to_hurry and self._to_hurry[0][0] <= now:
-            _, _, board = heapq.heappop(self._to_hurry)
-            for request_id in self._to_place(board, now) if not board.late else ():
-                yield from self._set(request_id, now)
-        for board in self._missed:
-            for request_id in board.images:
-                yield from self._set(request_id, now)
+            time_s, _, board = heapq.heappop(self._to_hurry)
+            if time_s == board.wakes_s:
+                board.wakes_s = math.inf
+                if now < board.hurry_s < math.inf and board.images:
+                    self._hurry_from(board, board.hurry_s)
+                for request_id in self._to_place(board, now):
+                    yield from self._set(request_id, now)
+        too_late, self._too_late = self._too_late, []
+        for request_id in too_late:
+            yield from self._set(request_id, now)
 
-    def missed(self) -> list[DueBoard]:
-        """Return the boards that are newly certain to miss their due time; each is returned once."""
+    def missed(self) -> list[Missed]:
+        """Return the boards that are newly certain to miss a due time."""
         missed, self._missed = self._missed, []
         return missed
 
@@ -182,7 +231,13 @@ class Deadlines:
         dated = {request_id for board in self._boards.values() for request_id in board.images}
         assert dated == self._board_of.keys() <= self._arrived_s.keys(), f"{self!r}: boards"
         for board in self._boards.values():
-            assert board.late or board.due_s == min(board.images.values()), f"{self!r}: when {board.name} is due"
+            books = [*board.dues.items(), *board.missed.items()]
+            kept = {request_id: due_s for due_s, images in books for request_id in images}
+            assert kept == {id: due_s for id, due_s in board.images.items() if due_s < math.inf}, (
+                f"{self!r}: {board.name}"
+            )
+            assert not board.dues.keys() & board.missed.keys(), f"{self!r}: what {board.name} misses"
+        assert len(self._aging) <= 2 * len(self._arrived_s) + _CHANGED + 1, f"{self!r} keeps answered images"
         assert not idle or not self._arrived_s, f"{self!r} at idle"
 
     def _is_old(self, request_id: int, now: float) -> bool:
@@ -196,7 +251,7 @@ class Deadlines:
         if self._is_old(request_id, now):
             due_s = self._arrived_s[request_id] + self._max_wait_s
         board = self._board_of.get(request_id)
-        if board is not None and not board.late and board.hurry_s <= now:
+        if board is not None and board.hurry_s <= now and board.images[request_id] not in board.missed:
             due_s = min(due_s, board.due_s)
         if due_s != was_s:
             self._hurried[request_id] = due_s
@@ -205,31 +260,49 @@ class Deadlines:
             yield Change(request_id, due_s, was_s)
 
     def _check(self, board: DueBoard, now: float) -> None:
-        board.checked = len(board.images)
-        too_late_s = self._too_late_from(board.dated(), now)
-        if now > too_late_s:
-            self._miss(board)
-        else:
-            board.needs_s = max(0.0, board.due_s - too_late_s)
-            board.hurry_s = min(board.hurry_s, (now + too_late_s) / 2)
-            self._hurry_from(board, board.hurry_s)
-            again_s = now + max(_SOON_S, _PATIENCE * (board.due_s - now))
-            heapq.heappush(self._to_check, (max(too_late_s, again_s), next(self._ties), board))
+        """Look for due times that are certain to be missed, and when the next would be."""
+        while board.dues:
+            too_late_s = self._too_late_from(board.dated(), now)
+            if now <= too_late_s:
+                board.checked = len(board.images)
+                board.needs_s = max(0.0, board.due_s - too_late_s)
+                board.hurry_s = min(board.hurry_s, (now + too_late_s) / 2)
+                self._hurry_from(board, board.hurry_s)
+                again_s = now + max(_SOON_S, _PATIENCE * (board.due_s - now))
+                self._check_from(board, max(too_late_s, again_s))
+                return
+            alone = [(due_s, dict.fromkeys(images, due_s)) for due_s, images in board.dues.items()]
+            gone = [due_s for due_s, dues in alone if now > self._too_late_from(dues, now)]
+            # Each due time could be met by itself: together their images need longer than the last of them has left.
+            gone = gone or list(board.dues)
+            self._miss(board, gone, gone[0], now)
 
     def _hurry_from(self, board: DueBoard, time_s: float) -> None:
-        heapq.heappush(self._to_hurry, (time_s, next(self._ties), board))
+        if time_s < board.wakes_s:
+            board.wakes_s = time_s
+            heapq.heappush(self._to_hurry, (time_s, next(self._ties), board))
+
+    def _check_from(self, board: DueBoard, time_s: float) -> None:
+        if time_s < board.checks_s:
+            board.checks_s = time_s
+            heapq.heappush(self._to_check, (time_s, next(self._ties), board))
+
+    def _tidy(self) -> None:
+        """Forget entries of answered boards once they are the majority: they may be due in a day."""
+        most = 2 * len(self._boards) + _CHANGED
+        if len(self._to_hurry) > most:
+            self._to_hurry = sorted(e for e in self._to_hurry if e[2].images and e[0] == e[2].wakes_s)
+        if len(self._to_check) > most:
+            self._to_check = sorted(e for e in self._to_check if e[2].images and e[0] == e[2].checks_s)
 
     def _due_with_next(self, board: DueBoard, now: float) -> None:
-        """Give a board whose earliest image is answered the due time of its next image, and hurry by that."""
-        while board.dues and board.dues[0][1] not in board.images:
-            heapq.heappop(board.dues)
-        board.due_s, earliest = board.dues[0] if board.dues else (math.inf, None)
+        """Give a board whose earliest due time counts no more the next due time, and hurry by that."""
+        if not board.dues:
+            board.hurry_s, board.checked = math.inf, 0
         if not board.images or not _differs(board, board.due_s, now):
             return
-        if earliest is None:
-            board.hurry_s, board.checked = math.inf, 0
-        else:
-            half_s = (self._arrived_s[earliest] + board.due_s) / 2
+        if board.dues:
+            half_s = (self._arrived_s[min(board.dues[board.due_s])] + board.due_s) / 2
             board.hurry_s = min(half_s, (now + board.due_s - board.needs_s) / 2)
             self._hurry_from(board, board.hurry_s)
         self._hurry_from(board, now)
@@ -243,10 +316,15 @@ class Deadlines:
         board.placed_s, board.placed = due_s, len(board.images)
         return list(board.images)
 
-    def _miss(self, board: DueBoard) -> None:
-        if not board.late:
-            board.late = True
-            self._missed.append(board)
+    def _miss(self, board: DueBoard, dues: Sequence[float], missed_s: float, now: float) -> None:
+        """Let these due times of a board count no more; name it, with the due time `missed_s`, unless it is named."""
+        for due_s in dues:
+            board.missed[due_s] = board.dues.pop(due_s)
+            self._too_late += board.missed[due_s]
+        if board.told_s == math.inf:
+            self._missed.append(Missed(board.name, missed_s))
+        board.told_s = now
+        self._due_with_next(board, now)
 
 
 def _differs(board: DueBoard, due_s: float, now: float) -> bool:

@@ -111,3 +111,27 @@ def test_a_strategy_that_looks_at_no_due_times_still_says_what_was_late() -> Non
     line.run()
     assert line.results[gone].late
     assert not late(line)
+
+
+def test_one_miss_of_a_serial_that_goes_on_costs_its_later_images_nothing() -> None:
+    """The line is full with B, due in a minute; an image of A comes now and then, the first too late."""
+    late_images = {}
+    for serials in ("one", "each"):
+        line = line_of(
+            board({"A": 1, "B": 1}),
+            40,
+            workspace=8,
+            strategy="line",
+            costs=dict.fromkeys("ab", cost(base_s=0.1, load_s=0.1, max_batch=8)),
+        )
+        images = []
+        for n in range(150):
+            at_s = 0.09 * n
+            line.arrive(at_s, "B", serial=f"B{n}", due_s=at_s + 60)
+            if n % 10 == 5:
+                serial = "LOT" if serials == "one" else f"L{n}"
+                images.append(line.arrive(at_s, "A", serial=serial, due_s=at_s + (1.5 if n > 5 else -0.1)))
+        line.run()
+        late_images[serials] = [id for id in images if line.results[id].late]
+    assert late_images["one"] == late_images["each"]
+    assert len(late_images["one"]) < 4

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.core import Request
-from coe.scheduler.deadlines import Change, Deadlines
+from coe.scheduler.deadlines import Change, Deadlines, Missed
 
 
 def made(least_s: float = 0.0, max_wait_s: float = 100.0) -> Deadlines:
@@ -46,16 +46,83 @@ def test_all_images_of_a_serial_go_by_the_earliest_due_time() -> None:
     assert list(book.changes(6.0)) == [Change(3, 10.0, math.inf)]
 
 
-def test_a_board_that_misses_is_told_once_and_is_in_no_hurry_any_more() -> None:
+def test_a_board_that_misses_is_told_once_and_what_is_due_then_is_in_no_hurry_any_more() -> None:
+    book = made(least_s=4.0)
+    for number in range(3):
+        book.arrived(Request(number, "R", serial="S", due_s=10.0 + number // 2 * 10), 0.0)
+    assert len(list(book.changes(5.0))) == 3
+    assert book.missed() == []
+    assert list(book.changes(7.0)) == [
+        *(Change(number, math.inf, 10.0) for number in (0, 1)),
+        Change(2, math.inf, 10.0),
+    ]
+    assert book.missed() == [Missed("S", 10.0)]
+    # The third still has its time; when it misses too, the board has been named already.
+    assert list(book.changes(10.0)) == [Change(2, 20.0, math.inf)]
+    for number in range(2):
+        book.replied(Request(number, "R", serial="S", due_s=10.0), 11.0)
+        assert (list(book.changes(11.0)), book.missed()) == ([], [])
+    assert list(book.changes(17.0)) == [Change(2, math.inf, 20.0)]
+    assert book.missed() == []
+    book.check()
+
+
+def test_images_that_come_after_a_miss_hurry_by_their_own_due_times() -> None:
+    """A serial that goes on, as of a lot, while the image that missed is still under way."""
+    book = made(least_s=1.0)
+    book.arrived(Request(0, "R", serial="LOT", due_s=-1.0), 0.0)
+    assert (list(book.changes(0.0)), book.missed()) == ([], [Missed("LOT", -1.0)])
+    for number in range(1, 4):
+        begin = 10.0 * number
+        image = Request(number, "R", serial="LOT", due_s=begin + 4.0)
+        book.arrived(image, begin)
+        assert list(book.changes(begin)) == []
+        assert list(book.changes(begin + 2.0)) == [Change(number, begin + 4.0, math.inf)]
+        book.replied(image, begin + 3.0)
+    # Since then the lot was in time, so it is named again.
+    book.arrived(Request(4, "R", serial="LOT", due_s=50.5), 50.0)
+    list(book.changes(50.0))
+    assert book.missed() == [Missed("LOT", 50.5)]
+    book.check()
+
+
+def test_an_image_with_a_due_time_that_was_missed_is_in_no_hurry() -> None:
     book = made(least_s=4.0)
     book.arrived(Request(0, "R", serial="S", due_s=10.0), 0.0)
-    book.arrived(Request(1, "R", serial="S", due_s=12.0), 0.0)
-    assert len(list(book.changes(5.0))) == 2
-    assert book.missed() == []
-    assert list(book.changes(7.0)) == [Change(0, math.inf, 10.0), Change(1, math.inf, 10.0)]
-    assert [board.name for board in book.missed()] == ["S"]
-    book.replied(Request(0, "R", serial="S", due_s=10.0), 11.0)
-    assert (list(book.changes(11.0)), book.missed()) == ([], [])
+    list(book.changes(7.0))
+    book.arrived(Request(1, "R", serial="S", due_s=10.0), 7.5)
+    assert [*book.changes(7.5), *book.changes(9.0)] == []
+    assert book.missed() == [Missed("S", 10.0)]
+    book.check()
+
+
+def test_images_that_are_too_many_together_are_all_late_and_later_ones_are_not() -> None:
+    """Each needs 1 s, one after the other."""
+    book = Deadlines(100.0, lambda dues, now: max(dues.values()) - len(dues))
+    for number in range(8):
+        book.arrived(Request(number, "R", serial="LOT", due_s=5.0 + number / 8), 0.0)
+    assert (list(book.changes(0.0)), book.missed()) == ([], [Missed("LOT", 5.0)])
+    book.arrived(Request(8, "R", serial="LOT", due_s=9.0), 1.0)
+    assert list(book.changes(5.0)) == [Change(8, 9.0, math.inf)]
+    book.check()
+
+
+@pytest.mark.parametrize("serials", [1, 40, 4000])
+@pytest.mark.parametrize("within_s", [math.inf, 1.0, 86400.0])
+def test_answered_images_are_forgotten_however_far_ahead_they_were_due(serials: int, within_s: float) -> None:
+    book = made(max_wait_s=86400.0)
+    waiting = Request(-1, "R", serial="first", due_s=86400.0)
+    book.arrived(waiting, 0.0)
+    for number in range(4000):
+        now = 0.01 * number
+        image = Request(number, "R", serial=f"S{number % serials}", due_s=now + within_s)
+        book.arrived(image, now)
+        list(book.changes(now))
+        book.replied(image, now)
+    kept = (book._aging, book._to_hurry, book._to_check, book._boards, book._board_of)
+    assert max(map(len, kept)) < 50
+    book.replied(waiting, 40.0)
+    book.check(idle=True)
 
 
 def test_a_serial_that_passes_again_by_a_new_version_of_its_board_is_a_board_by_itself() -> None:
