@@ -119,6 +119,8 @@ def board(types: Sequence[NewType], folder: Path, *, input_size: int, false_call
         store.put(
             expert.weights, kind="good", labels=expert.labels, input_size=input_size, state=trained.state,
             metrics=trained.metrics,
+                learned=trained.learned,
+                unproven=trained.unproven,
         )  # fmt: skip
     return path
 

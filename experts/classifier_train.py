@@ -1,16 +1,21 @@
-"""Training of classifiers from a labelled folder: AdamW, a cosine schedule, the best epoch by held-out accuracy."""
+"""Training of classifiers from a labelled folder: AdamW, a cosine schedule; the best epoch, or the last of few images.
+
+What chose the epoch does not measure it: the figures are of a third part.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
 
 from coe.core import Expert
 from coe.errors import ConfigError
+from coe.rates import Rate
 from coe.runtime.processor import trainer_threads
 from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.skeletons import skeleton
@@ -18,6 +23,7 @@ from experts.augment import Augment
 from experts.labelled_folder import LabelledImages, read
 from experts.matching import load_matching
 from experts.mixed_precision import forward_precision
+from experts.proof import unproven_answers
 from experts.taken import Taken
 
 WEIGHT_DECAY = 0.02
@@ -26,7 +32,9 @@ WARM_UP = 0.1
 
 
 def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress, augment: Augment) -> Trained:
-    """Train and return the epoch of the best held-out accuracy (among equals, of the least loss).
+    """Train and return the epoch of the best accuracy in the part to choose by (among equals, of the least loss).
+
+    Without such a part the last epoch is returned. `accuracy` and `loss` are of the held-out part.
 
     The same plan, machine and threads give the same weights. Rare labels weigh as much as frequent labels.
     """
@@ -37,7 +45,9 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
 
 def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress, augment: Augment) -> Trained:
     taken = Taken(plan.data)
-    training, held = read(kind, expert, plan, taken)
+    parts = read(kind, expert, plan, taken)
+    training, chooses = parts.training, len(parts.choosing.labels) > 0
+    watched = parts.choosing if chooses else parts.held_out
     generator = torch.Generator().manual_seed(plan.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     module = skeleton(kind, expert)
@@ -56,7 +66,7 @@ def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progr
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: pace(step, steps))
     best: tuple[float, float] | None = None
     state: dict[str, torch.Tensor] = {}
-    metrics: dict[str, float] = {}
+    chosen: dict[str, float] = {}
     for epoch in range(1, plan.epochs + 1):
         module.train()
         for part in frozen:
@@ -72,15 +82,29 @@ def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progr
             optimizer.step()
             scheduler.step()
             lost += float(loss.detach()) * len(places) / len(training.labels)
-        now = {**measure(kind, module, held, plan.batch), "train_loss": lost, "epoch": float(epoch)}
-        if best is None or (now["accuracy"], -now["loss"]) > best:
-            best, metrics = (now["accuracy"], -now["loss"]), now
-            state = {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}
+        seen = answers(kind, module, watched, plan.batch)
+        now = {**seen.measures(), "train_loss": lost, "epoch": float(epoch)}
+        if best is None or not chooses or (seen.accuracy, -seen.loss) > best:
+            best, chosen = (seen.accuracy, -seen.loss), {"train_loss": lost, "epoch": float(epoch)}
+            if chooses or epoch == plan.epochs:
+                state = {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}
         progress(epoch, plan.epochs, now)
-    metrics["held_out"] = float(len(held.labels))
-    remarks = tuple(taken.identical())
-    seen = expert.preprocessing or kind.preprocessing
-    return Trained(state, expert.labels, metrics, remarks, taken.sentence(), learned=taken.learned, preprocessing=seen)
+    if chooses:
+        module.load_state_dict(state)
+        seen = answers(kind, module, parts.held_out, plan.batch)
+    metrics = {**seen.measures(), **chosen, "held_out": float(len(seen.truth))}
+    remarks = (*taken.identical(), *seen.unseen_labels(expert.labels))
+    unproven = unproven_answers(seen.truth, seen.said)
+    return Trained(
+        state,
+        expert.labels,
+        metrics,
+        remarks,
+        taken.sentence(),
+        learned=taken.learned,
+        preprocessing=expert.preprocessing or kind.preprocessing,
+        unproven=unproven,
+    )
 
 
 def freeze(module: torch.nn.Module, plan: TrainingPlan) -> list[torch.nn.Module]:
@@ -107,18 +131,45 @@ def freeze(module: torch.nn.Module, plan: TrainingPlan) -> list[torch.nn.Module]
     ]
 
 
-def measure(kind: ModuleKind, module: torch.nn.Module, part: LabelledImages, batch: int) -> dict[str, float]:
-    """Return `accuracy` and `loss` of a network over `part`."""
+@dataclass(frozen=True, slots=True)
+class HeldAnswers:
+    """The true labels and the answers, both (n,) int64, of images, and the mean loss."""
+
+    truth: torch.Tensor
+    said: torch.Tensor
+    loss: float
+
+    @property
+    def accuracy(self) -> float:
+        """The share of right answers; NaN without images."""
+        return float((self.truth == self.said).float().mean())
+
+    def measures(self) -> dict[str, float]:
+        """Return accuracy, with its lower bound of 95 % confidence, and loss; nothing without images."""
+        if not len(self.truth):
+            return {}
+        right = Rate(int((self.truth == self.said).sum()), len(self.truth))
+        return {"accuracy": right.share, "accuracy_at_least": right.lower(), "loss": self.loss}
+
+    def unseen_labels(self, labels: Sequence[str]) -> Iterator[str]:
+        """Yield a sentence for each label whose images were all taken for others."""
+        for place, label in enumerate(labels):
+            of_label = self.truth == place
+            if bool(of_label.any()) and not bool((self.said[of_label] == place).any()):
+                yield f"none of {int(of_label.sum())} held-out pictures of '{label}' is told right"
+
+
+def answers(kind: ModuleKind, module: torch.nn.Module, part: LabelledImages, batch: int) -> HeldAnswers:
+    """Return what a network says of `part`."""
     module.eval()
     device = next(module.parameters()).device
-    right, lost = 0, 0.0
+    said, lost = [torch.zeros(0, dtype=torch.int64)], 0.0
     with torch.inference_mode():
         for start in range(0, len(part.labels), batch):
             logits = kind.forward(module, part.images[start : start + batch].to(device)).float().cpu()
-            labels = part.labels[start : start + batch]
-            right += int((logits.argmax(dim=1) == labels).sum())
-            lost += float(functional.cross_entropy(logits, labels, reduction="sum"))
-    return {"accuracy": right / len(part.labels), "loss": lost / len(part.labels)}
+            said.append(logits.argmax(dim=1))
+            lost += float(functional.cross_entropy(logits, part.labels[start : start + batch], reduction="sum"))
+    return HeldAnswers(part.labels, torch.cat(said), lost / max(1, len(part.labels)))
 
 
 def pace(step: int, steps: int) -> float:

@@ -166,8 +166,10 @@ def _in_data_set(expert: Expert, plan: TrainingPlan) -> _Parts:
                 taken.pictures.append(TakenPicture(pair.path, "", part, pair.digests))
                 yield GoodPart("", pair.name, _largest(pair.stack, expert))
 
-    parts = zip(pair_data.read(expert, plan), (Part.TRAINING, Part.HELD_OUT), strict=True)
-    training, held = (list(good(pairs, part)) for pairs, part in parts)
+    parts = pair_data.read(expert, plan)
+    training = list(good(parts[Part.TRAINING], Part.TRAINING))
+    # Nothing is chosen by held-out parts here.
+    held = list(good(parts[Part.CHOOSING] + parts[Part.HELD_OUT], Part.HELD_OUT))
     if not training:
         raise ConfigError(f"data set '{plan.data}' has no image without a box; calibrate on good parts")
     return _Parts(training, held, remarks, taken)

@@ -133,7 +133,7 @@ class Golden(PairKind):
         """Train on a data set of pairs; see `experts.pair_data` and `experts.golden_train`."""
         from experts import golden_train
 
-        return golden_train.train(self, self.levels, expert, plan, progress)
+        return golden_train.train(self, expert, plan, progress)
 
 
 def cells(expert: Expert) -> int:

@@ -1,26 +1,31 @@
-"""Training of the kind `golden`: AdamW, a cosine schedule, averaged weights; the best epoch by held-out loss.
+"""Training of the kind `golden`: AdamW, a cosine schedule, averaged weights; the best epoch, or the last of few pairs.
 
-An epoch takes all crops with a defect, and half as many of the others, drawn at random.
+What chose the epoch does not measure it: the figures are of a third part. An epoch takes all crops with a defect, and
+half as many of the others, drawn at random.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch.nn import functional
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
+from coe.rates import Rate
+from coe.store.kinds import Progress, Trained, TrainingPlan
 from experts import pair_data
 from experts.classifier_train import computing, pace
+from experts.golden import PEAKS, Golden
 from experts.golden_crops import MARGIN, NONE, Crops, cut, shows_defect, varied
-from experts.golden_network import SIDE, GoldenNetwork
+from experts.golden_network import SIDE, GoldenNetwork, peaks
 from experts.matching import load_matching
 from experts.mixed_precision import forward_precision
+from experts.proof import unproven_answers, unproven_objects
+from experts.proposals import REACH
 from experts.taken import Part, Taken
 
 _BOX_WEIGHT, _BOX_BETA = 2.0, 0.03
@@ -32,14 +37,24 @@ _SPREAD = 0.14
 _NEAR = 0.4
 """The least wanted score of places whose box is learned."""
 
-_Data = tuple[Crops, Crops, torch.Tensor | None]
-"""Crops to train on, crops held out, and for each label that of the same defect in the negative, if it is known."""
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    """Crops to train on, to choose the epoch by (None: nothing chooses), and held out.
+
+    `inverse` is for each label that of the same defect in the negative, if it is known.
+    """
+
+    training: Crops
+    choosing: Crops | None
+    held_out: Crops
+    inverse: torch.Tensor | None
 
 
-def train(kind: ModuleKind, levels: int, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
-    """Train and return the averaged weights of the epoch with the least held-out loss.
+def train(kind: Golden, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+    """Train and return the averaged weights of the epoch with the least loss in the part to choose by, else the last.
 
-    Crops are cut where a picture differs from its reference by more than `levels` grey levels.
+    Crops are cut where a picture differs from its reference by more than the kind's `levels` grey levels.
 
     Raises ConfigError for a data set that does not fit, and for frozen layers, which this kind has not.
     """
@@ -47,26 +62,26 @@ def train(kind: ModuleKind, levels: int, expert: Expert, plan: TrainingPlan, pro
         raise ConfigError(f"expert '{expert.id}': layers of this kind cannot be frozen; plan it without 'freeze'")
     with computing(plan.threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.seed)
-        training, held = pair_data.read(expert, plan)
-        inverse = pair_data.inverse(expert, plan.data)
-        taken = Taken(plan.data.parent)
-        (seen, lost), (kept, also_lost) = (
-            cut(levels, expert, pairs, plan, taken, part)
-            for pairs, part in ((training, Part.TRAINING), (held, Part.CHOOSING))
-        )
-        trained = _train(kind, expert, plan, progress, (seen, kept, _by_label(inverse)))
-        remarks = (*lost, *also_lost, *taken.identical())
+        pairs, taken = pair_data.read(expert, plan), Taken(plan.data.parent)
+        inverse = _by_label(pair_data.inverse(expert, plan.data))
+        made = {part: cut(kind.levels, expert, files, plan, taken, part) for part, files in pairs.items() if files}
+        choosing = made[Part.CHOOSING][0] if Part.CHOOSING in made else None
+        data = _Data(made[Part.TRAINING][0], choosing, made[Part.HELD_OUT][0], inverse)
+        trained = _train(kind, expert, plan, progress, data)
+        lost = [sentence for _, sentences in made.values() for sentence in sentences]
+        remarks = (*lost, *taken.identical())
         return replace(trained, remarks=remarks, took=taken.sentence(), learned=taken.learned)
 
 
 def _train(
-    kind: ModuleKind,
+    kind: Golden,
     expert: Expert,
     plan: TrainingPlan,
     progress: Progress,
-    data: tuple[Crops, Crops, torch.Tensor | None],
+    data: _Data,
 ) -> Trained:
-    training, held, inverse = data
+    training, inverse = data.training, data.inverse
+    watched = data.held_out if data.choosing is None else data.choosing
     shows = shows_defect(training)
     bad, other = shows.nonzero().flatten(), (~shows).nonzero().flatten()
     if not len(bad):
@@ -81,7 +96,7 @@ def _train(
     an_epoch = math.ceil((len(bad) + min(len(other), len(bad) // 2)) / plan.batch)
     steps = plan.epochs * an_epoch
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: pace(step, steps))
-    best, state, metrics = math.inf, {}, {}
+    best, state, chosen = math.inf, {}, {}
     done = 0
     for epoch in range(1, plan.epochs + 1):
         network.train()
@@ -99,12 +114,16 @@ def _train(
             done += 1
             _remember(average, network, done)
             lost += float(loss.detach()) / an_epoch
-        now = {**_measure(kind, expert, average, held, device), "train_loss": lost, "epoch": float(epoch)}
-        if now["loss"] < best:
-            best, metrics = now["loss"], now
+        seen = _measure(kind, expert, average, watched, device)
+        when = {"train_loss": lost, "epoch": float(epoch)}
+        if data.choosing is None or seen.metrics["loss"] < best:
+            best, chosen = seen.metrics["loss"], when
             state = {name: value.cpu().contiguous().clone() for name, value in average.items()}
-        progress(epoch, plan.epochs, now)
-    return Trained(state=state, labels=expert.labels, metrics={**metrics, "held_out": float(len(held))})
+        progress(epoch, plan.epochs, {**seen.metrics, **when})
+    if data.choosing is not None:
+        seen = _measure(kind, expert, state, data.held_out, device)
+    metrics = {**seen.metrics, **chosen, "held_out": float(len(data.held_out))}
+    return Trained(state=state, labels=expert.labels, metrics=metrics, unproven=seen.unproven)
 
 
 def _groups(network: torch.nn.Module) -> list[dict[str, object]]:
@@ -187,10 +206,18 @@ def _remember(average: dict[str, torch.Tensor], network: torch.nn.Module, step: 
                 average[name].copy_(value)
 
 
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Measures of crops, and why they do not prove the expert ("" if they do)."""
+
+    metrics: dict[str, float]
+    unproven: str
+
+
 def _measure(
-    kind: ModuleKind, expert: Expert, state: dict[str, torch.Tensor], held: Crops, device: torch.device
-) -> dict[str, float]:
-    """Return the loss of held-out crops, and of their defects the share with the right label and the mean IoU."""
+    kind: Golden, expert: Expert, state: dict[str, torch.Tensor], held: Crops, device: torch.device
+) -> _Measured:
+    """Measure crops: their loss, and of their defects the share with the right label and the mean IoU."""
     network = kind.skeleton(expert)
     assert isinstance(network, GoldenNetwork)
     network.load_state_dict(state)
@@ -206,8 +233,16 @@ def _measure(
         crop, row, column = (nearest == 1).nonzero(as_tuple=True)
         right = judged[crop, :, row, column].argmax(dim=1) == wanted[crop, :, row, column].argmax(dim=1)
         overlaps = _overlaps(found[crop, :, row, column], away[crop, :, row, column])
-        return {
-            "accuracy": float(right.float().mean()) if len(right) else 1.0,
-            "iou": float(overlaps.mean()) if len(right) else 0.0,
-            "loss": float(_loss((judged, found), held.labels, held.boxes)),
-        }
+        metrics = {"loss": float(_loss((judged, found), held.labels, held.boxes))}
+        if len(right):
+            share = Rate(int(right.sum()), len(right))
+            metrics |= {"accuracy": share.share, "accuracy_at_least": share.lower(), "iou": float(overlaps.mean())}
+        called = peaks(judged, found, PEAKS, REACH)[..., :-4].flatten(1).amax(dim=1) >= kind.threshold
+        return _Measured(metrics, _unproven(shows_defect(held), called))
+
+
+def _unproven(bad: torch.Tensor, called: torch.Tensor) -> str:
+    """Say why calls of crops, (n,) bool, do not prove an expert; `bad` crops show a defect."""
+    if bool(bad.any()) and not bool(bad.all()):
+        return unproven_answers(bad, called)
+    return unproven_objects(int((bad & called).sum()), int(bad.sum()))

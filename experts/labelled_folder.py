@@ -1,4 +1,7 @@
-"""Reading a labelled folder into memory: `data/<label>/*`, or `data/train/<label>/*` beside `data/val/<label>/*`."""
+"""Reading a labelled folder into memory: `data/<label>/*`, or `data/train/<label>/*` beside `data/val/<label>/*`.
+
+With `data/test/<label>/*` as well, `val` chooses the best epoch, and `test` measures the outcome.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from coe.board.images import EXTENSIONS
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.store.kinds import Kind, TrainingPlan
+from experts.proof import MANY, halved
 from experts.taken import Part, Taken
 
 
@@ -24,19 +28,36 @@ class LabelledImages:
     labels: torch.Tensor
 
 
-def read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: Taken) -> tuple[LabelledImages, LabelledImages]:
-    """Return the training images and the held-out images, and note them in `taken`.
+@dataclass(frozen=True, slots=True)
+class LabelledParts:
+    """The images to learn from, those to choose the best epoch by (there may be none), and those held out."""
 
-    Without a `val` folder, a share `plan.held_out` of each label's images is held out, by `plan.seed`. Raises
-    ConfigError if folders and labels do not match, a label has too few images, or an image cannot be read.
+    training: LabelledImages
+    choosing: LabelledImages
+    held_out: LabelledImages
+
+
+def read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: Taken) -> LabelledParts:
+    """Return the images in three parts, and note them in `taken`; see `experts.proof`.
+
+    Without a `val` or `test` folder, a share `plan.held_out` of each label's images is held out, by `plan.seed`. What
+    is held out and was learned as well, under another name, measures nothing and is left out. Raises ConfigError if
+    folders and labels do not match, a label has too few images, pictures lie elsewhere, or one cannot be read.
     """
     try:
-        return _read(kind, expert, plan, taken)
+        listed = _parts(expert, plan)
     except OSError as error:
         raise ConfigError(f"'{error.filename or plan.data}' cannot be read: {error.strerror or error}") from error
+    loaded = {part: _loaded(listed.get(part, {}), kind, expert, taken, part) for part in Part}
+    held, leaked = loaded[Part.HELD_OUT], taken.leaked
+    clean = [picture.path not in leaked for picture in taken.pictures if picture.part is Part.HELD_OUT]
+    kept = torch.tensor(clean, dtype=torch.bool)
+    return LabelledParts(
+        loaded[Part.TRAINING], loaded[Part.CHOOSING], LabelledImages(held.images[kept], held.labels[kept])
+    )
 
 
-def _read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: Taken) -> tuple[LabelledImages, LabelledImages]:
+def _parts(expert: Expert, plan: TrainingPlan) -> dict[Part, dict[str, list[Path]]]:
     root = plan.data
     if not root.is_dir():
         raise ConfigError(f"'{root}' is not a folder; give one with a folder of images for each label")
@@ -45,36 +66,67 @@ def _read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: Taken) -> tuple
             f"expert '{expert.id}' has only one label ({', '.join(expert.labels)}) and would give it to every image; "
             "a classifier needs two or more"
         )
-    if (root / "train").is_dir():
-        training = _listed(root / "train", expert)
-        held = _listed(root / "val", expert) if (root / "val").is_dir() else None
+    if not (root / "train").is_dir():
+        training, held = _held_out(_listed(root, expert), plan, expert)
+        return {Part.TRAINING: training, **_halves(held, plan)}
+    splits = _folders(root)
+    if others := splits - {"train", "val", "test"}:
+        raise ConfigError(
+            f"'{root}' has 'train', and beside it {sorted(others)}; only 'val' and 'test' may stand there"
+        )
+    training = _listed(root / "train", expert)
+    if "test" in splits:
+        test = {Part.TRAINING: training, Part.HELD_OUT: _listed(root / "test", expert)}
+        return {**test, Part.CHOOSING: _listed(root / "val", expert)} if "val" in splits else test
+    if "val" in splits:
+        held = _listed(root / "val", expert)
     else:
-        training, held = _listed(root, expert), None
-    if held is None:
-        training, held = _parted(training, plan, expert)
-    parts = ((training, Part.TRAINING), (held, Part.CHOOSING))
-    first, second = (_loaded(listed, kind, expert, taken, part) for listed, part in parts)
-    return first, second
+        training, held = _held_out(training, plan, expert)
+    return {Part.TRAINING: training, **_halves(held, plan)}
+
+
+def _halves(held: dict[str, list[Path]], plan: TrainingPlan) -> dict[Part, dict[str, list[Path]]]:
+    if sum(map(len, held.values())) < MANY:
+        return {Part.HELD_OUT: held}
+    halves = {label: halved(paths, plan.seed) for label, paths in held.items()}
+    return {
+        Part.CHOOSING: {label: half for label, (half, _) in halves.items()},
+        Part.HELD_OUT: {label: half for label, (_, half) in halves.items()},
+    }
+
+
+def _folders(root: Path) -> set[str]:
+    """Return the folders in a folder; raises ConfigError if pictures, whose label nobody knows, lie beside them."""
+    paths = [path for path in root.iterdir() if not path.name.startswith(".")]
+    if loose := sorted(path.name for path in paths if path.suffix.lower() in EXTENSIONS):
+        raise ConfigError(f"'{root}' holds {loose[0]} beside the folders of labels; put each picture into one of them")
+    return {path.name for path in paths if path.is_dir()}
 
 
 def _listed(root: Path, expert: Expert) -> dict[str, list[Path]]:
-    folders = {path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    folders = _folders(root)
     if folders != set(expert.labels):
         raise ConfigError(
             f"'{root}' has folders for {sorted(folders)}, expert '{expert.id}' has the labels {list(expert.labels)}; "
             "they must match"
         )
-    listed = {
-        label: sorted(path for path in (root / label).iterdir() if path.suffix.lower() in EXTENSIONS)
-        for label in expert.labels
-    }
-    for label, paths in listed.items():
-        if not paths:
-            raise ConfigError(f"'{root / label}' holds no image")
-    return listed
+    return {label: _pictures(root / label) for label in expert.labels}
 
 
-def _parted(
+def _pictures(folder: Path) -> list[Path]:
+    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in EXTENSIONS)
+    paths = [path for path in paths if not any(name.startswith(".") for name in path.relative_to(folder).parts)]
+    if not paths:
+        raise ConfigError(f"'{folder}' holds no image")
+    if deeper := [path for path in paths if path.parent != folder]:
+        raise ConfigError(
+            f"'{folder}' holds a folder with pictures, {deeper[0].parent.relative_to(folder)}; take it out, or put its "
+            "pictures among the others"
+        )
+    return paths
+
+
+def _held_out(
     listed: dict[str, list[Path]], plan: TrainingPlan, expert: Expert
 ) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
     training, held = {}, {}
@@ -91,7 +143,7 @@ def _parted(
 def _loaded(listed: dict[str, list[Path]], kind: Kind, expert: Expert, taken: Taken, part: Part) -> LabelledImages:
     images, labels = [], []
     for place, label in enumerate(expert.labels):
-        for path in listed[label]:
+        for path in listed.get(label, []):
             try:
                 pixels = decode(path)
                 images.append(torch.from_numpy(kind.preprocess(pixels, expert).pixels))
@@ -99,4 +151,6 @@ def _loaded(listed: dict[str, list[Path]], kind: Kind, expert: Expert, taken: Ta
                 raise ConfigError(f"'{path}' {error}; remove it or save it again") from error
             taken.add(path, pixels, part, label)
             labels.append(place)
-    return LabelledImages(torch.stack(images), torch.tensor(labels, dtype=torch.int64))
+    size = expert.input_size
+    stacked = torch.stack(images) if images else torch.zeros(0, 3, size, size, dtype=torch.uint8)
+    return LabelledImages(stacked, torch.tensor(labels, dtype=torch.int64))

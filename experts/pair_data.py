@@ -26,7 +26,7 @@ from coe.store.kinds import Image, Reference, TrainingPlan
 from coe.store.learned import PictureDigests
 from experts import yolo_images
 from experts.pair import Compared, compared, in_picture
-from experts.taken import digests_of
+from experts.taken import Part, digests_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,13 @@ class LabelledPair:
         return self.path.name
 
 
-def read(expert: Expert, plan: TrainingPlan) -> tuple[list[PairFiles], list[PairFiles]]:
-    """Return the pairs to train on, and the pairs that are held out: `val`, or a share of `train` by the plan's seed.
+def read(expert: Expert, plan: TrainingPlan) -> dict[Part, list[PairFiles]]:
+    """Return the pairs to train on, to choose by (there may be none), and held out; see `experts.yolo_images.read`.
 
     Raises ConfigError if the labels differ from the expert's, if an image has no reference, or if there are too few.
     """
     images = yolo_images.read(expert, plan)
-    training, held = ([_files(image, plan.data) for image in part] for part in (images.training, images.held_out))
-    return training, held
+    return {part: [_files(image, plan.data) for image in paths] for part, paths in images.parts()}
 
 
 def inverse(expert: Expert, source: Path) -> tuple[int, ...] | None:

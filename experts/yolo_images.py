@@ -1,8 +1,9 @@
-"""The images of a YOLO data set, those to train on and those held out: folders or lists, relative to its `path`."""
+"""The images of a YOLO data set, to train on, to choose by, and held out: folders or lists, relative to its `path`."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from coe.prepare import data_set
 from coe.store.kinds import TrainingPlan
 from coe.store.learned import PictureDigests
 from coe.system import usable_cores
+from experts.proof import MANY, halved
 from experts.taken import Part, Taken, TakenPicture, digests_of
 
 
@@ -25,14 +27,20 @@ class YoloImages:
 
     root: Path
     training: list[Path]
+    choosing: list[Path]
     held_out: list[Path]
+
+    def parts(self) -> Iterator[tuple[Part, list[Path]]]:
+        """Yield each part with its images."""
+        yield from zip(Part, (self.training, self.choosing, self.held_out), strict=True)
 
 
 def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
-    """Read the YAML of a data set (`path`, `train`, `val`, `names`).
+    """Read the YAML of a data set (`path`, `train`, `val`, `test`, `names`).
 
-    `train` and `val` are folders or list files, relative to `path` (itself relative to the YAML). Without `val`, a
-    share `plan.held_out` of `train` is held out by `plan.seed`. Raises ConfigError if the labels differ from the
+    `train`, `val` and `test` are folders or list files, relative to `path` (itself relative to the YAML). `val` chooses
+    the epoch, and `test` measures it; without `test` see `experts.proof`. Without either, a share `plan.held_out` of
+    `train` is held out by `plan.seed`. Raises ConfigError if the labels differ from the
     expert's, or if there are too few images.
     """
     raw = data_set.read(plan.data)
@@ -44,15 +52,18 @@ def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
         )
     root = (plan.data.parent / str(raw.get("path") or ".")).resolve()
     training = images_of(root, raw["train"], plan.data)
-    if raw.get("val"):
-        held_out = images_of(root, raw["val"], plan.data)
-    else:
+    choosing, held_out = (images_of(root, raw[part], plan.data) if raw.get(part) else [] for part in ("val", "test"))
+    if not held_out:
+        held_out, choosing = choosing, []
+    if not held_out:
         random.Random(plan.seed).shuffle(training)
         count = max(1, round(len(training) * plan.held_out))
         held_out, training = training[:count], training[count:]
+    if not raw.get("test") and len(held_out) >= MANY:
+        choosing, held_out = halved(held_out, plan.seed)
     if not training or not held_out:
         raise ConfigError(f"data set '{plan.data}' has too few images to train on and to hold some out")
-    return YoloImages(root, training, held_out)
+    return YoloImages(root, training, choosing, held_out)
 
 
 def prove(data: YoloImages) -> Taken:
@@ -68,7 +79,7 @@ def prove(data: YoloImages) -> Taken:
             raise ConfigError(f"'{path}' {error}; remove it or save it again") from error
 
     taken = Taken(data.root)
-    parts = [(path, Part.TRAINING) for path in data.training] + [(path, Part.CHOOSING) for path in data.held_out]
+    parts = [(path, part) for part, paths in data.parts() for path in paths]
     with ThreadPoolExecutor(usable_cores()) as pool:
         try:
             for (path, part), digests in zip(parts, pool.map(proved, [path for path, _ in parts]), strict=True):

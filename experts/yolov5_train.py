@@ -17,18 +17,22 @@ from safetensors.torch import save_file
 
 from coe.core import Expert
 from coe.errors import ConfigError
+from coe.rates import Rate
 from coe.runtime.processor import trainer_threads
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from experts import quiet_ultralytics, yolo_images
 from experts.classifier_train import pace
 from experts.matching import load_matching
 from experts.mixed_precision import uses_bf16
+from experts.proof import unproven_objects
 from experts.taken import Taken
 from experts.ultralytics_facts import LETTERBOX
 
 
 def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict[str, Any]) -> Trained:
-    """Train `expert` on the YOLO data set `plan.data` (a YAML file) and return the epoch of the best held-out mAP50.
+    """Train `expert` on the YOLO data set `plan.data` (a YAML file) and return the epoch of the best mAP50.
+
+    That is of the part to choose by; without it, as with few images, the last epoch. The figures are of a third part.
 
     `settings` are ultralytics' training arguments, which override ours, except `amp`: `plan.bf16` says it. The best
     weights so far are also in `plan.work/best.safetensors`, so that an interrupted training is not lost. Raises
@@ -44,13 +48,15 @@ def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict
     trainer.train()
     if trainer.kept is None:
         raise ConfigError(f"training '{expert.id}' kept no epoch; is '{plan.data}' empty?")
+    remarks = tuple(taken.identical())
     return Trained(
         trainer.kept,
         expert.labels,
         trainer.kept_metrics,
-        tuple(taken.identical()),
+        remarks,
         taken.sentence(),
         learned=taken.learned,
+        unproven=unproven_objects(trainer.found, trainer.objects),
         preprocessing=LETTERBOX,
     )
 
@@ -64,13 +70,16 @@ def read_data_set(plan: TrainingPlan, expert: Expert) -> tuple[dict[str, Any], T
     taken = yolo_images.prove(data)
     plan.work.mkdir(parents=True, exist_ok=True)
     lists = {}
-    for split, images in (("train", data.training), ("val", data.held_out)):
+    chosen_by = data.choosing or data.held_out
+    for split, images in (("train", data.training), ("val", chosen_by), ("test", data.held_out)):
         lists[split] = plan.work / f"{split}.txt"
         lists[split].write_text("".join(f"{image}\n" for image in images), encoding="utf-8")
     described = {
         "path": data.root,
         "train": str(lists["train"]),
         "val": str(lists["val"]),
+        "test": str(lists["test"]),
+        "chooses": bool(data.choosing),
         "nc": len(expert.labels),
         "names": dict(enumerate(expert.labels)),
         "channels": 3,
@@ -149,7 +158,7 @@ def _trainer_class() -> Callable[..., Any]:
             self.progress = progress
             self.kept: dict[str, torch.Tensor] | None = None
             self.kept_metrics: dict[str, float] = {}
-            self.steps = 0
+            self.steps = self.found = self.objects = 0
             super().__init__(overrides=_overrides(expert, plan, settings))
             torch.set_num_threads(trainer_threads(plan.threads))  # ultralytics leaves one core unused
 
@@ -180,19 +189,29 @@ def _trainer_class() -> Callable[..., Any]:
                 self.progress(self.epoch + 1, self.epochs, {**losses, **self._measures()})
 
         def save_model(self) -> bool:
-            if self.best_fitness is None or self.fitness == self.best_fitness:
+            if not self.data["chooses"] or self.best_fitness is None or self.fitness == self.best_fitness:
                 state = self.ema.ema.state_dict()
                 # Counters stay whole numbers, because the skeleton's tensors are also matched by type.
                 self.kept = {
                     name: (value.float() if value.is_floating_point() else value).detach().cpu().contiguous().clone()
                     for name, value in state.items()
                 }
-                self.kept_metrics = self._measures()
                 save_file(self.kept, self.plan.work / "best.safetensors")
             return True
 
         def final_eval(self) -> None:
-            """Do nothing: the best epoch is in memory and was measured."""
+            """Measure the epoch that is kept by images that did not choose it."""
+            if self.kept is None:
+                return
+            self.ema.ema.load_state_dict(self.kept)
+            self.validator.dataloader = self.get_dataloader(self.data["test"], self.batch_size, rank=-1, mode="val")
+            self.metrics = self.validator(self)
+            self.objects = sum(len(label["cls"]) for label in self.validator.dataloader.dataset.labels)
+            measures = self._measures()
+            self.found = round(measures["recall"] * self.objects)
+            if self.objects:
+                measures["recall_at_least"] = Rate(self.found, self.objects).lower()
+            self.kept_metrics = {**measures, "held_out": float(len(self.validator.dataloader.dataset))}
 
         def _set_pace(self) -> None:
             """Set the learning rate at every step: per epoch, as ultralytics does, a short training ends too high."""

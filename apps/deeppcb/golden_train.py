@@ -117,6 +117,8 @@ def main(  # noqa: PLR0913
             input_size=expert.input_size,
             state=trained.state,
             metrics=trained.metrics,
+            learned=trained.learned,
+            unproven=trained.unproven,
             source=f"apps.deeppcb.golden_train, {epochs} epochs",
         )
         typer.echo(f"{manifest.id}: {manifest.bytes / 1e6:.1f} MB")

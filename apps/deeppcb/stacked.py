@@ -163,6 +163,8 @@ def main(
                 input_size=EXPERT.input_size,
                 state=trained.state,
                 metrics=trained.metrics,
+                learned=trained.learned,
+                unproven=trained.unproven,
                 source=f"apps.deeppcb.stacked, {minutes:g} minutes",
             )
         state = experts.load(EXPERT.weights)

@@ -89,6 +89,8 @@ def _keep(store: Store, expert: Expert, trained: Trained, source: str) -> None:
         input_size=expert.input_size,
         state=trained.state,
         metrics=trained.metrics,
+        learned=trained.learned,
+        unproven=trained.unproven,
         source=source,
     )
     measured = "  ".join(f"{key} {value:.4f}" for key, value in trained.metrics.items())

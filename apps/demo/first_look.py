@@ -110,6 +110,8 @@ def build(images: Path, store: Store, *, seed: int = 1, say: Callable[[str], Non
             input_size=expert.input_size,
             state=trained.state,
             metrics=trained.metrics,
+            learned=trained.learned,
+            unproven=trained.unproven,
             source=mark,
         )
     shutil.rmtree(folder, ignore_errors=True)

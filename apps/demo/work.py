@@ -131,6 +131,8 @@ def train_expert(name: str, folder: Path, store: Path, seed: int, quick: bool, s
             input_size=expert.input_size,
             state=trained.state,
             metrics=trained.metrics,
+            learned=trained.learned,
+            unproven=trained.unproven,
             source=source,
         )
     shutil.rmtree(place, ignore_errors=True)

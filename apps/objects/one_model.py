@@ -56,6 +56,8 @@ def main(
             input_size=first.input_size,
             state=trained.state,
             metrics=trained.metrics,
+            learned=trained.learned,
+            unproven=trained.unproven,
             source=f"apps.objects.one_model, {EPOCHS} epochs",
         )
         for other in others:

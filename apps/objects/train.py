@@ -72,6 +72,8 @@ def main(  # noqa: PLR0913
                 input_size=expert.input_size,
                 state=trained.state,
                 metrics=trained.metrics,
+                learned=trained.learned,
+                unproven=trained.unproven,
                 source=f"apps.objects.train, {epochs} epochs",
             )
             measured = "  ".join(f"{key} {value:.4f}" for key, value in trained.metrics.items())

@@ -39,6 +39,9 @@ from coe.store.store import Store
 if TYPE_CHECKING:
     import torch
 
+_SHOWN = ("accuracy", "accuracy_at_least", "map50", "recall_at_least", "held_out")
+"""The measures that the list shows."""
+
 app = application(
     "Train, import, list, show and verify experts.\n\n"
     "The store keeps an expert under BOARD/NAME, as demo/chip-resistor; "
@@ -83,10 +86,9 @@ def list_(
                 continue
             shown.append(m)
             size = config.format_bytes(m.whole_bytes)
-            metrics = {name: value for name, value in m.metrics.items() if name in ("accuracy", "map50")}
-            table.add_row(
-                id, m.kind, str(m.input_size), ", ".join(m.labels), size, measures_text(metrics), ", ".join(m.variants)
-            )
+            metrics = {name: value for name, value in m.metrics.items() if name in _SHOWN}
+            held_out = measures_text(metrics) + (", unproven" if m.unproven else "")
+            table.add_row(id, m.kind, str(m.input_size), ", ".join(m.labels), size, held_out, ", ".join(m.variants))
     wide(out).print(table)
     experts_share.show_bytes(shown)
     damaged = experts_reference.list_references(shelf, board) or damaged
@@ -119,7 +121,8 @@ def verify(
     """Check experts: manifest, checksums, that weights fit their kind, and a forward pass in each precision.
 
     Without names, the checksums of the golden references are checked, too. An expert that learned in the frame of a
-    reference that was replaced counts as damaged: a line would refuse it.
+    reference that was replaced counts as damaged: a line would refuse it. An expert whose held-out figures do not prove
+    that it is better than one answer for all is sound, and named as unproven.
 
     All experts are checked, even after damage is found. Exit status 1 if an expert is damaged.
 
@@ -136,6 +139,8 @@ def verify(
             experts_reference.check_frame(shelf.manifest(id), checksums)
             checked = shelf.steady(id, lambda manifest: verification.verify(shelf, manifest, allow_kind or ()))
             out.print(styled(("sound", "green"), f"    {id}{checked}"))
+            if why := shelf.manifest(id).unproven:
+                err.print(styled(("unproven:", "yellow"), f" {id}: {why}"), soft_wrap=True)
         except (Exception, SystemExit) as error:  # a kind is foreign code, and the other experts must be checked
             damaged += 1
             complain(f"{id}: {sentence_of(error)}")

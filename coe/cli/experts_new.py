@@ -156,6 +156,7 @@ def train(  # noqa: PLR0913
         source=f"trained on {data.name}, {epochs} epochs, seed {seed}",
         learned=_learned_since(shelf, start, trained),
         preprocessing=trained.preprocessing,
+        unproven=trained.unproven,
     )
     if trained.in_frame:
         with shelf.changing(id) as stored:
@@ -166,6 +167,8 @@ def train(  # noqa: PLR0913
     for remark in trained.remarks:
         err.print(styled(("note:", "yellow"), f" {remark}"), soft_wrap=True)
     out.print(f"{manifest.id}: {measures_text(manifest.metrics)}", soft_wrap=True)
+    if manifest.unproven:
+        err.print(styled(("unproven:", "yellow"), f" {manifest.unproven}"), soft_wrap=True)
     status = Exit.OK if body is None else experts_share.share_new(shelf, id, body, allow_kind or ())
     if not no_prepare:
         experts_prepare.prepare_new(store, id, _samples_of(data), allow_kind or ())

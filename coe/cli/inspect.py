@@ -46,6 +46,7 @@ from coe.cli.placing import (
 )
 from coe.core import Verdict
 from coe.errors import ConfigError, StoreError
+from coe.inspector import fitting
 from coe.inspector.line_config import AUTO, AskedSettings, LineConfig
 from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
 from coe.results.records import ResultsFile
@@ -221,7 +222,8 @@ def inspect(  # noqa: PLR0913
         return usable_variants(loaded_board, manifests, precision, label_floor, devices)
 
     with ResultsFile(out_dir, identity, resume=resume) as results:
-        figures = RunFigures(loaded_board.board, strategy, precision=precision)
+        warnings = fitting.unproven(loaded_board, manifests)
+        figures = RunFigures(loaded_board.board, strategy, precision=precision, warnings=warnings)
         feed = partial(source.feed, within_s=allowed.within_s)
         run_ = InspectionRun(figures, results, items, max_errors=max_errors, feed=feed, quiet=quiet)
         run_.go(line_config, variants)

@@ -60,6 +60,8 @@ def show(summary: Summary, report: Path) -> None:
         out.print(
             f"images need these experts more or less often than the rules say (in brackets): {shares}", soft_wrap=True
         )
+    for warning in run_.warnings:
+        out.print(styled(("warning:", "yellow"), f" {warning}"), soft_wrap=True)
     out.print(f"report: {report}", soft_wrap=True)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from coe import config
 from coe.board.rules import Rules
 from coe.errors import StoreError
@@ -37,6 +39,18 @@ def manifests(board: Rules, store: Store) -> dict[str, Manifest]:
             f"or ${config.STORE_VARIABLE}"
         )
     return by_weights
+
+
+def unproven(board: Rules, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
+    """Return a sentence for each expert of a board that its held-out figures do not prove; `manifests` are by weights.
+
+    Nothing is said of an expert that nobody has measured.
+    """
+    return tuple(
+        f"expert '{id}' is unproven: {manifest.unproven}"
+        for id, expert in board.experts.items()
+        if (manifest := manifests.get(expert.weights)) is not None and manifest.unproven
+    )
 
 
 def _describe(kind: str, labels: tuple[str, ...], size: int) -> str:

@@ -101,6 +101,8 @@ def read_board(config: LineConfig, asked: AskedBoard) -> ReadBoard:
     references.check(named, known)
     parts.check(asked.parts, named.components, named.board)
     manifests = fitting.manifests(named, config.store)
+    for warning in fitting.unproven(named, manifests):
+        config.say(f"warning: {warning}")
     good_parts, digests = references.load(named, config.store), reference_digests(named, config.store)
     references.check_learned(named, manifests, digests)
     return ReadBoard(str(asked.source), named, manifests, good_parts, digests, asked.mix, asked.parts)

@@ -155,4 +155,5 @@ def _figures(row: Any) -> RunFigures | None:
         started=str(row["started"]),
         precision=str(row["precision"]),
         drift=tuple(Drift(str(d["expert"]), float(d["rules"]), float(d["estimated"])) for d in row["drift"]),
+        warnings=tuple(map(str, row.get("warnings", ()))),
     )

@@ -21,7 +21,8 @@ class RunFigures:
     """The measured figures of a run: only sums and peaks, so that the figures of its parts can be combined.
 
     `answered` results came from the line in `wall_s`; `stages` and `switches` are counted as in `coe.results.metrics`,
-    and `pace` is that at the end.
+    and `pace` is that at the end. `warnings` are sentences about what nobody should trust in silence, as an expert that
+    its held-out figures do not prove.
     """
 
     board: str
@@ -38,6 +39,7 @@ class RunFigures:
     precision: str = FULL
     drift: tuple[Drift, ...] = ()
     pace: float = 1.0
+    warnings: tuple[str, ...] = ()
 
     @property
     def images_per_s(self) -> float:
@@ -69,6 +71,7 @@ class RunFigures:
             wall_s=before.wall_s + self.wall_s,
             started=before.started,
             drift=self.drift or before.drift,
+            warnings=tuple(dict.fromkeys((*before.warnings, *self.warnings))),
         )
 
 
@@ -214,6 +217,7 @@ class Summary:
                 for drift in run.drift
             ],
             "pace": finite(run.pace, 3),
+            "warnings": list(run.warnings),
             "interrupted": run.interrupted,
             "boards": {serial: counts.verdict.value for serial, counts in self.boards.items()},
             "components": {component: _counts(counts) for component, counts in self.components.items()},

@@ -119,7 +119,8 @@ class Trained:
     which folder. `in_frame` says that the weights hold in the
     frame of the plan's reference alone: a line does not open with another. `learned` are the pictures that something
     was learned from, or chosen by: `coe-experts evaluate` and `calibrate` refuse them. None: the kind does not tell.
-    `preprocessing` is what the training showed the network; None if the kind decides.
+    `preprocessing` is what the training showed the network; None if the kind decides. `unproven` says why the held-out figures do not prove that the expert is better than one answer for all; "" if they
+    prove it, None if nothing was measured.
     """
 
     state: dict[str, torch.Tensor]
@@ -130,6 +131,7 @@ class Trained:
     in_frame: bool = False
     learned: LearnedPictures | None = None
     preprocessing: Preprocessing | None = None
+    unproven: str | None = None
 
 
 Progress = Callable[[int, int, dict[str, float]], None]

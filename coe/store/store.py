@@ -153,10 +153,13 @@ class Store:
         source: str = "",
         learned: LearnedPictures | None = None,
         preprocessing: Preprocessing | None = None,
+        unproven: str | None = None,
     ) -> Manifest:
         """Put an expert into the store as `put_expert` does."""
         expert = Expert(weights, kind, tuple(labels), input_size, weights, preprocessing=preprocessing)
-        return self.put_expert(expert, state=state, file=file, metrics=metrics, source=source, learned=learned)
+        return self.put_expert(
+            expert, state=state, file=file, metrics=metrics, source=source, learned=learned, unproven=unproven
+        )
 
     def put_expert(
         self,
@@ -167,12 +170,13 @@ class Store:
         metrics: Mapping[str, float] | None = None,
         source: str = "",
         learned: LearnedPictures | None = None,
+        unproven: str | None = None,
     ) -> Manifest:
         """Put an expert into the store, replacing the expert of the same weights, if there is one, as a whole.
 
         Give either `state`, tensors by name, which is written as safetensors with the expert's identity, or `file`,
-        which is copied unchanged. `learned` are the pictures that it learned from, None if nobody knows. Raises
-        StoreError if the disk refuses.
+        which is copied unchanged. `learned` are the pictures that it learned from, None if nobody knows; see
+        `Manifest` for `unproven`. Raises StoreError if the disk refuses.
         """
         weights = expert.weights
         if (state is None) == (file is None):
@@ -206,6 +210,7 @@ class Store:
                 learned=learned_files.write(folder, place, learned) if learned is not None else None,
                 preprocessing=expert.preprocessing,
                 outputs=expert.outputs,
+                unproven=unproven,
             )
             self.rewrite(manifest)
         return manifest

@@ -25,6 +25,7 @@ from coe.errors import ConfigError
 from coe.store.kinds import TrainingPlan
 from coe.store.store import Store
 from experts import pair_data
+from experts.taken import Part
 
 
 def pair(folder: Path, key: str) -> Pair:
@@ -56,7 +57,8 @@ def test_pairs_are_read_back_with_their_boxes(tmp_path: Path) -> None:
     described = lay_out(splits, tmp_path / "pairs")
     expert = Expert("e", "golden", LABELS, 640, "b/e")
     plan = TrainingPlan(described, tmp_path, 1, 8, 1e-3)
-    training, held = pair_data.read(expert, plan)
+    parts = pair_data.read(expert, plan)
+    training, held = parts[Part.TRAINING], parts[Part.HELD_OUT]
     assert [files.image.name for files in (*training, *held)] == [
         "group1-a-0.jpg",
         "group1-b-1.jpg",

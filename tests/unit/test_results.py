@@ -584,6 +584,7 @@ def test_the_table_and_the_summary(run: ResultsFile) -> None:
         "late_boards": [],
         "usage_drift": [],
         "pace": 1.0,
+        "warnings": [],
         "interrupted": False,
         "boards": {"SN1": "NG", "SN2": "REVIEW"},
         "components": {

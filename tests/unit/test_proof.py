@@ -1,0 +1,167 @@
+"""Held-out figures: three parts, bounds, and experts that are no better than one answer for all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coe.core import Expert
+from coe.errors import ConfigError
+from coe.inspector import fitting
+from coe.rates import Rate
+from coe.results.summary import RunFigures, summarise
+from coe.store.kinds import Trained, TrainingPlan
+from coe.store.store import Store
+from coe.testing import rules_from
+from experts import classifier_train, labelled_folder
+from experts.proof import MANY, halved, unproven_answers, unproven_objects
+from experts.resnet import ResNet
+from experts.taken import Part, Taken
+
+CHIP = Expert("chip", "resnet18", ("dark", "bright"), 32, "b/chip", frozenset({"dark"}))
+SMALL = ResNet(18)
+
+
+def pictures(root: Path, each: int, *, told_apart: bool = True, seed: int = 0) -> Path:
+    chance = np.random.default_rng(seed)
+    for label in CHIP.labels:
+        (root / label).mkdir(parents=True)
+        low = 150 if told_apart and label == "bright" else 0
+        for number in range(each):
+            pixels = chance.integers(low, low + 100, (24, 24, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(root / label / f"{number}.png")
+    return root
+
+
+def plan(data: Path, epochs: int = 8, **more: object) -> TrainingPlan:
+    made = TrainingPlan(data, data, epochs, batch=8, learning_rate=1e-3, threads=1)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def train(data: Path, epochs: int = 8, **more: object) -> Trained:
+    return SMALL.train(CHIP, plan(data, epochs, **more), lambda *_: None)
+
+
+def test_one_answer_for_all_is_never_proven() -> None:
+    for truth in ([0] * 95 + [1] * 5, [0] * 50 + [1] * 50, [0, 1, 2] * 30):
+        for answer in set(truth):
+            assert unproven_answers(truth, [answer] * len(truth))
+    rare = [0] * 95 + [1] * 5
+    assert unproven_answers(rare, [0] * 94 + [1] * 5 + [0]) == "", "a rare label that is found proves much"
+    assert "no better" in unproven_answers([0, 1] * 20, [0] * 20 + [1] * 20)
+
+
+@pytest.mark.parametrize(("each", "proven"), [(1, False), (2, False), (4, True), (10, True)])
+def test_few_pictures_prove_nothing_even_if_all_are_right(each: int, proven: bool) -> None:
+    truth = [0] * each + [1] * each
+    assert (unproven_answers(truth, truth) == "") is proven
+    if not proven:
+        assert f"only {2 * each} held-out pictures" in unproven_answers(truth, truth)
+    assert "too few" in unproven_answers([0] * 30, [0] * 30), "pictures of one label tell nothing"
+    assert unproven_answers([], [])
+
+
+def test_answers_that_know_nothing_are_rarely_proven() -> None:
+    chance = np.random.default_rng(7)
+    proven = sum(not unproven_answers(chance.permutation([0, 1] * 15), [0, 1] * 15) for _ in range(60))
+    assert proven <= 0.05 * 60 + 3 * (0.05 * 0.95 * 60) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("found", "objects", "proven"), [(0, 50, False), (1, 20, False), (3, 3, False), (5, 5, True), (12, 60, True)]
+)
+def test_a_detector_must_find_something(found: int, objects: int, proven: bool) -> None:
+    assert (unproven_objects(found, objects) == "") is proven
+
+
+def test_few_held_out_pictures_choose_nothing_and_many_are_halved(tmp_path: Path) -> None:
+    few, many, own = pictures(tmp_path / "few", 10), pictures(tmp_path / "many", 120), tmp_path / "own"
+    assert MANY == 40
+    for seed, split in enumerate(("train", "val", "test")):
+        pictures(own / split, 3, seed=seed)
+
+    def parts(data: Path) -> dict[Part, list[Path]]:
+        taken = Taken(data)
+        read = labelled_folder.read(SMALL, CHIP, plan(data), taken)
+        counts = [len(part.labels) for part in (read.training, read.choosing, read.held_out)]
+        by_part = {part: [p.path for p in taken.pictures if p.part is part] for part in Part}
+        assert counts == [len(paths) for paths in by_part.values()]
+        assert len({path for paths in by_part.values() for path in paths}) == sum(counts), "no picture is in two parts"
+        return by_part
+
+    assert [len(paths) for paths in parts(few).values()] == [16, 0, 4]
+    halves = parts(many)
+    assert [len(paths) for paths in halves.values()] == [192, 24, 24]
+    assert sum(p.parent.name == "dark" for p in halves[Part.HELD_OUT]) == 12, "each label is in both halves"
+    own_parts = parts(own)
+    assert [{p.parent.parent.name for p in paths} for paths in own_parts.values()] == [{"train"}, {"val"}, {"test"}]
+    first, second = halved(range(9), 1)
+    assert (len(first), len(second), {*first, *second}) == (4, 5, set(range(9)))
+
+
+def test_the_figures_are_of_pictures_that_chose_no_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a part to choose by the last epoch counts, however good an earlier one looked on the held-out part."""
+    sizes, real = [], classifier_train.answers
+
+    def watched(*given: object) -> classifier_train.HeldAnswers:
+        sizes.append(len(given[2].labels))  # type: ignore[attr-defined]
+        return real(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(classifier_train, "answers", watched)
+    few = train(pictures(tmp_path / "few", 10, told_apart=False), epochs=3)
+    assert few.metrics["epoch"] == 3
+    assert few.metrics["held_out"] == 4
+    assert few.unproven
+    sizes.clear()
+    many = train(pictures(tmp_path / "many", 26), epochs=2, held_out=0.8)
+    assert sizes == [20, 20, 22]
+    assert many.metrics["held_out"] == 22
+    assert many.metrics["accuracy_at_least"] == pytest.approx(Rate(round(22 * many.metrics["accuracy"]), 22).lower())
+    assert many.learned is not None
+    assert len(many.learned) == 10 + 20, "what is held out was not learned"
+
+
+def test_an_expert_that_tells_nothing_apart_is_unproven_and_a_good_one_is_not(tmp_path: Path) -> None:
+    assert train(pictures(tmp_path / "good", 10), epochs=10, held_out=0.5).unproven == ""
+    useless = train(pictures(tmp_path / "bad", 10, told_apart=False), epochs=2, held_out=0.5)
+    assert useless.unproven
+
+
+def test_what_was_learned_as_well_measures_nothing(tmp_path: Path) -> None:
+    pictures(tmp_path / "train", 6)
+    pictures(tmp_path / "val", 4)  # the same pictures
+    trained = train(tmp_path, epochs=1)
+    assert trained.metrics["held_out"] < 8
+    assert "accuracy" not in trained.metrics or trained.metrics["held_out"] > 0
+    assert trained.unproven
+    assert any("two parts" in remark for remark in trained.remarks)
+
+
+@pytest.mark.parametrize("place", ["loose.png", "dark/deeper/x.png", "train/dark/x.png"])
+def test_pictures_of_which_nobody_knows_the_label_are_refused(tmp_path: Path, place: str) -> None:
+    pictures(tmp_path, 4)
+    path = tmp_path / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(path)
+    with pytest.raises(ConfigError, match=r"loose|deeper|beside it \['bright', 'dark'\]"):
+        train(tmp_path, epochs=1)
+
+
+def test_a_board_says_which_of_its_experts_are_unproven(tmp_path: Path) -> None:
+    store, trained = Store(tmp_path), {"proven": "", "unproven": "it says ok to all", "unknown": None}
+    entries = []
+    for name, why in trained.items():
+        store.put(f"b/{name}", kind="k", labels=("ok", "bad"), input_size=32, state={}, unproven=why)
+        entries.append(f"{name}: {{kind: k, labels: [ok, bad], input: 32, then: {{ok: OK, bad: NG}}}}")
+    components = ", ".join(f"{name}: {{inspect: {name}}}" for name in trained)
+    board = rules_from(f"{{board: b, experts: {{{', '.join(entries)}}}, components: {{{components}}}}}")
+    told = fitting.unproven(board, fitting.manifests(board, store))
+    assert told == ("expert 'unproven' is unproven: it says ok to all",)
+    figures = RunFigures("b", warnings=told)
+    assert summarise([], figures).to_json()["warnings"] == list(told)
+    again = RunFigures("b", answered=1, warnings=("another",)).after(figures)
+    assert again.warnings == (*told, "another")
