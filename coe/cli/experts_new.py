@@ -26,6 +26,7 @@ from coe.store.dotted import running
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import ModuleKind, Trained, TrainingPlan
 from coe.store.learned import LearnedPictures
+from coe.store.manifest import Manifest
 from coe.store.store import Store
 
 BoardOption = Annotated[str | None, typer.Option(help="Take kind, labels and input size from the rules of this board.")]
@@ -162,6 +163,15 @@ def train(  # noqa: PLR0913
         with shelf.changing(id) as stored:
             manifest = stored.model_copy(update={"reference": frames.pop()})
             shelf.rewrite(manifest)
+    _tell(trained, manifest)
+    status = Exit.OK if body is None else experts_share.share_new(shelf, id, body, allow_kind or ())
+    if not no_prepare:
+        experts_prepare.prepare_new(store, id, _samples_of(data), allow_kind or ())
+    raise typer.Exit(status)
+
+
+def _tell(trained: Trained, manifest: Manifest) -> None:
+    """Print what a training took, what it has to say, and its measures."""
     if trained.took:
         err.print(trained.took, soft_wrap=True, markup=False)
     for remark in trained.remarks:
@@ -169,10 +179,6 @@ def train(  # noqa: PLR0913
     out.print(f"{manifest.id}: {measures_text(manifest.metrics)}", soft_wrap=True)
     if manifest.unproven:
         err.print(styled(("unproven:", "yellow"), f" {manifest.unproven}"), soft_wrap=True)
-    status = Exit.OK if body is None else experts_share.share_new(shelf, id, body, allow_kind or ())
-    if not no_prepare:
-        experts_prepare.prepare_new(store, id, _samples_of(data), allow_kind or ())
-    raise typer.Exit(status)
 
 
 def _learned_since(shelf: Store, start: str | None, trained: Trained) -> LearnedPictures | None:

@@ -116,11 +116,11 @@ class Trained:
     """The best epoch of a training: weights by the skeleton's names, labels in output order, held-out measures.
 
     `remarks` are sentences for people, such as which images were left out; `took` says how many pictures came from
-    which folder. `in_frame` says that the weights hold in the
-    frame of the plan's reference alone: a line does not open with another. `learned` are the pictures that something
-    was learned from, or chosen by: `coe-experts evaluate` and `calibrate` refuse them. None: the kind does not tell.
-    `preprocessing` is what the training showed the network; None if the kind decides. `unproven` says why the held-out figures do not prove that the expert is better than one answer for all; "" if they
-    prove it, None if nothing was measured.
+    which folder. `in_frame` says that the weights hold in the frame of the plan's reference alone: a line does not open
+    with another. `learned` are the pictures that something was learned from, or chosen by: `coe-experts evaluate` and
+    `calibrate` refuse them. None: the kind does not tell. `preprocessing` is what the training showed the network; None
+    if the kind decides. `unproven` says why the held-out figures do not prove that the expert is better than one answer
+    for all; "" if they prove it, None if nothing was measured.
     """
 
     state: dict[str, torch.Tensor]

@@ -78,8 +78,9 @@ class Manifest(BaseModel):
     `original` is the expert whose files this expert shares, or "". Format 1 has no `original`, and its weights do not
     state whose they are. With a `body`, `file` holds the expert's own tensors alone. `reference` is the checksum of the
     reference in whose frame the expert learned, or "". `learned` tells which pictures it learned from (None: nobody
-    knows). `preprocessing` and `outputs` are None in older manifests, and where the kind decides. `unproven` says why its held-out figures do not prove that it is better than one answer for all; "" if they
-    do, None if nobody has measured it.
+    knows). `preprocessing` and `outputs` are None in older manifests, and where the kind decides. `unproven` says why
+    its held-out figures do not prove that it is better than one answer for all; "" if they do, None if nobody has
+    measured it.
     """
 
     # A metric that is not a number is written as NaN, not as a null that could not be read back.
