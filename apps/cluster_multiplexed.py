@@ -27,8 +27,6 @@ import typer
 
 from apps.cluster_speed import cluster_of
 from coe import Inspector, Picture, values
-from coe.bench.picture_forms import PictureForm
-from coe.bench.synthetic import synthetic_board, synthetic_pictures
 from coe.board import rules
 from coe.board.image_source import ImageSource
 from coe.cli.common import application, out, run
@@ -38,6 +36,8 @@ from coe.runtime.throttle import Throttle
 from coe.store import kinds
 from coe.store.kinds import Prepared
 from coe.store.store import Store
+from coe.trials.picture_forms import PictureForm
+from coe.trials.synthetic import synthetic_board, synthetic_pictures
 
 app = application("Several boxes of a Ray cluster against Ray Serve's multiplexing, on this machine.")
 

@@ -22,10 +22,10 @@ import psutil
 import typer
 
 from coe import Inspector, Picture
-from coe.bench.picture_forms import PictureForm
-from coe.bench.synthetic import synthetic_board, synthetic_pictures
 from coe.cli.common import application, out, run
 from coe.core import Verdict
+from coe.trials.picture_forms import PictureForm
+from coe.trials.synthetic import synthetic_board, synthetic_pictures
 
 app = application("Several boxes of a Ray cluster on this machine against one line without it.")
 STORE_BYTES = 100 << 20

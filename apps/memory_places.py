@@ -16,16 +16,16 @@ from typing import Annotated
 import typer
 
 from coe import config
-from coe.bench.simulated import contender, run_plan
-from coe.bench.simulated_precision import VariantShares, prepared_run
 from coe.board import rules
 from coe.cli.common import application, out, run
+from coe.lab.simulated_precision import VariantShares, prepared_run
 from coe.runtime.cuda.extents import Extent, Extents
 from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.events import Command, Event, Evict, Fill, Load, Loaded, LoadFailed
 from coe.sim.machine import Machine
 from coe.sim.workload import synthetic
 from coe.store.blob_format import PAGE
+from coe.trials.simulated import contender, run_plan
 
 app = application("Where experts lie in a GPU's memories, in virtual time.")
 DEVICE = "cuda"

@@ -20,17 +20,14 @@ import typer
 
 from apps.trickle import foretold, pictures
 from coe import config
-from coe.bench import synthetic
-from coe.bench.engine import MeasuredRun, measured_run
-from coe.bench.rows import Heading, Row
 from coe.board import rules
-from coe.cli import bench_out
 from coe.cli.common import application, err, out, run
 from coe.cli.console import Progress
 from coe.cli.options import words_of
 from coe.core import Expert
 from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
 from coe.inspector.line_costs import LineCosts
+from coe.lab.cli import bench_out
 from coe.prepare.prepare import Preparer
 from coe.prepare.sharing import Sharing
 from coe.runtime.fresh_thread import on_fresh_thread
@@ -39,6 +36,9 @@ from coe.sim.workload import placement
 from coe.store import kinds
 from coe.store.kinds import ModuleKind
 from coe.store.store import Store
+from coe.trials import synthetic
+from coe.trials.engine_run import MeasuredRun, measured_run
+from coe.trials.rows import Heading, Row
 
 app = application("Experts of one network with frozen layers: whole, and with one body.")
 LABELS = ("ok", "bad")

@@ -17,20 +17,20 @@ import numpy as np
 import typer
 
 from coe import config
-from coe.bench.engine import MeasuredRun, measured_run
-from coe.bench.prediction import workload_of
-from coe.bench.rows import Heading, Row
-from coe.bench.simulated import CONTENDERS, PlannedBox, run_plan
-from coe.bench.synthetic import synthetic_board
 from coe.board import rules
 from coe.board.parts import PlacedPart
-from coe.cli import bench_out
 from coe.cli.common import application, err, run
 from coe.cli.console import Progress
 from coe.inspector.inspector import Picture
 from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
+from coe.lab.cli import bench_out
+from coe.lab.prediction import workload_of
 from coe.scheduler.strategies import strategy
 from coe.sim.workload import placement
+from coe.trials.engine_run import MeasuredRun, measured_run
+from coe.trials.rows import Heading, Row
+from coe.trials.simulated import CONTENDERS, PlannedBox, run_plan
+from coe.trials.synthetic import synthetic_board
 
 app = application("Boards one after another, slowly: `line` without foresight, learning the order, and with a list.")
 FORESIGHT = ("none", "learned", "parts")

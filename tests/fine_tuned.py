@@ -8,11 +8,11 @@ import pytest
 import torch
 from built_once import Build
 
-from coe.bench import synthetic
 from coe.core import Expert
 from coe.prepare.prepare import Preparer
 from coe.store import kinds
 from coe.store.store import Store
+from coe.trials import synthetic
 
 PARENT = "tuned/p"
 LABELS = {"p": ("ok", "bad"), "a": ("ok", "bad"), "b": ("ok", "bad"), "c": ("ok", "bad", "worse")}

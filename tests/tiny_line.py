@@ -16,8 +16,8 @@ from fake_gpu import FEW, FakeDriver
 
 from coe import Inspector, Picture
 from coe.board import rules
-from coe.cli import bench
 from coe.core import Result
+from coe.lab.cli import bench
 from coe.runtime.cuda import torch_driver, worker
 from coe.store import kinds
 from coe.store.store import Store

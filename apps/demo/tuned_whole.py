@@ -22,15 +22,13 @@ from apps.demo.production import lot, take
 from apps.demo.recipe import recipe
 from apps.demo.school import Learned, School
 from coe import Picture, config
-from coe.bench.engine import MeasuredRun, measured_run
-from coe.bench.rows import Heading
 from coe.board import rules
-from coe.cli import bench_out
 from coe.cli.console import Console
 from coe.core import Expert, Finding
 from coe.errors import CoeError
 from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
 from coe.inspector.line_costs import LineCosts
+from coe.lab.cli import bench_out
 from coe.prepare.prepare import Preparer
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.strategies import strategy
@@ -38,6 +36,8 @@ from coe.store import kinds
 from coe.store.blob_format import Variant
 from coe.store.kinds import Prepared
 from coe.store.store import Store, load_tensors
+from coe.trials.engine_run import MeasuredRun, measured_run
+from coe.trials.rows import Heading
 
 FOLDER = Path("build/tuned-whole")
 """Trained experts are kept there, for each parent and learning rate."""

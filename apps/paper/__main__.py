@@ -13,22 +13,23 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from coe import config
-from coe.bench.rows import Heading, Row
-from coe.cli import bench_out
-from coe.cli.bench_sim import workloads_of
-from coe.cli.bench_source import synthetic_experts
+from coe.cli import json_output
 from coe.cli.common import application, err, out, run
 from coe.cli.console import Progress
 from coe.cli.options import WORK, JsonOption, SeedOption, WorkOption, words_of
 from coe.errors import ConfigError
 from coe.inspector.line_config import AskedSettings, LineConfig
+from coe.lab.cli import bench_out
+from coe.lab.cli.bench_sim import workloads_of
+from coe.lab.cli.bench_source import synthetic_experts
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.sim import preset
 from coe.sim.machine import Machine
 from coe.sim.workload import TAILS, TASKS
+from coe.trials.rows import Heading, Row
 
 if TYPE_CHECKING:
-    from coe.bench.engine import MeasuredRun
+    from coe.trials.engine_run import MeasuredRun
 
 app = application("Draw the figures of the CoServe paper, and repeat runs without scheduling (figure 19).")
 OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the pictures.")]
@@ -107,11 +108,11 @@ def scheduling(  # noqa: PLR0913
     Example: python -m apps.paper scheduling --strategy samba,coserve --experts 40 --kind resnet18
     """
     from apps.paper.prescheduled import repeating
-    from coe.bench.engine import all_at_once, measured_run
-    from coe.bench.synthetic import quarter_budget, synthetic_pictures
+    from coe.trials.engine_run import all_at_once, measured_run
+    from coe.trials.synthetic import quarter_budget, synthetic_pictures
 
     names = bench_out.strategies(strategy)
-    bench_out.check_json(json_to)
+    json_output.check_json(json_to)
     board, store = synthetic_experts(work, kind, experts, input_size, seed, None, [], ())
     pictures = synthetic_pictures(board, requests, seed)
     rows: list[Row] = []
@@ -140,7 +141,7 @@ def scheduling(  # noqa: PLR0913
             sentences.append(cost_of_scheduling(measured, repeated))
     bench_out.show(rows, json_to)
     for sentence in sentences:
-        (err if json_to == bench_out.STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
+        (err if json_to == json_output.STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
 
 
 def rows_at(path: Path) -> list[Row]:

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from apps.paper import curves, reported
 from apps.paper.curves import ExecutorPoint, LoadedPoint
-from coe.bench.bars import COLOURS, SWITCHES, THROUGHPUT, Panel, grouped
-from coe.bench.rows import Row
+from coe.lab.bars import COLOURS, SWITCHES, THROUGHPUT, Panel, grouped
 from coe.results.plots import INK, save
+from coe.trials.rows import Row
 
 _BEST, _CASUAL = COLOURS[reported.BEST], "#d08010"
 """Outlines of the paper's numbers; the casual outline is darker than our bars, so that it can be seen."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from apps.paper.curves import ExecutorPoint, LoadedPoint
-from coe.bench.simulated import CONTENDERS, simulated_run
 from coe.profiler.search import windows
 from coe.scheduler.plan import TooSmall
 from coe.sim.machine import Configuration, Machine, workspace_wanted
 from coe.sim.workload import Workload
+from coe.trials.simulated import CONTENDERS, simulated_run
 
 MOST_FIRST, MOST_SECOND = 5, 3
 """The most executors of a box's first and second device that are tried."""

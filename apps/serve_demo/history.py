@@ -19,9 +19,9 @@ from PIL import Image
 from sqlalchemy import Connection
 
 from apps.demo.render import COMPONENTS, render
-from coe.bench.service.rows import HistoryRows, Row
 from coe.core import Verdict
 from coe.serve import config as configs
+from coe.serve.benchmark.rows import HistoryRows, Row
 from coe.serve.database import faults, recipes
 from coe.serve.database.blind import Face
 from coe.serve.database.faults import NewFault

@@ -14,6 +14,14 @@ from importlib import import_module
 from coe.cli.exits import Exit
 from coe.cli.streams import steady
 
+MODULES = {
+    "inspect": "coe.cli.inspect",
+    "experts": "coe.cli.experts",
+    "profile": "coe.cli.profile",
+    "bench": "coe.lab.cli.bench",
+    "serve": "coe.serve.command",
+}
+
 
 def inspect() -> None:
     """Run `coe-inspect`."""
@@ -48,7 +56,7 @@ def _start(command: str) -> None:
     try:
         with steady():
             try:
-                module = import_module(f"coe.cli.{command}")
+                module = import_module(MODULES[command])
             except ImportError as error:
                 sys.stderr.write(f"error: a library that coe needs cannot be imported: {error}\n")
                 sys.exit(Exit.USAGE)

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from coe.bench.configurations import in_turn
-from coe.bench.recorded import recorded
 from coe.config import format_bytes
 from coe.core import Finding
 from coe.inspector.profile import BoardProfile, Chosen, Profile
 from coe.profiler.site import ProfiledSite
 from coe.profiler.usage import usage
 from coe.scheduler.plan import memory_scores
+from coe.trials.configurations import in_turn
+from coe.trials.recorded import recorded
 
 FindingsByImage = Sequence[tuple[str, Mapping[str, Finding]]]
 """For each image its component, and its findings by expert."""

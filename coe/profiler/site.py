@@ -9,10 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from coe import config, regular
-from coe.bench.configurations import board_profile, casual, pinned
-from coe.bench.engine import MeasuredRun, measured_run
-from coe.bench.rows import Heading
-from coe.bench.synthetic import synthetic_pictures
 from coe.board.rules import Rules
 from coe.core import Expert
 from coe.errors import CoeError
@@ -25,6 +21,10 @@ from coe.store import kinds
 from coe.store.kinds import Kind
 from coe.store.manifest import BodyFile
 from coe.store.store import MANIFEST, Store
+from coe.trials.configurations import board_profile, casual, pinned
+from coe.trials.engine_run import MeasuredRun, measured_run
+from coe.trials.rows import Heading
+from coe.trials.synthetic import synthetic_pictures
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,6 @@ from functools import cached_property
 from random import Random
 
 from coe import config
-from coe.bench.configurations import CASUAL, MeanExpert
-from coe.bench.simulated import CONTENDERS, PlannedBox, run_plan
 from coe.config import format_bytes
 from coe.errors import ConfigError
 from coe.inspector.measuring import divided, profiled_cost
@@ -22,6 +20,8 @@ from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan, workspace_bytes
 from coe.sim.workload import Workload
 from coe.store.manifest import BodyFile
+from coe.trials.configurations import CASUAL, MeanExpert
+from coe.trials.simulated import CONTENDERS, PlannedBox, run_plan
 
 Numbers = Mapping[str, int]
 """A number by device: executors, threads of each, or bytes of a pool for batches."""

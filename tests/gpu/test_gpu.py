@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from coe import Inspector, Picture
-from coe.bench.usual import UsualDevice
 from coe.errors import DeviceFull
+from coe.lab.usual import UsualDevice
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.device import CudaDevice

@@ -11,8 +11,9 @@ from tiny_line import Call
 
 from coe.board import rules
 from coe.board.images import find
-from coe.cli import bench, experts, inspect, profile
+from coe.cli import experts, inspect, profile
 from coe.errors import ConfigError, RulesError, shortened
+from coe.lab.cli import bench
 
 INSPECT = ("--board", "demo", "--images", "nowhere")
 TRAIN = ("train", "x/y", "--data", ".", "--kind", "resnet18", "--input", "64")

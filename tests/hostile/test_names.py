@@ -16,12 +16,13 @@ from rich.text import Text
 from tiny_line import Call
 
 from coe.board.images import FoundImage
-from coe.cli import bench, common, console, experts, inspect_out
+from coe.cli import common, console, experts, inspect_out
 from coe.cli import inspect as inspect_cli
 from coe.cli import profile as profile_cli
 from coe.cli.console import Console, Progress, styled, words
 from coe.cli.progress import RunProgress
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
+from coe.lab.cli import bench
 from coe.results.metrics import Metrics
 from coe.results.records import ResultsFile
 from coe.results.report import PixelSource, write_report

@@ -495,7 +495,7 @@ def test_an_interruption_anywhere_in_a_command_is_one_line_and_130(
 
     monkeypatch.setattr(Store, "__init__", interrupted)
     monkeypatch.setattr(rules, "load", interrupted)
-    monkeypatch.setattr("coe.cli.bench_out.strategies", interrupted)
+    monkeypatch.setattr("coe.lab.cli.bench_out.strategies", interrupted)
     given = {
         "inspect": ["--board", "demo", "--images", "x"],
         "experts": ["list"],

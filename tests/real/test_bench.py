@@ -10,16 +10,16 @@ import pytest
 import torch
 from built_once import linked_copy
 
-from coe.bench import engine
-from coe.bench.engine import all_at_once, measured_run
-from coe.bench.recorded import recorded
-from coe.bench.rows import Heading, to_json, to_table
-from coe.bench.synthetic import quarter_budget, synthetic_board, synthetic_pictures
 from coe.inspector.line_config import AskedSettings, LineConfig
 from coe.inspector.measuring import stored
 from coe.scheduler.events import Reply
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.store import Store
+from coe.trials import engine_run as engine
+from coe.trials.engine_run import all_at_once, measured_run
+from coe.trials.recorded import recorded
+from coe.trials.rows import Heading, to_json, to_table
+from coe.trials.synthetic import quarter_budget, synthetic_board, synthetic_pictures
 
 SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 

@@ -11,12 +11,12 @@ from built_once import linked_copy
 from tables import with_slow_rows
 
 from coe import Inspector, Picture
-from coe.bench import host
-from coe.bench.picture_forms import PictureForm, handed_in
 from coe.board.decoding import decode
 from coe.errors import ConfigError
 from coe.runtime.cpu import CpuDevice
 from coe.store.store import Store
+from coe.trials import host
+from coe.trials.picture_forms import PictureForm, handed_in
 
 SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 

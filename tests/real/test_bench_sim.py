@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coe.bench.simulated import CONTENDERS
 from coe.sim import trace_file
 from coe.sim.workload import task
+from coe.trials.simulated import CONTENDERS
 
 BOX = """\
 about: "a box"

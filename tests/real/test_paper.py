@@ -11,15 +11,15 @@ from built_once import linked_copy
 
 from apps.paper import __main__ as paper
 from apps.paper.prescheduled import repeating
-from coe.bench.engine import all_at_once, measured_run
-from coe.bench.recorded import recorded
-from coe.bench.rows import Heading
-from coe.bench.synthetic import quarter_budget, synthetic_board, synthetic_pictures
 from coe.inspector.line_config import AskedSettings, LineConfig
 from coe.scheduler.events import Run
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.sim import trace_file
 from coe.sim.workload import task
+from coe.trials.engine_run import all_at_once, measured_run
+from coe.trials.recorded import recorded
+from coe.trials.rows import Heading
+from coe.trials.synthetic import quarter_budget, synthetic_board, synthetic_pictures
 
 SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 

@@ -11,12 +11,12 @@ from built_once import linked_copy
 from fake_gpu import FakeDriver
 
 from coe import Inspector, config
-from coe.bench.synthetic import synthetic_board, synthetic_pictures
 from coe.cli import profile as command
 from coe.inspector import profile
 from coe.profiler import confirm, profiling, survey
 from coe.runtime.cuda import torch_driver
 from coe.system import usable_cores
+from coe.trials.synthetic import synthetic_board, synthetic_pictures
 
 
 @pytest.fixture(autouse=True)

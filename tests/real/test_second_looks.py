@@ -9,18 +9,18 @@ import pytest
 
 from apps.paper.prescheduled import repeating
 from coe import Inspector
-from coe.bench.engine import all_at_once, measured_run
-from coe.bench.prediction import predict, workload_of
-from coe.bench.rows import Heading
 from coe.board import rules
 from coe.errors import ConfigError
 from coe.inspector import line_devices
 from coe.inspector.line_config import AskedSettings, LineConfig
+from coe.lab.prediction import predict, workload_of
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.sim import trace_file
 from coe.store.manifest import Agreement, PreparedVariant
 from coe.store.store import MANIFEST, Store
+from coe.trials.engine_run import all_at_once, measured_run
+from coe.trials.rows import Heading
 
 
 class Pretending(CpuDevice):

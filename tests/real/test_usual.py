@@ -13,14 +13,15 @@ from fake_gpu import FakeDriver
 from tables import with_slow_rows
 
 from coe import Inspector
-from coe.bench import engine, usual
-from coe.bench.usual import UsualDevice
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.inspector import line_devices
+from coe.lab import usual
+from coe.lab.usual import UsualDevice
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Load
 from coe.store import kinds
 from coe.store.kinds import Prepared
+from coe.trials import engine_run as engine
 
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "290MB", "host_memory": "100MB"}
 USUAL = {"make_devices": usual.devices, "profile": None}

@@ -9,16 +9,16 @@ import pytest
 from tables import with_slow_rows
 
 from apps.boards.make import board_file
-from coe.bench.cluster import ClusterRun, Mishap, PlacedBy, Scene, cluster_run
-from coe.bench.simulated import contender
 from coe.cluster.simulation.cluster_simulator import Network
 from coe.cluster.simulation.fleet import fleet
+from coe.lab.cluster_bench import ClusterRun, Mishap, PlacedBy, Scene, cluster_run
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import Fill, Load, Why
 from coe.sim.machine import Machine
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator
 from coe.sim.workload import synthetic
+from coe.trials.simulated import contender
 
 MACHINE = Machine("numa-rtx3080ti")
 

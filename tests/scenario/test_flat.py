@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tables import with_slow_rows
 
-from coe.bench import scale
+from coe.lab import scale
 from coe.scheduler.backlog import Backlog
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Demand

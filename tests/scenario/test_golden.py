@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 from tables import with_slow_rows
 
-from coe.bench.rows import Row
-from coe.bench.simulated import ABLATIONS, CONTENDERS, contender, simulated_run
 from coe.scheduler.strategies import STRATEGIES as STRATEGIES_BY_NAME
 from coe.sim.machine import Machine
 from coe.sim.workload import placement, task
+from coe.trials.rows import Row
+from coe.trials.simulated import ABLATIONS, CONTENDERS, contender, simulated_run
 
 STRATEGIES = (
     *("samba", "samba-fifo", "samba-parallel"),

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import THOROUGH
 
-from coe.bench.simulated import contender
 from coe.board.parts import PlacedPart
 from coe.core import Batch
 from coe.errors import ConfigError
@@ -24,6 +23,7 @@ from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator, Speeds
 from coe.sim.workload import Workload, task
 from coe.testing import VirtualLine, pools_of, rules_from
+from coe.trials.simulated import contender
 
 BOARD = rules_from("""
 board: b

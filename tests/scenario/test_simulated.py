@@ -11,10 +11,10 @@ from test_invariants import Case, cases
 from test_never_beaten import boxes
 from thorough import THOROUGH
 
-from coe.bench.simulated import CONTENDERS, PlannedBox, run_plan, simulated_run
 from coe.core import Request
 from coe.sim.machine import Machine
 from coe.sim.workload import Arrival, Workload, task
+from coe.trials.simulated import CONTENDERS, PlannedBox, run_plan, simulated_run
 
 LATE_S = st.sampled_from([0.0, 0.0, 7.3, 1000.0])
 

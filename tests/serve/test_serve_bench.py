@@ -15,19 +15,19 @@ from serving import Served, png
 from stations import LIGHT, deciding, quick_opener
 from tiny_line import Call
 
-from coe.bench import synthetic
-from coe.bench.service import history, pace, parts, plot, soak
-from coe.bench.service.figures import Goal, Measured, Part, times_ms
-from coe.bench.service.pace import Pace
-from coe.bench.service.parts import Heard
-from coe.bench.service.processes import Stamps
-from coe.bench.service.running import Client, Picture, Running
-from coe.bench.service.soak import Sample
 from coe.board import rules
 from coe.serve import points
+from coe.serve.benchmark import history, pace, parts, plot, soak
+from coe.serve.benchmark.figures import Goal, Measured, Part, times_ms
+from coe.serve.benchmark.pace import Pace
+from coe.serve.benchmark.parts import Heard
+from coe.serve.benchmark.processes import Stamps
+from coe.serve.benchmark.running import Client, Picture, Running
+from coe.serve.benchmark.soak import Sample
 from coe.serve.database import audit, recipes
 from coe.serve.database.history import Window, board_counts
 from coe.serve.moments import now_us
+from coe.trials import synthetic
 
 
 def sample(at_s: float, rss: int, fds: int = 40) -> Sample:

@@ -11,8 +11,8 @@ from serving import Served
 from sqlalchemy import event, text
 from sqlalchemy.engine import Engine
 
-from coe.bench.service import history
-from coe.bench.service.parts import PAGES
+from coe.serve.benchmark import history
+from coe.serve.benchmark.parts import PAGES
 from coe.serve.database import recipes, schema
 from coe.serve.database.history import decided
 from coe.serve.moments import hour_of, now_us

@@ -20,10 +20,10 @@ from stations import DARK, LIGHT, accept
 from tiny_line import TINY, Call
 from waiting import eventually
 
-from coe.cli import serve
 from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.serve import backup, config, notify, supervisor
+from coe.serve import command as serve
 from coe.serve.bridge import building
 from coe.serve.config import Retention, ServeConfig
 from coe.serve.creation import Wanted, create

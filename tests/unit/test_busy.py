@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from coe.bench.busy import busy_processes
+from coe.lab.busy import busy_processes
 
 
 def is_gone(pid: int, within_s: float = 20.0) -> bool:
@@ -54,7 +54,7 @@ def test_they_are_gone_after_an_interrupt() -> None:
 
 def test_they_are_gone_after_a_benchmark_that_was_killed() -> None:
     program = (
-        "from coe.bench.busy import busy_processes\n"
+        "from coe.lab.busy import busy_processes\n"
         "with busy_processes(1) as pids:\n    print(pids[0], flush=True)\n    input()\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as benchmark:

@@ -19,6 +19,8 @@ import pages
 import pytest
 import typer
 
+from coe.cli.start import MODULES
+
 COMMANDS = ("coe-inspect", "coe-experts", "coe-bench", "coe-profile", "coe-serve")
 LINES = [
     (place, shlex.split(re.sub(r"\$\w+", "1", line), comments=True))  # a loop's variable is a number
@@ -62,7 +64,7 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
 def module_of(words: list[str]) -> Any:
     """Return the module that has a command's `main`."""
     if words[0] in COMMANDS:
-        return importlib.import_module(f"coe.cli.{words[0].removeprefix('coe-')}")
+        return importlib.import_module(MODULES[words[0].removeprefix("coe-")])
     module = importlib.import_module(words[2])
     return importlib.import_module(f"{words[2]}.__main__") if hasattr(module, "__path__") else module
 

@@ -16,13 +16,14 @@ import typer.main
 
 from apps import gpu_runs
 from apps.gpu_runs import MODULES, STEPS, Step, chosen
+from coe.cli.start import MODULES as COMMANDS
 from coe.errors import ConfigError
 
 
 @pytest.mark.parametrize("step", [step for step in STEPS if step.tool not in MODULES], ids=lambda step: step.name)
 def test_each_command_is_understood(step: Step) -> None:
     words = step.words
-    group = typer.main.get_command(importlib.import_module(f"coe.cli.{step.tool}").app)
+    group = typer.main.get_command(importlib.import_module(COMMANDS[step.tool]).app)
     while hasattr(group, "commands"):
         group = group.commands[words.pop(0)]
     more = ["--json", "figures.json"] if step.measures else []

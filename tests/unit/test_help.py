@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import typer
 
-from coe.cli import bench, experts, inspect, profile, serve
+from coe.cli import experts, inspect, profile
+from coe.lab.cli import bench
+from coe.serve import command as serve
 
 APPLICATIONS = {
     "coe-bench": bench.app,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tables import with_slow_rows
 from thorough import THOROUGH
 
-from coe.bench.other_homes import by_hash, homes_by, in_turn
 from coe.cluster.decisions.homes import BoxBudget, ExpertNeeds, Homes, Traffic
 from coe.cluster.decisions.housing import house, objective
 from coe.errors import ConfigError
+from coe.lab.other_homes import by_hash, homes_by, in_turn
 
 TRAFFIC = Traffic(move_s=0.001, images=2000)
 

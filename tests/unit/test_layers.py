@@ -35,10 +35,10 @@ TORCH = {
     "profiler.backends",
 }
 # These make weights for trials, and import torch inside the functions that do, so that `--help` starts without it.
-LAZY_TORCH = {"bench", "cli.experts", "store.store"}
+LAZY_TORCH = {"lab", "trials", "serve.benchmark", "cli.experts", "store.store"}
 # `system` waits where Windows does not let a file be replaced yet.
 CLUSTER_THREADS = {f"cluster.{name}" for name in ("box", "driver", "engine", "over_ray", "ray_calls", "ray_session")}
-CLOCKS = {"runtime", "profiler", "cli", "inspector", "bench", "serve", "system", *CLUSTER_THREADS}
+CLOCKS = {"runtime", "profiler", "cli", "inspector", "lab", "trials", "serve", "system", *CLUSTER_THREADS}
 CLOCK_MODULES = {"time", "threading", "concurrent", "asyncio", "multiprocessing"}
 NETWORK = {"socket", "ssl", "urllib", "http", "requests", "httpx", "ftplib", "smtplib"}
 
@@ -132,18 +132,12 @@ def test_a_package_imports_only_from_rows_below_its_own() -> None:
     assert not wrong, "; ".join(wrong) + ": move what is shared down, or pass it in as an argument"
 
 
-def test_the_product_does_not_lean_on_the_laboratory() -> None:
-    row_of = {package: number for number, row in enumerate(rows()) for package in row}
-    product = {"inspector", "store", "scheduler", "runtime", "prepare", "results", "sim", "testing"}
-    assert max(row_of["bench"], row_of["profiler"]) < min(row_of[package] for package in product)
-
-
 def test_the_engine_imports_none_of_the_annexes() -> None:
-    annexes = {"serve", "cluster"}
+    annexes = {"serve", "cluster", "lab"}
     wrong = [
         f"coe.{module}:{line} imports {name}"
         for module, path in MODULES.items()
-        if top(module) not in annexes | {"bench"} and not re.match(r"cli\.(bench|serve)", module)
+        if top(module) not in annexes
         for line, name in imports(path)
         if name.startswith("coe.") and top(name.removeprefix("coe.")) in annexes
     ]
@@ -185,19 +179,19 @@ def test_clocks_and_threads_stay_at_the_rim() -> None:
 
 
 def test_nothing_calls_out() -> None:
-    asking = {"bench.service", "cluster.ray_session"}
+    asking = {"serve.benchmark", "cluster.ray_session"}
     assert not forbidden(NETWORK, {"serve", *asking}), "no connection is opened, at import or at run time"
     # The gate has HTTP's words and answers; datagrams on this machine tell systemd and the other processes; the
     # bridge tells those whom the config names. A benchmark asks the service that it has started on this machine, and
     # the way to boxes whether anybody is there.
-    assert not forbidden({"http"}, {"serve.gate", "serve.bridge", "bench.service"})
+    assert not forbidden({"http"}, {"serve.gate", "serve.bridge", "serve.benchmark"})
     assert not forbidden({"socket"}, {"serve.notify", "serve.wake", *asking})
     assert not forbidden({"ssl"}, {"serve.bridge"})
     assert not forbidden(NETWORK - {"http", "socket", "ssl"}, set())
 
 
 def test_the_libraries_of_the_service_stay_in_its_rooms() -> None:
-    assert not forbidden({"sqlalchemy", "alembic"}, {"serve", "bench.service"})
+    assert not forbidden({"sqlalchemy", "alembic"}, {"serve", "serve.benchmark"})
     assert not forbidden({"starlette", "uvicorn", "prometheus_client"}, {"serve.gate"})
     assert not forbidden({"paho", "proton", "asyncua"}, {"serve.bridge"})
 
@@ -233,7 +227,7 @@ def test_the_walk_sees_every_way_to_import(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "modules", ["coe", "coe.cli.bench, coe.cli.inspect, coe.cli.profile, coe.cli.serve, apps.paper.__main__"]
+    "modules", ["coe", "coe.lab.cli.bench, coe.cli.inspect, coe.cli.profile, coe.serve.command, apps.paper.__main__"]
 )
 def test_neither_the_front_door_nor_help_waits_for_large_libraries(modules: str) -> None:
     large = {"torch", "cv2", "matplotlib", "networkx", "sqlalchemy", "starlette", "alembic"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from apps.memory_places import watched
-from coe.bench.simulated_precision import VariantShares
 from coe.board import rules
+from coe.lab.simulated_precision import VariantShares
 from coe.sim.machine import Machine
 
 

@@ -13,10 +13,10 @@ from PIL import Image
 from apps.paper import curves, reported
 from apps.paper.curves import ExecutorPoint, LoadedPoint
 from apps.paper.figures import ABLATION, SWITCHES, THROUGHPUT, draw, switches, throughput
-from coe.bench.bars import COLOURS, SPARE, colours, grouped
-from coe.bench.rows import Row
 from coe.errors import ConfigError
+from coe.lab.bars import COLOURS, SPARE, colours, grouped
 from coe.scheduler.strategies import STRATEGIES
+from coe.trials.rows import Row
 
 
 def row(strategy: str, task: str = "A1", device: str = reported.NUMA, **changes: object) -> Row:

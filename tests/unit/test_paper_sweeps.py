@@ -8,12 +8,12 @@ import pytest
 
 from apps.paper import sweeps
 from apps.paper.sweeps import MOST_FIRST, MOST_SECOND
-from coe.bench.simulated import CONTENDERS, simulated_run
 from coe.errors import ConfigError
 from coe.profiler.search import windows
 from coe.sim.machine import Configuration, Machine
 from coe.sim.preset import SourcedFigure
 from coe.sim.workload import task
+from coe.trials.simulated import CONTENDERS, simulated_run
 
 WORK = task("A1", requests=40)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from coe.bench.recorded import recorded
 from coe.core import Batch, Failure, FailureKind, Finding, Request, Stage
 from coe.scheduler.events import Arrived, Finished, Rejected, Run, RunFailed, Together
 from coe.sim.workload import Arrival
+from coe.trials.recorded import recorded
 
 
 def says(expert: str, label: str) -> Finding:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from common_trunk import BOARD
 
-from coe.bench.configurations import casual
 from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector import fingerprint
@@ -20,6 +19,7 @@ from coe.runtime.trial import whole_pages
 from coe.sim.workload import synthetic
 from coe.store.store import Store
 from coe.testing import rules_from
+from coe.trials.configurations import casual
 
 MB = 1_000_000
 

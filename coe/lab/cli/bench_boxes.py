@@ -1,0 +1,187 @@
+"""`coe-bench sim --boxes`: a workload on several boxes and a network, in virtual time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coe.cli import json_output
+from coe.cli.common import err, out, wide
+from coe.cli.console import Progress
+from coe.cli.options import words_of
+from coe.config import parse_bandwidth, parse_bytes, parse_seconds
+from coe.errors import ConfigError, did_you_mean
+from coe.sim.workload import EVERY_S, Workload, synthetic
+
+if TYPE_CHECKING:
+    from coe.cluster.simulation.cluster_simulator import Network
+    from coe.cluster.simulation.fleet import Fleet
+    from coe.lab.cluster_bench import Scene
+    from coe.scheduler.strategies import Times
+    from coe.trials.simulated import Contender
+
+PLACEMENTS = ("homes", "hash", "round-robin", "count-lru")
+MISHAPS = ("none", "lost", "joins")
+MOST_BOXES = 1024
+
+BoxesOption = Annotated[
+    str | None,
+    typer.Option(metavar="LIST", help="Several equal boxes with a network, as 1,2,4,8.", show_default="one box"),
+]
+BoardsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST",
+        help="With --boxes: images of all these boards in equal parts, instead of --task; names or files.",
+    ),
+]
+PlacementOption = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST|all",
+        help="With --boxes, how experts are placed: homes, hash, round-robin, or count-lru as Ray Serve does it.",
+    ),
+]
+MishapOption = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST|all", help="With --boxes: none; lost: a box dies at half time; joins: one more box comes then."
+    ),
+]
+NetworkOption = Annotated[
+    str,
+    typer.Option(
+        metavar="LATENCY,BANDWIDTH,BYTES",
+        help="With --boxes: of each box's link, and the bytes of an image, as 0.2ms,1.25GB/s,500KB.",
+    ),
+]
+NETWORK = "0.2ms,1.25GB/s,500KB"
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """The options of this module, checked."""
+
+    numbers: Sequence[int]
+    boards: Sequence[str]
+    placements: Sequence[str]
+    mishaps: Sequence[str]
+    network: Network
+
+    @classmethod
+    def parsed(cls, boxes: str, boards: str | None, placement: str, mishap: str, network: str) -> Boxes:
+        """Read the options; raises ConfigError."""
+        numbers = [_number(word) for word in words_of(boxes)]
+        mishaps = _words("--mishap", mishap, MISHAPS)
+        if "lost" in mishaps and 1 in numbers:
+            raise ConfigError("--mishap lost takes a box away, and --boxes 1 has no other; give at least 2 boxes")
+        names = [] if boards is None else words_of(boards)
+        return cls(numbers, names, _words("--placement", placement, PLACEMENTS), mishaps, _network(network))
+
+
+def given(boxes: str | None, boards: str | None, placement: str, mishap: str, network: str) -> Boxes | None:
+    """Return the options of this module, None without --boxes; raises ConfigError for an option that needs it."""
+    if boxes is not None:
+        return Boxes.parsed(boxes, boards, placement, mishap, network)
+    others = {
+        "--boards": boards is not None,
+        "--placement": placement != PLACEMENTS[0],
+        "--mishap": mishap != MISHAPS[0],
+        "--network": network != NETWORK,
+    }
+    refuse_others(others, "is for several boxes, and there is no --boxes")
+    return None
+
+
+def refuse_others(given: Mapping[str, bool], why: str) -> None:
+    """Raise ConfigError for the first option that was given although it would be ignored."""
+    for option, is_given in given.items():
+        if is_given:
+            raise ConfigError(f"{option} {why}; leave {option} out")
+
+
+def run(
+    boxes: Boxes,
+    workloads: Sequence[Workload],
+    machines: Sequence[Any],
+    contenders: Sequence[Contender],
+    *,
+    seed: int,
+    times: Times,
+    json_to: str | None,
+) -> None:
+    """Run all workloads on all numbers of boxes, and show a row for each run."""
+    from coe.lab.cluster_bench import Mishap, PlacedBy, Scene
+    from coe.lab.cluster_rows import ClusterRow, Rows, to_json, to_table
+
+    if traced := next((workload for workload in workloads if workload.recorded), None):
+        raise ConfigError(f"the trace {traced.task} has the findings of one box; leave out --boxes, or name a task")
+    scenes: list[Scene] = [
+        Scene(machine, workload, fleet, each, boxes.network, seed, times.heeded_by(each.strategy).max_wait_s)
+        for machine in machines
+        for workload, fleet in [_joined(workload, boxes.boards) for workload in workloads]
+        for each in contenders
+    ]
+    kinds = [(n, PlacedBy(p), Mishap(m)) for n in boxes.numbers for p in boxes.placements for m in boxes.mishaps]
+    rows: list[ClusterRow] = []
+    with Progress(console=err, transient=True) as bar:
+        progress = bar.add_task("simulating", total=len(scenes) * len(kinds))
+        for scene in scenes:
+            made = Rows(scene)
+            for number, placed_by, mishap in kinds:
+                rows.append(made.row(number, placed_by, mishap))
+                bar.advance(progress)
+    wide(err if json_to == json_output.STANDARD_OUTPUT else out).print(to_table(rows))
+    json_output.write_json(to_json(rows), json_to)
+
+
+def workload_of(boards: Sequence[str], images: int | None, every_s: float | None, seed: int) -> Workload:
+    """Return images of several boards; 1,000 of each board unless a number is given."""
+    from coe.cluster.simulation.fleet import fleet
+
+    joined = fleet(boards)
+    return synthetic(
+        joined.rules,
+        task=f"{len(boards)} boards" if len(boards) > 1 else joined.rules.board,
+        requests=1000 * len(boards) if images is None else images,
+        every_s=EVERY_S if every_s is None else every_s,
+        seed=seed,
+    )
+
+
+def _joined(workload: Workload, boards: Sequence[str]) -> tuple[Workload, Fleet]:
+    from coe.cluster.simulation.fleet import Fleet, fleet
+
+    if boards:
+        return workload, fleet(boards)
+    return workload, Fleet(workload.board, {workload.board.board: tuple(workload.board.components)})
+
+
+def _number(text: str) -> int:
+    if not (text.isdecimal() and len(text) <= 4) or not 1 <= int(text) <= MOST_BOXES:
+        raise ConfigError(f"--boxes: '{text}' is not a number of boxes from 1 to {MOST_BOXES:,}; write it like 1,2,4")
+    return int(text)
+
+
+def _words(option: str, text: str, known: Sequence[str]) -> list[str]:
+    words = list(known) if text.strip() == "all" else words_of(text)
+    for word in words:
+        if word not in known:
+            raise ConfigError(f"{option}: there is no '{word}'{did_you_mean(word, known)}")
+    return list(dict.fromkeys(words))
+
+
+def _network(text: str) -> Network:
+    from coe.cluster.simulation.cluster_simulator import Network
+
+    parts = text.split(",")
+    if len(parts) != 3:
+        raise ConfigError(f"--network: '{text}' is no network; write a latency, a bandwidth and a size, as {NETWORK}")
+    latency_s = parse_seconds(parts[0])
+    if not math.isfinite(latency_s):
+        raise ConfigError(f"--network: '{parts[0]}' is no latency; write it like 0.2ms")
+    return Network(latency_s, parse_bandwidth(parts[1]), parse_bytes(parts[2]))

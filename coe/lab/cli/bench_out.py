@@ -1,0 +1,63 @@
+"""Shared by the commands of `coe-bench`: lists of strategies, and the output of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.measure import Measurement
+
+from coe.cli import options
+from coe.cli.common import err, out, wide
+from coe.cli.json_output import STANDARD_OUTPUT, write_json
+from coe.cli.options import words_of
+from coe.errors import ConfigError
+from coe.lab.cli.bench_ways import USUAL
+from coe.scheduler.strategies import STRATEGIES, Times, check_hurry
+from coe.scheduler.strategies import strategy as named_strategy
+from coe.trials.rows import Row, to_json, to_table
+
+
+def strategies(text: str, *, also: Sequence[str] = (), usual: bool = False) -> list[str]:
+    """Read a list such as "samba,coserve", or "all"; raises ConfigError for a name that does not exist.
+
+    The list may hold names of `also`, which "all" does not include; with `usual`, also strategies that end in USUAL.
+    "all" leaves out strategies that only the simulator runs, because they choose the precision at each load.
+    """
+    if text.strip() == "all":
+        return [name for name, strategy in STRATEGIES.items() if not strategy.varies]
+    names = words_of(text)
+    for name in names:
+        if name not in also:
+            _check_name(name, also, usual)
+    return names
+
+
+def _check_name(name: str, also: Sequence[str], usual: bool) -> None:
+    plain = name.removesuffix(USUAL) if usual else name
+    if plain in also:
+        raise ConfigError(
+            f"there is no '{name}': '{plain}' is a configuration, not a strategy; name a strategy, as samba{USUAL}"
+        )
+    named_strategy(plain)
+
+
+def times(within: str | None, max_wait: str | None, names: Sequence[str]) -> Times:
+    """Read how long images may take; raises ConfigError if a text is no time, or if no strategy heeds the limit."""
+    allowed = options.times(within, max_wait)
+    chosen = [named_strategy(name) for name in names if name in STRATEGIES]
+    heeding = [strategy for strategy in chosen if strategy.hurries] or chosen
+    for strategy in heeding[:1]:
+        check_hurry(strategy, max_wait_s=allowed.max_wait_s, within_s=allowed.within_s)
+    return allowed
+
+
+def show(rows: Sequence[Row], json_to: str | None) -> None:
+    """Print the table, and write the rows as JSON to a file or, with "-", to standard output (the table then goes to
+    standard error).
+    """
+    console = wide(err if json_to == STANDARD_OUTPUT else out)
+    table = to_table(rows)
+    if Measurement.get(console, console.options.update_width(1000), table).maximum > console.width:
+        table = to_table(rows, upright=True)
+    console.print(table)
+    write_json(to_json(rows), json_to)

@@ -1,0 +1,296 @@
+"""`coe-bench run`: strategies one after another on this machine, on real weights files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coe import config
+from coe.board import rules
+from coe.cli import json_output
+from coe.cli.common import err, out
+from coe.cli.console import Progress
+from coe.cli.options import (
+    WORK,
+    AllowKindOption,
+    DeviceMemoryOption,
+    HostMemoryOption,
+    JsonOption,
+    LabelFloorOption,
+    MaxWaitOption,
+    SearchKernelsOption,
+    SeedOption,
+    StoreOption,
+    WithinOption,
+    WorkOption,
+    words_of,
+)
+from coe.core import FULL
+from coe.errors import ConfigError
+from coe.inspector.precision import check_precision
+from coe.lab.cli import bench_out
+from coe.lab.cli.bench_circumstances import SettlingOption
+from coe.lab.cli.bench_runs import Comparison
+from coe.lab.cli.bench_source import check_host_only, check_source, given, synthetic_experts, variants
+from coe.lab.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, configurations, strategy_of
+from coe.sim import trace_file
+from coe.store import dotted
+from coe.trials.configurations import in_turn
+from coe.trials.picture_forms import PictureForm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coe.trials.engine_run import MeasuredRun
+    from coe.trials.rows import Row
+
+
+def run(  # noqa: PLR0913
+    context: typer.Context,
+    board: Annotated[
+        str | None,
+        typer.Option(help="A board whose experts are in the store. Default: a synthetic board with random weights."),
+    ] = None,
+    images_at: Annotated[
+        Path | None,
+        typer.Option("--images", help="Images of the board's components, for --board. Default: pictures of noise."),
+    ] = None,
+    experts: Annotated[
+        int, typer.Option(min=1, max=config.MAX_COUNT, help="Without --board: the number of synthetic experts.")
+    ] = 24,
+    kind: Annotated[str, typer.Option(help="Without --board: the kind of the experts.")] = "resnet101",
+    files: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=config.MAX_COUNT,
+            help="Without --board: the number of weights files that experts share. Default: a file for each expert.",
+        ),
+    ] = None,
+    input_size: Annotated[
+        int,
+        typer.Option(
+            "--input",
+            min=config.MIN_INPUT,
+            max=config.MAX_INPUT,
+            help="Without --board: input size in pixels.",
+        ),
+    ] = 224,
+    requests: Annotated[
+        int,
+        typer.Option(
+            min=1, max=config.MAX_COUNT, help="The number of images; those of --images are repeated as needed."
+        ),
+    ] = 400,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST|all",
+            help=f"One or more, separated by commas. {PROFILED} runs the configuration that coe-profile chose for the "
+            f"board, {CASUAL} the paper's casual configuration. A name with {USUAL} at its end, as samba{USUAL}, loads "
+            "and runs experts as a plain PyTorch program does, for comparison.",
+        ),
+    ] = config.STRATEGY,
+    precision: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="One or more of fp32, half, mixed (docs/precision.md); labels are compared with those of fp32.",
+        ),
+    ] = config.PRECISION,
+    label_floor: LabelFloorOption = config.LABEL_FLOOR,
+    executors: Annotated[
+        str, typer.Option(help="Parallel workers by device, as cpu=2 or cuda=2,cpu=1.")
+    ] = config.EXECUTORS,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Memory budget, as 1.5GiB. Default: so much that a quarter of the experts fit, and the activations."
+        ),
+    ] = None,
+    device_memory: DeviceMemoryOption = None,
+    host_memory: HostMemoryOption = None,
+    search_kernels: SearchKernelsOption = True,
+    profile_at: Annotated[
+        Path | None,
+        typer.Option("--profile", help=f"The profile for {PROFILED}. Default: the file that coe-profile writes."),
+    ] = None,
+    repeat: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=config.MAX_COUNT,
+            help="Run each strategy so many times, every second round backwards; its run of median speed counts.",
+        ),
+    ] = 1,
+    disk_bandwidth: Annotated[
+        str | None,
+        typer.Option(
+            help="Load no faster than a disk of this bandwidth, as 530MB/s; cached files load faster than real disks."
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Images a second, each at its time, even if the line falls behind.", metavar="RATE"),
+    ] = None,
+    backlog: Annotated[bool, typer.Option("--backlog", help="All images at once (the default).")] = False,
+    settling: SettlingOption = 0,
+    within: WithinOption = None,
+    max_wait: MaxWaitOption = None,
+    beside: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=config.MAX_THREADS,
+            help="Keep so many other processes busy during all runs, each on one core.",
+        ),
+    ] = 0,
+    form: Annotated[
+        PictureForm | None,
+        typer.Option(
+            help="Hand pictures in as arrays, or as JPEGs in memory. Default: paths of --images, else arrays of noise."
+        ),
+    ] = None,
+    host_only: Annotated[
+        bool,
+        typer.Option(
+            "--host-only",
+            help="Measure all work but the devices': networks answer from memory, and loads take no time.",
+        ),
+    ] = False,
+    with_prediction: Annotated[
+        bool,
+        typer.Option(
+            "--predict", help="Also simulate each run with the same costs, to see how well the simulator predicts it."
+        ),
+    ] = False,
+    save_task: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the arrivals and findings as a trace file for coe-bench sim --task."),
+    ] = None,
+    store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
+    work: WorkOption = WORK,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+) -> None:
+    """Run strategies one after another over the same images and show a row for each.
+
+    A run is measured from its first image; the pools are filled before. A switch is a load that a waiting image needs,
+    because its expert is not in memory; "ratio" is its mean time over that of a plain read of the same bytes.
+    "peak RSS" is the peak memory of this process, with its growth in this run in brackets.
+
+    Example: coe-bench run --strategy samba,coserve,line --experts 40 --kind resnet18
+    """
+    from coe.inspector.cores import free_cores
+    from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
+    from coe.lab import prediction
+    from coe.lab.busy import busy_processes
+    from coe.trials import engine_run as engine
+    from coe.trials import synthetic
+    from coe.trials.host import RememberedOutputs
+
+    names = bench_out.strategies(strategy, also=CONFIGURED, usual=True)
+    allowed = bench_out.times(within, max_wait, [strategy_of(name) for name in names])
+    json_output.check_json(json_to)
+    check_source(context, board, images_at, names)
+    precisions = _precisions(precision, label_floor, names)
+    _check_rate(rate, backlog)
+    if settling >= requests:
+        raise ConfigError(
+            f"--settling {settling} leaves out all {requests} images; leave out fewer, or give more --requests"
+        )
+    check_host_only(host_only, names, executors, with_prediction=with_prediction)
+    speed = config.parse_bandwidth(disk_bandwidth) if disk_bandwidth else None
+    if board is not None:
+        path, shelf, pictures = given(board, images_at, store, requests, seed, form)
+        task, order = rules.load(path).board, "given" if images_at else "iid"
+    else:
+        wanted = variants(executors, precisions)
+        path, shelf = synthetic_experts(work, kind, experts, input_size, seed, files, wanted, allow_kind or ())
+        pictures = synthetic.synthetic_pictures(path, requests, seed, form or PictureForm.ARRAY)
+        task, order = f"{experts} x {kind}", "iid"
+    budget, configured = configurations(names, profile_at, path, shelf, config.parse_bytes(memory) if memory else None)
+    line_config = LineConfig(
+        board=path,
+        store=shelf,
+        asked=AskedSettings.parsed(
+            memory=budget,
+            executors=executors,
+            device_memory=device_memory,
+            host_memory=host_memory,
+            search_kernels=search_kernels,
+            profile=None,
+        ),
+        label_floor=label_floor,
+        # coe-profile chooses for a line as in coe-inspect, where images have a part of the memory.
+        inbox=Inbox() if configured else engine.all_at_once(pictures),
+        disk_bytes_per_s=speed,
+        allowed_kinds=dotted.packages(allow_kind or ()),
+    )
+    remembered = RememberedOutputs() if host_only else None
+    ways = [(name, p) for p in precisions for name in names if p == FULL or not name.endswith(USUAL)]
+    with busy_processes(beside):
+        # Decided once for all runs: they are compared with equal threads.
+        line_config = replace(line_config, free_cores=free_cores())
+        comparison = Comparison(line_config, pictures, task, order, configured, rate, allowed, remembered, settling)
+        compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
+    bench_out.show(compared.rows, json_to)
+    if save_task is not None:
+        trace_file.write(save_task, prediction.workload_of(compared.last))
+    for sentence in compared.sentences:
+        (err if json_to == json_output.STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """The rows and sentences of the runs that count, and that run of the last way."""
+
+    rows: list[Row]
+    sentences: list[str]
+    last: MeasuredRun
+
+
+def _compare(
+    comparison: Comparison, ways: Sequence[tuple[str, str]], repeat: int, *, with_prediction: bool
+) -> _Compared:
+    """Run each way, a name and a precision, `repeat` times there and back; the run in the middle counts."""
+    from coe.lab import prediction, sentences
+
+    rows: list[Row] = []
+    with Progress(console=err, transient=True) as bar:
+
+        def measure(name: str, precision: str) -> MeasuredRun:
+            label = name if precision == FULL else f"{name} {precision}"
+            task = bar.add_task(label, total=len(comparison.pictures))
+            return comparison.measure(name, precision, tick=lambda: bar.advance(task))
+
+        runs_by_way = in_turn([partial(measure, *way) for way in ways], again=lambda rounds: rounds < repeat)
+        chosen = {way: sentences.middle(runs) for way, runs in zip(ways, runs_by_way, strict=True)}
+        for measured in chosen.values():
+            rows.append(measured.row)
+            if with_prediction:
+                rows.append(prediction.predict(measured, comparison.times, comparison.settling))
+    texts = sentences.of_rounds(dict(zip(ways, runs_by_way, strict=True)))
+    texts += sentences.of_precisions(chosen) + sentences.of_ways(chosen, USUAL) + sentences.of_paces(chosen)
+    return _Compared(rows, texts, measured)
+
+
+def _precisions(text: str, floor: float, names: Sequence[str]) -> list[str]:
+    precisions = list(dict.fromkeys(words_of(text)))
+    for name in precisions:
+        check_precision(name, floor)
+    if (usual := [name for name in names if name.endswith(USUAL)]) and FULL not in precisions:
+        raise ConfigError(f"'{usual[0]}' runs in {FULL} alone; add it: --precision {','.join([FULL, *precisions])}")
+    return precisions
+
+
+def _check_rate(rate: float | None, backlog: bool) -> None:
+    if rate is not None and backlog:
+        raise ConfigError("--rate and --backlog exclude each other; give one of them")
+    if rate is not None and not 0 < rate < float("inf"):
+        raise ConfigError(f"--rate {rate:g} is not a number of images a second; write it as 250")

@@ -1,0 +1,88 @@
+"""The runs that `coe-bench run` compares: the same pictures, on lines that differ only in strategy and precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from coe.lab.cli.bench_ways import USUAL, has_gpu, make_devices, strategy_of
+from coe.scheduler.strategies import ANY_TIME, Times
+from coe.scheduler.strategies import strategy as named_strategy
+
+if TYPE_CHECKING:
+    from coe.inspector.inspector import Picture
+    from coe.inspector.line_config import LineConfig
+    from coe.inspector.line_costs import LineCosts
+    from coe.inspector.profile import Profile
+    from coe.trials.engine_run import MeasuredRun
+    from coe.trials.host import RememberedOutputs
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What all runs have in common; each run sets its strategy, precision and costs in `line_config`.
+
+    `configured` holds a profile for each name that stands for a configuration. With `remembered` the devices take no
+    time (`coe.trials.host`). Latencies are those of all images but the first `settling`.
+    """
+
+    line_config: LineConfig
+    pictures: Sequence[Picture]
+    task: str
+    order: str
+    configured: Mapping[str, Profile] = field(default_factory=dict)
+    images_per_s: float | None = None
+    times: Times = ANY_TIME
+    remembered: RememberedOutputs | None = None
+    settling: int = 0
+    _costs: dict[tuple[str, int, bool], LineCosts] = field(default_factory=dict)
+
+    def measure(self, name: str, precision: str, *, tick: Callable[[], None] = lambda: None) -> MeasuredRun:
+        """Measure a run of a strategy or configuration by name, in a precision.
+
+        Strategies share one cost table, measured once for a number of executors and a way to load.
+        """
+        if self.remembered is None:
+            return self._measure(name, precision, tick)
+        while True:
+            known = len(self.remembered)
+            measured = self._measure(name, precision, tick)
+            # A run in which a network ran did not measure the host alone.
+            if len(self.remembered) == known:
+                return measured
+
+    def _measure(self, name: str, precision: str, tick: Callable[[], None]) -> MeasuredRun:
+        from coe.trials import engine_run as engine
+        from coe.trials import host
+        from coe.trials.rows import Heading
+
+        profile, strategy = self.configured.get(name), named_strategy(strategy_of(name))
+        asked = self.line_config.asked
+        workers = sum((asked.executors or {}).values())
+        same_costs = (precision, 1 if strategy.single else workers, name.endswith(USUAL))
+        if profile is not None:
+            asked = replace(asked, executors=None, profile=profile)
+        if not has_gpu(profile):
+            asked = replace(asked, device_bytes=None, host_bytes=None)
+        line_config = replace(
+            self.line_config,
+            asked=asked,
+            strategy=strategy,
+            precision=precision,
+            costs=None if profile else self._costs.get(same_costs),
+            make_devices=make_devices(name) if self.remembered is None else host.devices(self.remembered),
+        )
+        measured = engine.measured_run(
+            line_config,
+            self.pictures,
+            # The row shows the user's name for the run, not the name of the strategy behind it.
+            heading=Heading(self.task, self.order, name),
+            images_per_s=self.images_per_s,
+            times=self.times,
+            settling=self.settling,
+            tick=tick,
+        )
+        if profile is None:
+            self._costs[same_costs] = measured.costs
+        return measured

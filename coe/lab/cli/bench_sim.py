@@ -1,0 +1,380 @@
+"""`coe-bench sim`: compares strategies in virtual time, on a simulated box.
+
+The file is long because the command has many options, and each is checked before a long run.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coe import config
+from coe.cli import json_output
+from coe.cli.common import err
+from coe.cli.console import Progress
+from coe.cli.options import JsonOption, MaxWaitOption, WithinOption, words_of
+from coe.core import FULL
+from coe.errors import ConfigError, did_you_mean
+from coe.files import why_not
+from coe.lab.cli import bench_boxes, bench_out
+from coe.lab.cli.bench_circumstances import (
+    FORESIGHT,
+    USUAL,
+    Circumstances,
+    ColdOption,
+    DisturbedOption,
+    EveryOption,
+    ForesightOption,
+    ImagesOption,
+    SettlingOption,
+)
+from coe.sim import preset
+from coe.sim.workload import EVERY_S, ORDERS, TAILS, TASKS
+from coe.sim.workload import task as task_named
+
+if TYPE_CHECKING:
+    from coe.lab.simulated_precision import VariantShares
+    from coe.scheduler.strategies import Times
+    from coe.sim.machine import Machine
+    from coe.sim.workload import Workload
+    from coe.trials.rows import Row
+    from coe.trials.simulated import Contender
+
+
+def sim(  # noqa: PLR0913
+    task: Annotated[
+        str, typer.Option(metavar="LIST|all|TRACE", help=f"{', '.join(TASKS)} (paper section 5.1), or a trace file.")
+    ] = "A1",
+    order: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST|all",
+            help="iid (the default): components at random by count. boards: board after board, as a camera sees them.",
+            show_default=False,
+        ),
+    ] = None,
+    tail: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST|all",
+            help=f"How counts fall: {', '.join(TAILS)}; board (the default): as the board's file has them.",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(metavar="LIST|all|FILE", help=f"{', '.join(preset.names())}, or the YAML file of another box."),
+    ] = "numa-rtx3080ti",
+    strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "all",
+    precision: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="fp32: experts as trained, with the box's figures for these. Prepared experts: blobs, all in fp32; "
+            "mixed, in the variants that a line would choose; on-miss and urgent, in a variant chosen at each load.",
+        ),
+    ] = FULL,
+    doubtful: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE", help="The share of a lesser variant's findings that run again in fp32.", min=0, max=1
+        ),
+    ] = config.ESCALATED_SHARE,
+    sound: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST", help="The share of experts whose lesser variants agree with fp32, as 0.3 or 0.3,1."
+        ),
+    ] = "1",
+    bodies: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="The share of an expert's bytes that all experts of its kind have in common, as 0,0.65.",
+        ),
+    ] = "0",
+    warm: Annotated[
+        bool,
+        typer.Option(
+            "--warm", help="Prepared experts: host memory is full at first, as in a line that has run for a while."
+        ),
+    ] = False,
+    images: ImagesOption = None,
+    every: EveryOption = None,
+    disturbed: DisturbedOption = False,
+    foresight: ForesightOption = FORESIGHT[0],
+    cold: ColdOption = False,
+    settling: SettlingOption = 0,
+    within: WithinOption = None,
+    max_wait: MaxWaitOption = None,
+    boxes: bench_boxes.BoxesOption = None,
+    boards: bench_boxes.BoardsOption = None,
+    placement: bench_boxes.PlacementOption = bench_boxes.PLACEMENTS[0],
+    mishap: bench_boxes.MishapOption = bench_boxes.MISHAPS[0],
+    network: bench_boxes.NetworkOption = bench_boxes.NETWORK,
+    seed: Annotated[
+        int,
+        typer.Option(min=0, max=config.MAX_SEED, help="Seed of the random components and labels."),
+    ] = 0,
+    json_to: JsonOption = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Draw throughput and switches, as pictures in a folder.")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write a timeline of all loads and batches, for ui.perfetto.dev or chrome://tracing."
+        ),
+    ] = None,
+    save_task: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the task as a trace file for --task; only for a single task."),
+    ] = None,
+) -> None:
+    """Run tasks in virtual time with the controller that real lines use, and show a row for each run.
+
+    "at least" is the lower bound of the column before it: no order of the images could do better. "Belady" is the
+    fewest switches if images do not overtake each other: compare with it at a trickle. Labels are drawn by
+    the shares that the rules state, unless a trace has recorded findings.
+
+    With --bodies, all experts of a kind have the same first layers: a memory holds these once, in each variant, and a
+    load brings the rest. Host memory keeps copies without them.
+
+    With prepared experts, host memory is empty at the beginning and filled while the disk is idle; --warm shows the
+    time after that. Where each load chooses a variant there is no bound.
+
+    With --boxes, a head sends each stage to the box that would be done with it first. "of bound" compares with one box
+    that has the memory, disks and processors of all; "recovered" with a cluster that always had the boxes of the end.
+
+    Example: coe-bench sim --task A1,B1 --strategy samba,coserve --plot out/
+    """
+    from coe.sim.machine import Machine
+    from coe.trials.simulated import CONTENDERS, contender
+
+    several = bench_boxes.given(boxes, boards, placement, mishap, network)
+    if several is not None:
+        bench_boxes.refuse_others(
+            {
+                "--precision": precision != FULL,
+                "--bodies": bodies != "0",
+                "--sound": sound != "1",
+                "--doubtful": doubtful != config.ESCALATED_SHARE,
+                "--foresight": foresight != FORESIGHT[0],
+                "--settling": settling != 0,
+                "--within": within is not None,
+                "--warm": warm,
+                "--cold": cold,
+                "--plot": plot is not None,
+                "--trace": trace is not None,
+                "--save-task": save_task is not None,
+            },
+            "is for one box, and --boxes names several",
+        )
+    world = _World(_precisions(precision, sound, doubtful, warm), seed)
+    if warm and cold:
+        raise ConfigError("--warm fills memory before the first image, and --cold nothing; leave one of them out")
+    contenders = [contender(name) for name in (CONTENDERS if strategy.strip() == "all" else words_of(strategy))]
+    shares = _shares("--bodies", bodies, "an expert")
+    presets = preset.names() if device.strip() == "all" else words_of(device)
+    machines = [Machine(name, share) for name in presets for share in shares]
+    circumstances = Circumstances.parsed(images, every, disturbed, foresight, cold, settling)
+    if several is not None and several.boards:
+        bench_boxes.refuse_others(
+            {"--order": order is not None, "--tail": tail is not None, "--disturbed": disturbed},
+            "is for tasks, and --boards draws the images of all boards by their counts",
+        )
+        workloads = [bench_boxes.workload_of(several.boards, images, circumstances.every_s, seed)]
+    else:
+        workloads = circumstances.of(workloads_of(task, order, tail, seed, circumstances), seed)
+    allowed = bench_out.times(within, max_wait, [each.strategy.name for each in contenders])
+    json_output.check_json(json_to)
+    _check(plot, trace, save_task, workloads)
+    _check_boxes(machines, workloads, contenders, world)
+    if several is not None:
+        bench_boxes.run(several, workloads, machines, contenders, seed=seed, times=allowed, json_to=json_to)
+        return
+    rows: list[Row] = []
+    runs = [
+        (machine, workload, each, mode)
+        for machine in machines
+        for workload in workloads
+        for each in contenders
+        for mode in world.precisions
+    ]
+    with Progress(console=err, transient=True) as bar:
+        progress = bar.add_task("simulating", total=len(runs))
+        for machine, workload, each, mode in runs:
+            place = _trace_of(trace, machine, workload, each, mode) if trace and len(runs) > 1 else trace
+            rows.append(world.run(machine, workload, each, mode, trace=place, times=allowed))
+            bar.advance(progress)
+    if plot is not None:
+        from coe.lab.bars import draw
+
+        for path in draw(rows, plot, command=" ".join(["coe-bench", *(shlex.quote(word) for word in sys.argv[1:])])):
+            err.print(f"drew {path}", soft_wrap=True)
+    bench_out.show(rows, json_to)
+    for sentence in dict.fromkeys(world.sentences):
+        err.print(sentence, soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """What all runs have in common, and what was said about variants. None is the precision of experts as trained."""
+
+    precisions: Sequence[VariantShares | None]
+    seed: int
+    sentences: list[str] = field(default_factory=list)
+
+    def run(
+        self,
+        machine: Machine,
+        workload: Workload,
+        contender: Contender,
+        prepared: VariantShares | None,
+        *,
+        trace: Path | None,
+        times: Times,
+    ) -> Row:
+        from coe.lab.simulated_precision import prepared_run
+        from coe.trials.simulated import run_plan, simulated_run
+
+        if prepared is None:
+            return simulated_run(machine, workload, contender, seed=self.seed, trace=trace, times=times)
+        run = prepared_run(machine, workload, contender.strategy, prepared)
+        self.sentences.extend(run.sentences)
+        named = replace(contender, name=f"{contender.name} {prepared.words}", strategy=run.strategy)
+        return run_plan(
+            run.workload,
+            named,
+            run.box,
+            seed=self.seed,
+            bounded=not prepared.at_loads,
+            trace=trace,
+            times=times,
+        )
+
+
+def _precisions(text: str, sound: str, doubtful: float, warm: bool) -> list[VariantShares | None]:
+    from coe.lab.simulated_precision import BLOBS, MODES, VariantShares
+
+    names = list(dict.fromkeys(_choices("--precision", text, (FULL, *MODES))))
+    shares = _shares("--sound", sound, "experts")
+    if warm and FULL in names:
+        raise ConfigError(
+            "--warm fills host memory of prepared experts alone; add --precision mixed, or leave --warm out"
+        )
+    if sound != "1" and not set(names) - {FULL, BLOBS}:
+        raise ConfigError("--sound is for lesser variants; add --precision on-miss, urgent or mixed, or leave it out")
+    precisions: list[VariantShares | None] = []
+    for name in names:
+        if name == FULL:
+            precisions.append(None)
+        else:
+            precisions += [VariantShares(name, share, doubtful, warm) for share in (shares if name != BLOBS else [1.0])]
+    return precisions
+
+
+def _shares(option: str, text: str, of: str) -> list[float]:
+    return [_share(option, part, of) for part in words_of(text)]
+
+
+def _share(option: str, text: str, of: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ConfigError(f"{option}: '{text}' is no share of {of}; give numbers from 0 to 1, as 0.3,1")
+    return share
+
+
+def _choices(option: str, text: str, choices: Sequence[str] | Mapping[str, object]) -> list[str]:
+    names = list(choices) if text.strip() == "all" else words_of(text)
+    for name in names:
+        if name not in choices:
+            raise ConfigError(f"{option}: there is no '{name}'{did_you_mean(name, choices)}")
+    return names
+
+
+def workloads_of(
+    task: str, order: str | None, tail: str | None, seed: int, circumstances: Circumstances = USUAL
+) -> list[Workload]:
+    """Make the tasks in every order and tail of the options; a trace file has its own order and tail."""
+    from coe.sim import trace_file
+
+    orders, tails = _choices("--order", order or ORDERS[0], ORDERS), _choices("--tail", tail or "board", TAILS)
+    workloads: list[Workload] = []
+    for name in TASKS if task.strip() == "all" else words_of(task):
+        if name in TASKS:
+            workloads += [
+                task_named(
+                    name,
+                    order=o,
+                    tail=t,
+                    seed=seed,
+                    requests=circumstances.images,
+                    every_s=EVERY_S if circumstances.every_s is None else circumstances.every_s,
+                    disturbance=circumstances.disturbance,
+                )
+                for o in orders
+                for t in tails
+            ]
+            continue
+        circumstances.check_trace(name)
+        workload = trace_file.workload(name)
+        for option, given in (("--order", order), ("--tail", tail)):
+            if given is not None:
+                raise ConfigError(f"{option} is for tasks, and the trace {name} has its own; leave the option out")
+        workloads.append(workload)
+    return workloads
+
+
+def _check(plot: Path | None, trace: Path | None, save_task: Path | None, workloads: Sequence[Workload]) -> None:
+    """Check before a long run that its files can be written after it; raises ConfigError."""
+    from coe.sim import trace_file
+
+    if plot is not None:
+        try:
+            plot.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--plot: {plot} cannot be a folder for pictures: {error.strerror or error}") from None
+    if trace is not None and (reason := why_not(trace)):
+        raise ConfigError(f"--trace: {trace} {reason}; name a file")
+    if save_task is not None:
+        if len(workloads) > 1:
+            raise ConfigError(f"--save-task writes one task, and {len(workloads)} are asked for; name one with --task")
+        trace_file.write(save_task, workloads[0])
+
+
+def _check_boxes(
+    machines: Sequence[Machine], workloads: Sequence[Workload], contenders: Sequence[Contender], world: _World
+) -> None:
+    """Check before a long run that all runs are possible; raises ConfigError for unknown costs or too little memory."""
+    from coe.lab.simulated_precision import prepared_run
+
+    by_board = {workload.board.board: workload for workload in workloads}
+    for machine in machines:
+        for name, workload in by_board.items():
+            for each in contenders:
+                if None in world.precisions:
+                    costs = machine.costs(workload.board)
+                    machine.plan(workload.board, costs, each.strategy, machine.configuration(each.configuration, name))
+                for prepared in world.precisions:
+                    if prepared is not None:
+                        prepared_run(machine, workload, each.strategy, prepared)
+
+
+def _trace_of(
+    path: Path, machine: Machine, workload: Workload, contender: Contender, prepared: VariantShares | None
+) -> Path:
+    """Return the path of a run's trace where several runs write traces."""
+    parts = (workload.task, workload.order, machine.name, contender.name, *([prepared.words] if prepared else []))
+    run = re.sub(r"[^\w.-]+", "-", "-".join(parts))
+    return path.with_name(f"{path.stem}-{run}{path.suffix}")

@@ -1,0 +1,111 @@
+"""The input of `coe-bench run`: a board with its experts and pictures, or a synthetic board with pictures of noise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coe import config
+from coe.board import rules
+from coe.cli.common import err
+from coe.cli.pictures import pictures_of
+from coe.core import FULL
+from coe.errors import ConfigError
+from coe.lab.cli.bench_ways import CONFIGURED, USUAL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import typer
+
+    from coe.inspector.inspector import Picture
+    from coe.store.store import Store
+    from coe.trials.picture_forms import PictureForm
+
+_OF_A_BOARD = {"images_at": "--images", "store": "--store"}
+_WITHOUT_A_BOARD = {
+    "experts": "--experts",
+    "kind": "--kind",
+    "files": "--files",
+    "input_size": "--input",
+    "work": "--work",
+}
+
+
+def check_source(context: typer.Context, board: str | None, images_at: Path | None, names: Sequence[str]) -> None:
+    """Refuse options that have no effect; raises ConfigError."""
+    if board is None:
+        _refuse(context, _OF_A_BOARD, "--board is not given")
+    else:
+        _refuse(context, _WITHOUT_A_BOARD, "--board is given")
+    if images_at is not None:
+        _refuse(context, {"seed": "--seed"}, "--images are given")
+    configured = [name for name in names if name in CONFIGURED]
+    if not configured:
+        _refuse(context, {"profile_at": "--profile"}, f"neither {' nor '.join(CONFIGURED)} is run")
+    if configured == list(names):
+        _refuse(context, {"executors": "--executors"}, f"{' and '.join(configured)} set the executors")
+
+
+def check_host_only(host_only: bool, names: Sequence[str], executors: str, *, with_prediction: bool) -> None:
+    """Raise ConfigError for options that cannot go with --host-only."""
+    if not host_only:
+        return
+    if usual := [name for name in names if name.endswith(USUAL)]:
+        raise ConfigError(f"--host-only leaves out what differs in '{usual[0]}'; run '{usual[0].removesuffix(USUAL)}'")
+    if other := [device for device in config.parse_executors(executors) if device != "cpu"]:
+        raise ConfigError(f"--host-only stands for any device; write --executors cpu=1, not '{other[0]}'")
+    if with_prediction:
+        raise ConfigError("--predict has no effect with --host-only, whose devices take no time; leave it out")
+
+
+def _refuse(context: typer.Context, options: dict[str, str], why: str) -> None:
+    for name, option in options.items():
+        # By name: typer has moved the class from version to version.
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE":
+            raise ConfigError(f"{option} has no effect, because {why}; leave it out")
+
+
+def given(
+    board: str, images_at: Path | None, store: Path | None, requests: int, seed: int, form: PictureForm | None
+) -> tuple[Path, Store, list[Picture]]:
+    """Return a board's file and store, and `requests` pictures: those given, repeated as needed, or noise."""
+    from coe.store.store import Store
+    from coe.trials.picture_forms import PictureForm, handed_in
+    from coe.trials.synthetic import synthetic_pictures
+
+    loaded = rules.load(board)
+    if images_at is None:
+        return loaded.path, Store(store), synthetic_pictures(loaded.path, requests, seed, form or PictureForm.ARRAY)
+    pictures = handed_in(pictures_of(loaded, images_at), form)
+    return loaded.path, Store(store), [pictures[index % len(pictures)] for index in range(requests)]
+
+
+def variants(executors: str, precisions: Sequence[str]) -> list[str]:
+    """Return the variants to prepare for these executors; none if all experts run in fp32."""
+    if set(precisions) == {FULL}:
+        return []
+    halves = {"cpu": "bf16", "cuda": "fp16"}
+    return ["fp32", *(halves[device] for device in config.parse_executors(executors) if device in halves), "q8"]
+
+
+def synthetic_experts(
+    work: Path,
+    kind: str,
+    experts: int,
+    input_size: int,
+    seed: int,
+    files: int | None,
+    variants: Sequence[str],
+    allow_kinds: Sequence[str],
+) -> tuple[Path, Store]:
+    """Make a board of experts with random weights, or reuse an earlier one; return its file and store."""
+    from coe.trials.synthetic import prepare, synthetic_board
+
+    err.print(f"making {experts} synthetic {kind} experts in {work} (kept for the next time)", soft_wrap=True)
+    path, store = synthetic_board(
+        work, kind=kind, experts=experts, input_size=input_size, seed=seed, files=files, allow_kinds=allow_kinds
+    )
+    if variants:
+        prepare(path, store, variants, lambda sentence: err.print(sentence, soft_wrap=True), allow_kinds)  # type: ignore[arg-type]
+    return path, store

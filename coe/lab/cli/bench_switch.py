@@ -1,0 +1,196 @@
+"""`coe-bench switch`: measures how long this machine takes to make an expert ready to run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, astuple
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+from rich.table import Table
+
+from coe import config
+from coe.cli.common import err, out, wide
+from coe.cli.json_output import STANDARD_OUTPUT, check_json, write_json
+from coe.cli.options import WORK, JsonOption, WorkOption, words_of
+from coe.errors import ConfigError, did_you_mean
+from coe.store.blob_format import Variant
+from coe.system import usable_cores
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from coe.lab.cycles import Cycles
+    from coe.lab.switch import Switch
+    from coe.lab.switch_gpu import GpuSwitch
+
+
+REPEATS, EXPERTS = 7, 40
+
+
+def switch(  # noqa: PLR0913
+    kind: Annotated[str, typer.Option(metavar="LIST", help="Kinds, separated by commas.")] = "resnet101",
+    input_size: Annotated[
+        int, typer.Option("--input", min=32, max=config.MAX_INPUT, help="Input size in pixels.")
+    ] = 224,
+    variant: Annotated[
+        str, typer.Option(metavar="LIST", help="Precisions to measure: fp32, fp16, bf16, q8, delta.")
+    ] = "fp32,bf16,q8",
+    device: Annotated[str, typer.Option(help="cpu, or cuda for the GPU, which runs all but bf16.")] = "cpu",
+    repeats: Annotated[
+        int | None,
+        typer.Option(min=1, max=config.MAX_COUNT, help=f"Show the median of so many repeats. Default: {REPEATS}."),
+    ] = None,
+    cycles: Annotated[
+        int | None,
+        typer.Option(
+            min=4,
+            max=config.MAX_COUNT,
+            help="Instead of times: load, run and evict so many times, and show the memory that is left behind.",
+        ),
+    ] = None,
+    experts: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=config.MAX_COUNT, help=f"With --cycles: the number of experts, used in turn. Default: {EXPERTS}."
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=config.MAX_THREADS, help="Threads of the CPU. Default: all cores.")
+    ] = None,
+    work: WorkOption = WORK,
+    json_to: JsonOption = None,
+) -> None:
+    """Measure how long an expert takes from disk, and from memory, until it is ready; the weights are random.
+
+    "cold" reads from the disk, "warm" from the system's cache. "x" compares the time before it with the least that this
+    machine could take: a plain read of the same file or, for "memory to ready", a plain copy of the weights in fp32. On
+    a GPU, "host to ready" is compared with a plain copy and the activation; "another x4" is a batch of 4 images on
+    another loaded expert each time, drawn at random, and is compared with a batch on the expert that ran last. With
+    delta, experts have moved a little from a parent, whose q8 tensors stay loaded.
+
+    Example: coe-bench switch --kind resnet101,yolov5m --variant fp32,q8
+    """
+    from coe.lab import switch, switch_gpu
+    from coe.lab.cycles import turn_over
+    from coe.runtime.cuda import torch_driver
+
+    names, wanted = words_of(kind), _variants(variant)
+    check_json(json_to)
+    if repeats is not None and cycles is not None:
+        raise ConfigError("--repeats is for medians, and --cycles takes no medians; leave one of them out")
+    if experts is not None and cycles is None:
+        raise ConfigError("--experts has no effect without --cycles; give --cycles, too")
+    if device not in ("cpu", "cuda"):
+        raise ConfigError(f"--device: there is no '{device}'{did_you_mean(device, ('cpu', 'cuda'))}")
+    if device == "cuda" and threads is not None:
+        raise ConfigError("--threads is for the CPU; leave it out with --device cuda")
+    driver = torch_driver.driver() if device == "cuda" else None
+    cores, times, count = threads or usable_cores(), repeats or REPEATS, experts or EXPERTS
+    if cycles is not None:
+        turns = [turn_over(work, name, input_size, v, cycles, count, cores, driver) for name in names for v in wanted]
+        _show(_cycles_table(turns), turns, json_to)
+    elif driver is not None:
+        on_gpu = [switch_gpu.on_gpu(work, name, input_size, wanted, times, driver, err.print) for name in names]
+        switches = list(chain.from_iterable(on_gpu))
+        _show(_gpu_table(switches), switches, json_to)
+    else:
+        on_cpu = [switch.on_cpu(work, name, input_size, wanted, times, cores, err.print) for name in names]
+        results = list(chain.from_iterable(on_cpu))
+        _show(_table(results), results, json_to)
+
+
+def _variants(text: str) -> list[Variant]:
+    all_variants: tuple[Variant, ...] = get_args(Variant)
+    variants: list[Variant] = []
+    for name in words_of(text):
+        if not (matching := [variant for variant in all_variants if variant == name]):
+            raise ConfigError(f"--variant: there is no '{name}'{did_you_mean(name, all_variants)}")
+        variants += matching
+    return variants
+
+
+def _show(table: Table, figures: Sequence[DataclassInstance], json_to: str | None) -> None:
+    """Print the table, and write the figures as JSON; figures of a GPU come last."""
+    wide(err if json_to == STANDARD_OUTPUT else out).print(table)
+    rows = [asdict(figure) for figure in figures]
+    for row in rows:
+        row.update(row.pop("device", None) or {})
+    write_json(json.dumps(rows, indent=2) + "\n", json_to)
+
+
+def _empty_table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < 2 else "right")
+    return table
+
+
+def _table(switches: Sequence[Switch]) -> Table:
+    table = _empty_table(
+        "kind", "variant", "bytes", "cold", "x", "warm", "x", "memory to ready", "x", "usual way", "/ warm"
+    )
+    for switch in switches:
+        table.add_row(
+            switch.kind,
+            switch.variant,
+            config.format_bytes(switch.bytes),
+            *_compared(switch.load_cold_s, switch.read_cold_s, switch.bytes),
+            *_compared(switch.load_warm_s, switch.read_warm_s, switch.bytes),
+            f"{1e3 * switch.ready_s:.1f} ms",
+            f"{switch.ready_s / switch.copy_s:.2f}",
+            f"{1e3 * switch.usual_s:.0f} ms",
+            f"{switch.usual_s / switch.load_warm_s:.0f}",
+        )
+    return table
+
+
+def _compared(took_s: float | None, least_s: float | None, size: int) -> tuple[str, str]:
+    if took_s is None or least_s is None:
+        return "-", "-"
+    return f"{1e3 * took_s:.1f} ms, {size / took_s / 1e9:.1f} GB/s", f"{took_s / least_s:.2f}"
+
+
+def _gpu_table(switches: Sequence[GpuSwitch]) -> Table:
+    sizes = list(switches[0].batch_s)
+    batches = [heading for images in sizes for heading in (f"another x{images}", "x")]
+    table = _empty_table(
+        "kind",
+        "variant",
+        "bytes",
+        "warm file to device",
+        "host to device",
+        "x",
+        "activate",
+        "host to ready",
+        "x",
+        *batches,
+    )
+    for switch in switches:
+        switched = [(switch.switched_s[images], switch.batch_s[images]) for images in sizes]
+        table.add_row(
+            switch.kind,
+            switch.variant,
+            config.format_bytes(switch.bytes),
+            f"{1e3 * switch.read_s:.2f} ms",
+            f"{1e3 * switch.copy_s:.2f} ms",
+            f"{switch.copy_s / switch.plain_copy_s:.2f}",
+            f"{1e3 * switch.activate_s:.2f} ms",
+            f"{1e3 * switch.ready_s:.2f} ms",
+            f"{switch.ready_s / (switch.plain_copy_s + switch.activate_s):.2f}",
+            *(cell for other, active in switched for cell in (f"{1e3 * other:.2f} ms", f"{other / active:.2f}")),
+        )
+    return table
+
+
+def _cycles_table(turns: Sequence[Cycles]) -> Table:
+    on_gpu = ("reserved at first", "at the end", "at most", "budget") if turns[0].device else ()
+    table = _empty_table("kind", "variant", "experts", "cycles", "memory a cycle", "descriptors", *on_gpu)
+    for turn in turns:
+        counts = (f"{turn.experts:,}", f"{turn.cycles:,}", f"{turn.rss_slope_bytes / 1e3:+.2f} KB")
+        reserved = map(config.format_bytes, astuple(turn.device)) if turn.device else ()
+        descriptors = f"{turn.descriptors_before} to {turn.descriptors_after}"
+        table.add_row(turn.kind, turn.variant, *counts, descriptors, *reserved)
+    return table

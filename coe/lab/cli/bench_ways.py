@@ -1,0 +1,77 @@
+"""The names of `coe-bench run --strategy`: a strategy, a configuration, or a strategy that loads the usual way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coe import config
+from coe.board import rules
+from coe.errors import ConfigError
+from coe.inspector import fingerprint, profile
+from coe.trials.configurations import board_profile, casual, chosen, pinned
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from coe.inspector.line_devices import MakeDevices
+    from coe.inspector.profile import Profile
+    from coe.store.store import Store
+
+CASUAL, PROFILED = f"{config.STRATEGY}-casual", f"{config.STRATEGY}-profile"
+CONFIGURED = (CASUAL, PROFILED)
+USUAL = "-usual"
+"""The end of a strategy's name if experts are loaded and run the usual way (`coe.lab.usual`)."""
+
+
+def strategy_of(name: str) -> str:
+    """Return the strategy behind a name."""
+    return config.STRATEGY if name in CONFIGURED else name.removesuffix(USUAL)
+
+
+def make_devices(name: str) -> MakeDevices:
+    """Return the function that makes the devices of a name: the engine's, or those of the usual way."""
+    from coe.inspector import line_devices
+    from coe.lab import usual
+
+    return usual.devices if name.endswith(USUAL) else line_devices.make
+
+
+def configurations(
+    names: Sequence[str], profile_at: Path | None, path: Path, store: Store, memory_bytes: int | None
+) -> tuple[int, dict[str, Profile]]:
+    """Return the memory budget, and for each name that stands for a configuration a profile that holds only it.
+
+    The budget is `memory_bytes`; if None, that of the profile if it is used; if not, that for a quarter of the experts.
+    """
+    from coe.trials.synthetic import quarter_budget
+
+    board = rules.load(path)
+    if not set(names) & set(CONFIGURED):
+        return memory_bytes or quarter_budget(path, store), {}
+    loaded = _profile(profile_at)
+    part = chosen(loaded, board, memory_bytes) if PROFILED in names else None
+    budget = memory_bytes or (part.memory_bytes if part else quarter_budget(path, store))
+    # The casual configuration runs on the same box, with its GPU.
+    box = part or loaded.boards.get(board.board)
+    gpu_memory = (box.device_bytes, box.host_bytes) if box else (None, None)
+    on_gpu = gpu_memory[0] is not None
+    choices = {CASUAL: casual(board, store, budget, on_gpu=on_gpu), **({PROFILED: part.chosen} if part else {})}
+    return budget, {
+        name: pinned(loaded, board_profile(board, choice, budget, *gpu_memory))
+        for name, choice in choices.items()
+        if name in names
+    }
+
+
+def has_gpu(configured: Profile | None) -> bool:
+    """Tell whether a configuration has executors of a GPU; true without one, as the user's options tell then."""
+    return configured is None or any("cuda" in board.chosen.executors for board in configured.boards.values())
+
+
+def _profile(at: Path | None) -> Profile:
+    """Return the profile of this machine; raises ConfigError."""
+    loaded = profile.load(at or profile.place())
+    if changed := fingerprint.differences(loaded.machine, fingerprint.here()):
+        raise ConfigError(f"the profile is of another machine ({'; '.join(changed)}); run coe-profile again")
+    return loaded

@@ -1,0 +1,180 @@
+"""Measures a switch on the CPU, and the least time that this machine could take for it.
+
+All operations on an expert are timed in turn, many times, so that a slow moment of the machine hits all of them.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from coe.board import rules
+from coe.core import Expert
+from coe.lab.usual import constructed
+from coe.runtime.blob import Blob
+from coe.runtime.buffers import Buffers
+from coe.runtime.fresh_thread import on_fresh_thread
+from coe.runtime.reading import Weights, weights
+from coe.runtime.slot import Slot
+from coe.store import kinds
+from coe.store.blob_format import Variant
+from coe.store.kinds import ModuleKind
+from coe.store.store import Store
+from coe.system import forget_file
+from coe.trials.synthetic import in_variant, prepare, synthetic_board
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Medians of one kind in one variant, in seconds; None where the system would not forget the file.
+
+    `read_*` is the plain read of the same file into memory that is reused; `load_*` is a load by the engine, checksums
+    included, until the expert can run. `ready_s` is the time from memory until it can run, with conversion if needed;
+    `copy_s` is a plain copy of as many bytes as the weights have in fp32. `usual_s` is the usual way, from a file in
+    the system's cache: construct, `torch.load`, `load_state_dict`.
+    """
+
+    kind: str
+    variant: str
+    bytes: int
+    fp32_bytes: int
+    read_warm_s: float
+    load_warm_s: float
+    read_cold_s: float | None
+    load_cold_s: float | None
+    ready_s: float
+    copy_s: float
+    usual_s: float
+
+
+def on_cpu(
+    work: Path,
+    kind: str,
+    input_size: int,
+    variants: Sequence[Variant],
+    repeats: int,
+    threads: int,
+    say: Callable[[str], None],
+) -> list[Switch]:
+    """Measure a kind on experts of random weights in `work`, as they were trained and in each variant.
+
+    Raises ConfigError for a kind without a skeleton, or if a variant cannot be prepared.
+    """
+    board, store = synthetic_board(work, kind=kind, experts=2, input_size=input_size, seed=0, variants=variants)
+    prepare(board, store, variants, say)
+    experts = list(rules.load(board).experts.values())
+
+    def measured() -> list[Switch]:
+        import torch
+
+        torch.set_num_threads(threads)
+        # An expert that was never prepared runs from these files.
+        trained = [replace(weights(store, e), path=store.path(e.weights), prepared=None) for e in experts]
+        pairs = {"as trained": trained}
+        pairs |= {variant: [weights(store, expert) for expert in in_variant(experts, variant)] for variant in variants}
+        usual = _usual(store, experts[0])
+        return [_switch(name, pair, usual, trained[0].bytes, repeats) for name, pair in pairs.items()]
+
+    return on_fresh_thread(measured)
+
+
+class Stopwatch:
+    """Times by name. The first time of each only warms up."""
+
+    def __init__(self) -> None:
+        self._all_s: dict[str, list[float]] = defaultdict(list)
+
+    def __call__(self, name: str, work: Callable[[], object]) -> None:
+        """Do work once, and note how long it took."""
+        began = time.perf_counter()
+        work()
+        self._all_s[name].append(time.perf_counter() - began)
+
+    def medians_s(self) -> dict[str, float]:
+        """Return the median by name, without the first time."""
+        return {name: statistics.median(times_s[1:]) for name, times_s in self._all_s.items() if len(times_s) > 1}
+
+
+# On the CPU
+
+
+def _switch(
+    variant: str, pair: Sequence[Weights], usual: Callable[[], object], fp32_bytes: int, repeats: int
+) -> Switch:
+    """Time all operations on two experts in turn."""
+    import torch
+
+    buffers, clock = Buffers(), Stopwatch()
+    slot = Slot(_module_kind(pair[0].expert), pair[0].expert, pair[0].needs().structure)
+    # A body that both have stays in memory, as on a line.
+    body = pair[0].body.read(buffers) if pair[0].body is not None else None
+    resident = [expert.read(buffers, body) for expert in pair]
+    source, target = torch.zeros(fp32_bytes, dtype=torch.uint8), torch.zeros(fp32_bytes, dtype=torch.uint8)
+    plain = memoryview(bytearray(pair[0].bytes))
+    loaded: list[Blob] = []
+
+    def read() -> None:
+        _plain_read(pair[0].path, plain)
+
+    def load() -> None:
+        loaded.append(pair[0].read(buffers, body))
+        slot.bind(loaded[-1])
+
+    def timed(name: str, work: Callable[[], object]) -> None:
+        clock(name, work)
+        slot.unbind()
+        while loaded:
+            loaded.pop().release()
+
+    for _ in range(repeats + 1):
+        # The second read of a file that has just come from disk makes the system sort its pages again; it is not timed.
+        read()
+        timed("warm read", read)
+        timed("warm load", load)
+        timed("copy", lambda: target.copy_(source))
+        slot.bind(resident[0])
+        timed("ready", lambda: slot.bind(resident[1]))
+        timed("usual", usual)
+        for name, work in (("cold read", read), ("cold load", load)):
+            if forget_file(pair[0].path):
+                timed(name, work)
+    median_s = clock.medians_s()
+    return Switch(
+        kind=pair[0].expert.kind,
+        variant=variant,
+        bytes=pair[0].bytes,
+        fp32_bytes=fp32_bytes,
+        read_warm_s=median_s["warm read"],
+        load_warm_s=median_s["warm load"],
+        read_cold_s=median_s.get("cold read"),
+        load_cold_s=median_s.get("cold load"),
+        ready_s=median_s["ready"],
+        copy_s=median_s["copy"],
+        usual_s=median_s["usual"],
+    )
+
+
+def _plain_read(path: Path, into: memoryview) -> None:
+    with path.open("rb", buffering=0) as file:
+        done = 0
+        while done < len(into):
+            done += file.readinto(into[done:])
+
+
+def _usual(store: Store, expert: Expert) -> Callable[[], object]:
+    """Return a function that makes a model ready in the usual way."""
+    import torch
+
+    kind, path = _module_kind(expert), store.root.parent / "usual.pt"
+    torch.save(store.load(expert.weights), path)
+    return lambda: constructed(kind, expert, torch.load(path, map_location="cpu", weights_only=True))
+
+
+def _module_kind(expert: Expert) -> ModuleKind:
+    kind = kinds.resolve(expert.kind)
+    assert isinstance(kind, ModuleKind), "a synthetic board has module kinds only"
+    return kind

@@ -1,0 +1,117 @@
+"""`python -m coe.serve.benchmark.processes supervisor CONFIG STAMPS DEVICE`: the service that is measured.
+
+Its processes are those of `coe-serve run`, but that the line writes down when findings and decisions are there, and
+that its device may be one that takes no time. Law: nothing else differs from what users run.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coe.serve import points
+from coe.serve.config import load
+from coe.serve.points import Point
+from coe.serve.process import end_with_parent
+from coe.serve.supervisor import Supervisor, command_of
+from coe.serve.words import Process
+
+if TYPE_CHECKING:
+    from coe.inspector.line_config import LineConfig
+
+
+class Device(StrEnum):
+    """What runs the experts: this machine, or a device that remembers what they answered and takes no time."""
+
+    REAL = "real"
+    STUB = "stub"
+
+
+class Stamp(StrEnum):
+    """What a line of the file of stamps tells."""
+
+    FOUND = "found"
+    """A component has its result; the line names the board."""
+    DECIDED = "decided"
+    """The decision of a board is committed; boards are decided in the order of their events."""
+
+
+class Stamps:
+    """Writes a line for each moment: what happened, the time in seconds since 1970, and the board if it is known."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+        self._lock = threading.Lock()
+
+    def observe(self, event: object, commands: Sequence[object], now: float, control_s: float = 0.0) -> None:
+        """Note the results among the commands of a step of the line."""
+        from coe.scheduler.events import Reply
+
+        moment_s = time.time()
+        for command in commands:
+            if isinstance(command, Reply):
+                self._write(f"{Stamp.FOUND} {moment_s:.6f} {command.result.request.serial}\n")
+
+    def reached(self, point: Point) -> None:
+        """Note the decisions among the labelled points."""
+        if point is Point.DECIDED:
+            self._write(f"{Stamp.DECIDED} {time.time():.6f} 0\n")
+            with self._lock:
+                self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._file.close()
+
+    def _write(self, line: str) -> None:
+        with self._lock:
+            self._file.write(line)
+
+
+def supervisor(config: Path, stamps: Path, device: Device) -> None:
+    """Run the service until SIGTERM."""
+
+    def command(process: Process, path: Path) -> Sequence[str]:
+        if process is Process.LINE:
+            return [sys.executable, "-m", __spec__.name, "line", str(path), str(stamps), device.value]
+        return command_of(process, path)
+
+    Supervisor(config, command=command).run()
+
+
+def line(path: Path, stamps_path: Path, device: Device) -> None:
+    """Run the line until SIGTERM."""
+    from coe.serve.line import process
+
+    stamps = Stamps(stamps_path)
+    points.hook = stamps.reached
+
+    def adjust(line_config: LineConfig) -> LineConfig:
+        from coe.trials.host import RememberedOutputs, devices
+
+        stub = devices(RememberedOutputs()) if device is Device.STUB else line_config.make_devices
+        return replace(line_config, watchers=[*line_config.watchers, stamps], make_devices=stub)
+
+    try:
+        process.run(load(path), adjust)
+    finally:
+        stamps.close()
+
+
+def main() -> None:
+    """Run the process that the arguments name; it ends when its standard input ends."""
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    run = {"supervisor": supervisor, "line": line}[sys.argv[1]]
+    partial(run, Path(sys.argv[2]), Path(sys.argv[3]), Device(sys.argv[4]))()
+
+
+if __name__ == "__main__":
+    main()

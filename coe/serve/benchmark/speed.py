@@ -1,0 +1,110 @@
+"""Images a second of the service beside those of the engine alone, on the same images and memory, alternating.
+
+Law: what is compared runs from the first image handed to the experts to the last result; intake is measured elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from coe.inspector.inspector import Picture as LinePicture
+from coe.inspector.line import Line
+from coe.inspector.line_config import LineConfig
+from coe.serve.benchmark.figures import Goal, Measured, Part
+from coe.serve.benchmark.running import Picture, Running
+from coe.serve.config import ServeConfig
+from coe.store import dotted
+from coe.store.store import Store
+
+_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The boards of one round, of a board file given by name or path: all have the same components."""
+
+    board: str
+    pictures: Sequence[Picture]
+    boards: int
+
+    @property
+    def images(self) -> int:
+        """How many images they have together."""
+        return self.boards * len(self.pictures)
+
+
+def speed(service: Running, load: Load, rounds: int) -> list[Measured]:
+    """Measure both in turn, every second round backwards."""
+    of_service: list[_Round] = []
+    of_engine: list[_Round] = []
+    for number in range(rounds):
+        ways = [(of_service, _service), (of_engine, _engine)]
+        for figures, measure in ways if number % 2 == 0 else ways[::-1]:
+            figures.append(measure(service, load))
+    pairs = list(zip(of_service, of_engine, strict=True))
+    ratios = [one.images_per_s / other.images_per_s for one, other in pairs]
+    costs = [one.cpu_s / other.cpu_s for one, other in pairs]
+    spread = f"rounds: {', '.join(f'{one:.2f}' for one in ratios)}; {load.images} images each"
+    cpu_ms = [1e3 * median(one.cpu_s for one in way) / load.images for way in (of_service, of_engine)]
+    cpu = f"{cpu_ms[0]:.2f} ms and {cpu_ms[1]:.2f} ms an image; it varies less with the load of the machine"
+    speeds = [median(one.images_per_s for one in way) for way in (of_service, of_engine)]
+    return [
+        Measured(Part.SPEED, "the service", speeds[0], "images/s", rounds),
+        Measured(Part.SPEED, "the engine of coe-inspect", speeds[1], "images/s", rounds),
+        Measured(Part.SPEED, "service / engine", median(ratios), "", rounds, Goal(0.95, at_least=True), spread),
+        Measured(Part.SPEED, "processor time, service / engine", median(costs), "", rounds, None, cpu),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    images_per_s: float
+    cpu_s: float
+    """Processor time of all processes at work, in user and system mode."""
+
+
+def _service(service: Running, load: Load) -> _Round:
+    """Return how boards are decided that were all accepted before."""
+    with service.line_stopped():
+        ids = [service.hand_in(f"speed-{time.time_ns()}", load.pictures) for _ in range(load.boards)]
+        before_s, began_s = _cpu_s(service), time.time()
+    service.wait_for(ids, _TIMEOUT_S)
+    cpu_s, moments = _cpu_s(service) - before_s, service.moments(ids)
+    images = sum(one.components for one in moments)
+    return _Round(images / (max(one.found_s for one in moments) - began_s), cpu_s)
+
+
+def _cpu_s(service: Running) -> float:
+    times = [process.cpu_times() for process in service.processes.values()]
+    return sum(one.user + one.system for one in times)
+
+
+def _engine(service: Running, load: Load) -> _Round:
+    """Return how a line of the same settings inspects the same images; it is ready before it gets them."""
+    with Line(_line_config(service.config, load.board)) as line:
+        line.ready()
+        before_s, began_s = time.process_time(), time.perf_counter()
+        answered = sum(
+            1
+            for _ in line.stream(
+                LinePicture(one.path, one.component, str(board), f"P{number}", f"{board}/P{number}")
+                for board in range(load.boards)
+                for number, one in enumerate(load.pictures)
+            )
+        )
+        return _Round(answered / (time.perf_counter() - began_s), time.process_time() - before_s)
+
+
+def _line_config(config: ServeConfig, board: str) -> LineConfig:
+    settings = config.line
+    return LineConfig(
+        board=board,
+        store=Store(settings.store),
+        asked=settings.asked(),
+        precision=settings.precision,
+        label_floor=settings.label_floor,
+        allowed_kinds=dotted.packages(settings.allow_kinds),
+    )

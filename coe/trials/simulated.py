@@ -1,0 +1,192 @@
+"""Simulated runs: a workload on a preset's box by one strategy, as a row of the same table as a measured run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from coe.errors import ConfigError, did_you_mean
+from coe.results.chrome_trace import ChromeTrace
+from coe.results.metrics import Recorder, Watcher
+from coe.scheduler.controller import Controller
+from coe.scheduler.costs import CostTable
+from coe.scheduler.plan import Plan
+from coe.scheduler.strategies import ANY_TIME, STRATEGIES, Strategy, Times
+from coe.sim.agenda import Agenda
+from coe.sim.bound import bound
+from coe.sim.machine import Configuration, Machine
+from coe.sim.oracle import Oracle, RecordedOracle, SampledOracle
+from coe.sim.simulator import Simulator, Speeds
+from coe.sim.workload import Arrival, Workload
+from coe.trials.rows import Bounds, Heading, Latencies, Row, row
+
+Scaling = dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A strategy to compare, and the configuration of the box that it runs with."""
+
+    name: str
+    strategy: Strategy
+    configuration: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBox:
+    """A box with a plan: the costs of experts, its pools and executors, and the executors' joint speed by device.
+
+    If it is `warm`, host memory is full at time 0.
+    """
+
+    name: str
+    costs: CostTable
+    plan: Plan
+    scaling: Scaling
+    warm: bool = False
+
+
+def _contenders() -> dict[str, Contender]:
+    """Return every strategy, and `coserve` with the paper's casual configuration (section 5.2).
+
+    The baselines run with the casual split, too: the paper tunes memory for CoServe alone.
+    """
+    contenders = {
+        name: Contender(name, strategy, "casual" if strategy.cached else "best")
+        for name, strategy in STRATEGIES.items()
+    }
+    contenders["coserve-casual"] = Contender("coserve-casual", STRATEGIES["coserve"], "casual")
+    return contenders
+
+
+def _ablations() -> dict[str, Contender]:
+    """Return strategies from which one technique is taken: coserve's policy stands in its place."""
+    techniques = {
+        "hobbit": {"ahead": {"prefetch": "next-group"}, "weights": {"eviction": "dependency"}},
+        "duoserve": {"phases": {"arrange": "group"}, "affinity": {"prefetch": "next-group"}},
+        "expertflow": {
+            "paths": {"prefetch": "next-group"},
+            "correction": {"eviction": "dependency"},
+            "regrouping": {"select": "head"},
+        },
+        "emoe": {"plan": {"eviction": "dependency", "prefetch": "next-group"}, "slack": {"select": "head"}},
+    }
+    ablations = {}
+    for whole, without in techniques.items():
+        for technique, policies in without.items():
+            name = f"{whole}-no-{technique}"
+            strategy = replace(STRATEGIES[whole], name=name, **policies)  # type: ignore[arg-type]
+            ablations[name] = Contender(name, strategy, "best")
+    return ablations
+
+
+CONTENDERS = _contenders()
+ABLATIONS = _ablations()
+"""Contenders that show what one technique brings; "all" does not include them."""
+
+
+def contender(name: str) -> Contender:
+    """Return a contender or an ablation by name; raises ConfigError, which lists the names."""
+    known = CONTENDERS | ABLATIONS
+    if name not in known:
+        raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, known) or did_you_mean(name, CONTENDERS)}")
+    return known[name]
+
+
+def simulated_run(
+    machine: Machine,
+    workload: Workload,
+    contender: Contender,
+    *,
+    seed: int = 0,
+    configuration: Configuration | None = None,
+    bounded: bool = True,
+    trace: Path | None = None,
+    times: Times = ANY_TIME,
+) -> Row:
+    """Run a workload on a box in virtual time, to the last reply; pools are full at first unless the workload is cold.
+
+    Labels are drawn with `seed` where the workload has no recorded findings. `configuration` overrides the contender's,
+    `bounded` computes the clairvoyant bound, `trace` is a file for the events in their order. Raises ConfigError if an
+    expert does not fit or has no cost.
+    """
+    configuration = configuration or machine.configuration(contender.configuration, workload.board.board)
+    costs = machine.costs(workload.board)
+    plan = machine.plan(workload.board, costs, contender.strategy, configuration)
+    box = PlannedBox(machine.name, costs, plan, machine.scaling)
+    return run_plan(workload, contender, box, seed=seed, bounded=bounded, trace=trace, times=times)
+
+
+def run_plan(
+    workload: Workload,
+    contender: Contender,
+    box: PlannedBox,
+    *,
+    seed: int = 0,
+    bounded: bool = True,
+    trace: Path | None = None,
+    times: Times = ANY_TIME,
+    watchers: Sequence[Watcher] = (),
+) -> Row:
+    """Run a workload on given pools and executors in virtual time; `watchers` see its steps, the start included."""
+    board = workload.board
+    heeded = times.heeded_by(contender.strategy)
+    oracle: Oracle = SampledOracle(board, seed, workload.doubtful)
+    if workload.recorded:
+        oracle = RecordedOracle(workload.recorded, oracle)
+    controller = Controller(
+        router=board.router,
+        graph=board.graph,
+        costs=box.costs,
+        plan=box.plan,
+        strategy=contender.strategy,
+        max_wait_s=heeded.max_wait_s,
+        parts={"": workload.parts} if contender.strategy.foresees else {},
+    )
+    recorder = Recorder(controller.pools, board.router.second_looks)
+    latencies = Latencies(workload.settling)
+    drawing = ChromeTrace(controller.executors, controller.pools) if trace else None
+    simulator = Simulator(
+        controller,
+        oracle,
+        speeds=Speeds(box.scaling),
+        watchers=[recorder, latencies, *([drawing] if drawing else []), *watchers],
+        span=drawing.span if drawing else None,
+        preloaded=not workload.cold,
+        agenda=Agenda(time.perf_counter),
+    )
+    simulator.start(warm=box.warm)
+    resident = [expert for expert in board.experts if any(expert in pool for pool in controller.pools.values())]
+    cached = [expert for expert in board.experts if controller.cache is not None and expert in controller.cache]
+    simulator.run(_due(workload.arrivals, heeded.within_s))
+    controller.check(idle=True)
+    if drawing is not None and trace is not None:
+        drawing.write(trace)
+    bounds = Bounds()
+    if bounded and not workload.cold:
+        least = bound(_from_zero(workload), oracle, box.costs, controller.plan, box.scaling, resident, cached)
+        bounds = Bounds(least.switches, least.in_order_switches, least.makespan_s)
+    return row(
+        Heading(workload.task, workload.order, contender.name),
+        box.name,
+        recorder.metrics(),
+        latencies,
+        bounds=bounds,
+        within_s=times.within_s,
+    )
+
+
+def _due(arrivals: Sequence[Arrival], within_s: float | None) -> Iterable[Arrival]:
+    if within_s is None:
+        return arrivals
+    return (replace(a, request=replace(a.request, due_s=a.at_s + within_s)) for a in arrivals)
+
+
+def _from_zero(workload: Workload) -> Workload:
+    """Return a workload whose first request comes at time 0, as makespans count from there."""
+    first_s = workload.arrivals[0].at_s if workload.arrivals else 0.0
+    if not first_s:
+        return workload
+    return replace(workload, arrivals=[Arrival(a.at_s - first_s, a.request) for a in workload.arrivals])

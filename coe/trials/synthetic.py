@@ -1,0 +1,170 @@
+"""Boards of seeded random weights and pictures of noise, for trials: the files are real, the verdicts mean nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+from coe.board import rules
+from coe.core import Expert
+from coe.errors import ConfigError
+from coe.inspector.inspector import Picture
+from coe.prepare.prepare import Preparer
+from coe.runtime.fresh_thread import on_fresh_thread
+from coe.store import kinds
+from coe.store.blob_format import Variant
+from coe.store.kinds import ModuleKind, Prepared
+from coe.store.store import Store
+from coe.trials.picture_forms import PictureForm, handed_in
+
+if TYPE_CHECKING:
+    import torch
+
+
+def synthetic_board(
+    folder: Path,
+    *,
+    kind: str,
+    experts: int,
+    input_size: int,
+    seed: int,
+    files: int | None = None,
+    allow_kinds: Sequence[str] = (),
+    variants: Sequence[Variant] = (),
+) -> tuple[Path, Store]:
+    """Make a board of `experts` experts of one kind with seeded random weights; return its board file and store.
+
+    Each expert has its own weights file; with `files`, the experts share so many files by hard links, and each expert
+    is still loaded and counted separately. Counts fall as 1 / rank (a long tail). Earlier files are reused. `kind` is
+    a name, or a dotted path in one of the packages `allow_kinds`. If `delta` is among the `variants` that will be
+    prepared, the experts have moved a little from a parent (`parent_of`). Raises ConfigError if there is no such kind.
+    """
+    files = experts if files is None else min(files, experts)
+    if files < 1:
+        raise ConfigError(f"{files} files cannot hold an expert; give at least 1")
+    resolved = kinds.resolve(kind, allow_kinds)
+    if not isinstance(resolved, ModuleKind):
+        raise ConfigError(f"kind '{kind}' has no skeleton to fill with random weights")
+    # The name holds all that the weights depend on, so that two kinds of trials never share a folder's files; the 2 is
+    # the version of how weights are drawn.
+    name = f"bench2-{kind.replace(':', '.')}-{experts}-{input_size}px-seed{seed}" + (
+        f"-{files}files" if files < experts else ""
+    )
+    tuned = "delta" in variants
+    name += "-tuned" if tuned else ""
+    path, store = folder / f"{name}.yaml", Store(folder / "store")
+    stored = set(store.ids())
+    labels = ("ok", "bad")
+
+    def put(weights: str, draw: Callable[[Expert], dict[str, torch.Tensor]]) -> None:
+        state = on_fresh_thread(lambda: draw(Expert("e", kind, labels, input_size, weights)))
+        store.put(weights, kind=kind, labels=labels, input_size=input_size, state=state, source=f"seed {seed}")
+
+    if tuned and parent_of(path) not in stored:
+        put(parent_of(path), lambda expert: kinds.random_weights(resolved, expert, seed + experts))
+    for index in range(experts):
+        weights, original = f"{name}/e{index}", f"{name}/e{index % files}"
+        if weights in stored:
+            continue
+        if weights != original:
+            store.link(weights, original, labels=labels)
+            continue
+        if tuned:
+            put(weights, lambda _, s=seed + index: moved(store.load(parent_of(path)), s, by=0.1, directions=4))  # type: ignore[misc]
+        else:
+            put(weights, lambda expert, s=seed + index: kinds.random_weights(resolved, expert, s))  # type: ignore[misc]
+    return board_of_equals(path, kind=kind, experts=experts, input_size=input_size), store
+
+
+def parent_of(board: Path) -> str:
+    """Return the id of the expert from which the experts of a synthetic board have moved, by the board's file."""
+    return f"{board.stem}/parent"
+
+
+def moved(parent: Mapping[str, torch.Tensor], seed: int, *, by: float, directions: int) -> dict[str, torch.Tensor]:
+    """Return weights whose matrices moved from a parent's by a share of their norm, each in a few directions.
+
+    So fine-tuned experts do (docs/results/bodies.md). All other tensors are the parent's.
+    """
+    import torch
+
+    chance = torch.Generator().manual_seed(seed)
+    state = dict(parent)
+    for name, start in parent.items():
+        if start.ndim < 2 or not start.is_floating_point():
+            continue
+        rows = start.flatten(1)
+        left = torch.randn(len(rows), directions, generator=chance)
+        change = left @ torch.randn(directions, rows.shape[1], generator=chance)
+        state[name] = start + (by * rows.norm() / change.norm() * change).view_as(start)
+    return state
+
+
+def board_of_equals(path: Path, *, kind: str, experts: int, input_size: int) -> Path:
+    """Write a board whose experts `e0`, `e1`... are of one kind, each with a component; counts fall as 1 / rank.
+
+    The weights are those of the board's name, which is the stem of `path`. Returns `path`.
+    """
+    lines = [f"board: {path.stem}", "experts:"]
+    lines += [
+        f"  e{index}: {{kind: {kind}, labels: [ok, bad], input: {input_size}, reject: [bad], then: {{none: OK}}}}"
+        for index in range(experts)
+    ]
+    lines.append("components:")
+    lines += [f"  C{index}: {{count: {experts / (index + 1):.2f}, inspect: e{index}}}" for index in range(experts)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def prepare(
+    board: Path,
+    store: Store,
+    variants: Sequence[Variant],
+    say: Callable[[str], None],
+    allow_kinds: Sequence[str] = (),
+) -> None:
+    """Prepare a board's experts in those `variants` that they lack; raises ConfigError if a variant cannot be made."""
+    parent = parent_of(board) if "delta" in variants else ""
+    preparer = Preparer(store, variants, parent=parent, allow_kinds=allow_kinds)
+    for expert in rules.load(board).experts.values():
+        if preparer.lacks(expert.weights):
+            say(f"preparing {expert.weights} in {', '.join(variants)}")
+            for variant, reason in on_fresh_thread(lambda e=expert: preparer.prepare(e.weights)).failed.items():  # type: ignore[misc]
+                raise ConfigError(f"{expert.weights} cannot be prepared in {variant}: {reason}")
+
+
+def synthetic_pictures(board: Path, requests: int, seed: int, form: PictureForm = PictureForm.ARRAY) -> list[Picture]:
+    """Draw `requests` pictures of noise, with components by their counts.
+
+    Arrays have 240 x 240 pixels. JPEGs have 640 x 480, and as many bytes as a photograph of that size.
+    """
+    components = rules.load(board).components
+    chance = random.Random(seed)
+    names = chance.choices(list(components), [c.count for c in components.values()], k=requests)
+    height, width, detail = (240, 240, 1) if form is PictureForm.ARRAY else (480, 640, 4)
+    noise = np.random.default_rng(seed).integers(0, 255, (height // detail, width // detail, 3), dtype=np.uint8)
+    pixels = np.asarray(Image.fromarray(noise).resize((width, height)))
+    return handed_in([Picture(pixels, name, name=f"{index}") for index, name in enumerate(names)], form)
+
+
+def in_variant(experts: Sequence[Expert], variant: Variant) -> list[Expert]:
+    """Return the experts, to run in a variant."""
+    return [replace(expert, variant=variant) for expert in experts]
+
+
+def black(expert: Expert, images: int) -> list[Prepared]:
+    """Return a batch of black images for an expert."""
+    size = expert.input_size
+    return [Prepared(np.zeros((3, size, size), np.uint8), size, size)] * images
+
+
+def quarter_budget(board: Path | str, store: Store) -> int:
+    """Return a budget whose three quarters hold a quarter of a board's experts; the last quarter is for activations."""
+    total = sum(store.manifest(expert.weights).bytes for expert in rules.load(board).experts.values())
+    return total // 4 * 4 // 3
