@@ -1,6 +1,11 @@
 """A GPU made of CPU tensors. It logs its work, and does it as late as its marks allow; on eager streams, at once.
 
 Code that lacks a mark therefore reads data that is not written yet, or is overwritten already, and its verdict differs.
+
+As on a real GPU the host's part of a launch happens at the launch, on one thread at a time, and what was put on a
+stream holds no memory: memory that goes before the device has used it is a fault. A graph replays the operations that
+were recorded, on the very memory of the capture, and runs no line of Python again. Whatever makes the host wait ends a
+capture.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,19 +31,108 @@ from coe.runtime.cuda.torch_errors import errors
 FEW = (1, 4)
 """Few sizes of graphs, enough for tests with real networks."""
 
+_PRODUCTS = {"addmm_", "addmm", "mm", "bmm", "baddbmm", "matmul", "linear"}
+"""Operations for which cuBLAS takes a workspace."""
+_WAITING = {
+    "item",
+    "_local_scalar_dense",
+    "is_nonzero",
+    "nonzero",
+    "nonzero_numpy",
+    "masked_select",
+    "equal",
+    "allclose",
+}
+_WAITING |= {"_unique", "_unique2", "unique_dim", "unique_consecutive"}
+"""Operations whose result the host must know before it goes on."""
 
-EAGER_WORK = "activate"
-"""Work that is launched outside of graphs, and whose products of matrices therefore take a workspace for good."""
+
+@dataclass(frozen=True)
+class _Place:
+    """A tensor in memory of the driver, without holding that memory."""
+
+    memory: weakref.ref[np.ndarray[Any, Any]]
+    address: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    def tensor(self) -> torch.Tensor:
+        memory = self.memory()
+        assert memory is not None, "memory was freed before the device used it"
+        storage = torch.from_numpy(memory).untyped_storage()
+        return torch.empty(0, dtype=self.dtype).set_(storage, self.offset, self.shape, self.strides)
 
 
-class _Products(TorchDispatchMode):
-    """Notes whether matrices are multiplied."""
+@dataclass(frozen=True)
+class _Operation:
+    """An operation on tensors; what it returns goes into `into`, which is None where it writes into its arguments."""
 
-    met = False
+    function: Callable[..., Any]
+    arguments: Any
+    into: Any
+
+    def run(self) -> None:
+        args, kwargs = tree_map(_held, self.arguments)
+        result = self.function(*args, **kwargs)
+        if self.into is not None:
+            for old, new in zip(tree_leaves(self.into), tree_leaves(result), strict=True):
+                if torch.is_tensor(new):
+                    _held(old).copy_(new)
+
+    def addresses(self) -> set[int]:
+        """The memory of the driver that it uses."""
+        return {leaf.address for leaf in tree_leaves((self.arguments, self.into)) if isinstance(leaf, _Place)}
+
+
+def _held(value: Any) -> Any:
+    return value.tensor() if isinstance(value, _Place) else value
+
+
+class _Recorder(TorchDispatchMode):
+    """Records operations. What writes into memory is done now only if `does_now`; the rest is, for its shapes."""
+
+    def __init__(self, driver: FakeDriver, *, does_now: bool) -> None:
+        super().__init__()
+        self.operations: list[_Operation | weakref.ref[FakeGraph]] = []
+        self.multiplies = False
+        self._driver, self._does_now = driver, does_now
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.met = self.met or func.overloadpacket in (torch.ops.aten.addmm_, torch.ops.aten.addmm, torch.ops.aten.mm)
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        masks = name == "index" and any(torch.is_tensor(one) and one.dtype == torch.bool for one in args[1])
+        if name in _WAITING or masks:
+            raise torch.AcceleratorError(f"CUDA error: operation not permitted when stream is capturing ({name})")
+        self.multiplies = self.multiplies or name in _PRODUCTS
+        named = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)} | kwargs
+        written = [
+            named[argument.name]
+            for argument in func._schema.arguments
+            if argument.alias_info is not None and argument.alias_info.is_write and argument.name in named
+        ]
+        if written and not self._does_now:
+            self._note(func, args, kwargs, None)
+            return written[0] if len(written) == 1 else tuple(written)
+        result = func(*args, **kwargs)
+        storages = {_storage(leaf) for leaf in tree_leaves((args, kwargs)) if torch.is_tensor(leaf)}
+        if written:
+            self._note(func, args, kwargs, None)
+        elif any(_storage(leaf) not in storages for leaf in tree_leaves(result) if torch.is_tensor(leaf)):
+            self._note(func, args, kwargs, result)
+        return result
+
+    def _note(self, func: Any, args: Any, kwargs: Any, into: Any) -> None:
+        self.operations.append(_Operation(func, *tree_map(self._driver.place, ((args, kwargs), into))))
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+_launching = threading.local()
+"""The recorder of the launch that the thread is in."""
 
 
 class FakeMark:
@@ -63,25 +157,38 @@ class FakeStream:
         self.driver, self.name = driver, name
         self._pool: Callable[[], FakePool | None] = lambda: None
         self._with_workspace: set[int] = set()
-        self._queue: deque[FakeMark | tuple[str, Callable[[], object]]] = deque()
+        self._queue: deque[FakeMark | _Work] = deque()
+        self._launches = threading.Lock()
+        driver.streams.add(self)
 
-    def do(self, what: str, work: Callable[[], object]) -> None:
+    def do(self, what: str, work: Callable[[], object], *, products: bool = False) -> None:
         self.driver.answer(what)
-        with self.driver.lock:
-            self._queue.append((what, work))
-        self._maybe_work()
+        assert self._launches.acquire(blocking=False), f"two threads launch on the stream {self.name}"
+        try:
+            with torch.inference_mode(), _Recorder(self.driver, does_now=False) as recorder:
+                _launching.recorder = recorder
+                work()
+        finally:
+            _launching.recorder = None
+            self._launches.release()
+        assert products or not recorder.multiplies, f"{what} multiplies matrices and does not say so"
+        if recorder.multiplies:
+            self._take_workspace()
+        self._put(_Work(what, recorder.operations))
 
     def wait(self, mark: FakeMark) -> None:
-        with self.driver.lock:
-            self._queue.append(("", lambda: mark.stream.work_until(mark)))
-        self._maybe_work()
+        self._put(_Work("", [lambda: mark.stream.work_until(mark)]))
 
     def mark(self) -> FakeMark:
         mark = FakeMark(self)
-        with self.driver.lock:
-            self._queue.append(mark)
-        self._maybe_work()
+        self._put(mark)
         return mark
+
+    def _put(self, entry: FakeMark | _Work) -> None:
+        with self.driver.lock:
+            self._queue.append(entry)
+        if self.name in self.driver.eager:
+            self.work_until(None)
 
     def pool(self) -> FakePool:
         """Return the memory pool of the stream's graphs; a new pool if the last has gone."""
@@ -91,32 +198,50 @@ class FakeStream:
 
     def work_until(self, mark: FakeMark | None) -> None:
         """Do all work before a mark, or all work if `mark` is None."""
-        with self.driver.lock:
+        with self.driver.lock, torch.inference_mode():
             while self._queue and not (mark is not None and mark.past):
                 first = self._queue.popleft()
                 if isinstance(first, FakeMark):
                     first.past = True
                     continue
-                what, work = first
-                with self._counting_products() if what.startswith(EAGER_WORK) else nullcontext():
-                    work()
-                if what:
-                    self.driver.log.append(f"{self.name}: {what}")
+                first.run()
+                if first.what:
+                    self.driver.log.append(f"{self.name}: {first.what}")
 
-    @contextmanager
-    def _counting_products(self) -> Iterator[None]:
+    def uses(self, address: int) -> str:
+        """Return the work that waits and uses memory of the driver; "" if there is none."""
+        works = [entry for entry in list(self._queue) if isinstance(entry, _Work)]
+        return next((work.what for work in works if address in work.addresses()), "")
+
+    def _take_workspace(self) -> None:
         """Reserve a workspace at a thread's first product of matrices on the stream; it stays as long as the stream."""
-        with _Products() as products:
-            yield
         thread = threading.get_ident()
-        if products.met and thread not in self._with_workspace:
+        if thread not in self._with_workspace:
             with errors():
                 self.driver.reserve(self, self.driver.workspace)
             self._with_workspace.add(thread)
 
-    def _maybe_work(self) -> None:
-        if self.name in self.driver.eager:
-            self.work_until(None)
+
+@dataclass(frozen=True)
+class _Work:
+    """What was put on a stream by one launch."""
+
+    what: str
+    steps: list[Any]
+
+    def run(self) -> None:
+        for step in self.steps:
+            if isinstance(step, _Operation):
+                step.run()
+            elif isinstance(step, weakref.ref):
+                graph = step()
+                assert graph is not None, f"{self.what}: the graph went before it ran"
+                graph.run()
+            else:
+                step()
+
+    def addresses(self) -> set[int]:
+        return {address for step in self.steps if isinstance(step, _Operation) for address in step.addresses()}
 
 
 class FakePool:
@@ -140,22 +265,28 @@ class FakePool:
 
     def _kept(self, tensor: torch.Tensor) -> torch.Tensor:
         self._driver.reserve(self, tensor.nbytes)
-        memory = np.zeros(max(1, tensor.nbytes), np.uint8)
+        memory = self._driver.known(np.zeros(max(1, tensor.nbytes), np.uint8))
         # The pool lives as long as any reference to the memory.
         weakref.finalize(memory, id, self)
         return torch.from_numpy(memory)[: tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
 
 class FakeGraph:
-    """Repeats its work at each replay, and writes the results into the outputs of the capture."""
+    """Repeats the operations of the capture at each replay, and writes the results into its outputs."""
 
-    def __init__(self, pool: FakePool, work: Callable[[], Any], outputs: Any) -> None:
-        self._pool, self._work, self.outputs = pool, work, outputs
+    def __init__(self, pool: FakePool, operations: list[Any], made: Any) -> None:
+        self._pool, self._operations, self._made = pool, operations, made
+        self.outputs = pool.outputs(made)
 
     def replay(self) -> None:
-        with torch.inference_mode():
-            for old, new in zip(tree_leaves(self.outputs), tree_leaves(self._work()), strict=True):
-                old.copy_(new)
+        """Put the graph on the stream of the launch that the thread is in."""
+        _launching.recorder.operations.append(weakref.ref(self))
+
+    def run(self) -> None:
+        for operation in self._operations:
+            operation.run()
+        for old, new in zip(tree_leaves(self.outputs), tree_leaves(self._made), strict=True):
+            old.copy_(new)
 
 
 class _Warmth:
@@ -170,7 +301,8 @@ class FakeDriver:
 
     Memory is held as long as there are references to it, views included. Then it is `kept`, as by torch's allocator,
     until more is needed or it is trimmed. A garbage collection inside a capture loses the device. `troubles` maps the
-    first words of an action to the errors that it raises, one after another.
+    first words of an action to the errors that it raises, one after another. `faults` tells what was freed too soon,
+    and fails the next call.
     """
 
     total: int = 4 << 30
@@ -180,6 +312,8 @@ class FakeDriver:
     eager: frozenset[str] = frozenset()
     troubles: dict[str, list[Exception]] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    streams: weakref.WeakSet[FakeStream] = field(default_factory=weakref.WeakSet, repr=False)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     reserved: int = 0
     kept: int = 0
@@ -190,9 +324,29 @@ class FakeDriver:
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     _limit: int = 1 << 62
     _left: _Warmth | None = None
+    _memories: dict[int, weakref.ref[np.ndarray[Any, Any]]] = field(default_factory=dict, repr=False)
+
+    def known(self, memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Take note of memory that streams must not outlive."""
+        address = memory.ctypes.data
+        self._memories[address] = weakref.ref(memory)
+        weakref.finalize(memory, self._gone, address)
+        return memory
+
+    def _gone(self, address: int) -> None:
+        self._memories.pop(address, None)
+        users = [] if self.lost else [(stream.name, stream.uses(address)) for stream in list(self.streams)]
+        self.faults += [f"{name}: {what} uses memory that was freed" for name, what in users if what]
+
+    def place(self, value: Any) -> Any:
+        """Return a tensor in the driver's memory as a place that does not hold the memory; all else as it is."""
+        if not torch.is_tensor(value) or (memory := self._memories.get(_storage(value))) is None:
+            return value
+        return _Place(memory, _storage(value), value.dtype, tuple(value.shape), value.stride(), value.storage_offset())
 
     def answer(self, what: str) -> None:
         """Raise the next error for an action, if there is one."""
+        assert not self.faults, self.faults
         if self.lost:
             raise DeviceLost("the GPU has fallen off the bus")
         for beginning, due in self.troubles.items():
@@ -211,14 +365,14 @@ class FakeDriver:
     def device_memory(self, size: int) -> torch.Tensor:
         self.answer("memory")
         # Filled with nonsense, as on a real GPU.
-        memory = np.full(size, 0x7F, np.uint8)
+        memory = self.known(np.full(max(1, size), 0x7F, np.uint8))
         with errors():
             self.reserve(memory, size)
-        return torch.from_numpy(memory)
+        return torch.from_numpy(memory)[:size]
 
     def pinned_memory(self, size: int) -> torch.Tensor:
         self.answer("pinned")
-        return torch.full((size,), 0x7F, dtype=torch.uint8)
+        return torch.from_numpy(self.known(np.full(max(1, size), 0x7F, np.uint8)))[:size]
 
     def stream(self, name: str) -> FakeStream:
         return FakeStream(self, name)
@@ -232,7 +386,7 @@ class FakeDriver:
         self.answer(what)
         self._left = None
         size = int(what.rpartition("x")[2]) * self.image_bytes
-        with errors(), torch.inference_mode():
+        with self._losing(), errors(), torch.inference_mode():
             warmth = _Warmth()
             self.reserve(warmth, size)
             del warmth
@@ -240,10 +394,19 @@ class FakeDriver:
             self.kept = 0
             pool = stream.pool()
             pool.take(size)
-            with self._recorded():
-                outputs = pool.outputs(work())
+            with self._uncollected(), _Recorder(self, does_now=True) as recorder:
+                made = work()
+            graph = FakeGraph(pool, recorder.operations, made)
         self.log.append(f"{stream.name}: {what}")
-        return FakeGraph(pool, work, outputs)
+        return graph
+
+    @contextmanager
+    def _losing(self) -> Iterator[None]:
+        try:
+            yield
+        except DeviceLost:
+            self.lost = True
+            raise
 
     def trim(self) -> None:
         self.answer("trim")
@@ -265,7 +428,7 @@ class FakeDriver:
         self.kept += size
 
     @contextmanager
-    def _recorded(self) -> Iterator[None]:
+    def _uncollected(self) -> Iterator[None]:
         """Watch a capture for garbage collections; as many objects are made as a network makes, to provoke one."""
         collected: list[str] = []
 

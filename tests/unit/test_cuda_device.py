@@ -15,6 +15,7 @@ from coe.core import Expert, Finding
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.runtime.cuda import garbage, probe
 from coe.runtime.cuda.device import CudaDevice
+from coe.runtime.cuda.networks import Networks
 from coe.runtime.reading import Weights
 from coe.store.kinds import FileKind, ModuleKind, Prepared
 from coe.store.store import Store
@@ -449,6 +450,21 @@ def test_a_load_that_fails_takes_no_place(store):
         device.load("pool", expert("c"))
 
 
+def test_a_load_fails_before_it_takes_memory_if_the_network_cannot_be_made(store, monkeypatch):
+    device = device_of(store, gpu(), room=1.2)
+
+    def fails(self, expert):
+        raise StoreError("the kind lacks a layer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Networks, "template", fails)
+        for _ in range(3):
+            with pytest.raises(StoreError, match="lacks a layer"):
+                device.load("pool", expert("a"))
+    device.load("pool", expert("a"))
+    assert says(device, "a", 4) == [4]
+
+
 def test_a_lost_device_says_so_from_then_on_and_lets_go(store):
     driver = gpu()
     device = device_of(store, driver)
@@ -674,6 +690,26 @@ def test_measuring_tells_times_and_leaves_no_memory_behind(store):
     assert (cost.activation_bytes, cost.workspace_bytes) == (0, 0)
     assert cost.weights_bytes >= 4 * BLOB
     assert cost.max_batch <= 32
+    assert driver.reserved == 0
+
+
+def test_a_trial_that_ends_early_waits_for_its_copies(store, monkeypatch):
+    """What was put on the lane reads pinned memory and writes device memory, until it has been done."""
+    driver = gpu()
+    device = bare_device(driver, store)
+    device.fixed_bytes(EXPERTS, 1)
+    driver.log.clear()
+
+    def fails(self):
+        assert driver.log[-1:] != ["probe lane: copy a"], "copies are under way"
+        raise FULL
+
+    monkeypatch.setattr(probe._Bench, "load", fails)
+    with pytest.raises(ConfigError, match="too small to measure"), device.trial(expert("a")):
+        pass
+    gc.collect()
+    assert driver.faults == []
+    assert driver.log.count("probe lane: copy a") == 2
     assert driver.reserved == 0
 
 

@@ -101,7 +101,8 @@ class BlobMemory:
             start = resident.extent.start
             blob = self._memory[start : start + resident.size]
             stream.wait(resident.written)
-            stream.do(f"activate {resident.name}", lambda: work(blob))
+            changes = bool(resident.unpacking.changes)
+            stream.do(f"activate {resident.name}", lambda: work(blob), products=changes)
             resident.read[reader] = stream.mark()
 
     def check(self) -> None:

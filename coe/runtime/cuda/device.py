@@ -279,6 +279,8 @@ class CudaDevice:
                 copy = self._read(weights(self.store, expert))
                 self._host.keep(read, copy)
             try:
+                # Before any memory is taken: what has a place and no entry in the books would never leave.
+                template, most = self._networks.template(expert), self._sizing.held(expert).most
                 place = BodyPlace(pool, copy.body, expert, self._networks.of(expert).structure)
                 with self._bodies.under(place, self.store, self._host, self._blobs, bring=body) as common:
                     resident = self._put(expert, copy, common)
@@ -293,7 +295,6 @@ class CudaDevice:
                     self._host.keep(expert.id, was_read)
                 elif was_read is not None:
                     self._host.give(was_read.buffer)
-            template, most = self._networks.template(expert), self._sizing.held(expert).most
             content, owns = replace(copy.content, start=0), common is not None and common.is_private
             self._loaded[read] = _LoadedExpert(resident, content, template, most, copy.body, owns)
 

@@ -29,8 +29,12 @@ class StreamMark(Protocol):
 class Stream(Protocol):
     """Work in order. Streams run concurrently; each is used by one thread at a time."""
 
-    def do(self, what: str, work: Callable[[], object]) -> None:
-        """Put work on the stream; `what` is for logs. Raises DeviceFull, DeviceLost."""
+    def do(self, what: str, work: Callable[[], object], *, products: bool = False) -> None:
+        """Put work on the stream; `what` is for logs. Raises DeviceFull, DeviceLost.
+
+        Work outside of graphs that multiplies matrices says so by `products`: it is put there while nobody captures or
+        trims, because these free the workspaces of all threads.
+        """
         ...
 
     def wait(self, mark: StreamMark) -> None:

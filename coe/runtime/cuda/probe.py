@@ -14,7 +14,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from coe.core import Expert
-from coe.errors import CoeError, ConfigError, DeviceFull
+from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.garbage import give_back
@@ -139,7 +139,8 @@ class _Bench:
         try:
             self._worker.prepare(self._template, self._likely, size, most)
             self._host = HostMemory(driver, 2 * (room + PAGE))
-            self._blobs = BlobMemory(driver, driver.stream("probe lane"), 3 * room)
+            self._lane = driver.stream("probe lane")
+            self._blobs = BlobMemory(driver, self._lane, 3 * room)
         except BaseException:
             self._worker.close()
             raise
@@ -180,10 +181,13 @@ class _Bench:
 
     def clear(self) -> None:
         """Let go of all memory, even if the trial is still referenced; the trial runs no more."""
+        # The lane may still copy: a trial that failed waits for nothing. On a lost device nothing runs.
+        with contextlib.suppress(DeviceLost, DeviceFull):
+            self._lane.mark().wait()
         self._copies.clear()
         self._residents.clear()
         self._worker.close()
-        del self._worker, self._blobs, self._host
+        del self._worker, self._blobs, self._lane, self._host
 
     def _read(self) -> _Copies:
         own = Copy(*self._file.content(self._host))

@@ -6,7 +6,7 @@ import mmap
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +29,10 @@ _ADVICE = [getattr(mmap, name) for name in ("MADV_HUGEPAGE", "MADV_DONTFORK") if
 """For pinned memory: gigabytes are pinned sooner in large pages, and a forked child must not make the pages move."""
 
 _alone = threading.RLock()
-"""Held while a graph is captured, for all lines: meanwhile no other graph is captured and no memory is given back."""
+"""Held while a graph is captured, for all lines: meanwhile no other graph is captured and no memory is given back.
+
+Also while products outside of graphs are launched: captures and trims free the workspaces that cuBLAS works in then.
+"""
 
 
 def is_there() -> bool:
@@ -97,9 +100,14 @@ class TorchStream:
         """Remember a graph for as long as it lives."""
         self._graphs.add(graph)
 
-    def do(self, what: str, work: Callable[[], object]) -> None:
+    def do(self, what: str, work: Callable[[], object], *, products: bool = False) -> None:
         """Launch work on the stream."""
-        with errors(), torch.cuda.stream(self.raw), torch.inference_mode():
+        with (
+            _alone if products else nullcontext(),
+            errors(),
+            torch.cuda.stream(self.raw),
+            torch.inference_mode(),
+        ):
             work()
 
     def wait(self, mark: StreamMark) -> None:

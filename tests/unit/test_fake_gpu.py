@@ -1,0 +1,152 @@
+"""The fake GPU shows what a real one would make wrong: work that outlives its memory, and graphs that run no Python."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import pytest
+import torch
+from fake_gpu import FakeDriver
+
+from coe.errors import DeviceLost
+from coe.runtime.cuda.garbage import uncollected
+
+
+@pytest.fixture
+def driver() -> FakeDriver:
+    return FakeDriver(image_bytes=100)
+
+
+def memory(driver: FakeDriver, *numbers: float) -> torch.Tensor:
+    """Floats in device memory."""
+    made = driver.device_memory(4 * len(numbers)).view(torch.float32)
+    return made.copy_(torch.tensor(numbers))
+
+
+def captured(driver: FakeDriver, stream, work):
+    with uncollected():
+        return driver.capture("capture k x1", stream, work)
+
+
+def done(stream) -> None:
+    stream.mark().wait()
+
+
+def test_a_graph_repeats_operations_on_the_memory_of_its_capture_and_runs_no_python(driver):
+    stream, numbers, runs = driver.stream("one"), memory(driver, 1, 2), []
+
+    def work():
+        runs.append(1)
+        # What Python decides is decided once; views and what is written in place are those of the capture.
+        doubled = numbers * (2.0 if len(runs) == 1 else 99.0)
+        doubled[1:].add_(numbers[:1])
+        return {"sum": doubled.sum(), "all": doubled.reshape(2, 1)}
+
+    graph = captured(driver, stream, work)
+    for first in (5.0, 7.0):
+        numbers.copy_(torch.tensor([first, 1.0]))
+        stream.do("run x1", graph.replay)
+        done(stream)
+        assert graph.outputs["sum"].item() == 2 * first + 2 + first
+        assert graph.outputs["all"].flatten().tolist() == [2 * first, 2 + first]
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda numbers: numbers.sum().item(),
+        lambda numbers: bool(numbers.any()),
+        lambda numbers: numbers[numbers > 1],
+        torch.nonzero,
+        lambda numbers: numbers.unique(),
+    ],
+)
+def test_whatever_makes_the_host_wait_ends_a_capture_and_loses_the_device(driver, wait):
+    stream, numbers = driver.stream("one"), memory(driver, 1, 2)
+    with pytest.raises(DeviceLost, match="not permitted"):
+        captured(driver, stream, lambda: wait(numbers))
+    with pytest.raises(DeviceLost):
+        driver.stream("two").do("copy", lambda: None)
+
+
+@pytest.mark.parametrize("of", ["source", "target"])
+def test_memory_that_goes_before_the_device_has_used_it_is_a_fault(driver, of):
+    stream = driver.stream("one")
+    tensors = {"source": driver.pinned_memory(8), "target": driver.device_memory(8)}
+    stream.do("copy a", lambda: tensors["target"].copy_(tensors["source"]))
+    assert driver.faults == []
+    del tensors[of]
+    gc.collect()
+    assert driver.faults == ["one: copy a uses memory that was freed"]
+    with pytest.raises(AssertionError, match="copy a uses memory"):
+        stream.do("copy b", lambda: None)
+    with pytest.raises(AssertionError, match="freed before"):
+        stream.work_until(None)
+
+
+def test_memory_may_go_once_the_device_has_used_it(driver):
+    stream, target = driver.stream("one"), driver.device_memory(8)
+    tensors = [driver.pinned_memory(8).fill_(3)]
+    stream.do("copy a", lambda: target.copy_(tensors[0]))
+    done(stream)
+    tensors.clear()
+    gc.collect()
+    assert (driver.faults, target.tolist()) == ([], [3] * 8)
+
+
+def test_a_graph_that_goes_before_it_ran_is_a_fault(driver):
+    stream, numbers = driver.stream("one"), memory(driver, 1)
+    graph = captured(driver, stream, lambda: numbers * 2)
+    stream.do("run x1", graph.replay)
+    del graph
+    gc.collect()
+    with pytest.raises(AssertionError, match="the graph went before it ran"):
+        done(stream)
+
+
+def test_the_host_s_part_of_a_launch_is_done_at_the_launch(driver):
+    """What it computes on the device is computed when the stream gets there."""
+    stream, numbers = driver.stream("one"), memory(driver, 1)
+    target, factor = memory(driver, 0), [2.0]
+    stream.do("run", lambda: target.copy_(numbers * factor[0]))
+    factor[0] = 9.0
+    numbers.fill_(5.0)
+    done(stream)
+    assert target.item() == 10.0
+
+
+def test_two_threads_inside_a_launch_on_one_stream_are_a_fault(driver):
+    stream, inside, out, failed = driver.stream("one"), threading.Event(), threading.Event(), []
+
+    def slow():
+        inside.set()
+        assert out.wait(60)
+
+    def second():
+        try:
+            stream.do("second", lambda: None)
+        except AssertionError as error:
+            failed.append(str(error))
+
+    first = threading.Thread(target=stream.do, args=("first", slow))
+    first.start()
+    assert inside.wait(60)
+    other = threading.Thread(target=second)
+    other.start()
+    other.join(60)
+    out.set()
+    first.join(60)
+    assert failed == ["two threads launch on the stream one"]
+    driver.stream("two").do("elsewhere", lambda: None)
+
+
+def test_products_outside_of_graphs_must_be_announced(driver):
+    stream, one = driver.stream("one"), memory(driver, 1, 2, 3, 4).view(2, 2)
+    with pytest.raises(AssertionError, match="multiplies matrices"):
+        stream.do("activate a", lambda: one.addmm_(one, one))
+    before = driver.reserved
+    for _ in range(2):
+        stream.do("activate a", lambda: one.addmm_(one, one), products=True)
+        assert driver.reserved == before + driver.workspace
