@@ -12,6 +12,8 @@ MAX_IMAGE_PIXELS = 100_000_000
 """A picture with more pixels is refused before it is decoded: it may be a decompression bomb."""
 MEGAPIXELS_VARIABLE = "COE_MAX_MEGAPIXELS"
 """This variable replaces MAX_IMAGE_PIXELS, in millions of pixels."""
+MIN_SAMPLE_BITS, MAX_SAMPLE_BITS = 8, 16
+"""The least and the largest number of low bits that may count in samples of 16 bits."""
 MIN_INPUT, MAX_INPUT = 8, 4096
 """The smallest and the largest side of an expert's square input, in pixels."""
 MIN_IMAGE_SIDE = 8

@@ -161,7 +161,7 @@ def _in_data_set(expert: Expert, plan: TrainingPlan) -> _Parts:
     taken = Taken(plan.data.parent)
 
     def good(pairs: Sequence[pair_data.PairFiles], part: Part) -> Iterator[GoodPart]:
-        for pair in pair_data.labelled(pairs, len(expert.labels), plan.data, remarks):
+        for pair in pair_data.labelled(pairs, len(expert.labels), plan, remarks):
             if not len(pair.boxes):
                 taken.pictures.append(TakenPicture(pair.path, "", part, pair.digests))
                 yield GoodPart("", pair.name, _largest(pair.stack, expert))
@@ -193,7 +193,7 @@ def _in_folder(expert: Expert, plan: TrainingPlan) -> _Parts:
     taken = Taken(plan.data)
     for component, path in pictures:
         name = path.relative_to(plan.data).as_posix()
-        pair = compared(good_parts.pixels(path, taken), plan.references[component])
+        pair = compared(good_parts.pixels(path, plan, taken), plan.references[component])
         if pair.stack is None:
             remarks.append(f"left out: {name}: {pair.doubt}")
         else:

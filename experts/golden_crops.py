@@ -73,7 +73,7 @@ def cut(
     chance, remarks = np.random.default_rng(plan.seed), list[str]()
 
     def fitting() -> Iterator[LabelledPair]:
-        for pair in pair_data.labelled(pairs, len(expert.labels), plan.data, remarks):
+        for pair in pair_data.labelled(pairs, len(expert.labels), plan, remarks):
             taken.pictures.append(TakenPicture(pair.path, "", part, pair.digests))
             yield pair
 

@@ -55,10 +55,10 @@ def _good(folder: Path, expert: Expert) -> list[Path]:
     return found
 
 
-def pixels(path: Path, taken: Taken, part: Part = Part.TRAINING) -> Image:
+def pixels(path: Path, plan: TrainingPlan, taken: Taken, part: Part = Part.TRAINING) -> Image:
     """Return a picture, (H, W, 3) uint8 RGB, and note it; raises ConfigError if it cannot be read."""
     try:
-        image = decode(path)
+        image = decode(path, bits=plan.bits)
     except ImageError as error:
         raise ConfigError(f"'{path}' {error}; remove it from the folder of good parts") from error
     taken.add(path, image, part)

@@ -125,7 +125,7 @@ def _aligned(
     names, inputs, remarks = [], [], []
     for _, path in paths:
         name = path.relative_to(plan.data).as_posix()
-        prepared = kind.compare(good_parts.pixels(path, taken), reference, expert)  # type: ignore[attr-defined]
+        prepared = kind.compare(good_parts.pixels(path, plan, taken), reference, expert)  # type: ignore[attr-defined]
         assert isinstance(prepared, PreparedPair)
         if prepared.doubt:
             remarks.append(f"left out: {name}: {prepared.doubt}")

@@ -48,7 +48,7 @@ def read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: Taken) -> Labell
         listed = _parts(expert, plan)
     except OSError as error:
         raise ConfigError(f"'{error.filename or plan.data}' cannot be read: {error.strerror or error}") from error
-    loaded = {part: _loaded(listed.get(part, {}), kind, expert, taken, part) for part in Part}
+    loaded = {part: _loaded(listed.get(part, {}), kind, expert, plan, taken, part) for part in Part}
     held, leaked = loaded[Part.HELD_OUT], taken.leaked
     clean = [picture.path not in leaked for picture in taken.pictures if picture.part is Part.HELD_OUT]
     kept = torch.tensor(clean, dtype=torch.bool)
@@ -140,12 +140,14 @@ def _held_out(
     return training, held
 
 
-def _loaded(listed: dict[str, list[Path]], kind: Kind, expert: Expert, taken: Taken, part: Part) -> LabelledImages:
+def _loaded(
+    listed: dict[str, list[Path]], kind: Kind, expert: Expert, plan: TrainingPlan, taken: Taken, part: Part
+) -> LabelledImages:
     images, labels = [], []
     for place, label in enumerate(expert.labels):
         for path in listed.get(label, []):
             try:
-                pixels = decode(path)
+                pixels = decode(path, bits=plan.bits)
                 images.append(torch.from_numpy(kind.preprocess(pixels, expert).pixels))
             except ImageError as error:
                 raise ConfigError(f"'{path}' {error}; remove it or save it again") from error

@@ -95,17 +95,17 @@ def _files(image: Path, source: Path) -> PairFiles:
     return PairFiles(image, reference, beside("labels", ".txt"))
 
 
-def labelled(pairs: Sequence[PairFiles], labels: int, source: Path, remarks: list[str]) -> Iterator[LabelledPair]:
+def labelled(pairs: Sequence[PairFiles], labels: int, plan: TrainingPlan, remarks: list[str]) -> Iterator[LabelledPair]:
     """Yield the pairs that can be aligned, with their boxes; `labels` is the number of labels.
 
     To `remarks` a sentence is added for each pair that is left out.
 
     Raises ConfigError for a picture that cannot be decoded, for damaged boxes, and if most pairs cannot be aligned.
     """
-    lost = 0
+    lost, source = 0, plan.data
     for files in pairs:
         try:
-            image, reference = decode(files.image), decode(files.reference)
+            image, reference = (decode(path, bits=plan.bits) for path in (files.image, files.reference))
         except ImageError as error:
             raise ConfigError(f"data set '{source}': '{files.image.name}' or its reference {error}") from error
         pair = compared(image, Reference(reference, np.zeros(reference.shape[:2], np.uint8)))

@@ -76,7 +76,7 @@ def prove(data: YoloImages) -> Taken:
         try:
             return digests_of(path, decode(path))
         except ImageError as error:
-            raise ConfigError(f"'{path}' {error}; remove it or save it again") from error
+            raise ConfigError(f"'{path}' {error}; remove it or save it again with 8 bits a channel") from error
 
     taken = Taken(data.root)
     parts = [(path, part) for part, paths in data.parts() for path in paths]

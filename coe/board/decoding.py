@@ -26,7 +26,7 @@ from coe.board.picture_file import PictureFile
 from coe.board.png import Png
 from coe.board.tiff import Tiff
 from coe.board.turns import ACROSS, AS_IT_LIES, turn_of, turned
-from coe.board.wide import ALL, Samples, counted_bits, expect_filled, narrowed
+from coe.board.wide import ALL, Samples, counted_bits, expect_filled, is_filled, narrowed
 from coe.errors import DamagedImage, ImageError, UnsupportedImage
 
 Pixels = NDArray[np.uint8]
@@ -57,7 +57,7 @@ def decode(
 
     `bits` (8 to 16) says how many low bits of 16-bit samples count; their eight highest are kept. Without it, what the
     file says counts (PNG's sBIT, ImageJ's range, TIFF's MaxSampleValue), else all 16, and a picture that fills the low
-    bits alone is refused. Samples of 8 bits stay as they are.
+    bits alone is refused; with `wide.AS_FILLED` as many count as it fills. Samples of 8 bits stay as they are.
 
     Raises ImageError, one sentence without the image's name, if `image` is not a whole picture with at least `min_side`
     pixels a side and at most `limit_pixels` in all (None: `config.image_pixels()`), or if nothing of it is visible; the
@@ -106,7 +106,8 @@ def _from_bytes(data: bytes, bits: int | None, limit_pixels: int, min_side: int)
             pixels = picture.whole_pixels()
             if picture.mode != "CMYK":
                 return turned(pixels, turn)
-            del pixels  # Pillow knows how programs store the four inks
+            # Programs store the four inks inverted.
+            return _to_rgb(Image.frombuffer("CMYK", picture.size, np.invert(pixels, out=pixels)), turn)
         picture.load()
         if isinstance(picture, Png | Tiff) and picture.depth > 8:
             return turned(_from_wide(picture, data, bits), turn)
@@ -122,7 +123,7 @@ def _meaning(complaint: str) -> ImageError:
     return damaged()
 
 
-def _to_rgb(picture: ImageFile, turn: Image.Transpose | None) -> Pixels:
+def _to_rgb(picture: Image.Image, turn: Image.Transpose | None) -> Pixels:
     """Return Pillow's pixels as an array, turned. Bands keep memory low: at once there would be several full copies."""
     width, height = picture.size
     pixels = np.empty((width, height, 3) if turn in ACROSS else (height, width, 3), np.uint8)
@@ -143,10 +144,11 @@ def _from_wide(picture: Png | Tiff, data: bytes, asked: int | None) -> Pixels:
         grey = np.asarray(picture)
         bits = counted_bits(lambda: [grey], asked, picture.said, picture.depth)
         return _grey(narrowed(grey, bits) ^ np.uint8(255 if picture.is_inverted else 0))
-    if asked == ALL or (asked is None and picture.said is None):  # Pillow gives the high bytes of colours
+    tops = [np.asarray(picture.getchannel(band)).max() for band in picture.getbands() if band not in "Aa"]
+    top = int(max(tops)) << 8 | 0xFF  # Pillow gives the high bytes of colours
+    if asked == ALL or (not asked and picture.said is None and (asked is None or is_filled(top))):
         if asked is None:
-            tops = [np.asarray(picture.getchannel(band)).max() for band in picture.getbands() if band not in "Aa"]
-            expect_filled(int(max(tops)) << 8 | 0xFF)
+            expect_filled(top)
         return _to_rgb(picture, None)
     if picture.mode != "RGB":
         raise unsupported("a picture with alpha of which fewer than 16 bits count")

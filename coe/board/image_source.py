@@ -43,8 +43,8 @@ A progressive JPEG takes up to two more (with four inks five): libjpeg holds all
 class Picture:
     """One image for `Inspector.stream`, in the forms that `Inspector.submit` takes.
 
-    `reference` is a picture of a good part, for a component whose rules say `reference: given`. `within_s` and `board`
-    mean the same as for `Inspector.submit`.
+    `reference` is a picture of a good part, for a component whose rules say `reference: given`. `within_s`, `board` and
+    `bits` mean the same as for `Inspector.submit`.
     """
 
     image: ImageLike
@@ -56,23 +56,30 @@ class Picture:
     within_s: float | None = None
     reference: ImageLike | None = None
     board: str = ""
+    bits: int | None = None
 
     def check(self) -> None:
-        """Raise ConfigError if a name is not a text."""
+        """Raise ConfigError if a name is not a text, or `bits` no number of bits."""
         for word in ("component", "serial", "refdes", "name", "board"):
             values.text(word, getattr(self, word))
+        if self.bits is not None:
+            values.whole("bits", self.bits, least=config.MIN_SAMPLE_BITS, most=config.MAX_SAMPLE_BITS)
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSource:
-    """A source of the pixels of an image, which can be read repeatedly; it holds `held_bytes` while the image waits."""
+    """A source of the pixels of an image, which can be read repeatedly; it holds `held_bytes` while the image waits.
+
+    `bits` of its 16-bit samples count (see `decode`).
+    """
 
     image: NDArray[Any] | bytes | PictureFile
     order: Order
     held_bytes: int
+    bits: int | None = None
 
     @classmethod
-    def of(cls, image: ImageLike, order: Order | None = None) -> ImageSource:
+    def of(cls, image: ImageLike, order: Order | None = None, bits: int | None = None) -> ImageSource:
         """Take an image over: arrays and buffers are copied now, the file at a path is read when its turn comes.
 
         Without `order`, the colours of a numpy array are BGR. A file says its order. A uint8 array with one axis, or
@@ -86,7 +93,7 @@ class ImageSource:
         if isinstance(image, str | Path):
             image = PictureFile(Path(image))
         if isinstance(image, PictureFile):
-            return cls(image, "BGR", 0)
+            return cls(image, "BGR", 0, bits)
         if (
             isinstance(image, np.ndarray)
             and image.dtype == np.uint8
@@ -103,15 +110,16 @@ class ImageSource:
                 )
             image, order = frame.image, frame.order
         if isinstance(image, np.ndarray):
-            held = kept(image)
-            return cls(held, order or "BGR", 0 if held is image else held.nbytes)
+            held = kept(image, bits)
+            return cls(held, order or "BGR", 0 if held is image else held.nbytes, bits)
         encoded = bytes(image)
-        return cls(encoded, "BGR", len(encoded))
+        return cls(encoded, "BGR", len(encoded), bits)
 
     def decoding_bytes(self) -> int:
         """Return the bytes that decoding needs, by the picture's header; without a readable header, the file's size."""
         if isinstance(self.image, np.ndarray):
-            return _ARRAY_BYTES * self.image.shape[0] * self.image.shape[1] if self.image.ndim > 1 else 0
+            copies = 1 if self.image.dtype == np.uint8 else 2
+            return copies * _ARRAY_BYTES * self.image.shape[0] * self.image.shape[1] if self.image.ndim > 1 else 0
         if isinstance(self.image, bytes):
             read_bytes, pixels = 0, pixels_in(io.BytesIO(self.image))
             size = len(self.image)
@@ -121,9 +129,11 @@ class ImageSource:
                     read_bytes, pixels = size, pixels_in(file)
             except ImageError:  # `decode` will report what is wrong
                 return 0
-        if pixels is None or pixels > config.MAX_IMAGE_PIXELS:
+        if pixels is None or pixels > config.image_pixels():
             return size
-        return read_bytes + (_ARRAY_BYTES + _DECODER_BYTES) * pixels
+        # The low bytes of colours are decoded beside the high ones.
+        passes = 1 if self.bits in (None, config.MAX_SAMPLE_BITS) else 2
+        return read_bytes + (_ARRAY_BYTES + passes * _DECODER_BYTES) * pixels
 
     def pixels(self) -> int:
         """Return how many pixels the picture has by its header; 0 if that does not tell."""
@@ -139,10 +149,10 @@ class ImageSource:
 
     def decode(self) -> Pixels:
         """Return the pixels, (H, W, 3) uint8 RGB, as an array that nobody else sees; raises ImageError."""
-        pixels = decode(self.image, order=self.order)
+        pixels = decode(self.image, order=self.order, bits=self.bits)
         # An array in RGB comes back as it is; whoever writes into it must not change the picture for the next expert.
         return pixels.copy() if isinstance(self.image, np.ndarray) and np.shares_memory(pixels, self.image) else pixels
 
 
 def _plausible(pixels: int | None) -> int:
-    return 0 if pixels is None or pixels > config.MAX_IMAGE_PIXELS else pixels
+    return 0 if pixels is None or pixels > config.image_pixels() else pixels

@@ -43,7 +43,7 @@ class Jpeg(JpegImageFile):
     def whole_pixels(self) -> NDArray[np.uint8]:
         """Return the pixels as they lie in the file: (H, W, 3) uint8 RGB.
 
-        If `mode` is CMYK, they are (H, W, 4) in the file's own four inks: proof that the picture is whole. The size is
+        If `mode` is CMYK, they are (H, W, 4) in the file's own four inks. The size is
         that of the header that Pillow read, so no more memory is taken than was booked. The interpreter lock is free
         while pixels are decoded. Raises ImageError.
         """

@@ -34,7 +34,7 @@ class Rules:
 
     `unsaid` holds an error message for each expert with a step that does not say what follows if the expert sees
     nothing. The message matters for detectors only, and the rules do not know which kinds are detectors. `places` holds
-    the place of each component in the file, as "demo.yaml:14".
+    the place of each component in the file, as "demo.yaml:14". `bits` says how many low bits of 16-bit samples count.
     """
 
     board: str
@@ -45,6 +45,7 @@ class Rules:
     graph: ExpertGraph
     unsaid: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
+    bits: int | None = None
 
     @property
     def components(self) -> Mapping[str, Component]:
@@ -160,7 +161,9 @@ class _RulesReader:
         graph = ExpertGraph(experts.values(), edges, probability, first)
         sheet, router = self.sheet, Router(components)
         places = {name: sheet.where(("components", name)) for name in components}
-        return Rules(self.spec.board, sheet.path, sheet.digest, experts, router, graph, self.unsaid, places)
+        return Rules(
+            self.spec.board, sheet.path, sheet.digest, experts, router, graph, self.unsaid, places, self.spec.bits
+        )
 
     def _reference(self, spec: ComponentSpec) -> str:
         if spec.reference is None or spec.reference == GIVEN:

@@ -54,9 +54,13 @@ class ExpertSpec(Judging):
 
 
 class BoardSpec(_Model):
-    """A board file. With `stop_at_ng` an image that is NG is not looked at any further."""
+    """A board file. With `stop_at_ng` an image that is NG is not looked at any further.
+
+    `bits` says how many low bits of 16-bit samples count in its pictures.
+    """
 
     board: Name
+    bits: Annotated[int, Field(ge=config.MIN_SAMPLE_BITS, le=config.MAX_SAMPLE_BITS)] | None = None
     stop_at_ng: bool = False
     experts: Annotated[dict[Name, ExpertSpec], Field(min_length=1)]
     components: Annotated[dict[Name, ComponentSpec], Field(min_length=1)]

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from coe import config
 from coe.errors import ImageError
 
 Samples = NDArray[np.uint16]
-LEAST, ALL = 8, 16
-"""The least and the largest number of bits that may count."""
+LEAST, ALL = config.MIN_SAMPLE_BITS, config.MAX_SAMPLE_BITS
+AS_FILLED = 0
+"""Asks for as many bits as the samples fill, where a picture is not judged, but shown or measured with."""
 _LEAST_TOP = 1 << 14
 """16-bit samples that are all smaller are taken for those of a camera of fewer bits."""
 
@@ -36,27 +38,33 @@ def counted_bits(parts: Callable[[], Iterable[Samples]], asked: int | None, said
     so small that the low bits alone are probably meant.
     """
     top = max(int(part.max()) for part in parts())
-    if (
-        asked is None
-        and said is not None
-        and said.stretched
-        and (top >> said.bits or _is_stretched(parts(), said.bits))
-    ):
-        return depth
-    bits = min(depth, asked or (said.bits if said is not None else depth))
+    if asked:
+        bits = min(depth, asked)
+    elif said is not None:
+        stretched = said.stretched and (top >> said.bits or _is_stretched(parts(), said.bits))
+        bits = depth if stretched else said.bits
+    elif depth == ALL and not is_filled(top):
+        if asked is None:
+            expect_filled(top)
+        bits = max(LEAST, top.bit_length())
+    else:
+        bits = depth
     if top >> bits:
         raise ImageError(
             f"has samples up to {top}, more than {bits} bits hold, as {'is set' if asked else 'the file says'}; say "
             "how many low bits count, 16 if all do (`bits` of the board file, --bits, bits=)"
         )
-    if asked is None and said is None and depth == ALL:
-        expect_filled(top)
     return bits
+
+
+def is_filled(top: int) -> bool:
+    """Tell whether 16-bit samples, the largest of which is `top`, are too large for the low bits alone to be meant."""
+    return top >= _LEAST_TOP
 
 
 def expect_filled(top: int) -> None:
     """Raise ImageError if the largest of 16-bit samples is so small that the low bits alone are probably meant."""
-    if top < _LEAST_TOP:
+    if not is_filled(top):
         raise ImageError(
             f"has 16-bit samples of at most {top}, as a camera of {max(10, top.bit_length())} bits writes them, and "
             "would be nearly black; say how many low bits count (`bits: 12` in the board file, --bits 12, bits=12), 16 "

@@ -79,9 +79,12 @@ def ask(
     device.evict("calibrate", expert)
 
 
-def decoded(picture: VerifiedPicture) -> Image:
-    """Return the pixels of a picture, (H, W, 3) uint8 RGB; raises ImageError."""
-    return np.asarray(decode(picture.path), np.uint8)
+def decoded(picture: VerifiedPicture, bits: int | None = None) -> Image:
+    """Return the pixels of a picture, (H, W, 3) uint8 RGB; raises ImageError.
+
+    `bits` says how many low bits of 16-bit samples count.
+    """
+    return np.asarray(decode(picture.path, bits=bits), np.uint8)
 
 
 class BoardExperts:
@@ -120,13 +123,14 @@ class BoardExperts:
         return self._kinds[expert.kind].task == "detect"
 
     def _prepared(self, kind: Kind, expert: Expert, picture: VerifiedPicture) -> Prepared:
+        pixels = decoded(picture, self._board.bits)
         if isinstance(kind, Comparing):
-            return kind.compare(decoded(picture), self._reference(expert, picture), expert)
-        return kind.preprocess(decoded(picture), expert)
+            return kind.compare(pixels, self._reference(expert, picture), expert)
+        return kind.preprocess(pixels, expert)
 
     def _reference(self, expert: Expert, picture: VerifiedPicture) -> Reference:
         if picture.reference is not None:
-            return ReferenceSource(ImageSource.of(picture.reference, "RGB")).decode()
+            return ReferenceSource(ImageSource.of(picture.reference, "RGB", self._board.bits)).decode()
         served = [
             component
             for component in self._board.components.values()

@@ -10,15 +10,17 @@ from coe.errors import ConfigError, ImageError
 from coe.store.learned import LearnedPictures, PictureDigests
 
 
-def among(learned: LearnedPictures, pictures: Sequence[VerifiedPicture]) -> list[str]:
+def among(learned: LearnedPictures, pictures: Sequence[VerifiedPicture], bits: int | None) -> list[str]:
     """Return the names of the pictures that are among the learned ones; one that cannot be decoded is none of them.
+
+    `bits` says how many low bits of 16-bit samples count.
 
     Raises ConfigError if a file cannot be read.
     """
     known = []
     for picture in pictures:
         try:
-            if learned.holds(PictureDigests.of_file(picture.path, decode(picture.path))):
+            if learned.holds(PictureDigests.of_file(picture.path, decode(picture.path, bits=bits))):
                 known.append(picture.name)
         except ImageError:
             continue  # it is named when it is judged

@@ -86,7 +86,7 @@ def calibrate(  # noqa: PLR0913
     trouble = False
     for id, of_expert in pictures.items():
         try:
-            refuse_learned(shelf, loaded.experts[id].weights, of_expert)
+            refuse_learned(shelf, loaded.experts[id].weights, of_expert, loaded.bits)
             answers = asked.answers(id, of_expert)
         except CoeError as error:
             complain(f"{id}: {error}")
@@ -110,7 +110,7 @@ def calibrate(  # noqa: PLR0913
     raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
 
 
-def refuse_learned(shelf: Store, weights: str, pictures: Sequence[VerifiedPicture]) -> None:
+def refuse_learned(shelf: Store, weights: str, pictures: Sequence[VerifiedPicture], bits: int | None) -> None:
     """Raise ConfigError if an expert learned from any of these pictures; say if nobody knows what it learned from."""
     from coe.calibrate.learned_pictures import among
 
@@ -118,7 +118,7 @@ def refuse_learned(shelf: Store, weights: str, pictures: Sequence[VerifiedPictur
     if learned is None:
         told = f" nobody knows which pictures '{weights}' learned from; give it none of these"
         err.print(styled(("note:", "yellow"), told), soft_wrap=True)
-    elif known := among(learned, pictures):
+    elif known := among(learned, pictures, bits):
         raise ConfigError(
             f"it learned from {len(known)} of its {len(pictures)} pictures, such as {_few(known)}: their scores are "
             "better than those of others; take them out, or give other pictures"

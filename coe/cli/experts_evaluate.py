@@ -88,7 +88,7 @@ def evaluate(
         from coe.calibrate.answers import decoded
 
         paths = {picture.name: picture for of_expert in pictures.values() for picture in of_expert}
-        source = PixelSource(lambda name: decoded(paths[name]))
+        source = PixelSource(lambda name: decoded(paths[name], loaded.bits))
         write_evaluation(report, loaded.board, rows, wrong, unjudged, source, confidence=confidence)
         out.print(str(report), soft_wrap=True, markup=False)
     raise typer.Exit(Exit.NOT_INSPECTED if unjudged else Exit.NOT_GOOD if wrong else Exit.OK)
@@ -118,7 +118,7 @@ def _check(asked: BoardExperts, board: rules.Rules, shelf: Store, pictures: dict
         if id not in detectors and (nothing := [one.name for one in of_expert if one.label == NOTHING]):
             faults.append(f"{id}: it is no detector, and {nothing[0]} is labelled '{NOTHING}'")
         try:
-            refuse_learned(shelf, chosen[id].weights, of_expert)
+            refuse_learned(shelf, chosen[id].weights, of_expert, board.bits)
         except ConfigError as error:
             faults.append(f"{id}: {error}")
     if faults:

@@ -85,6 +85,14 @@ def train(  # noqa: PLR0913
         bool | None,
         typer.Option(help="Compute products in bf16, weights stay fp32. Default: where the processor has bf16."),
     ] = None,
+    bits: Annotated[
+        int | None,
+        typer.Option(
+            min=config.MIN_SAMPLE_BITS,
+            max=config.MAX_SAMPLE_BITS,
+            help="How many low bits count of 16-bit samples. Default: `bits` of --board, else what an image says.",
+        ),
+    ] = None,
     no_prepare: NoPrepareOption = False,
     store: StoreOption = None,
     allow_kind: AllowKindOption = None,
@@ -128,6 +136,7 @@ def train(  # noqa: PLR0913
         references={component: kept.reference for component, kept in learned_from.items()},
         false_calls=false_calls,
         bf16=bf16,
+        bits=rules.load(board).bits if bits is None and board is not None else bits,
     )
     columns = (words("training", "bold"), BarColumn(), MofNCompleteColumn(), words("{task.fields[measures]}"))
     with (

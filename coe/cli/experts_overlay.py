@@ -56,7 +56,7 @@ def overlay(  # noqa: PLR0913
 
     from coe.placement import read_board
 
-    read = read_board(picture, layout, printable(picture.stem), name=picture.name)
+    read = read_board(picture, layout, printable(picture.stem), name=picture.name, bits=loaded.bits)
     drawn = Image.fromarray(read.overlay(side, "RGB"))
     with writing(to), replacing(to) as file:
         drawn.save(file, "PNG")

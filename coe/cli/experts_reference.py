@@ -64,7 +64,7 @@ def reference(
     references = References(Store(store))
     for id, chosen in by_id.items():
         try:
-            manifest, reasons = _made(references, id, chosen, str(images_at.name))
+            manifest, reasons = _made(references, id, chosen, str(images_at.name), loaded.bits)
         except CoeError as error:
             complain(f"{id}: {error}")
             trouble = True
@@ -180,7 +180,7 @@ def verify_references(shelf: Store) -> ReferenceCounts:
 
 
 def _made(
-    references: References, id: str, items: list[FoundImage], source: str
+    references: References, id: str, items: list[FoundImage], source: str, bits: int | None
 ) -> tuple[ReferenceManifest, dict[str, str]]:
     """Make a reference and put it into the store; return its manifest, and why pictures were left out, by name."""
     from coe.prepare import golden_reference
@@ -191,7 +191,7 @@ def _made(
     for place in range(count):
         item = items[place * len(items) // count]
         try:
-            pictures[item.name] = images.decode(item.path)
+            pictures[item.name] = images.decode(item.path, bits=bits)
         except ImageError as error:
             reasons[item.name] = str(error)
     learned = golden_reference.learn(pictures)

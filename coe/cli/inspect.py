@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -81,6 +81,15 @@ def inspect(  # noqa: PLR0913
     recipe: RecipeOption = None,
     bottom_x: BottomXOption = None,
     bottom_angle: BottomAngleOption = None,
+    bits: Annotated[
+        int | None,
+        typer.Option(
+            min=config.MIN_SAMPLE_BITS,
+            max=config.MAX_SAMPLE_BITS,
+            help="How many low bits count of 16-bit samples: 12 for a camera of 12 bits. Default: `bits` of the board "
+            "file, else what a picture says.",
+        ),
+    ] = None,
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder for the results. Default: runs/<board>/<date-time>.")
     ] = None,
@@ -168,6 +177,7 @@ def inspect(  # noqa: PLR0913
     allowed = times(within, max_wait)
     quiet = quiet or as_json
     loaded_board = rules.load(board)
+    bits = loaded_board.bits if bits is None else bits
     layout = layout_of(placements, dialect, units, recipe, bottom_x, bottom_angle)
     expected = expected_of(loaded_board, layout, parts, expect)
     line_config = LineConfig(
@@ -192,7 +202,7 @@ def inspect(  # noqa: PLR0913
         cluster=cluster,
     )
     check_hurry(line_config.strategy, within_s=allowed.within_s)
-    source = source_of(images_at, loaded_board, layout)
+    source = source_of(images_at, loaded_board, layout, bits)
     items, skipped = source.items, source.skipped
     for note in [] if layout is None or quiet else notes(layout):
         err.print(note, soft_wrap=True)
@@ -211,6 +221,7 @@ def inspect(  # noqa: PLR0913
         reference_digests(loaded_board, line_config.store),
         layout.digest if layout is not None else "",
         expected.digest if expected is not None and layout is None else "",
+        bits,
     )
 
     def variants(devices: Collection[str]) -> Collection[str]:
@@ -231,7 +242,7 @@ def inspect(  # noqa: PLR0913
         left_alone = [images.printable(entry.path.relative_to(images_at).as_posix()) for entry in skipped]
         summary = results.finish(items, run_.figures, expected=expected, empty=empty, left_alone=left_alone)
         report = out_dir / REPORT
-        pictures = PixelSource(source.pixels, _references(items, loaded_board, store, identity.references), source.view)
+        pictures = PixelSource(source.pixels, _references(items, loaded_board, store, identity), source.view)
         write_report(report, loaded_board.board, results.results, summary, pictures)
     if as_json:
         # Directly to the stream: a console would wrap and colour text that a program reads.
@@ -246,11 +257,11 @@ def inspect(  # noqa: PLR0913
 
 
 def _references(
-    items: Sequence[FoundImage], board: Rules, store: Path | None, checksums: Mapping[str, str]
+    items: Sequence[FoundImage], board: Rules, store: Path | None, run: RunIdentity
 ) -> Callable[[str], ReferencePicture | None]:
     """Return a function that gives an image's reference.
 
-    `checksums` are those of the references that the run used, by id. A reference that was replaced meanwhile
+    `run` has the checksums of the references that it used. A reference that was replaced meanwhile
     is not shown: no picture was compared with it.
     """
     by_name, references = {item.name: item for item in items}, References(Store(store))
@@ -259,11 +270,11 @@ def _references(
         item = by_name[name]
         id = board.components[item.component].reference
         if item.reference is not None:
-            return ReferencePicture(images.decode(item.reference))
+            return ReferencePicture(images.decode(item.reference, bits=run.bits))
         if not id or id == GIVEN:
             return None
         manifest = references.manifest(id)
-        if manifest.checksum != checksums[id]:
+        if manifest.checksum != run.references[id]:
             raise StoreError(f"reference '{id}' was replaced after the run began")
         encoded = references.read(manifest)
         image, spread = images.decode(encoded.image), images.decode(encoded.spread)[:, :, 0]

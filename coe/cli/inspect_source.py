@@ -44,8 +44,8 @@ class Source(Protocol):
 class EachFile:
     """Files of which each shows one component."""
 
-    def __init__(self, items: Sequence[FoundImage], skipped: Sequence[Skipped]) -> None:
-        self.items, self.skipped = items, skipped
+    def __init__(self, items: Sequence[FoundImage], skipped: Sequence[Skipped], bits: int | None) -> None:
+        self.items, self.skipped, self._bits = items, skipped, bits
         self._paths = {item.name: item.path for item in items}
 
     def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Iterator[Picture | Result]:
@@ -54,26 +54,29 @@ class EachFile:
 
         for item in todo:
             place = (item.component, item.serial, item.refdes, item.name)
-            yield Picture(item.path, *place, within_s=within_s, reference=item.reference)
+            yield Picture(item.path, *place, within_s=within_s, reference=item.reference, bits=self._bits)
 
     def pixels(self, name: str) -> NDArray[np.uint8]:
         """Return the pixels of a file."""
-        return images.decode(self._paths[name])
+        return images.decode(self._paths[name], bits=self._bits)
 
     def view(self, serial: str) -> BoardView | None:
         """Return None: no file shows a whole board."""
         return None
 
 
-def source_of(images_at: Path, board: Rules, layout: Layout | None) -> Source:
-    """Return the images at a path; with a layout its pictures show whole boards. Raises ConfigError."""
+def source_of(images_at: Path, board: Rules, layout: Layout | None, bits: int | None) -> Source:
+    """Return the images at a path; with a layout its pictures show whole boards. Raises ConfigError.
+
+    `bits` says how many low bits of their 16-bit samples count.
+    """
     if layout is None:
         items, skipped = images.find(images_at, board.components)
         given_references.check(items, board.components.values())
-        return EachFile(items, skipped)
+        return EachFile(items, skipped, bits)
     from coe.cli.whole_boards import WholeBoards
 
     layout.check(board.components, board.board)
-    boards = WholeBoards(layout, images_at)
+    boards = WholeBoards(layout, images_at, bits)
     given_references.check(boards.items, board.components.values())
     return boards

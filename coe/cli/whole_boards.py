@@ -30,8 +30,8 @@ class WholeBoards:
     picture, or if two pictures have the same serial.
     """
 
-    def __init__(self, layout: Layout, images_at: Path) -> None:
-        self._layout = layout
+    def __init__(self, layout: Layout, images_at: Path, bits: int | None = None) -> None:
+        self._layout, self._bits = layout, bits
         self._last: tuple[Path, BoardPicture] | None = None
         self._names: dict[Path, str] = {}
         self._serials: dict[str, str] = {}
@@ -67,7 +67,7 @@ class WholeBoards:
         """Read and locate the picture at a path; the last stays in memory."""
         if self._last is None or self._last[0] != path:
             self._last = None  # two pictures would be in memory
-            self._last = path, read_board(path, self._layout, _serial(path), name=self._names[path])
+            self._last = path, read_board(path, self._layout, _serial(path), name=self._names[path], bits=self._bits)
         return self._last[1]
 
     def _add(self, entry: FolderEntry, name: str) -> None:

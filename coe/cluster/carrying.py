@@ -23,4 +23,4 @@ def whole(image: CarriedImage) -> CarriedImage:
 def _read(source: ImageSource) -> ImageSource:
     if not isinstance(source.image, PictureFile):
         return source
-    return ImageSource.of(source.image.read(_MAX_FILE_BYTES), source.order)
+    return ImageSource.of(source.image.read(_MAX_FILE_BYTES), source.order, source.bits)

@@ -139,6 +139,7 @@ class Line:
         within_s: float | None = None,
         reference: Image | None = None,
         board: str = "",
+        bits: int | None = None,
     ) -> Future[Result]:
         """Take in one image and return at once; the future gives its `Result`.
 
@@ -153,7 +154,11 @@ class Line:
         `reference` is a picture of a good part, in the same forms as `image`; it belongs to components whose rules say
         `reference: given`, and to no others (ConfigError).
 
-        `image` is a numpy array (H, W, 3), (H, W, 4) or (H, W) uint8 whose colours are BGR unless `order` says "RGB";
+        `bits` (8 to 16) says how many low bits count of 16-bit samples, in files and in arrays of uint16, which are
+        taken with it alone: a camera of 12 bits writes values up to 4095. It takes the place of the board file's
+        `bits`. Without either, a file whose samples fill the low bits alone is an error.
+
+        `image` is a numpy array (H, W, 3), (H, W, 4) or (H, W), uint8, whose colours are BGR unless `order` says "RGB";
         the bytes of a picture file; its path; a Pillow image, whose colours are RGB; or anything with `__array__` or
         `__dlpack__`, such as a torch tensor (H, W, 3), whose `order` must be said. Pixels are copied, so that the
         caller may reuse them. A file at a path must not change until its result is there, else the result is an error.
@@ -161,7 +166,7 @@ class Line:
         `stop`, LineFull with `on_full="raise"`, TypeError if `image` is no image, and WouldWaitForItself if it would
         have to wait for room on a thread of the line, for example in a callback.
         """
-        picture = Picture(image, component, serial, refdes, name, order, within_s, reference, board)
+        picture = Picture(image, component, serial, refdes, name, order, within_s, reference, board, bits)
         return self._submit(self._taken(picture), wait=self._blocking)
 
     def inspect(  # noqa: PLR0913 - the fields of a Picture
@@ -176,6 +181,7 @@ class Line:
         within_s: float | None = None,
         reference: Image | None = None,
         board: str = "",
+        bits: int | None = None,
     ) -> Coroutine[Any, Any, Result]:
         """Take over one image now, and return a coroutine that gives its `Result` without blocking the loop.
 
@@ -184,7 +190,7 @@ class Line:
         queue back; if it is cancelled later, its image is still inspected.
         """
         self._engine.line_threads.expect_waitable("inspect()")
-        picture = Picture(image, component, serial, refdes, name, order, within_s, reference, board)
+        picture = Picture(image, component, serial, refdes, name, order, within_s, reference, board, bits)
         return self._inspected(self._taken(picture))
 
     async def _inspected(self, taken: TakenPicture) -> Result:
@@ -252,7 +258,8 @@ class Line:
         references.check_picture(board.member.rules, picture)
         if self._admission.closed:
             raise LineClosed(CLOSED)
-        return TakenPicture.over(picture, now, _prepared_bytes(board.member, picture.component), board.name)
+        size, bits = _prepared_bytes(board.member, picture.component), board.member.rules.bits
+        return TakenPicture.over(picture, now, size, board.name, bits)
 
     def _submit(self, taken: TakenPicture, *, wait: bool) -> Future[Result]:
         with self._ticket(taken, wait=wait) as ticket:

@@ -25,15 +25,18 @@ class TakenPicture:
     due_s: float
 
     @classmethod
-    def over(cls, picture: Picture, now: float, prepared_bytes: int, board: str) -> TakenPicture:
+    def over(
+        cls, picture: Picture, now: float, prepared_bytes: int, board: str, bits: int | None = None
+    ) -> TakenPicture:
         """Take over the pixels of a picture of a board, by its name; raises TypeError.
 
-        `prepared_bytes` is the size of its first prepared input.
+        `prepared_bytes` is the size of its first prepared input. `bits` is what the board says of 16-bit samples.
         """
-        source = ImageSource.of(picture.image, picture.order)
+        bits = bits if picture.bits is None else picture.bits
+        source = ImageSource.of(picture.image, picture.order, bits)
         reference = None
         if picture.reference is not None:
-            reference = ReferenceSource(ImageSource.of(picture.reference, picture.order))
+            reference = ReferenceSource(ImageSource.of(picture.reference, picture.order, bits))
         size = source.held_bytes + prepared_bytes + (reference.held_bytes if reference else 0)
         due_s = math.inf if picture.within_s is None else now + picture.within_s
         name = picture.name or (str(picture.image) if isinstance(picture.image, str | Path) else "")

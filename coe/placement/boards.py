@@ -144,19 +144,21 @@ def read_board(
     serials: Mapping[str, str] | None = None,
     skip: Iterable[str] = (),
     order: Order | None = None,
+    bits: int | None = None,
 ) -> BoardPicture:
     """Read and locate a picture of a whole board, in the forms that `Inspector.submit` takes.
 
-    An array's colours are BGR unless `order` says "RGB". `name` is the name of the picture in the results (default:
-    the serial). The units of a panel have the serials `<serial>-<unit>`, or those that `serials` gives. `skip` names
-    units that are known to be bad. A picture that cannot be read is no error here: each of its components gets a result
-    that says so. Raises ValueError for a unit that the layout does not have.
+    An array's colours are BGR unless `order` says "RGB"; `bits` of 16-bit samples count, as for `Inspector.submit`.
+    `name` is the name of the picture in the results (default: the serial). The units of a panel have the serials
+    `<serial>-<unit>`, or those that `serials` gives. `skip` names units that are known to be bad. A picture that cannot
+    be read is no error here: each of its components gets a result that says so. Raises ValueError for a unit that the
+    layout does not have.
     """
     if unknown := sorted(set(serials or {}) - set(layout.units)):
         raise ValueError(f"the layout has no unit '{unknown[0]}'")
     of_units = {unit: (serials or {}).get(unit, serial_of(serial, unit)) for unit in layout.units}
     try:
-        pixels = ImageSource.of(image, order).decode()
+        pixels = ImageSource.of(image, order, bits).decode()
     except ImageError as error:
         why, kind = f"the picture of the board {error}", FailureKind(error.failure)
         return BoardPicture(layout, name or serial, of_units, None, None, why, kind)

@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from coe.board.decoding import decode
+from coe.board.wide import AS_FILLED
 from coe.core import Expert
 from coe.errors import ImageError
 from coe.store.kinds import Image as Pixels
@@ -73,7 +74,7 @@ def _prepared(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> tup
     prepared = []
     for image in images:
         try:
-            prepared.append(kind.preprocess(decode(image), expert))
+            prepared.append(kind.preprocess(decode(image, bits=AS_FILLED), expert))
         except ImageError:
             continue
     return tuple(prepared)

@@ -33,7 +33,7 @@ class RunIdentity:
     `rules` is the digest of the board file, `images` the folder or file of the images, `experts` the digest of each
     expert by id (see `coe.inspector.weights_used`), `references` the checksum of each reference that the rules name. A
     reference that comes with an image is a part of its pixels. `layout` is the digest of the layout of whole boards,
-    `expected` that of what boards are asked for.
+    `expected` that of what boards are asked for. `bits` says how many low bits of 16-bit samples count.
     """
 
     board: str
@@ -46,6 +46,7 @@ class RunIdentity:
     references: Mapping[str, str] = field(default_factory=dict)
     layout: str = ""
     expected: str = ""
+    bits: int | None = None
 
     def refuse_changes(self, path: Path, experts: Mapping[str, str], references: Mapping[str, str]) -> None:
         """Raise ConfigError if the board file at `path`, an expert, or a reference has changed since this was made.
@@ -118,6 +119,8 @@ def _differences(before: RunIdentity, now: RunIdentity, *, older: bool) -> Itera
         yield f"holds a run with other placements, another board recipe, or none; give the same again, or {ELSEWHERE}"
     if before.expected and before.expected != now.expected:
         yield f"holds a run with another --parts or --expect; give the same again, or {ELSEWHERE}"
+    if before.bits != now.bits:
+        yield f"holds a run in which other bits of the pictures count ({before.bits}, not {now.bits}); {ELSEWHERE}"
     for name, option in (("strategy", "--strategy"), ("precision", "--precision"), ("label_floor", "--label-floor")):
         then, here = getattr(before, name), getattr(now, name)
         if then != here:

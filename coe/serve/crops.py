@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe.board.decoding import decode
+from coe.board.wide import AS_FILLED
 from coe.placement.crops import OUTSIDE, upright
 
 Pixels = NDArray[np.uint8]
@@ -33,12 +34,13 @@ class Place:
     """Where a component lies in the view of a whole board, as `coe.serve.line.located` writes it.
 
     `corners` are in pixels of the view, from the upright crop's top left on and round; `width` and `height` are the
-    pixels of the crop that the experts saw.
+    pixels of the crop that the experts saw. `bits` of the view's 16-bit samples counted, if that was said.
     """
 
     corners: Sequence[Sequence[float]]
     width: int
     height: int
+    bits: int | None = None
 
     @classmethod
     def of(cls, place: Any) -> Place | None:
@@ -50,7 +52,8 @@ class Place:
         largest = max(right, down, 1.0)
         scale = min(1.0, _LONGEST / largest)
         natural = [max(1, round(length * scale)) for length in (right, down)]
-        return cls(place["polygon"], *place.get("size", natural))
+        width, height = place.get("size", natural)
+        return cls(place["polygon"], width, height, place.get("bits"))
 
     @property
     def around(self) -> int:
@@ -79,7 +82,7 @@ class Cutter:
             pixels = self._pixels if self._path == path else None
             if pixels is None:
                 self._path = self._pixels = None  # two views would be held
-                pixels = decode(path.read_bytes(), limit_pixels=limit_pixels)
+                pixels = decode(path.read_bytes(), bits=place.bits or AS_FILLED, limit_pixels=limit_pixels)
                 if pixels.shape[0] * pixels.shape[1] <= self._kept_pixels:
                     self._path, self._pixels = path, pixels
             return upright(pixels, np.array(place.corners), place.width, place.height, around)

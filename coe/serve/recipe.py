@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,11 @@ class RecipeContent(Form):
     terminations: dict[Word, Count] = Field(default_factory=dict)
     parts: dict[Word, Word] = Field(default_factory=dict)
     whole: WholeBoard | None = None
+
+    @property
+    def bits(self) -> int | None:
+        """How many low bits of 16-bit samples count in pictures; None if the rules do not say, or cannot be read."""
+        return _bits(self.rules)
 
     @property
     def components(self) -> Mapping[str, str]:
@@ -68,3 +74,11 @@ class RecipeContent(Form):
             return sum(1 + self.terminations.get(component, 0) for component in by_refdes.values())
         components = self.board(name).components.values()
         return round(sum(component.count * (1 + self.terminations.get(component.name, 0)) for component in components))
+
+
+@lru_cache(maxsize=64)  # reading the rules of a large board takes a while
+def _bits(text: str) -> int | None:
+    try:
+        return rules.of_bytes(Path("recipe.yaml"), text.encode()).bits
+    except ConfigError:  # the recipe was in order when it came, and an update refuses it
+        return None

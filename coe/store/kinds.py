@@ -80,7 +80,8 @@ class TrainingPlan:
     aligned, by component, and the share of good parts that may be called (None: the kind decides). `data` is then a
     folder of images of good parts.
 
-    `bf16` says whether products are computed in bf16, with weights in fp32; None: where the processor has bf16.
+    `bf16` says whether products are computed in bf16, with weights in fp32; None: where the processor has bf16. `bits`
+    says how many low bits of 16-bit samples count in the images (`coe.board.decoding.decode`).
     """
 
     data: Path
@@ -96,6 +97,7 @@ class TrainingPlan:
     references: Mapping[str, Reference] = field(default_factory=dict)
     false_calls: float | None = None
     bf16: bool | None = None
+    bits: int | None = None
 
     def __post_init__(self) -> None:
         """Raise ConfigError for numbers with which nothing can be trained."""
@@ -109,6 +111,8 @@ class TrainingPlan:
             values.real("false_calls", self.false_calls, least=1e-6, most=0.5)
         if self.bf16 is not None:
             values.flag("bf16", self.bf16)
+        if self.bits is not None:
+            values.whole("bits", self.bits, least=config.MIN_SAMPLE_BITS, most=config.MAX_SAMPLE_BITS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def test_few_pictures_are_decoded_at_a_time(served: Served, monkeypatch: pytest.
     assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
     now, most, lock, genuine = 0, 0, threading.Lock(), images.decode
 
-    def counted(data: bytes, *, limit_pixels: int) -> Pixels:
+    def counted(data: bytes, **options: int) -> Pixels:
         nonlocal now, most
         with lock:
             now += 1
@@ -45,7 +45,7 @@ def test_few_pictures_are_decoded_at_a_time(served: Served, monkeypatch: pytest.
         threading.Event().wait(0.05)
         with lock:
             now -= 1
-        return genuine(data, limit_pixels=limit_pixels)
+        return genuine(data, **options)
 
     monkeypatch.setattr(images, "decode", counted)
     with ThreadPoolExecutor(6) as pool:

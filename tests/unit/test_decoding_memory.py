@@ -17,7 +17,8 @@ WIDTH, HEIGHT = 2600, 2400
 def encoded(mode: str, form: str, turn: int = 1) -> bytes:
     exif, out = Image.Exif(), io.BytesIO()
     exif[274] = turn
-    Image.new(mode, (WIDTH, HEIGHT), "grey").save(out, form, exif=exif)
+    colour = "grey" if mode.endswith("A") else 0  # of a transparent picture nothing would be visible
+    Image.new(mode, (WIDTH, HEIGHT), colour).save(out, form, exif=exif)
     return out.getvalue()
 
 

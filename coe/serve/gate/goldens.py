@@ -16,6 +16,7 @@ from coe.errors import ConfigError
 from coe.serve.config import ServeConfig
 from coe.serve.database import boards, recipes
 from coe.serve.database.calls import Call
+from coe.serve.database.recipes import Recipe
 from coe.serve.recipe import RecipeContent
 from coe.store.references import References
 from coe.store.store import Store
@@ -23,11 +24,19 @@ from coe.store.store import Store
 
 def id_of(connection: Connection, call: Call) -> str:
     """Return the id of the golden reference with which the experts compared a part; "" without one."""
+    recipe = _recipe_of(connection, call)
+    return "" if recipe is None else _ids(recipe.name, recipe.content["rules"]).get(call.component, "")
+
+
+def bits_of(connection: Connection, call: Call) -> int | None:
+    """Return how many low bits of 16-bit samples counted in a part's picture; None if its recipe does not say."""
+    recipe = _recipe_of(connection, call)
+    return None if recipe is None else RecipeContent.model_validate(recipe.content).bits
+
+
+def _recipe_of(connection: Connection, call: Call) -> Recipe | None:
     board = None if call.board_id is None else boards.get(connection, call.board_id)
-    if board is None:
-        return ""
-    recipe = recipes.get(connection, board.recipe_id)
-    return _ids(recipe.name, recipe.content["rules"]).get(call.component, "")
+    return None if board is None else recipes.get(connection, board.recipe_id)
 
 
 @lru_cache(maxsize=64)

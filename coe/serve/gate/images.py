@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from coe.board.comparison import compare
 from coe.board.decoding import decode
+from coe.board.wide import AS_FILLED
 from coe.errors import ImageError, StoreError
 from coe.serve.crops import Pixels, Place, in_frame
 from coe.serve.database import calls, references, views
@@ -38,10 +39,14 @@ OUTLINE = (255, 210, 31)
 
 @dataclass(frozen=True, slots=True)
 class _Shot:
-    """What a view shows of a part: `place` is where it lies in the view, None if the view shows it alone."""
+    """What a view shows of a part: `place` is where it lies in the view, None if the view shows it alone.
+
+    `bits` of the view's 16-bit samples count, if that is said.
+    """
 
     view: View | None
     place: Place | None
+    bits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ async def call_reference(visit: Visit) -> Response:
             return in_frame(goldens.load(gate.config, comparison.golden).image, comparison.shot.place)
         if comparison.good is None:
             raise not_found("good picture", "no such part was good yet")
-        return _pixels(gate, _Shot(comparison.good.view, Place.of(comparison.good.place)))
+        return _pixels(gate, _Shot(comparison.good.view, Place.of(comparison.good.place), comparison.shot.bits))
 
     return await _answer(visit, pixels)
 
@@ -112,7 +117,8 @@ def _call(visit: Visit, connection: Connection) -> Call:
 
 
 def _shot(connection: Connection, call: Call) -> _Shot:
-    return _Shot(None if call.view_id is None else views.get(connection, call.view_id), Place.of(call.place))
+    view = None if call.view_id is None else views.get(connection, call.view_id)
+    return _Shot(view, Place.of(call.place), goldens.bits_of(connection, call))
 
 
 def _comparison(visit: Visit, connection: Connection) -> _Comparison:
@@ -128,7 +134,7 @@ def _pixels(gate: Gate, shot: _Shot, *, is_framed: bool = True) -> Pixels:
         raise not_found("such picture", "it was never handed in, or its time of retention is over")
     file, limit = gate.pictures.path(shot.view.file), gate.config.limits.pixels
     if shot.place is None:
-        return decode(file.read_bytes(), limit_pixels=limit)
+        return decode(file.read_bytes(), bits=shot.bits or AS_FILLED, limit_pixels=limit)
     return gate.cutter.cut(file, shot.place, limit, around=shot.place.around if is_framed else 0)
 
 

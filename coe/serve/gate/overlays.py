@@ -62,9 +62,9 @@ async def post_overlay(visit: Visit) -> Response:
     gate = visit.gate
     side = whole_number_of(visit, "side", default=SIDE, least=LEAST_SIDE, most=MOST_SIDE)
     recipe = await gate.read(partial(version_of, visit))
-    whole = _whole(recipe)
+    whole, bits = _whole(recipe), RecipeContent.model_validate(recipe.content).bits
     async with whole_body(visit, gate.config.limits.body) as picture:
-        drawn = await gate.draw(partial(_drawn, whole, picture, gate.config.limits.pixels, side))
+        drawn = await gate.draw(partial(_drawn, whole, bits, picture, gate.config.limits.pixels, side))
         digest = hashlib.sha256(picture).hexdigest()
     headers = {PICTURE_HEADER: digest}
     if drawn.is_registered:
@@ -116,10 +116,10 @@ async def _proof(visit: Visit, recipe: Recipe, picture: str) -> str:
     return await sessions.signature(visit.gate, f"overlay {recipe.name} {recipe.digest} {picture}")
 
 
-def _drawn(whole: WholeBoard, picture: bytes, limit: int, side: int) -> _Overlay:
+def _drawn(whole: WholeBoard, bits: int | None, picture: bytes, limit: int, side: int) -> _Overlay:
     """Draw an overlay; raises Problem for a picture that cannot be read."""
     check_pixels(pixels_in(io.BytesIO(picture)), limit)
-    read = read_board(picture, whole.layout, "")
+    read = read_board(picture, whole.layout, "", bits=bits)
     if read.location is None:
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, ProblemKind.INVALID, read.why, "send a whole picture of a board")
     file = io.BytesIO()

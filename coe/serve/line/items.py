@@ -58,13 +58,17 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A picture of a whole board, a file with its `sha256`; `cut` divides it, `bad_marks` are bad units."""
+    """A picture of a whole board, a file with its `sha256`; `cut` divides it, `bad_marks` are bad units.
+
+    `bits` of its 16-bit samples count.
+    """
 
     view_id: int
     path: Path
     cut: WholeBoard
     bad_marks: Sequence[str]
     sha256: str
+    bits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ def _of_whole(request: BoardRequest, content: RecipeContent, view: View, picture
     return Items(
         [Item(site.name, site.component, view.id, None, NOWHERE) for site in sites if site.unit not in bad],
         [skipped(unit, "it was named as bad", view.id) for unit in bad],
-        whole=Whole(view.id, pictures.path(view.file), content.whole, bad, view.sha256),
+        whole=Whole(view.id, pictures.path(view.file), content.whole, bad, view.sha256, content.bits),
     )
 
 

@@ -45,7 +45,7 @@ def located(whole: Whole, items: Items) -> Located:
     lost = None if whole.path.exists() else whole.path
     try:
         layout = whole.cut.layout
-        picture = read_board(PictureFile(whole.path, whole.sha256), layout, "", skip=whole.bad_marks)
+        picture = read_board(PictureFile(whole.path, whole.sha256), layout, "", skip=whole.bad_marks, bits=whole.bits)
         is_registered = picture.location is not None and picture.location.registered
         sites = {site.name: site for site in layout.sites}
         return Located(_items(whole, layout, picture), is_registered, lost, picture, sites)
@@ -64,12 +64,12 @@ def _items(whole: Whole, layout: Layout, picture: BoardPicture) -> Items:
     seen: list[Item] = []
     unseen: list[Unseen] = []
     for unit, why in bad.items():
-        place = _place(picture, [site for site in layout.sites if site.unit == unit])
+        place = _place(picture, [site for site in layout.sites if site.unit == unit], whole.bits)
         unseen.append(skipped(unit, why, whole.view_id, place))
     for site in layout.sites:
         if site.unit in bad:
             continue
-        refusal, place = picture.refusal(site), _place(picture, [site])
+        refusal, place = picture.refusal(site), _place(picture, [site], whole.bits)
         if refusal is None:
             seen.append(Item(site.name, site.component, whole.view_id, None, place))
         elif refusal.failure is not None:
@@ -90,7 +90,7 @@ def _reason(picture: BoardPicture) -> str:
     return "" if picture.location.registered else f"not registered: {picture.location.why}"
 
 
-def _place(picture: BoardPicture, sites: Sequence[Site]) -> Any:
+def _place(picture: BoardPicture, sites: Sequence[Site], bits: int | None) -> Any:
     """Return where a crop lies in the picture, or the rectangle around several, as JSON."""
     fit = picture.location.fit if picture.location is not None else None
     if fit is None or picture.rgb is None:
@@ -98,8 +98,9 @@ def _place(picture: BoardPicture, sites: Sequence[Site]) -> Any:
     height, width = picture.rgb.shape[:2]
     corners = np.concatenate([outline(site, fit, width, height).corners for site in sites])
     size = {"size": [sites[0].crop.width_px, sites[0].crop.height_px]} if len(sites) == 1 else {}
+    counted = {} if bits is None else {"bits": bits}
     if len(sites) > 1:
         (left, top), (right, bottom) = corners.min(axis=0), corners.max(axis=0)
         corners = np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
     # Finer than a warp places its pixels, so that a crop can be cut again as it was.
-    return {"polygon": [[round(float(x), 2), round(float(y), 2)] for x, y in corners], **size}
+    return {"polygon": [[round(float(x), 2), round(float(y), 2)] for x, y in corners], **size, **counted}
