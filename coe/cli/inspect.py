@@ -43,6 +43,7 @@ from coe.cli.placing import (
     UnitsOption,
     layout_of,
     notes,
+    warnings_of,
 )
 from coe.core import Verdict
 from coe.errors import ConfigError, StoreError
@@ -233,7 +234,7 @@ def inspect(  # noqa: PLR0913
         return usable_variants(loaded_board, manifests, precision, label_floor, devices)
 
     with ResultsFile(out_dir, identity, resume=resume) as results:
-        warnings = fitting.unproven(loaded_board, manifests)
+        warnings = (*fitting.unproven(loaded_board, manifests), *warnings_of(layout))
         figures = RunFigures(loaded_board.board, strategy, precision=precision, warnings=warnings)
         feed = partial(source.feed, within_s=allowed.within_s)
         run_ = InspectionRun(figures, results, items, max_errors=max_errors, feed=feed, quiet=quiet)

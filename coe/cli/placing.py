@@ -85,12 +85,14 @@ def layout_of(
 
 def notes(layout: Layout) -> list[str]:
     """Return what a person should know of a layout: parts that are left out, and ways to lie wrong unnoticed."""
-    from coe.placement import blind_to
+    left_out = [f"not inspected, as the recipe says: {', '.join(layout.not_inspected)}"] if layout.not_inspected else []
+    return [*left_out, *warnings_of(layout)]
 
-    sentences = (
-        [f"not inspected, as the recipe says: {', '.join(layout.not_inspected)}"] if layout.not_inspected else []
-    )
-    return sentences + [
-        f"the fiducials lie alike if the board is {way}: a board that lies so is not noticed"
-        for way in blind_to(layout)
-    ]
+
+def warnings_of(layout: Layout | None) -> tuple[str, ...]:
+    """Return in which ways whole boards could be cut wrong unnoticed; none without whole boards."""
+    if layout is None:
+        return ()
+    from coe.placement import warnings_of as of_layout
+
+    return of_layout(layout)

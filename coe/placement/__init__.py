@@ -14,7 +14,8 @@ The functions, in the order of their use:
 - `lay_out(recipe, placements, bottom=None) -> Layout`: all `sites` as the camera sees them; `Bottom.of(x, angle)` says
   how a file describes the bottom side. `layout.check(components, board)` holds it against a board's rules.
 - `locate(pixels, layout, skip=()) -> Location`: where the board lies; not `registered` with the reason `why`.
-- `blind_to(layout) -> tuple[str, ...]`: how a board could lie wrong without being noticed.
+- `blind_to(layout) -> tuple[str, ...]`: how a board could lie wrong without being noticed, and `warnings_of(layout)`
+  in sentences.
 - `crop(pixels, site, fit) -> pixels | None`: one component upright, (h, w, 3) uint8 RGB.
 - `overlay(pixels, layout, location, side_px=1600) -> pixels`: what a person confirms.
 - `read_board(image, layout, serial, name="", serials=None, skip=(), order=None) -> BoardPicture`: reads and locates a
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from coe.placement.crops import crop, outline
     from coe.placement.dialects import DIALECTS, Side, Units
     from coe.placement.layout import Bottom, Layout, Site, lay_out
-    from coe.placement.location import Location, blind_to, locate
+    from coe.placement.location import Location, blind_to, locate, warnings_of
     from coe.placement.overlay_picture import overlay
     from coe.placement.placements import Placement, parse_placements, read_placements
     from coe.placement.recipe import BoardRecipe, parse_recipe, read_recipe
@@ -47,7 +48,7 @@ _HOMES = {
     "boards": ("BoardPicture", "read_board", "serial_of"),
     "crops": ("crop", "outline"),
     "layout": ("Bottom", "Layout", "Site", "lay_out"),
-    "location": ("Location", "blind_to", "locate"),
+    "location": ("Location", "blind_to", "locate", "warnings_of"),
     "overlay_picture": ("overlay",),
     "dialects": ("DIALECTS", "Side", "Units"),
     "placements": ("Placement", "parse_placements", "read_placements"),
@@ -77,6 +78,7 @@ __all__ = [
     "read_placements",
     "read_recipe",
     "serial_of",
+    "warnings_of",
 ]
 
 

@@ -120,7 +120,7 @@ class Layout:
 
     `sites` are in the order of the units, then of the placement file. `not_inspected` are the reference designators
     that the recipe leaves out. `marks` are the places of the bad marks by unit. `low` and `high` are corners of the
-    outline. `digest` tells two layouts apart.
+    outline. `landmark` is the place of the recipe's landmark. `digest` tells two layouts apart.
     """
 
     recipe: BoardRecipe
@@ -131,6 +131,7 @@ class Layout:
     marks: Mapping[str, Point] = field(default_factory=dict)
     not_inspected: tuple[str, ...] = ()
     digest: str = ""
+    landmark: Point | None = None
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -196,6 +197,7 @@ def lay_out(recipe: BoardRecipe, placements: Sequence[Placement], bottom: Bottom
         marks,
         tuple(place.refdes for place in chosen if place.refdes in left_out),
         hashlib.sha256(repr(facts).encode()).hexdigest(),
+        None if recipe.landmark is None else frame.point(*recipe.landmark.at),
     )
 
 

@@ -22,6 +22,17 @@ from coe.placement.layout import Layout, Point
 
 Pixels = NDArray[np.uint8]
 
+_WAYS: tuple[tuple[str, Numbers], ...] = tuple(
+    (words, np.array(way, np.float64))
+    for words, ways in {
+        "mirrored": (((-1, 0), (0, 1)), ((1, 0), (0, -1)), ((0, 1), (1, 0)), ((0, -1), (-1, 0))),
+        "turned by 180 degrees": (((-1, 0), (0, -1)),),
+        "turned by 90 degrees": (((0, -1), (1, 0)), ((0, 1), (-1, 0))),
+    }.items()
+    for way in ways
+)
+"""How a board may lie wrong, as maps of its points; a picture may be mirrored and turned, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -65,6 +76,8 @@ def locate(pixels: Pixels, layout: Layout, skip: Iterable[str] = ()) -> Location
     if location.fit is None:
         reasons = location.reasons + _lies_otherwise(grey, layout, expected)
         return replace(location, reasons=reasons, skipped=skipped)
+    if reasons := _landmark_contradicts(grey, layout, location.fit):
+        return replace(location, fit=None, reasons=reasons, skipped=skipped)
     for name in layout.marks:
         level = _level_at_mark(grey, layout, location.fit, name)
         if level is None and name not in skipped:
@@ -159,6 +172,8 @@ def _choices(points: Numbers, near: list[list[Disc]], layout: Layout) -> Iterato
     one, other = (int(index) for index in np.unravel_index(np.argmax(apart), apart.shape))
     ends = points[[one, other]]
     for pair in product(near[one], near[other]):
+        if pair[0] == pair[1]:
+            continue
         rough = similarity(ends, np.array([(disc.x_px, disc.y_px) for disc in pair]))
         stretch = recipe.um_per_pixel / rough.um_per_pixel - 1
         if abs(stretch) > recipe.most_stretch or abs(rough.turn_deg) > recipe.most_turn:
@@ -174,16 +189,70 @@ def _choices(points: Numbers, near: list[list[Disc]], layout: Layout) -> Iterato
 
 
 def blind_to(layout: Layout) -> tuple[str, ...]:
-    """Return in which ways a board could lie wrong without being noticed, because its fiducials lie alike then."""
-    points = _points(layout.fiducials.values())
-    points -= points.mean(axis=0)
-    apart_mm = max(layout.recipe.tolerance_um / 1000, layout.recipe.fiducials.diameter)
-    ways = {"mirrored": np.array([-1.0, 1.0]), "turned by 180 degrees": np.array([-1.0, -1.0])}
-    return tuple(
+    """Return in which ways a board could lie wrong without being noticed.
+
+    Its fiducials lie alike then, within the limits of the recipe, and its landmark, if it has one, lies alike, too.
+    """
+    mark, at = layout.recipe.landmark, layout.landmark
+    found = (
         words
-        for words, way in ways.items()
-        if all(np.hypot(*(points - point * way).T).min() <= apart_mm for point in points)
+        for words, place in _alike(layout)
+        if mark is None or at is None or dist((place.x_mm, place.y_mm), (at.x_mm, at.y_mm)) <= mark.diameter
     )
+    return tuple(dict.fromkeys(found))
+
+
+def warnings_of(layout: Layout) -> tuple[str, ...]:
+    """Return what a person must know before boards are cut by a layout, a sentence for each way to lie wrong."""
+    return tuple(
+        f"the fiducials lie alike if the board is {way}: a board that lies so is not noticed, and cut wrong; name a "
+        "landmark in the board recipe, which must be there, or other fiducials"
+        for way in blind_to(layout)
+    )
+
+
+def _alike(layout: Layout) -> Iterator[tuple[str, Point]]:
+    """Yield each way to lie in which the fiducials lie alike, and the point that would be taken for the landmark then.
+
+    Without a landmark that is any point.
+    """
+    recipe, at = layout.recipe, layout.landmark or layout.low
+    points, scale = _points(layout.fiducials.values()), 1000 / recipe.um_per_pixel
+    down = np.array([scale, -scale])
+    for words, way in _WAYS:
+        moved = [
+            Disc(float(x), float(y), recipe.fiducials.diameter * scale, 1.0, 1.0) for x, y in points @ way.T * down
+        ]
+        for choice in _choices(points, [moved] * len(points), layout):
+            # No two boards are alike, and neither are two pictures of one board.
+            if choice.residual_um <= 2 * recipe.tolerance_um and len(set(choice.discs)) == len(moved):
+                ((x, y),) = choice.fit.pixels(_points([at])) / down @ way
+                yield words, Point(float(x), float(y))
+
+
+def _landmark_contradicts(grey: Pixels, layout: Layout, fit: Fit) -> tuple[str, ...]:
+    """Return why the landmark says that a board does not lie as its fiducials say; nothing if it does not."""
+    mark, at = layout.recipe.landmark, layout.landmark
+    if mark is None or at is None:
+        return ()
+    diameter = mark.diameter * 1000 / fit.um_per_pixel
+
+    def near(point: Point) -> list[Disc]:
+        ((x, y),) = fit.pixels(_points([point]))
+        reach = max(diameter / 2, layout.recipe.tolerance_um / fit.um_per_pixel)
+        return discs(grey, float(x), float(y), reach, diameter, mark.look)
+
+    others = list(_alike(layout))
+    if not any(disc.contrast >= LEAST_CONTRAST for disc in near(at)):
+        ways = " or ".join(dict.fromkeys(words for words, _ in others))
+        return (f"the landmark is not where it should be{f': is the board {ways}?' if ways else ''}",)
+    for words, place in others:
+        if near(place):
+            return (
+                f"what looks like the landmark lies also where it would lie if the board were {words}; choose a "
+                "landmark that nothing else looks like",
+            )
+    return ()
 
 
 def _lies_otherwise(grey: Pixels, layout: Layout, expected: Fit) -> tuple[str, ...]:

@@ -42,9 +42,18 @@ def overlay(pixels: Pixels, layout: Layout, location: Location, side_px: int = 1
             square = np.array([(-1, 1), (1, 1), (1, -1), (-1, -1)]) * reach + (point.x_mm, point.y_mm)
             drawing.polygon(location.expected.pixels(square), _WINDOW)
             drawing.words(name, location.expected.pixels(square[:1])[0], _WINDOW)
-    _draw_fiducials(drawing, location.found)
+    _draw_fiducials(drawing, {**location.found, **_landmark(layout, location)})
     drawing.heading(heading_lines(location))
     return drawing.pixels
+
+
+def _landmark(layout: Layout, location: Location) -> dict[str, Disc]:
+    """Return where the landmark lies, if there is one, on a board that is registered."""
+    mark, at = layout.recipe.landmark, layout.landmark
+    if mark is None or at is None or location.fit is None:
+        return {}
+    ((x, y),) = location.fit.pixels(np.array([[at.x_mm, at.y_mm]]))
+    return {"landmark": Disc(float(x), float(y), mark.diameter * 1000 / location.fit.um_per_pixel, 1.0, 0.0)}
 
 
 def heading_lines(location: Location) -> list[str]:

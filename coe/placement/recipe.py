@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 
 from coe import config
 from coe.board import process_sheet
-from coe.board.process_sheet import Sheet
+from coe.board.process_sheet import Place, Sheet
 from coe.board.rules_form import Name, checked
 from coe.placement.dialects import Side
 from coe.placement.placements import FARTHEST_MM
@@ -115,6 +115,17 @@ class BadMarkForm(Record):
     level: Annotated[int, Field(ge=1, le=254)] = 128
 
 
+class LandmarkForm(Record):
+    """A disc that must be there: it lies elsewhere if the board lies turned or mirrored, where fiducials may lie alike.
+
+    At each place that it would have then, nothing may look like it.
+    """
+
+    at: Point
+    diameter: Length
+    look: Look
+
+
 class RecipeForm(Record):
     """The keys of a recipe."""
 
@@ -131,6 +142,7 @@ class RecipeForm(Record):
     not_inspected: tuple[str, ...] = ()
     panel: PanelForm | None = None
     bad_mark: BadMarkForm | None = None
+    landmark: LandmarkForm | None = None
 
 
 class BoardRecipe(RecipeForm):
@@ -164,6 +176,7 @@ _INNER: Mapping[str, type[BaseModel]] = {
     "placed_as": MappingForm,
     "panel": PanelForm,
     "bad_mark": BadMarkForm,
+    "landmark": LandmarkForm,
 }
 
 
@@ -194,19 +207,29 @@ def _check_outline(sheet: Sheet, form: RecipeForm) -> None:
 
 def _check_fiducials(sheet: Sheet, form: RecipeForm) -> None:
     fiducials, place = form.fiducials, ("fiducials", "at")
-    for name, (x, y) in fiducials.at.items():
-        if not (form.outline.x[0] <= x <= form.outline.x[1] and form.outline.y[0] <= y <= form.outline.y[1]):
-            raise sheet.error((*place, name), f"fiducial '{name}' at ({x:g}, {y:g}) lies outside of the outline")
+    for name, at in fiducials.at.items():
+        _check_disc(sheet, form, (*place, name), f"fiducial '{name}'", at)
     for (one, here), (other, there) in combinations(fiducials.at.items(), 2):
         if dist(here, there) < 2 * fiducials.diameter:
             raise sheet.error(place, f"the fiducials '{one}' and '{other}' lie on each other; give each its place")
     if len(fiducials.at) > 2 and _are_in_line(list(fiducials.at.values())):
         raise sheet.error(place, "the fiducials lie in one line, which says nothing across it; choose others")
-    if fiducials.diameter * 1000 / form.um_per_pixel < 6:
-        pixels = fiducials.diameter * 1000 / form.um_per_pixel
-        raise sheet.error(
-            ("fiducials", "diameter"), f"a fiducial would have {pixels:.1f} pixels; it needs 6 to be found exactly"
-        )
+    _check_size(sheet, form, ("fiducials", "diameter"), "a fiducial", fiducials.diameter)
+    if form.landmark is not None:
+        _check_disc(sheet, form, ("landmark", "at"), "the landmark", form.landmark.at)
+        _check_size(sheet, form, ("landmark", "diameter"), "the landmark", form.landmark.diameter)
+
+
+def _check_disc(sheet: Sheet, form: RecipeForm, place: Place, what: str, at: Point) -> None:
+    x, y = at
+    if not (form.outline.x[0] <= x <= form.outline.x[1] and form.outline.y[0] <= y <= form.outline.y[1]):
+        raise sheet.error(place, f"{what} at ({x:g}, {y:g}) lies outside of the outline")
+
+
+def _check_size(sheet: Sheet, form: RecipeForm, place: Place, what: str, diameter: float) -> None:
+    pixels = diameter * 1000 / form.um_per_pixel
+    if pixels < 6:
+        raise sheet.error(place, f"{what} would have {pixels:.1f} pixels; it needs 6 to be found exactly")
 
 
 def _are_in_line(points: list[tuple[float, float]]) -> bool:

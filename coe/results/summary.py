@@ -58,8 +58,9 @@ class RunFigures:
         """
         if before is None:
             return self
+        warnings = tuple(dict.fromkeys((*before.warnings, *self.warnings)))
         if not self.answered and not self.stages:
-            return replace(before, interrupted=self.interrupted)
+            return replace(before, interrupted=self.interrupted, warnings=warnings)
         return replace(
             self,
             answered=before.answered + self.answered,
@@ -71,7 +72,7 @@ class RunFigures:
             wall_s=before.wall_s + self.wall_s,
             started=before.started,
             drift=self.drift or before.drift,
-            warnings=tuple(dict.fromkeys((*before.warnings, *self.warnings))),
+            warnings=warnings,
         )
 
 

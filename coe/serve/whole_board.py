@@ -12,7 +12,7 @@ from coe import config
 from coe.board.rules import Rules
 from coe.board.rules_form import Name
 from coe.errors import ConfigError
-from coe.placement import Bottom, Layout, lay_out, parse_placements, parse_recipe
+from coe.placement import Bottom, Layout, blind_to, lay_out, parse_placements, parse_recipe, warnings_of
 from coe.placement.layout import BottomAngle, BottomX
 from coe.serve.database.schema import NAME
 from coe.serve.form import Form
@@ -48,6 +48,19 @@ class WholeBoard(Form):
     def layout(self) -> Layout:
         """All sites of the board, or of the panel. Raises ConfigError with the file and the line of the fault."""
         return _layout(self)
+
+    @property
+    def blind_to(self) -> tuple[str, ...]:
+        """In which ways a board could lie wrong without being noticed; raises ConfigError."""
+        return blind_to(self.layout)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a person must know before the placements are confirmed, in sentences."""
+        try:
+            return warnings_of(self.layout)
+        except ConfigError as error:  # they were in order when the recipe was added, and an update refuses them
+            return (str(error),)
 
     def check(self, board: Rules) -> None:
         """Raise ConfigError unless the layout can be used with the rules of a board."""

@@ -186,6 +186,9 @@ def test_what_a_layout_leaves_open_is_said(tiny, tmp_path: Path, call: Call) -> 
         command=inspect,
     )
     assert len(read(tmp_path / "run" / "results.jsonl")) == 2
+    (warning,) = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))["warnings"]
+    assert "turned by 180 degrees" in warning
+    assert warning[1:] in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     for words in (" ".join(said.out.split()), ran.words):
         assert "not inspected, as the recipe says: P2, P4" in words
         assert "the fiducials lie alike if the board is turned by 180 degrees: a board that lies so is not" in words

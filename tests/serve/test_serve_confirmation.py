@@ -14,7 +14,7 @@ from serving import Served, activated, put
 from sqlalchemy.exc import IntegrityError
 from stations import accept_request, deciding, quick_opener, state_of
 from test_serve_sessions import signed_in
-from test_serve_whole import BOARD, WHOLE, RedDevice, png
+from test_serve_whole import BOARD, WHOLE, RedDevice, layout_of, picture_of, png, whole_of
 from tiny_line import TINY
 from waiting import eventually
 
@@ -160,3 +160,25 @@ def test_a_line_opens_no_version_that_cannot_be_activated(served: Served, tiny: 
         assert {call.reason for call in calls.of_board(connection, board.id)} == {CallReason.FAILED}
     assert answered is not None
     assert answered.state is ActivationState.FAILED
+
+
+def test_placements_on_which_a_board_may_lie_wrong_are_not_confirmed_in_silence(served: Served) -> None:
+    two = {"diameter": 1, "search": 2.5, "at": {"F1": [1.5, 1.5], "F2": [18.5, 14.5]}}
+    whole, way = whole_of(fiducials=two), "turned by 180 degrees"
+    staged(served, whole=whole)
+    (warning,) = served.engineer.get(PATH).json()["warnings"]
+    assert way in warning
+    with closing(signed_in(served, Role.ENGINEER)) as person:
+        page = person.get("/recipes/new/1").text
+    assert f'data-blind-to="{way}"' in page
+    drawn = served.engineer.post(f"{PATH}/overlay", content=png(picture_of(layout_of(whole), [])), params={"side": 300})
+    seen = proof_of(drawn)
+    for read in ([], ["mirrored"], [way, "mirrored"]):
+        refused = served.engineer.post(f"{PATH}/confirmation", json={**seen, "blind_to": read})
+        assert refused.status_code == 409
+        assert way in refused.json()["detail"]
+    assert served.engineer.post(f"{PATH}/activate").status_code == 409
+    assert served.engineer.post(f"{PATH}/confirmation", json={**seen, "blind_to": [way]}).status_code == 201
+    with served.database.reading() as connection:
+        entry = next(one for one in audit.newest(connection) if one.action == "confirm")
+    assert entry.detail["blind_to"] == [way]

@@ -482,6 +482,7 @@ def test_an_escape_of_a_unit_belongs_to_its_panel_and_one_that_is_repeated_count
         assert history.escapes_of(connection, window) == 1
         escapes.report(connection, NewEscape("SN8", NOON + 6, "ict", "R1", label="open"))
         assert history.escapes_of(connection, window) == 2
+        assert [history.escapes_of(connection, replace(window, recipe=name)) for name in ("demo", "other")] == [2, 0]
         assert len(escapes.between(connection, NOON, NOON + 10)) == 3
     assert kinds(database).count(EventKind.ESCAPE_REPORTED) == 3
 

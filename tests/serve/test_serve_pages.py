@@ -75,7 +75,7 @@ def test_no_text_becomes_markup_on_any_page(served: Served, person: httpx.Client
     seen = ""
     for path in [*PATHS, "/line/part", "/statistics?by=label&recipe=" + SCRIPT, "/login?next=" + SCRIPT]:
         answer = person.get(path)
-        assert answer.status_code == 200, path
+        assert answer.status_code == (400 if "recipe=" in path else 200), path
         assert "<script>alert" not in answer.text, path
         assert "<b>k1" not in answer.text, path
         scripts = re.findall(r"<script[^>]*>(.*?)</script>", answer.text, re.DOTALL)

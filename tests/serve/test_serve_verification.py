@@ -189,6 +189,7 @@ def test_an_escape_counts_for_the_newest_decided_board_of_its_serial(served: Ser
     report = {"serial": "SN1", "refdes": "R3", "label": "cold joint", "found_at": "ICT"}
     answer = served.operator.post("/api/v1/escapes", json=report)
     assert (answer.status_code, answer.json()["board"]) == (201, first.id)
+    assert served.operator.post("/api/v1/escapes", json=report).json() == answer.json(), "its sender had no answer"
     unknown = served.operator.post("/api/v1/escapes", json={"serial": "SN9"})
     assert (unknown.status_code, unknown.json()["board"]) == (201, None)
     assert served.feeder.post("/api/v1/escapes", json=report).status_code == 403

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from brokers import free_port
 from serve_rows import NOON, decided, ng
 from serving import config_of
+from test_serve_trouble import Authority
 from waiting import eventually
 
 from coe.serve.bridge import courier, process
@@ -38,7 +40,7 @@ class Answering:
 
 
 @contextmanager
-def answering(*statuses: int, **headers: str) -> Iterator[Answering]:
+def answering(*statuses: int, tls: ssl.SSLContext | None = None, **headers: str) -> Iterator[Answering]:
     state = Answering(list(statuses), headers)
     state.pause.set()
 
@@ -66,6 +68,8 @@ def answering(*statuses: int, **headers: str) -> Iterator[Answering]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     state.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -209,3 +213,32 @@ def test_a_server_that_answers_a_byte_at_a_time_is_a_failure_in_time(at_once: by
             ended.set()
             sink.close()
             dripping.join()
+
+
+def test_a_message_over_tls_is_told_to_a_host_with_a_good_certificate_alone(tmp_path: Path) -> None:
+    plant, other = Authority(tmp_path, "plant"), Authority(tmp_path, "other")
+    certificate, private = plant.certificate("hook")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, private)
+
+    def hook(port: int, authority: Authority, timeout_s: float = 5.0) -> WebhookConnection:
+        tls = ssl.create_default_context(cafile=authority.path)
+        return WebhookConnection(WebhookPlace("localhost", port, "/", timeout_s, "key", tls), lambda: NOON)
+
+    with answering(tls=context) as server:
+        for authority in (plant, other):
+            sink = hook(server.port, authority)
+            with nullcontext() if authority is plant else pytest.raises(SinkFailed, match="cannot be told"):
+                sink.send(HELLO)
+                sink.send(HELLO)
+            sink.close()
+    assert [path for path, _, _ in server.posted] == ["/", "/"]
+    assert server.posted[0][1]["Host"] == f"localhost:{server.port}"
+
+
+def test_a_handshake_that_does_not_end_is_a_failure_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        tls = ssl.create_default_context()
+        place = WebhookPlace("127.0.0.1", server.getsockname()[1], "/", 0.2, "key", tls)
+        with pytest.raises(SinkFailed, match="does not answer in time"):
+            WebhookConnection(place).send(HELLO)

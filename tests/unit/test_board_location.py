@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import cv2
 import numpy as np
@@ -15,7 +16,7 @@ from thorough import THOROUGH
 
 from coe.core import FailureKind, Verdict
 from coe.errors import ImageError, RulesError
-from coe.placement import blind_to, crop, locate, overlay, read_board
+from coe.placement import Layout, blind_to, crop, locate, overlay, read_board, warnings_of
 from coe.placement.dialects import Side
 from coe.placement.fiducials import discs
 from coe.placement.fit import Fit, affine, fitted, residual_um, similarity
@@ -135,6 +136,61 @@ def test_a_picture_of_the_other_side_or_the_wrong_way_round_is_named() -> None:
     assert blind_to(layout(fiducials={"diameter": 1, "at": square})) == ("mirrored", "turned by 180 degrees")
     two = {"F1": [2, 2], "F2": [18, 14]}
     assert blind_to(layout(fiducials={"diameter": 1, "at": two})) == ("turned by 180 degrees",)
+
+
+SYMMETRIC = {"F1": [2, 2], "F2": [18, 14]}
+SQUARE = {"F1": [4, 2], "F2": [16, 2], "F3": [4, 14], "F4": [16, 14]}
+
+
+def test_a_board_could_lie_in_each_way_in_which_its_fiducials_fit_the_recipe() -> None:
+    def ways(at: dict[str, list[float]], **changes: Any) -> tuple[str, ...]:
+        return blind_to(layout(fiducials={"diameter": 0.8, "at": at}, **changes))
+
+    assert ways(SQUARE) == ("mirrored", "turned by 180 degrees", "turned by 90 degrees")
+    assert ways({"F1": [10, 2], "F2": [4, 8], "F3": [16, 8], "F4": [10, 15]}) == ("mirrored",)
+    # They lie alike once the board is turned a little more, which the recipe lets it.
+    assert ways({"F1": [2, 8], "F2": [18, 8.6]}) == ("mirrored", "turned by 180 degrees")
+    assert ways({"F1": [2, 8], "F2": [18, 8.6]}, most_turn=0.5) == ("turned by 180 degrees",)
+    assert all("landmark" in one for one in warnings_of(layout(fiducials={"diameter": 1, "at": SYMMETRIC})))
+
+
+def marked(at_mm: tuple[float, float] | None, pose: Pose, drawn: Layout, diameter: float = 24.0) -> np.ndarray:
+    """Draw a board with a dark disc at a place."""
+    picture = draw(drawn, pose, seed=None)[..., 0].astype(float)
+    if at_mm is not None:
+        disc(picture, *truth(drawn, pose)[0].pixels(np.array([at_mm]))[0], diameter, 15)
+    return np.repeat(picture.round().astype(np.uint8)[..., None], 3, axis=2)
+
+
+@settings(max_examples=8 * THOROUGH, deadline=None)
+@given(turn=st.floats(-4, 4), x_px=st.floats(-12, 12))
+def test_a_landmark_tells_how_a_board_lies_whose_fiducials_lie_alike(turn: float, x_px: float) -> None:
+    landmark = {"at": [16.5, 3.5], "diameter": 1.2, "look": "dark"}
+    changes = {"fiducials": {"diameter": 1, "search": 2.5, "at": SYMMETRIC}}
+    known = layout([PARTS[1]], **changes, landmark=landmark)
+    assert blind_to(layout([PARTS[1]], **changes)) == ("turned by 180 degrees",)
+    assert (blind_to(known), warnings_of(known)) == ((), ())
+    for turned in (0, 180):
+        picture = marked((16.5, 3.5), Pose(turn_deg=turn + turned, x_px=x_px), known)
+        assert locate(picture, layout([PARTS[1]], **changes)).registered, "the fiducials alone notice nothing"
+        location = locate(picture, known)
+        assert location.registered is (turned == 0), location.why
+    assert "turned by 180 degrees" in location.why
+    assert not locate(marked(None, Pose(), known), known).registered
+    both = marked((16.5, 3.5), Pose(), known)
+    disc_at = truth(known, Pose())[0].pixels(np.array([(20 - 16.5, 16 - 3.5)]))[0]
+    grey = both[..., 0].astype(float)
+    disc(grey, *disc_at, 24, 15)
+    assert "choose a landmark" in locate(np.repeat(grey.astype(np.uint8)[..., None], 3, axis=2), known).why
+
+
+def test_a_landmark_in_the_middle_of_the_fiducials_tells_nothing() -> None:
+    changes = {"fiducials": {"diameter": 1, "at": SYMMETRIC}}
+    middle = layout(**changes, landmark={"at": [10, 8.3], "diameter": 1, "look": "dark"})
+    assert blind_to(middle) == ("turned by 180 degrees",)
+    for wrong in ({"at": [30, 3], "diameter": 1}, {"at": [3, 3], "diameter": 0.1}, {"at": [3, 3]}):
+        with pytest.raises(RulesError):
+            layout(**changes, landmark={"look": "dark", **wrong})
 
 
 def test_other_discs_do_not_lead_astray_but_a_second_set_is_ambiguous() -> None:

@@ -99,6 +99,13 @@ def test_late_results_and_the_boards_that_they_are_of_are_counted() -> None:
     assert told["usage_drift"] == [{"expert": "a", "rules": 0.25, "estimated": 0.5}]
 
 
+def test_warnings_stay_with_a_run_that_goes_on() -> None:
+    now = RunFigures("demo", warnings=("nobody would notice",))
+    for before in (None, RunFigures("demo", answered=3), RunFigures("demo", answered=3, warnings=now.warnings)):
+        figures = now.after(before)
+        assert summarise([], figures).to_json()["warnings"] == ["nobody would notice"]
+
+
 def test_nothing_has_no_yield() -> None:
     summary = summarise([], RunFigures("demo"))
     assert summary.total.good_share is None

@@ -29,7 +29,7 @@ class EscapeRequest(Form):
 
 
 async def post_escape(visit: Visit) -> Response:
-    """Add a report."""
+    """Add a report; one that is there already is answered as it was."""
     expect_query(visit)
     form = (await json_body(visit, EscapeRequest)).form
     now_us = visit.gate.now_us()
@@ -38,8 +38,9 @@ async def post_escape(visit: Visit) -> Response:
     def add(connection: Connection) -> dict[str, Any]:
         added = escapes.report(connection, new)
         about = {"escape": added.id, "refdes": added.refdes, "label": added.label, "found_at": added.found_at}
-        audit.append(connection, visit.caller, "report escape", added.serial, now_us=now_us, detail=about)
-        return {**about, "board": added.board_id, "serial": added.serial, "reported": iso(now_us)}
+        if added.reported_us == now_us:
+            audit.append(connection, visit.caller, "report escape", added.serial, now_us=now_us, detail=about)
+        return {**about, "board": added.board_id, "serial": added.serial, "reported": iso(added.reported_us)}
 
     return JSONResponse(await visit.gate.write(add), int(HTTPStatus.CREATED))
 
@@ -48,7 +49,8 @@ OPERATIONS = [
     Operation(
         "POST",
         "/api/v1/escapes",
-        "Report a defect that a later test found; it counts for the newest decided board of the serial.",
+        "Report a defect that a later test found; it counts for the newest decided board of the serial, or for the "
+        "panel of the unit. The same report again changes nothing.",
         post_escape,
         VERIFY,
         body=EscapeRequest,

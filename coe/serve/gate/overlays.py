@@ -33,6 +33,7 @@ from coe.serve.gate.request_data import expect_query, json_body, whole_body, who
 from coe.serve.gate.uploads import check_pixels
 from coe.serve.moments import iso
 from coe.serve.recipe import RecipeContent
+from coe.serve.texts import Word
 from coe.serve.whole_board import WholeBoard
 
 PICTURE_HEADER, PROOF_HEADER = "X-Picture-SHA256", "X-Overlay-Proof"
@@ -42,10 +43,15 @@ LEAST_SIDE, SIDE, MOST_SIDE = 200, 1600, 20_000
 
 
 class ConfirmationRequest(Form):
-    """What the headers of an overlay said: the picture, and the proof that the overlay was drawn."""
+    """What the headers of an overlay said: the picture, and the proof that the overlay was drawn.
+
+    `blind_to` are the ways in which boards could lie wrong without being noticed, as the version names them: who
+    confirms the placements has read them, and says that no board lies so.
+    """
 
     picture: Digest
     proof: Digest
+    blind_to: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ async def confirm(visit: Visit) -> Response:
     gate = visit.gate
     form = (await json_body(visit, ConfirmationRequest)).form
     recipe = await gate.read(partial(version_of, visit))
-    _whole(recipe)
+    whole = _whole(recipe)
     if not hmac.compare_digest(await _proof(visit, recipe, form.picture), form.proof):
         raise Problem(
             HTTPStatus.CONFLICT,
@@ -87,12 +93,15 @@ async def confirm(visit: Visit) -> Response:
             "draw the overlay of a board that can be registered, look at it, and send what its headers say",
         )
 
+    await gate.run(partial(_expect_read, whole, form.blind_to))
+    detail = {"picture": form.picture, **({"blind_to": list(form.blind_to)} if form.blind_to else {})}
+
     def add(connection: Connection) -> Confirmation:
         now_us = gate.now_us()
         added = confirmations.add(connection, recipe, by=visit.caller, now_us=now_us, picture_sha256=form.picture)
         if added.confirmed_us == now_us and added.recipe_id == recipe.id:
             about = f"recipe {recipe.name} {recipe.version}"
-            audit.append(connection, visit.caller, "confirm", about, now_us=now_us, detail={"picture": form.picture})
+            audit.append(connection, visit.caller, "confirm", about, now_us=now_us, detail=detail)
         return added
 
     added = await gate.write(add)
@@ -110,6 +119,17 @@ def _whole(recipe: Recipe) -> WholeBoard:
             "add a version with `whole`: a placement file and a board recipe",
         )
     return whole
+
+
+def _expect_read(whole: WholeBoard, read: tuple[str, ...]) -> None:
+    """Raise Problem unless the caller names all ways in which a board could lie wrong unnoticed, and no others."""
+    if set(read) != set(whole.blind_to):
+        raise Problem(
+            HTTPStatus.CONFLICT,
+            ProblemKind.CONFLICT,
+            "; ".join(whole.warnings) or "the fiducials notice a board that lies wrong, and `blind_to` says otherwise",
+            f"name a landmark in the board recipe, or say that no board lies so: `blind_to`: {list(whole.blind_to)}",
+        )
 
 
 async def _proof(visit: Visit, recipe: Recipe, picture: str) -> str:
@@ -154,6 +174,10 @@ OPERATIONS = [
         confirm,
         ENGINEER,
         body=ConfirmationRequest,
-        answers={201: "confirmed", 404: "no such version", 409: "nobody saw such an overlay"},
+        answers={
+            201: "confirmed",
+            404: "no such version",
+            409: "nobody saw such an overlay, or `blind_to` is not what the version says",
+        },
     ),
 ]

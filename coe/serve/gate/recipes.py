@@ -44,7 +44,8 @@ async def get_version(visit: Visit) -> Response:
     """Show a version with its content."""
     expect_query(visit)
     version = await visit.gate.read(partial(version_of, visit))
-    return JSONResponse({**_facts(version), "content": version.content})
+    warnings = await visit.gate.run(partial(_warnings, RecipeContent.model_validate(version.content)))
+    return JSONResponse({**_facts(version), **warnings, "content": version.content})
 
 
 async def post_recipe(visit: Visit) -> Response:
@@ -66,7 +67,12 @@ async def post_recipe(visit: Visit) -> Response:
     added = await gate.write(add)
     # The path as the client has written it: a header takes only ASCII.
     location = {"Location": f"{visit.request.scope['raw_path'].decode()}/{added.version}"}
-    return JSONResponse(_facts(added), int(HTTPStatus.CREATED), location)
+    return JSONResponse({**_facts(added), **_warnings(body.form)}, int(HTTPStatus.CREATED), location)
+
+
+def _warnings(content: RecipeContent) -> dict[str, Any]:
+    """Return what a person must know before the placements of a version are confirmed."""
+    return {} if content.whole is None else {"warnings": list(content.whole.warnings)}
 
 
 def check(name: str, content: RecipeContent, store: Store) -> None:

@@ -57,8 +57,15 @@ async def recipe_page(visit: Visit) -> Response:
 
 def _facts(recipe: Recipe) -> dict[str, Any]:
     content = RecipeContent.model_validate(recipe.content)
-    facts = {"whole": content.whole is not None, "within_s": content.within_s}
+    facts: dict[str, Any] = {
+        "whole": content.whole is not None,
+        "within_s": content.within_s,
+        "warnings": [],
+        "blind_to": [],
+    }
     try:
+        if content.whole is not None:
+            facts |= {"warnings": content.whole.warnings, "blind_to": content.whole.blind_to}
         numbers = {"parts_number": len(content.components), "opportunities": content.opportunities(recipe.name)}
     except ConfigError as error:  # the recipe was in order when it was added, and an update refuses it
         return {**facts, "parts_number": None, "opportunities": None, "refusal": str(error)}
