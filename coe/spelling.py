@@ -7,6 +7,8 @@ NFD, keyboards make NFC. CAD programs write the micro sign or the Greek letter, 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
 
 _SHAPES = ("<compat>", "<wide>", "<narrow>", "<noBreak>", "<square>", "<font>")
 """Kinds of characters that only look different, such as the micro sign, or wide digits. Powers and fractions do not
@@ -24,6 +26,7 @@ def composed(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
+@lru_cache(maxsize=4096)  # each part is compared with each entry of a recipe
 def look(text: str) -> str:
     """Return how a value or a package looks, in order to compare it: never show it.
 
@@ -38,3 +41,13 @@ def look(text: str) -> str:
 def _shape(character: str) -> str:
     kind = unicodedata.decomposition(character).partition(" ")[0]
     return unicodedata.normalize("NFKC", character) if kind in _SHAPES else character
+
+
+def by_spelling(names: Iterable[str]) -> dict[str, str]:
+    """Return names by their spelling in NFC; raises ValueError, which writes both out, if two are one name."""
+    spelt: dict[str, str] = {}
+    for name in names:
+        before = spelt.setdefault(composed(name), name)
+        if before != name:
+            raise ValueError(f"{before!a} and {name!a} are one name in two spellings; rename one of them")
+    return spelt

@@ -15,6 +15,7 @@ from coe.board.decoding import decode
 from coe.board.images import EXTENSIONS
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
+from coe.spelling import by_spelling, composed
 from coe.store.kinds import Kind, TrainingPlan
 from experts.proof import MANY, halved
 from experts.taken import Part, Taken
@@ -104,13 +105,16 @@ def _folders(root: Path) -> set[str]:
 
 
 def _listed(root: Path, expert: Expert) -> dict[str, list[Path]]:
-    folders = _folders(root)
-    if folders != set(expert.labels):
+    try:
+        folders = by_spelling(_folders(root))
+    except ValueError as error:
+        raise ConfigError(f"'{root}': {error}") from error
+    if set(folders) != set(map(composed, expert.labels)):
         raise ConfigError(
-            f"'{root}' has folders for {sorted(folders)}, expert '{expert.id}' has the labels {list(expert.labels)}; "
-            "they must match"
+            f"'{root}' has folders for {sorted(folders.values())}, expert '{expert.id}' has the labels "
+            f"{list(expert.labels)}; they must match"
         )
-    return {label: _pictures(root / label) for label in expert.labels}
+    return {label: _pictures(root / folders[composed(label)]) for label in expert.labels}
 
 
 def _pictures(folder: Path) -> list[Path]:

@@ -14,6 +14,7 @@ from coe.board.images import EXTENSIONS
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.prepare import data_set
+from coe.spelling import composed
 from coe.store.kinds import TrainingPlan
 from coe.store.learned import PictureDigests
 from coe.system import usable_cores
@@ -45,7 +46,7 @@ def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
     """
     raw = data_set.read(plan.data)
     names = data_set.names(raw, plan.data)
-    if names != expert.labels:
+    if names != tuple(map(composed, expert.labels)):
         raise ConfigError(
             f"data set '{plan.data}' has the labels {list(names)}, expert '{expert.id}' has {list(expert.labels)}; "
             "they must be the same in the same order"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coe.core import NOTHING
+from coe.spelling import composed
 
 MOST, LONGEST = 1000, 100
 
@@ -26,6 +27,6 @@ def fault(labels: Sequence[object]) -> str | None:
             return f"label {label!r:.60} has characters that cannot be shown"
         if label == NOTHING:
             return f"'{NOTHING}' is reserved for a detector that sees nothing"
-        if label in labels[:index]:
+        if composed(label) in map(composed, map(str, labels[:index])):
             return f"label '{label}' stands twice"
     return None

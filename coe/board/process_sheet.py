@@ -7,6 +7,7 @@ models that check the data turn text into numbers.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import yaml
 
 from coe import config
 from coe.errors import RulesError, first_line
+from coe.spelling import composed
 
 Place = tuple[str | int, ...]
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -48,11 +50,11 @@ class Sheet:
 
 
 def read(path: Path, noun: str = "board file", needs: str = "board, experts and components") -> Sheet:
-    """Read a file; raises RulesError with file and line if it is not the YAML of plain words.
+    """Read a file as it is written; raises RulesError with file and line if it is not the YAML of plain words.
 
     Messages call the file `noun`, and say that it needs `needs`.
     """
-    return parse(path, content(path, noun), needs)
+    return _parsed(path, content(path, noun), needs, lambda text: text)
 
 
 def content(path: Path, noun: str = "board file") -> bytes:
@@ -68,9 +70,13 @@ def content(path: Path, noun: str = "board file") -> bytes:
 
 
 def parse(path: Path, raw: bytes, needs: str = "board, experts and components") -> Sheet:
-    """Return the sheet that a file's bytes are; raises RulesError as `read` does."""
+    """Return the sheet that a file's bytes are, with its words in NFC, so that labels meet; raises as `read` does."""
+    return _parsed(path, raw, needs, composed)
+
+
+def _parsed(path: Path, raw: bytes, needs: str, spelling: Callable[[str], str]) -> Sheet:
     try:
-        text = raw.decode("utf-8-sig")
+        text = spelling(raw.decode("utf-8-sig"))
         _refuse_cleverness(path, text)
         root = nodes(text)
     except UnicodeDecodeError as error:

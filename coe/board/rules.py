@@ -23,6 +23,7 @@ from coe.board.router import GIVEN, Component, Outcome, Router, Step, first_expe
 from coe.board.rules_form import BoardSpec, ComponentSpec, ExpertSpec, StepSpec, checked
 from coe.core import NOTHING, Expert, Verdict, added
 from coe.errors import RulesError, did_you_mean
+from coe.spelling import composed
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -110,7 +111,7 @@ def find(board: str | Path) -> Path:
     for folder in _folders():
         for name in (f"{board}.yaml", f"board_{board}.yaml"):
             for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else []:
-                if path.name.lower() == name.lower():
+                if composed(path.name).lower() == composed(name).lower():
                     return path
         known += [path.stem.removeprefix("board_") for path in folder.glob("*.yaml")]
     where = ", ".join(str(folder) for folder in _folders())

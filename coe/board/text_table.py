@@ -12,6 +12,7 @@ from pathlib import Path
 
 from coe import regular
 from coe.errors import ConfigError
+from coe.spelling import composed
 
 MAX_BYTES = 64 << 20
 SEPARATORS = (",", ";", "\t", None)
@@ -72,6 +73,7 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> lis
         text = raw.decode(encoding)
     except UnicodeDecodeError:
         text = _by_fallback(path, noun, raw, fallback if encoding == "utf-8" else None)
+    text = composed(text)  # names meet, however their accented letters are written
     if "\0" in text:
         raise ConfigError(f"{noun} {path} is not a text; export it again as text or CSV")
     lines = [TextLine(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]

@@ -9,15 +9,16 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coe.board import folder
 from coe.board.folder import EntryKind
 from coe.board.images import EXTENSIONS, TABLE, natural
-from coe.board.table_paths import leaves, reference_at
+from coe.board.table_paths import at, leaves, reference_at
 from coe.core import NOTHING, Expert
 from coe.errors import ConfigError, did_you_mean
+from coe.spelling import composed
 
 COLUMNS = ("path", "expert", "label")
 LAYOUTS = f"expected <expert>/<label>/<picture>, or a table {TABLE} with the columns {', '.join(COLUMNS)}"
@@ -79,7 +80,8 @@ def _rows(table: Path, experts: Mapping[str, Expert]) -> Iterator[VerifiedPictur
         for row in rows:
             where = f"{table.name}:{rows.line_num}"
             inside, expert, label = ((row[column] or "").strip() for column in COLUMNS)
-            if not inside or leaves(inside) or not (table.parent / inside).is_file():
+            path = at(table.parent, inside) if inside and not leaves(inside) else table.parent
+            if not path.is_file():
                 raise ConfigError(f"{where}: there is no picture '{inside}' in the folder of the table")
             if earlier := lines.get((inside, expert)):
                 raise ConfigError(f"{where}: '{inside}' is listed for '{expert}' already in line {earlier}")
@@ -87,7 +89,7 @@ def _rows(table: Path, experts: Mapping[str, Expert]) -> Iterator[VerifiedPictur
             reference, fault = reference_at(table.parent, (row.get("reference") or "").strip())
             if fault:
                 raise ConfigError(f"{where}: {fault}")
-            yield _checked(VerifiedPicture(table.parent / inside, inside, expert, label, reference), experts, where)
+            yield _checked(VerifiedPicture(path, inside, expert, label, reference), experts, where)
     except csv.Error as error:
         raise ConfigError(f"{table}:{rows.line_num}: not a line of CSV: {error}") from error
 
@@ -97,6 +99,7 @@ def _checked(picture: VerifiedPicture, experts: Mapping[str, Expert], where: str
     if picture.expert not in experts:
         raise ConfigError(f"{where}: '{picture.expert}' is not an expert{did_you_mean(picture.expert, experts)}")
     labels = [*experts[picture.expert].labels, NOTHING]
+    picture = replace(picture, label=composed(picture.label))  # macOS spells the names of folders in another way
     if picture.label not in labels:
         hint = did_you_mean(picture.label, labels)
         raise ConfigError(f"{where}: '{picture.label}' is not a label of '{picture.expert}'{hint}")

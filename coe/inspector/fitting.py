@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from coe import config
 from coe.board.rules import Rules
 from coe.errors import StoreError
+from coe.spelling import composed
 from coe.store.manifest import Manifest
 from coe.store.store import NoSuchExpert, Store
 
@@ -23,8 +24,8 @@ def manifests(board: Rules, store: Store) -> dict[str, Manifest]:
             continue
         wanted = (expert.kind, expert.labels, expert.input_size)
         # The order of the labels is that of the outputs, which the weights alone know.
-        stored_labels = expert.labels if sorted(expert.labels) == sorted(manifest.labels) else manifest.labels
-        if wanted != (manifest.kind, stored_labels, manifest.input_size):
+        same = sorted(expert.labels) == sorted(map(composed, manifest.labels))
+        if wanted != (manifest.kind, expert.labels if same else manifest.labels, manifest.input_size):
             stored = _describe(manifest.kind, manifest.labels, manifest.input_size)
             raise StoreError(
                 f"expert '{expert.id}' is {_describe(*wanted)} in {board.path.name}, but its weights "

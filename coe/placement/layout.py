@@ -17,6 +17,7 @@ from coe.errors import ConfigError, did_you_mean
 from coe.placement.dialects import Side
 from coe.placement.placements import Placement
 from coe.placement.recipe import BoardRecipe, ComponentForm, Corner, UnitForm
+from coe.spelling import look
 
 
 class BottomX(StrEnum):
@@ -204,12 +205,13 @@ def lay_out(recipe: BoardRecipe, placements: Sequence[Placement], bottom: Bottom
 def component_of(recipe: BoardRecipe, place: Placement) -> str:
     """Return the component of a placement: by `placed_as`, else by its own column, or by its value.
 
-    The first entry of `placed_as` that fits counts. Raises ConfigError if none is known.
+    The first entry of `placed_as` that fits counts. Signs of one look are one sign (`coe.spelling.look`). Raises
+    ConfigError if none is known.
     """
     for entry in recipe.placed_as:
         if entry.fits(place.package, place.value):
             return entry.component
-    for name in (place.component, place.value):
+    for name in map(look, (place.component, place.value)):
         if name in recipe.components:
             return name
     word = place.component or place.package or place.value

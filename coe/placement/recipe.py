@@ -23,6 +23,7 @@ from coe.board.rules_form import Name, checked
 from coe.placement.dialects import Side
 from coe.placement.placements import FARTHEST_MM
 from coe.schema import Record
+from coe.spelling import look
 
 Coordinate = Annotated[float, Field(ge=-FARTHEST_MM, le=FARTHEST_MM, allow_inf_nan=False)]
 Length = Annotated[float, Field(gt=0, le=FARTHEST_MM, allow_inf_nan=False)]
@@ -76,8 +77,16 @@ class MappingForm(Record):
     value: str | None = None
 
     def fits(self, package: str, value: str) -> bool:
-        """Tell whether a placement is meant."""
-        return self.package in (None, package) and self.value in (None, value)
+        """Tell whether a placement is meant, whichever signs of one look its words are written with."""
+        return all(
+            word is None or look(word) == look(of_part)
+            for word, of_part in ((self.package, package), (self.value, value))
+        )
+
+    @property
+    def words(self) -> tuple[str | None, str | None]:
+        """The package and the value as they are written."""
+        return self.package, self.value
 
 
 class UnitForm(Record):
@@ -242,12 +251,20 @@ def _are_in_line(points: list[tuple[float, float]]) -> bool:
 
 
 def _check_names(sheet: Sheet, form: RecipeForm) -> None:
+    looks: dict[tuple[str | None, ...], MappingForm] = {}
     for index, entry in enumerate(form.placed_as):
         place = ("placed_as", index)
         if entry.package is None and entry.value is None:
             raise sheet.error(place, "an entry of placed_as names a package, a value, or both")
         if entry.component not in form.components:
             raise sheet.error(place, f"'{entry.component}' is not among the components of the recipe")
+        before = looks.setdefault(tuple(word and look(word) for word in entry.words), entry)
+        if before.words != entry.words and before.component != entry.component:
+            raise sheet.error(
+                place,
+                f"{before.words!a} ({before.component}) and {entry.words!a} ({entry.component}) look the same; take "
+                "one of the two entries out",
+            )
 
 
 def _check_panel(sheet: Sheet, form: RecipeForm) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from coe.board import images, process_sheet
 from coe.errors import ConfigError
+from coe.spelling import composed
 
 
 def labels(data: Path) -> tuple[str, ...]:
@@ -19,7 +20,7 @@ def labels(data: Path) -> tuple[str, ...]:
         paths = sorted(path for path in root.iterdir() if not path.name.startswith("."))
         if broken := [path for path in paths if path.is_symlink() and not path.exists()]:
             raise ConfigError(f"{broken[0]}: this link leads nowhere; mend it or remove it")
-        return tuple(path.name for path in paths if path.is_dir())
+        return tuple(composed(path.name) for path in paths if path.is_dir())
     except OSError as error:
         raise ConfigError(f"{data}: cannot be read: {error.strerror or error}") from error
 
@@ -47,4 +48,4 @@ def names(data: Mapping[str, Any], path: Path) -> tuple[str, ...]:
         labels = [labels[str(number)] for number in range(len(labels))]
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise ConfigError(f"data set '{path}': 'names' must be a list of labels, or labels by number")
-    return tuple(labels)
+    return tuple(map(composed, labels))

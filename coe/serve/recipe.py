@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.errors import ConfigError, RulesError
 from coe.serve.form import Form
-from coe.serve.texts import Word
+from coe.serve.texts import Spelt, Word
 from coe.serve.whole_board import WholeBoard
+from coe.spelling import by_spelling
 
 Count = Annotated[int, Field(ge=0, le=int(config.MAX_COMPONENTS))]
+
+
+def _told_apart(parts: Any) -> Any:
+    """Raise ValueError if two keys are one name in two spellings; one of them would be lost."""
+    if isinstance(parts, dict):
+        by_spelling(name for name in parts if isinstance(name, str))
+    return parts
 
 
 class RecipeContent(Form):
@@ -33,7 +41,7 @@ class RecipeContent(Form):
     rules: Annotated[str, Field(max_length=config.MAX_RULES_BYTES)]
     within_s: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] | None = None
     terminations: dict[Word, Count] = Field(default_factory=dict)
-    parts: dict[Word, Word] = Field(default_factory=dict)
+    parts: Annotated[dict[Spelt, Spelt], BeforeValidator(_told_apart)] = Field(default_factory=dict)
     whole: WholeBoard | None = None
 
     @property

@@ -15,14 +15,14 @@ from coe.errors import ConfigError, did_you_mean
 from coe.placement.dialects import Side
 from coe.serve.form import Form
 from coe.serve.recipe import RecipeContent
-from coe.serve.texts import Text, Word
+from coe.serve.texts import Spelt, SpeltText, Text, Word
 
 
 class ViewRequest(Form):
     """What a view shows: one component."""
 
-    refdes: Word
-    component: Word
+    refdes: Spelt
+    component: Spelt
 
 
 class BoardRequest(Form):
@@ -35,14 +35,14 @@ class BoardRequest(Form):
 
     recipe: Word
     version: Annotated[int, Field(ge=1)] | None = None
-    serial: Text = ""
+    serial: SpeltText = ""
     panel: Text = ""
     side: Side = Side.TOP
     work_order: Text = ""
     within_s: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] | None = None
     views: dict[Word, ViewRequest] = Field(default_factory=dict)
     whole: Word | None = None
-    serials: dict[Word, Text] = Field(default_factory=dict)
+    serials: dict[Word, SpeltText] = Field(default_factory=dict)
     bad_marks: tuple[Word, ...] = ()
 
     def check(self, content: RecipeContent, rules: Rules, handed_in: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from coe.serve.database.schema import NAME
+from coe.spelling import composed
 from coe.visible import is_visible
 
 
@@ -28,3 +29,7 @@ Note = Annotated[str, Field(max_length=MOST_NOTE), AfterValidator(_readable)]
 Text = Annotated[str, Field(max_length=NAME), AfterValidator(_plain)]
 """A text for people in one line."""
 Word = Annotated[str, Field(min_length=1, max_length=NAME), AfterValidator(_plain)]
+Spelt = Annotated[Word, AfterValidator(composed)]
+"""A name on a board, in NFC: names meet, however their accented letters are written."""
+SpeltText = Annotated[Text, AfterValidator(composed)]
+"""A name on a board in NFC, or nothing."""

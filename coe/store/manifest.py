@@ -14,6 +14,7 @@ from coe.core import Expert
 from coe.errors import StoreError, first_line
 from coe.preprocessing import Outputs, Preprocessing
 from coe.schema import Bytes, Count, Record, Share
+from coe.spelling import composed
 from coe.store.blob_format import Identity, Variant
 from coe.store.learned import LearnedFile
 
@@ -129,8 +130,12 @@ class Manifest(BaseModel):
         return self.fit(Expert(self.id, self.kind, self.labels, self.input_size, self.id))
 
     def fit(self, expert: Expert) -> Expert:
-        """Return an expert of the rules with the order of labels, the preprocessing and the outputs of its weights."""
-        return replace(expert, labels=self.labels, preprocessing=self.preprocessing, outputs=self.outputs)
+        """Return an expert of the rules with the order of labels, the preprocessing and the outputs of its weights.
+
+        Its labels are in NFC, as those of the rules are.
+        """
+        labels = tuple(map(composed, self.labels))
+        return replace(expert, labels=labels, preprocessing=self.preprocessing, outputs=self.outputs)
 
     def prove(self, identity: Identity | None, name: str) -> None:
         """Compare with the identity that weights carry; raises StoreError if they were made for another expert.

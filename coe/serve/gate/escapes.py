@@ -14,14 +14,14 @@ from coe.serve.form import Form
 from coe.serve.gate.operations import VERIFY, Operation, Visit
 from coe.serve.gate.request_data import expect_query, json_body
 from coe.serve.moments import iso
-from coe.serve.texts import Note, Text, Word
+from coe.serve.texts import Note, Spelt, SpeltText, Text
 
 
 class EscapeRequest(Form):
     """A defect that a later test found; `found_at` is the test, as "ICT" or "customer"."""
 
-    serial: Word
-    refdes: Text = ""
+    serial: Spelt
+    refdes: SpeltText = ""
     component: Text = ""
     label: Text = ""
     found_at: Text = ""

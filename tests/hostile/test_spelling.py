@@ -1,0 +1,176 @@
+"""Names that look the same: they meet, or a sentence writes both out."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from texts import texts
+
+from coe.board import parts, rules
+from coe.board.labels import fault
+from coe.calibrate import verified
+from coe.core import Expert
+from coe.errors import ConfigError, RulesError
+from coe.inspector.fitting import manifests
+from coe.placement import Layout, lay_out, parse_placements, parse_recipe
+from coe.serve.recipe import RecipeContent
+from coe.serve.request import BoardRequest
+from coe.spelling import by_spelling, composed, look
+from coe.store.store import Store
+
+NFC = unicodedata.normalize("NFC", "Prüf")
+NFD = unicodedata.normalize("NFD", NFC)
+SAME = [
+    ("1\u00b5", "1\u03bc"),
+    ("10 k\u2126", "10 k\u03a9"),
+    ("\u338c", "\u03bcF"),
+    ("\u33c0", "k\u03a9"),
+    ("4.7\u00a0k", "4.7 k"),
+    ("4.7\u2009k ", "4.7  k"),
+    ("SOT\u201123", "SOT-23"),
+    ("SOT\u201323", "SOT-23"),
+    ("\uff11\uff10\uff4b", "10k"),
+    ("10\u212a", "10K"),
+    ("10\u041a", "10K"),
+    ("\u0421_0402", "C_0402"),
+    ("10\u200bk", "10k"),
+    ("5\uff05", "5%"),
+    (NFC, NFD),
+]
+OTHER = [("10\u00b2", "102"), ("1\u00bd", "11/2"), ("1M", "1m"), ("1u", "1\u00b5"), ("10k", "10 k"), ("10k", "1.0k")]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME, ids=map(ascii, SAME))
+def test_values_that_look_the_same_are_the_same(one: str, other: str) -> None:
+    assert one != other
+    assert look(one) == look(other)
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER, ids=map(ascii, OTHER))
+def test_values_that_look_different_stay_different(one: str, other: str) -> None:
+    assert look(one) != look(other)
+
+
+@given(texts())
+def test_spelling_twice_changes_nothing_more(text: str) -> None:
+    assert composed(composed(text)) == composed(text)
+    assert look(look(text)) == look(text)
+    assert look(composed(text)) == look(text)
+
+
+# Placements and recipes
+
+
+RECIPE: dict[str, Any] = {
+    "recipe": "t",
+    "side": "top",
+    "um_per_pixel": 25.0,
+    "outline": {"x": [0, 50], "y": [0, 50]},
+    "fiducials": {"diameter": 1.0, "at": {"F1": [2, 2], "F2": [48, 2], "F3": [2, 48]}},
+    "components": {"CAP": {"size": [2, 1]}, "OTHER": {"size": [2, 1]}},
+}
+
+
+def laid_out(entries: list[dict[str, str]], rows: list[tuple[str, str, str]], **more: object) -> Layout:
+    recipe = yaml.safe_dump({**RECIPE, "placed_as": entries, **more}, allow_unicode=True).encode()
+    lines = [f'"{refdes}","{value}","{package}",12.7,3.5,90.0,top' for refdes, value, package in rows]
+    file = "\n".join(["Ref,Val,Package,PosX,PosY,Rot,Side", *lines]).encode()
+    return lay_out(parse_recipe(Path("r.yaml"), recipe), parse_placements(Path("p.csv"), file, "kicad", "mm"))
+
+
+@pytest.mark.parametrize(("one", "other"), SAME, ids=map(ascii, SAME))
+@pytest.mark.parametrize("key", ["value", "package"])
+def test_a_part_is_the_same_with_either_sign(key: str, one: str, other: str) -> None:
+    entries = [{key: one, "component": "CAP"}, {"package" if key == "value" else "value": "P", "component": "OTHER"}]
+    rows = [("C1", one, "P"), ("C2", other, "P")] if key == "value" else [("C1", "P", one), ("C2", "P", other)]
+    layout = laid_out(entries, rows)
+    assert [site.component for site in layout.sites] == ["CAP", "CAP"]
+
+
+def test_two_entries_that_look_the_same_and_name_two_components_are_written_out() -> None:
+    entries = [{"value": "1\u00b5", "component": "CAP"}, {"value": "1\u03bc", "component": "OTHER"}]
+    with pytest.raises(RulesError) as error:
+        laid_out(entries, [("C1", "1\u00b5", "P")])
+    assert r"\xb5" in str(error.value)
+    assert r"\u03bc" in str(error.value)
+
+
+def test_the_first_of_two_equal_entries_still_counts() -> None:
+    entries = [{"value": "1k", "component": "CAP"}, {"value": "1k", "component": "OTHER"}]
+    assert laid_out(entries, [("C1", "1k", "P")]).sites[0].component == "CAP"
+
+
+def test_reference_designators_meet_in_lists_placements_and_recipes(tmp_path: Path) -> None:
+    layout = laid_out([{"value": "1", "component": "CAP"}], [(NFD, "1", ""), ("R2", "1", "")], not_inspected=[NFC])
+    assert layout.not_inspected == (NFC,)
+    with pytest.raises(ConfigError, match="stands in line"):
+        laid_out([{"value": "1", "component": "CAP"}], [(NFD, "1", ""), (NFC, "1", "")])
+    path = tmp_path / "parts.csv"
+    path.write_text(f"refdes,component\n{NFD},C\n", encoding="utf-8")
+    assert parts.read(path)[0].refdes == NFC
+    path.write_text(f"refdes,component\n{NFD},C\n{NFC},C\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="stands in an earlier line"):
+        parts.read(path)
+
+
+# Labels
+
+
+def board(label: str) -> str:
+    return f"""
+board: tiny
+experts:
+  body: {{kind: narrow, labels: [ok, {label}], input: 48}}
+components:
+  C: {{inspect: body, then: {{ok: OK, {composed(label)}: NG}}}}
+"""
+
+
+def test_labels_meet_in_rules_weights_and_folders(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(board(NFD), encoding="utf-8")
+    read = rules.load(path)
+    assert read.experts["body"].labels == ("ok", NFC)
+    store = Store(tmp_path / "store")
+    from coe.store import kinds
+
+    expert = Expert("body", "narrow", ("ok", NFD), 48, "tiny/body")
+    state = kinds.resolve("narrow").skeleton(expert).state_dict()
+    store.put("tiny/body", kind="narrow", labels=("ok", NFD), input_size=48, state=state)
+    assert manifests(read, store)["tiny/body"].labels == ("ok", NFD)
+    (tmp_path / "pictures" / "body" / NFD).mkdir(parents=True)
+    (tmp_path / "pictures" / "body" / NFD / "a.png").write_bytes(b"")
+    (picture,) = verified.find(tmp_path / "pictures", read.experts)
+    assert picture.label == NFC
+    assert fault(["ok", NFC, NFD]) is not None
+
+
+def test_one_label_in_two_spellings_is_refused_in_a_board_file(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(board(NFC).replace(f"{NFC}: NG", f"{NFC}: NG, {NFD}: OK"), encoding="utf-8")
+    with pytest.raises(RulesError, match="twice"):
+        rules.load(path)
+
+
+def test_two_names_that_are_one_are_written_out() -> None:
+    assert by_spelling(["a", NFD]) == {"a": "a", NFC: NFD}
+    with pytest.raises(ValueError, match="one name in two spellings"):
+        by_spelling([NFC, NFD])
+
+
+# The service
+
+
+def test_a_recipe_and_a_request_of_the_service_meet() -> None:
+    content = RecipeContent(rules=board("bad"), parts={NFD: "C"})
+    request = BoardRequest(recipe="r", serial=NFD, views={"v": {"refdes": NFD, "component": "C"}})
+    assert content.parts == {NFC: "C"}
+    assert (request.serial, request.views["v"].refdes) == (NFC, NFC)
+    request.check(content, content.board("r"), {"v": "0" * 64})
+    with pytest.raises(ValueError, match="one name in two spellings"):
+        RecipeContent(rules=board("bad"), parts={NFD: "C", NFC: "C"})
