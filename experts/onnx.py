@@ -118,7 +118,9 @@ class Onnx(FileKind):
                 return classified(_probabilities(table), expert)
             return classified(onnx_outputs.probabilities(table, means.activation, count), expert)
         candidates = onnx_outputs.candidates(values, means.layout, count)
-        return detected(candidates, prepared, expert, Cut(self.threshold, self.overlap, self.most))
+        # Boxes end to end are those that the model itself keeps of boxes that overlap.
+        overlap = 1.0 if means.layout == "end2end" else self.overlap
+        return detected(candidates, prepared, expert, Cut(self.threshold, overlap, self.most))
 
 
 class _Answer(np.ndarray[Any, Any]):
