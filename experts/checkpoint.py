@@ -15,7 +15,7 @@ import torch
 from coe.errors import StoreError
 from coe.store import torch_file
 from coe.store.kinds import Foreign, Layer
-from experts.stand_ins import NetworkPart, stand_ins
+from experts.stand_ins import Arguments, NetworkPart, stand_ins
 from experts.ultralytics_facts import labels_of
 
 _USUAL = ("state_dict", "model_state_dict", "model", "net")
@@ -74,7 +74,7 @@ def _collected(content: Any) -> Foreign:
             layers |= {f"{prefix}{name}".removesuffix("."): layer for name, layer in _layers(found.network).items()}
             if labels is None or "ema" in found.keys:
                 labels = labels_of(found.network.__dict__.get("names"), "its network") or labels
-    return Foreign(state, labels, layers, input_size=_input_size(content))
+    return Foreign(state, labels, layers, arguments=_arguments(content))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,13 @@ def _walked(content: Any, keys: tuple[str, ...], seen: set[int]) -> Iterator[_We
         yield from _walked(value, (*keys, name), seen)
 
 
-def _input_size(content: Any) -> int | None:
-    """Return the side in pixels of the images on which ultralytics trained a network; None if nothing says it."""
-    arguments = content.get("train_args") if isinstance(content, dict) else None
-    side = arguments.get("imgsz") if isinstance(arguments, dict) else None
-    side = side[0] if isinstance(side, list | tuple) and len(set(side)) == 1 else side
-    return side if type(side) is int and side > 0 else None
+def _arguments(content: Any) -> dict[str, Any]:
+    """Return the arguments of a training that lie beside its weights, plain ones alone; empty if there are none."""
+    if not isinstance(content, dict):
+        return {}
+    found = next((content[key] for key in ("train_args", "args", "hyper_parameters") if key in content), None)
+    arguments = found if isinstance(found, dict) else vars(found) if isinstance(found, Arguments) else {}
+    return {name: value for name, value in arguments.items() if isinstance(name, str) and _is_plain(value)}
 
 
 def _parts(network: NetworkPart) -> Iterator[tuple[str, NetworkPart]]:

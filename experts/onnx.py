@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from coe import regular, surroundings
 from coe.core import Expert, Finding
 from coe.errors import StoreError, first_line
-from coe.preprocessing import NORMALIZATIONS, Layout, Outputs, Preprocessing
+from coe.preprocessing import NORMALIZATIONS, WHOLLY, Layout, Outputs, Preprocessing
 from coe.store.kinds import FileKind, Foreign, Image, Prepared
 from experts import onnx_outputs, ultralytics_facts
 from experts.findings import Cut, classified, detected
@@ -76,7 +76,8 @@ class Onnx(FileKind):
         if session.takes_bytes:
             mean, deviation = NORMALIZATIONS["0..255"]
             seen = seen.model_copy(update={"mean": mean, "std": deviation})
-        return Foreign({}, stated.labels, input_size=size, preprocessing=seen, stated=is_stated)
+        said = WHOLLY if is_stated else frozenset[str]()
+        return Foreign({}, stated.labels, input_size=size, preprocessing=seen, stated=said)
 
     def settle(self, path: Path, expert: Expert) -> Outputs:
         """Run test pictures, and return which output counts and what it means; raises StoreError if that stays open."""

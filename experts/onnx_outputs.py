@@ -162,7 +162,7 @@ def _fault(values: NDArray[Any], layout: Layout, count: int) -> str:
 
 
 def _mostly(odd: NDArray[np.bool_]) -> bool:
-    """Tell whether half of the values or more are odd: networks without DFL give some boxes that do not count turned corners."""
+    """Tell whether half of the values or more are odd: some boxes that do not count may have turned corners."""
     return odd.size > 0 and bool(odd.mean() >= 0.5)
 
 

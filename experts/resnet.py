@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
+from pydantic import ValidationError
 
 from coe.core import Expert, Finding
-from coe.errors import StoreError
+from coe.errors import StoreError, first_line
 from coe.preprocessing import NORMALIZATIONS, Colour, Preprocessing
 from coe.store.kinds import Foreign, Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
 from coe.store.skeletons import bare_skeleton
+from experts import script_facts
 from experts.augment import Augment
 from experts.checkpoint import read_checkpoint
 from experts.findings import classified
@@ -58,7 +61,15 @@ class ResNet(ModuleKind):
 
     def read(self, path: Path) -> Foreign:
         """Open a file for import: safetensors, or a state dict, bare or under a usual key; raises StoreError."""
-        return super().read(path) if path.suffix == ".safetensors" else read_checkpoint(path)
+        if path.suffix == ".safetensors":
+            return super().read(path)
+        foreign = read_checkpoint(path)
+        said = script_facts.said(foreign.arguments)
+        try:
+            seen = Preprocessing.model_validate({**dict(self.preprocessing), **said.preprocessing})
+        except ValidationError as error:
+            raise StoreError(f"{path}: its arguments of the training make no sense ({first_line(error)})") from error
+        return replace(foreign, input_size=said.input_size, preprocessing=seen, stated=frozenset(said.preprocessing))
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
         """Map a torchvision state dict, with or without the `module.` of a parallel training, to our names.

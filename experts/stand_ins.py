@@ -20,8 +20,10 @@ _NETWORK = re.compile(
 """Parts of networks: their tensors count."""
 _DICTS = re.compile(r"collections\.defaultdict|([a-z_]\w*\.)+(\w*Dict|CfgNode)")
 _LISTS = re.compile(r"collections\.deque")
+_ARGUMENTS = re.compile(r"argparse\.Namespace|types\.SimpleNamespace")
+"""The arguments of a training: they may say what its network saw."""
 _BESIDE = re.compile(
-    r"argparse\.Namespace|types\.SimpleNamespace|(datetime|decimal|fractions|uuid|zoneinfo|typing)\.\w+(\.\w+)?"
+    r"(datetime|decimal|fractions|uuid|zoneinfo|typing)\.\w+(\.\w+)?"
     r"|pathlib(\._local)?\.\w*Path|builtins\.(frozenset|range|slice|complex|object|type|int|float|str|bool)"
     r"|builtins\.(bytes|list|dict|tuple|abs|len|max|min|sum)"
     r"|functools\.partial|numpy(\.\w+)+|torch\.optim(\.\w+)+|torchvision\.transforms(\.\w+)+"
@@ -54,6 +56,14 @@ class _Ignored:
         pass
 
 
+class Arguments(_Ignored):
+    """The arguments of a training script, by name."""
+
+    def __setstate__(self, state: object) -> None:
+        if isinstance(state, dict):
+            self.__dict__.update(state)
+
+
 class _Dict:
     """A class of dicts: its members are kept in a plain one, which takes attributes as well."""
 
@@ -77,4 +87,6 @@ def _of(name: str) -> Callable[..., Any] | None:
         return _Dict
     if _LISTS.fullmatch(name):
         return _list
+    if _ARGUMENTS.fullmatch(name):
+        return Arguments
     return _Ignored if _BESIDE.fullmatch(name) else None

@@ -44,7 +44,7 @@ def stated(metadata: Mapping[str, str], where: str) -> Stated:
     if task == "detect" and {"end2end", "nms", "args"} & metadata.keys():
         with_nms = isinstance(arguments, Mapping) and arguments.get("nms") is True
         layout = "end2end" if with_nms or "True" in (metadata.get("end2end"), metadata.get("nms")) else "yolov8"
-    return Stated(task, labels_of(names, where), _side(sides, where), layout)
+    return Stated(task, labels_of(names, where), side_of(sides, where), layout)
 
 
 def labels_of(names: Any, where: str) -> tuple[str, ...] | None:
@@ -76,7 +76,8 @@ def _literal(metadata: Mapping[str, str], key: str, where: str) -> Any:
         ) from error
 
 
-def _side(sides: Any, where: str) -> int | None:
+def side_of(sides: Any, where: str) -> int | None:
+    """Return the side of a square input, from a number or [height, width]; None if nobody says; raises StoreError."""
     if sides is None:
         return None
     both = sides if isinstance(sides, list | tuple) else (sides,)

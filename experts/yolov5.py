@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from coe.core import Expert, Finding
-from coe.preprocessing import NORMALIZATIONS, Preprocessing
+from coe.preprocessing import NORMALIZATIONS, WHOLLY, Preprocessing
 from coe.store.kinds import Foreign, Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
 from coe.store.outputs import unhidden
 from experts import quiet_ultralytics
@@ -18,7 +18,7 @@ from experts.checkpoint import read_checkpoint
 from experts.findings import Cut, detected
 from experts.geometry import fitted_image
 from experts.resnet import fitted, normalised
-from experts.ultralytics_facts import LETTERBOX
+from experts.ultralytics_facts import LETTERBOX, side_of
 
 PADDING = (114, 114, 114)
 """The grey that YOLO networks are trained to see around an image."""
@@ -83,7 +83,10 @@ class YoloV5(ModuleKind):
         foreign = super().read(path) if path.suffix == ".safetensors" else read_checkpoint(path)
         if path.suffix == ".safetensors" and foreign.labels is not None:  # one of this program's own
             return foreign
-        return replace(foreign, preprocessing=LETTERBOX, stated=bool(foreign.layers))
+        if not foreign.layers:
+            return replace(foreign, preprocessing=LETTERBOX)
+        size = side_of(foreign.arguments.get("imgsz"), str(path))
+        return replace(foreign, input_size=size, preprocessing=LETTERBOX, stated=WHOLLY)
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
         """Map the state dict of an ultralytics model of this size, with or without `module.`, to our names.

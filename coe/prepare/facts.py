@@ -91,7 +91,7 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
         raise ConfigError(f"kind '{expert.kind}' prepares pictures in its own way; leave the options out ({names})")
     if seen is not None:
         wanted = seen.model_copy(update=dict(said.preprocessing))
-        if foreign.stated and wanted != seen:
+        if any(getattr(wanted, name) != getattr(seen, name) for name in foreign.stated):
             against.append(f"it sees pictures {seen.described(size)}, not {wanted.described(size)}")
         if wanted.shortest_edge is not None and wanted.shortest_edge < size:
             raise ConfigError(f"--resize: a centre crop of {size} pixels needs a shorter side of {size} or more")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from coe import config, values
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError, first_line
-from coe.preprocessing import Colour, Outputs, Preprocessing
+from coe.preprocessing import WHOLLY, Colour, Outputs, Preprocessing
 from coe.store import dotted, safetensors_header, torch_file
 from coe.store.blob_format import Identity
 from coe.store.learned import LearnedPictures
@@ -156,8 +156,8 @@ class Foreign:
 
     `labels` are in the order of the outputs; `input_size` is in pixels; None for what the file does not name. `layers`
     says of a whole network what it is made of, by the names of its parts ("" for the network itself). `preprocessing`
-    is what its networks usually see, and `stated` tells whether the file itself says so. A kind that opens files itself
-    leaves `state` empty.
+    is what its networks usually see, and `stated` holds those of its fields that the file itself says. `arguments` are
+    those of the training. A kind that opens files itself leaves `state` empty.
     """
 
     state: dict[str, torch.Tensor]
@@ -165,7 +165,8 @@ class Foreign:
     layers: Mapping[str, Layer] = field(default_factory=dict)
     input_size: int | None = None
     preprocessing: Preprocessing | None = None
-    stated: bool = False
+    stated: frozenset[str] = frozenset()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Kind(ABC):
@@ -245,7 +246,7 @@ class ModuleKind(Kind):
                 made_for.labels,
                 input_size=made_for.input_size,
                 preprocessing=made_for.preprocessing,
-                stated=made_for.preprocessing is not None,
+                stated=WHOLLY if made_for.preprocessing is not None else frozenset(),
             )
         torch_file.check_file(path)
         try:

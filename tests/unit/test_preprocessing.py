@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -212,3 +213,81 @@ def test_training_records_what_it_showed_the_network(tmp_path: Path, call: Call)
     more = call("train", "t/y", "--data", tmp_path / "d", *given, "--init", "t/scaled", command=experts)
     assert more.status == 0
     assert store.manifest("t/y").preprocessing == Preprocessing()
+
+
+SCRIPTS = {
+    "torchvision": (
+        {"val_crop_size": 32, "val_resize_size": 40, "interpolation": "bilinear", "lr": 0.1},
+        {"resize": "center-crop", "shortest_edge": 40, "interpolation": "bilinear-antialias"},
+    ),
+    "timm": (
+        {"crop_pct": 0.8, "img_size": 32, "mean": [0.5, 0.5, 0.5], "std": [0.4, 0.4, 0.4], "interpolation": "bicubic"},
+        {
+            "resize": "center-crop",
+            "shortest_edge": 40,
+            "interpolation": "bicubic-antialias",
+            "mean": (0.5, 0.5, 0.5),
+            "std": (0.4, 0.4, 0.4),
+        },
+    ),
+    "timm's defaults": ({"crop_pct": None, "img_size": None, "mean": None, "std": None, "interpolation": ""}, {}),
+    "another": ({"interpolation": "bicubic", "mean": [1, 1, 1]}, {}),
+}
+
+
+@pytest.mark.parametrize(("arguments", "fields"), SCRIPTS.values(), ids=SCRIPTS)
+def test_the_arguments_of_a_training_script_say_what_its_network_saw(
+    tmp_path: Path, call: Call, arguments: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    kind: Any = kinds.resolve("narrow")
+    state = kind.skeleton(Expert("x", "narrow", ("ok", "bad"), 32, "t/x")).state_dict()
+    torch.save({"model": state, "args": argparse.Namespace(**arguments)}, tmp_path / "x.pth")
+    given = ("import", "t/x", tmp_path / "x.pth", "--kind", "narrow", "--labels", "ok,bad", "--no-prepare")
+    said = call(*given, "--store", tmp_path / "s", *([] if fields else ["--input", 32]), command=experts)
+    assert said.status == 0, said.err
+    stored = Store(tmp_path / "s").manifest("t/x")
+    assert (stored.preprocessing, stored.input_size) == (kind.preprocessing.model_copy(update=fields), 32)
+    if fields:
+        assert call(*given, "--store", tmp_path / "s", "--resize", "stretch", command=experts).status == 2
+        assert call(*given, "--store", tmp_path / "s", "--pad", "9", command=experts).status == 0
+
+
+def test_a_file_that_was_exported_here_says_what_it_sees(tmp_path: Path, call: Call) -> None:
+    seen = Preprocessing(resize="stretch", channels="bgr")
+    store = Store(tmp_path / "s")
+    put(store, "x", seen)
+    file = tmp_path / "x.safetensors"
+    assert call("export", "t/x", file, "--store", store.root, command=experts).status == 0
+    given = ("import", "t/y", file, "--kind", "narrow", "--no-prepare", "--store", store.root)
+    assert call(*given, command=experts).status == 0
+    stored = store.manifest("t/y")
+    assert (stored.preprocessing, stored.labels, stored.input_size) == (seen, ("ok", "bad"), 32)
+    assert call(*given, "--labels", "a,b", command=experts).status == 2
+    assert call(*given, "--channels", "rgb", command=experts).status == 2
+
+
+def test_a_classifier_of_one_label_is_refused(tmp_path: Path, call: Call) -> None:
+    kind: Any = kinds.resolve("narrow")
+    torch.save(kind.skeleton(Expert("x", "narrow", ("bad",), 32, "t/x")).state_dict(), tmp_path / "x.pth")
+    given = ("--kind", "narrow", "--labels", "bad", "--input", 32, "--no-prepare", "--store", tmp_path / "s")
+    assert call("import", "t/x", tmp_path / "x.pth", *given, command=experts).status == 2
+
+
+@pytest.mark.parametrize(("options", "status"), [((), 0), (("--input", 64), 2), (("--interpolation", "area"), 2)])
+def test_a_checkpoint_of_ultralytics_says_what_its_network_sees(
+    tmp_path: Path, call: Call, options: tuple[object, ...], status: int
+) -> None:
+    from experts import quiet_ultralytics
+
+    quiet_ultralytics.prepare()
+    from ultralytics.nn.tasks import DetectionModel
+
+    network = DetectionModel("yolov5n.yaml", nc=11, verbose=False)
+    network.names = {str(number): f"c{number}" for number in range(11)}
+    torch.save({"model": network, "train_args": {"imgsz": 96}}, tmp_path / "x.pt")
+    given = ("--kind", "yolov5n", "--no-prepare", "--store", tmp_path / "s")
+    assert call("import", "t/x", tmp_path / "x.pt", *given, *options, command=experts).status == status
+    if status == 0:
+        stored = Store(tmp_path / "s").manifest("t/x")
+        assert stored.labels == tuple(f"c{number}" for number in range(11))
+        assert (stored.input_size, stored.preprocessing) == (96, Preprocessing(interpolation="bilinear"))
