@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from coe.board.alignment import Alignment, Numbers
+from coe.board.alignment import Alignment
 from coe.board.comparison import compare
+from coe.board.motion import Numbers
 from coe.core import Expert, Finding
 from coe.store import outputs as network_outputs
 from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Reference

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from coe.board.alignment import Numbers
 from coe.board.decoding import decode
 from coe.board.images import EXTENSIONS
+from coe.board.motion import Numbers
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.prepare import data_set

@@ -29,8 +29,8 @@ from apps.deeppcb.golden_train import HELD_OUT_EVERY, balanced
 from apps.deeppcb.measures import ImageBoxes, steady_score
 from apps.deeppcb.pairs import INVERSE
 from apps.deeppcb.train import DETECTOR_AUGMENT
-from coe.board.alignment import Numbers
 from coe.board.decoding import decode
+from coe.board.motion import Numbers
 from coe.cli.console import Console
 from coe.core import Box, Expert
 from coe.errors import CoeError, ConfigError

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
-from coe.board.alignment import LEAST_FIT, LEAST_SEEN, LEVELS_APART, Alignment, align, same_shape
+from coe.board.alignment import Alignment, align, same_shape
 from coe.board.local_shifts import settled
-
-Pixels = NDArray[np.uint8]
+from coe.board.motion import LEAST_FIT, LEAST_SEEN, LEVELS_APART, Pixels
 
 LEAST_SIDE = 0.5
 """The least side of a picture, as a share of its reference's: a picture of a few pixels, enlarged, shows no defect."""
@@ -24,6 +22,10 @@ _GREY = 2
 """A picture is grey if its channels are nowhere further apart than this; a JPEG of a grey picture may round so."""
 _LIT = 0.001
 """A picture with fewer values above `LEVELS_APART` than this share is dark."""
+_TWICE = (
+    "it fits its reference in two places, and in one of them a defect shows that the other moves out of sight; "
+    "leave a wider margin around the part"
+)
 _ONE_CAMERA = "take both with one camera, in one mode"
 _SAMPLED = 4
 """Colours are looked at in every so many pixels of each direction, and light in squares of so many."""
@@ -55,12 +57,14 @@ def compare(image: Pixels, reference: Pixels, spread: Pixels | None = None) -> C
         if is_dark(pixels):
             return Comparison(doubt=f"{words} dark; was the light on?")
     alignment = align(image, reference)
-    if alignment.fit < LEAST_FIT:
+    if not alignment.fit >= LEAST_FIT:
         doubt = f"it does not fit its reference: {alignment.fit:.2f}, at least {LEAST_FIT:g}"
         return Comparison(alignment, doubt=doubt)
     if alignment.seen < LEAST_SEEN:
         doubt = f"it shows only {alignment.seen:.0%} of its reference, not {LEAST_SEEN:.0%}"
         return Comparison(alignment, doubt=doubt)
+    if not alignment.is_certain:
+        return Comparison(alignment, doubt=_TWICE)
     if doubt := _other_colours(image, reference):
         return Comparison(alignment, doubt=doubt)
     if spread is None:

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
-from coe.board.alignment import lasting
-
-Pixels = NDArray[np.uint8]
+from coe.board.motion import Pixels, grey_of, lasting
 
 SQUARE = 64
 """The side in pixels of a square that is moved as a whole: larger than most defects, so none is followed."""
@@ -40,7 +37,7 @@ def settled(picture: Pixels, reference: Pixels, spread: Pixels) -> tuple[Pixels,
     if not reach:
         return reference, spread
     rows, columns = (max(1, round(side / SQUARE)) for side in (height, width))
-    seen, wanted = _grey(picture), _grey(reference)
+    seen, wanted = grey_of(picture), grey_of(reference)
     different = lasting(seen, wanted)
     share = cv2.resize(different.astype(np.float32), (columns, rows), interpolation=cv2.INTER_AREA)
     shifts = np.zeros((rows, columns, 2), np.float32)
@@ -54,7 +51,7 @@ def settled(picture: Pixels, reference: Pixels, spread: Pixels) -> tuple[Pixels,
     both = cv2.merge([*cv2.split(reference), spread])
     *colours, spreads = cv2.split(cv2.remap(both, right, down, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE))
     moved = np.asarray(cv2.merge(colours), np.uint8)
-    remaining = lasting(seen, _grey(moved))
+    remaining = lasting(seen, grey_of(moved))
     if cv2.countNonZero(remaining) >= cv2.countNonZero(different):
         return reference, spread
     return moved, np.asarray(spreads, np.uint8)
@@ -77,7 +74,3 @@ def _shift(
     if errors[row, column] > (1 - EXPLAINED) * errors[reach, reach]:
         return 0.0, 0.0
     return float(column - reach), float(row - reach)
-
-
-def _grey(image: Pixels) -> Pixels:
-    return np.asarray(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), np.uint8)

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from coe.board.alignment import LEAST_FIT, LEAST_SEEN, OPENING, align, lasting_differences, same_shape
+from coe.board.alignment import align, same_shape
 from coe.board.comparison import is_dark
+from coe.board.motion import LEAST_FIT, LEAST_SEEN, OPENING, lasting_differences
 from coe.errors import ConfigError
 from coe.store.references import EncodedReference, NewReference
 
@@ -144,6 +145,8 @@ def _aligned_to(base: str, pictures: Mapping[str, Pixels]) -> tuple[dict[str, Pi
         alignment = align(picture, pictures[base])
         if alignment.fit < LEAST_FIT or alignment.seen < LEAST_SEEN:
             others[name] = f"does not fit '{base}' (fit {alignment.fit:.2f})"
+        elif not alignment.is_certain:
+            others[name] = f"fits '{base}' in two places, of which one shows a difference"
         else:
             fitting[name] = alignment.image
     return fitting, others
