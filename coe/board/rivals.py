@@ -31,7 +31,7 @@ PIXELS = 65_536
 """The most pixels of the pictures in which other motions are searched; larger pictures are made smaller."""
 LEAST_MOVED = 3.0
 """A shorter motion in pixels hides thin lines alone, which do not count."""
-ALIKE = 0.6
+ALIKE = 0.7
 """The least correlation of the aligned picture with its reference after another motion."""
 MOST = 12
 """The most other motions that are looked at."""

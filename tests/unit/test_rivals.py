@@ -59,12 +59,11 @@ def test_no_contact_is_missing_bent_or_too_much_in_silence() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("thousand", range(9))
+@pytest.mark.parametrize("thousand", range(7))
 def test_of_5000_defects_none_passes_in_silence(thousand: int) -> None:
     first = 1000 * (thousand + 1)
     said, silent = counted(range(first, first + 1000))
-    print(sorted(said.items()))
     assert not silent
-    assert sum(count for name, count in said.items() if name.startswith("bad")) > 560
+    assert sum(count for name, count in said.items() if name.startswith("bad")) > 715
     assert shares(said, "in view") <= 0.002
     assert shares(said, "in view, turned") <= 0.02
