@@ -70,6 +70,12 @@ def test_a_grey_frame_stays_as_it_is(page: dict[str, Any]) -> None:
         np.testing.assert_array_equal(seen(image), np.repeat(GREY[..., None], 3, 2))
 
 
+def test_a_frame_of_12_bits_has_the_greys_of_8_bits(page: dict[str, Any]) -> None:
+    wide = (GREY.astype(np.uint16) << 4) + 9
+    frame = page["frame_of_pylon"](SimpleNamespace(GrabSucceeded=lambda: True, Array=wide), "Mono12")
+    np.testing.assert_array_equal(ImageSource.of(frame, bits=12).decode(), np.repeat(GREY[..., None], 3, 2))
+
+
 def test_a_frame_that_is_not_whole_is_an_error(page: dict[str, Any]) -> None:
     with pytest.raises(OSError, match="not whole"):
         page["frame_of_pylon"](SimpleNamespace(GrabSucceeded=lambda: False, ErrorDescription="lost packets"), "Mono8")
