@@ -7,13 +7,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from serve_rows import decision
 from serving import Served
 from sqlalchemy import event, text
 from sqlalchemy.engine import Engine
 
+from coe.placement.dialects import Side
 from coe.serve.benchmark import history
 from coe.serve.benchmark.parts import PAGES
-from coe.serve.database import recipes, schema
+from coe.serve.database import boards, decisions, escapes, recipes, schema
+from coe.serve.database.escapes import NewEscape
 from coe.serve.database.history import decided
 from coe.serve.moments import hour_of, now_us
 from coe.serve.retention import sweep
@@ -67,6 +70,19 @@ def test_no_page_and_no_sweep_reads_a_whole_table(served: Served) -> None:
             rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
             plan = [row[3] for row in rows]
             assert not scans(plan, statement), (statement, plan)
+
+
+def test_a_board_and_an_escape_are_found_by_their_serials_alone(served: Served) -> None:
+    fill(served, 60, now_us())
+    with served.database.writing() as connection, statements(served.database.engine) as seen:
+        (recipe,) = recipes.all_active(connection)
+        new = boards.NewBoard("k", "d" * 64, recipe.id, "SN0000001", "", Side.TOP, "", {}, "f", now_us(), None)
+        assert decisions.write(connection, decision(boards.accept(connection, new), at_us=now_us()))
+        assert escapes.report(connection, NewEscape("SN0000001", now_us(), "ann")).board_id
+        for statement, parameters in seen:
+            plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+            assert not scans(plan, statement), (statement, plan)
+            assert not any("ix_board_recipe_id" in step for step in plan), (statement, plan)
 
 
 def multiply(served: Served, times: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, bindparam, func, insert, or_, select, update
+from sqlalchemy import BindParameter, Connection, bindparam, func, insert, or_, select, union_all, update
 
 from coe.core import Verdict
 from coe.placement.dialects import Side
@@ -93,16 +93,21 @@ _UNDECIDED_AFTER = (
 _BEGIN = update(board).where(board.c.id == bindparam("begun_id"), board.c.state.in_(UNDECIDED))
 _BEGIN_AND_COUNT = _BEGIN.values(attempts=board.c.attempts + 1)
 _SERIALS: BindParameter[Any] = bindparam("serials", expanding=True)
-_OF_SERIALS = or_(
-    board.c.serial.in_(_SERIALS),
-    board.c.id.in_(select(unit_serial.c.board_id).where(unit_serial.c.serial.in_(_SERIALS))),
+_NAMED = board.alias()
+_OF_SERIALS = board.c.id.in_(
+    union_all(
+        select(_NAMED.c.id).where(_NAMED.c.serial.in_(_SERIALS)),
+        select(unit_serial.c.board_id).where(unit_serial.c.serial.in_(_SERIALS)),
+    )
 )
+_PRODUCT = select(recipe.c.name).where(recipe.c.id == bindparam("of_recipe_id")).scalar_subquery()
+_VERSIONS = recipe.alias()
 _EARLIER = (
     select(func.count())
     .select_from(board)
-    .join(recipe, recipe.c.id == board.c.recipe_id)
     .where(_OF_SERIALS, board.c.side == bindparam("of_side"), board.c.id != bindparam("of_id"))
-    .where(recipe.c.name == select(recipe.c.name).where(recipe.c.id == bindparam("of_recipe_id")).scalar_subquery())
+    # The sum with 0 keeps SQLite from reading all boards of the recipe by its index: serials narrow the search more.
+    .where((board.c.recipe_id + 0).in_(select(_VERSIONS.c.id).where(_VERSIONS.c.name == _PRODUCT)))
 )
 _DECIDED_EARLIER = _EARLIER.where(board.c.decided_us.is_not(None))
 _EARLIER_TOO = _EARLIER.where(board.c.state != BoardState.ABORTED)
