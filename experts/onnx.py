@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from coe.core import Expert, Finding
 from coe.errors import StoreError, first_line
 from coe.preprocessing import NORMALIZATIONS, WHOLLY, Layout, Outputs, Preprocessing
 from coe.store.kinds import FileKind, Foreign, Image, Prepared
-from experts import onnx_outputs, ultralytics_facts
+from experts import onnx_external, onnx_outputs, ultralytics_facts
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
 
@@ -78,6 +79,10 @@ class Onnx(FileKind):
             seen = seen.model_copy(update={"mean": mean, "std": deviation})
         said = WHOLLY if is_stated else frozenset[str]()
         return Foreign({}, stated.labels, input_size=size, preprocessing=seen, stated=said)
+
+    def bundled(self, path: Path, work: Path) -> Path:
+        """Take weights in other files beside the model into one file; raises StoreError."""
+        return onnx_external.bundled(path, work)
 
     def settle(self, path: Path, expert: Expert) -> Outputs:
         """Run test pictures, and return which output counts and what it means; raises StoreError if that stays open."""
@@ -155,9 +160,7 @@ class _Session:
         except OSError as error:
             raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
         except Exception as error:  # onnxruntime's classes of errors have no other common parent
-            raise StoreError(
-                f"{path}: not an ONNX model that can be run with the weights in this one file ({first_line(error)})"
-            ) from error
+            raise StoreError(f"{path}: {_refusal(first_line(error), onnxruntime.__version__)}") from error
         self._input = self._session.get_inputs()[0]
         self._outputs = self._session.get_outputs()
         shape = self._input.shape
@@ -205,6 +208,16 @@ class _Session:
             )
             scaled = (scaled - mean) / deviation
         return np.ascontiguousarray(scaled, dtype=wanted)
+
+
+def _refusal(reason: str, version: str) -> str:
+    """Say what to do with a model that onnxruntime does not open for a reason."""
+    if re.search("opset|IR version", reason):
+        return (
+            f"the model is in a newer form than onnxruntime {version} knows ({reason:.300}); export it with an older "
+            "opset, as `torch.onnx.export(..., opset_version=17)` or `yolo export ... opset=17`, or update onnxruntime"
+        )
+    return f"not an ONNX model that can be run with the weights in this one file ({reason})"
 
 
 def _probabilities(values: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -87,6 +88,11 @@ def decoded(picture: VerifiedPicture, bits: int | None = None) -> Image:
     return np.asarray(decode(picture.path, bits=bits), np.uint8)
 
 
+def given_reference(path: Path, bits: int | None = None) -> Reference:
+    """Return the picture of a good part as a reference; `bits` as for `decoded`; raises ImageError."""
+    return ReferenceSource(ImageSource.of(path, "RGB", bits)).decode()
+
+
 class BoardExperts:
     """Asks experts of a board, one after another."""
 
@@ -130,7 +136,7 @@ class BoardExperts:
 
     def _reference(self, expert: Expert, picture: VerifiedPicture) -> Reference:
         if picture.reference is not None:
-            return ReferenceSource(ImageSource.of(picture.reference, "RGB", self._board.bits)).decode()
+            return given_reference(picture.reference, self._board.bits)
         served = [
             component
             for component in self._board.components.values()

@@ -35,14 +35,17 @@ class VerifiedPicture:
     reference: Path | None = None
 
 
-def find(source: Path, experts: Mapping[str, Expert]) -> list[VerifiedPicture]:
-    """Return the verified pictures of a folder or a table, in natural order; raises ConfigError for what is unclear."""
+def find(source: Path, experts: Mapping[str, Expert], alone: str = "") -> list[VerifiedPicture]:
+    """Return the verified pictures of a folder or a table, in natural order; raises ConfigError for what is unclear.
+
+    With `alone`, an expert's name, pictures in `<label>/<picture>` are that expert's.
+    """
     table = source / TABLE if source.is_dir() else source
     try:
         if table.is_file() and table.suffix.lower() == ".csv":
             verified = list(_rows(table, experts))
         elif source.is_dir():
-            verified = sorted(_walked(source, experts), key=lambda picture: natural(picture.name))
+            verified = sorted(_walked(source, experts, alone), key=lambda picture: natural(picture.name))
         else:
             raise ConfigError(f"{source}: there is no such folder or table; {LAYOUTS}")
     except OSError as error:
@@ -52,7 +55,7 @@ def find(source: Path, experts: Mapping[str, Expert]) -> list[VerifiedPicture]:
     return verified
 
 
-def _walked(root: Path, experts: Mapping[str, Expert]) -> Iterator[VerifiedPicture]:
+def _walked(root: Path, experts: Mapping[str, Expert], alone: str) -> Iterator[VerifiedPicture]:
     for entry in folder.walk(root):
         inside = entry.path.relative_to(root)
         if entry.kind is EntryKind.EMPTY or (
@@ -61,9 +64,12 @@ def _walked(root: Path, experts: Mapping[str, Expert]) -> Iterator[VerifiedPictu
             continue
         if entry.kind is not EntryKind.FILE:
             raise ConfigError(f"{entry.path} {entry.reason}; mend it or remove it")
-        if len(inside.parts) != 3:
-            raise ConfigError(f"{entry.path}: {LAYOUTS}")
-        yield _checked(VerifiedPicture(entry.path, inside.as_posix(), *inside.parts[:2]), experts, str(entry.path))
+        folders = inside.parts[:-1]
+        if alone and len(folders) == 1:
+            folders = (alone, *folders)
+        if len(folders) != 2:
+            raise ConfigError(f"{entry.path}: {LAYOUTS}{', or <label>/<picture>' if alone else ''}")
+        yield _checked(VerifiedPicture(entry.path, inside.as_posix(), *folders), experts, str(entry.path))
 
 
 def _rows(table: Path, experts: Mapping[str, Expert]) -> Iterator[VerifiedPicture]:

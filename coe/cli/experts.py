@@ -88,7 +88,8 @@ def list_(
             size = config.format_bytes(m.whole_bytes)
             metrics = {name: value for name, value in m.metrics.items() if name in _SHOWN}
             held_out = measures_text(metrics) + (", unproven" if m.unproven else "")
-            table.add_row(id, m.kind, str(m.input_size), ", ".join(m.labels), size, held_out, ", ".join(m.variants))
+            labels = "(a backbone)" if m.is_backbone else ", ".join(m.labels)
+            table.add_row(id, m.kind, str(m.input_size), labels, size, held_out, ", ".join(m.variants))
     wide(out).print(table)
     experts_share.show_bytes(shown)
     damaged = experts_reference.list_references(shelf, board) or damaged

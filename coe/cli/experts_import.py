@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from coe import config
-from coe.cli import experts_prepare
-from coe.cli.common import err, out
-from coe.cli.console import styled
-from coe.cli.experts_new import BoardOption, KindOption, LabelsOption, NoPrepareOption, described
+from coe.cli.experts_new import BoardOption, KindOption, LabelsOption, NoPrepareOption
+from coe.cli.importing import Asked, import_file, import_folder
 from coe.cli.options import AllowKindOption, InputOption, StoreOption
 from coe.errors import ConfigError
-from coe.prepare import accept, facts, unwrapping
-from coe.store import kinds, torch_file
-from coe.store.dotted import running
-from coe.store.kinds import FileKind, ModuleKind
-from coe.store.skeletons import bare_skeleton
+from coe.prepare import facts
 from coe.store.store import Store
 
 
 def import_(  # noqa: PLR0913
-    id: Annotated[str, typer.Argument(help="Name of the expert in the store: BOARD/NAME.")],
+    id: Annotated[
+        str, typer.Argument(help="Name of the expert in the store, BOARD/NAME; for a folder the name of the board.")
+    ],
     file: Annotated[
-        Path, typer.Argument(help="A file of weights: .safetensors, .pt or .pth (a state dict), or .onnx.")
+        Path,
+        typer.Argument(
+            help="A file of weights: .safetensors, .pt, .pth or .ckpt, or .onnx; or a folder of such files, each an "
+            "expert."
+        ),
     ],
     board: BoardOption = None,
     kind: KindOption = None,
@@ -59,6 +57,26 @@ def import_(  # noqa: PLR0913
     force: Annotated[
         bool, typer.Option("--force", help="Import although the file itself says other labels, sizes or preprocessing.")
     ] = False,
+    as_backbone: Annotated[
+        bool,
+        typer.Option(
+            "--as-backbone",
+            help="Leave out the head, which depends on the labels: weights from which `train --init` starts.",
+        ),
+    ] = False,
+    images_at: Annotated[
+        Path | None,
+        typer.Option(
+            "--images",
+            help="A few labelled pictures that are judged at once: a folder <label>/<picture>, or as evaluate.",
+        ),
+    ] = None,
+    draft: Annotated[
+        Path | None,
+        typer.Option(
+            help="For a folder: where to write a draft of the board file. Default: BOARD.yaml, unless it is there."
+        ),
+    ] = None,
     no_prepare: NoPrepareOption = False,
     store: StoreOption = None,
     allow_kind: AllowKindOption = None,
@@ -66,49 +84,33 @@ def import_(  # noqa: PLR0913
     """Bring weights from another program into the store. Code in a .pt or .pth file never runs.
 
     Only this command opens such pickled files; lines read the store's own safe format. What a network sees of a picture
-    is a part of it: the file says it, or else the options do.
+    is a part of it: the file says it, or else the options do. With --images it says how many pictures the expert judges
+    as they are labelled.
 
-    Example: coe-experts import line7/joints best.pt --kind yolov5m --input 640
+    Exit status 1 if a file of a folder could not be imported, or a picture could not be judged.
+
+    Example: coe-experts import line7/joints best.pt --kind yolov5m --input 640 --images labelled/
     """
-    if not os.path.isfile(file):
-        raise ConfigError(f"{file}: no such file")
-    shelf = Store(store)
-    shelf.folder(id)
     said = {"normalize": normalize, "resize": resize, "interpolation": interpolation, "channels": channels, "pad": pad}
     said |= {"output": output, "layout": layout, "activation": activation}
-    wishes = facts.wishes(said, force=force)
-    expert = described(id, board, kind, labels, input_size if board or input_size else 0)
-    resolved = kinds.resolve(expert.kind, allow_kind or ())
-    remarks: tuple[str, ...] = ()
-    if isinstance(resolved, FileKind):
-        with running("kind", expert.kind, f"run with {file}"):
-            agreed = facts.agree(expert, resolved.read(file), resolved, wishes)
-            expert = agreed.expert
-            accept.check_labels(expert)
-            expert = replace(expert, outputs=resolved.settle(file, expert))
-            session = resolved.open(file, expert, 1)
-        accept.check_session(resolved, expert, session)
-        manifest = shelf.put_expert(expert, file=file, source=file.name)
-    elif isinstance(resolved, ModuleKind):
-        with running("kind", expert.kind, f"imported from {file}"):
-            foreign = resolved.read(file)
-            torch_file.check_tensors(str(file), foreign.state)
-            agreed = facts.agree(expert, foreign, resolved, wishes)
-            expert = agreed.expert
-            accept.check_labels(expert)
-            skeleton = bare_skeleton(resolved, expert)
-            taken = unwrapping.unwrapped(foreign, skeleton.state_dict(), str(file))
-            unwrapping.check_layers(taken.layers, skeleton, str(file))
-            state = resolved.convert(taken.state, expert)
-        remarks = taken.remarks
-        accept.check_module(resolved, expert, state)
-        manifest = shelf.put_expert(expert, state=state, source=file.name)
-    else:
-        raise ConfigError(f"kind '{expert.kind}' is neither a ModuleKind nor a FileKind; it cannot be imported")
-    for remark in (*agreed.remarks, *remarks):
-        err.print(styled(("note:", "yellow"), f" {remark}"), soft_wrap=True)
-    out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}", soft_wrap=True)
-    for sentence in facts.described(expert):
-        out.print(sentence, soft_wrap=True)
-    if not no_prepare:
-        experts_prepare.prepare_new(store, id, allow_kinds=allow_kind or ())
+    asked = Asked(
+        board,
+        kind,
+        labels,
+        input_size,
+        facts.wishes(said, force=force),
+        as_backbone=as_backbone,
+        images_at=images_at,
+        prepares=not (no_prepare or as_backbone),
+        allowed=tuple(allow_kind or ()),
+    )
+    if as_backbone and (labels or images_at or board):
+        raise ConfigError("a backbone has no labels yet, and judges nothing; leave --labels, --board and --images out")
+    shelf = Store(store)
+    if file.is_dir():
+        raise typer.Exit(import_folder(shelf, id, file, asked, draft))
+    if draft is not None:
+        raise ConfigError("--draft belongs to a folder of weights; leave it out")
+    if not os.path.isfile(file):
+        raise ConfigError(f"{file}: no such file")
+    raise typer.Exit(import_file(shelf, id, file, asked))

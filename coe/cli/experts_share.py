@@ -96,9 +96,10 @@ def share_new(shelf: Store, id: str, parent: str, allow_kinds: Sequence[str]) ->
         complain(f"{error}; {id} is stored whole, and `coe-experts share {board}` may divide it later")
         return Exit.NOT_GOOD
     if body is None:
-        out.print(
-            f"{id}: what it has in common with {parent} is too small to be a body; it is stored whole", soft_wrap=True
-        )
+        why = f"what it has in common with {parent} is too small to be a body"
+        if shelf.manifest(parent).is_backbone:
+            why = f"{parent} is a backbone; `coe-experts share {board}` divides experts that start from it"
+        out.print(f"{id}: {why}; it is stored whole", soft_wrap=True)
         return Exit.OK
     manifest = shelf.manifest(id)
     common, whole = config.format_bytes(body.bytes), config.format_bytes(manifest.whole_bytes)

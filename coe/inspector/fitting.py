@@ -55,4 +55,5 @@ def unproven(board: Rules, manifests: Mapping[str, Manifest]) -> tuple[str, ...]
 
 
 def _describe(kind: str, labels: tuple[str, ...], size: int) -> str:
-    return f"a {kind} of {size} pixels for {', '.join(labels)}"
+    said = f"for {', '.join(labels)}" if labels else "without labels, a backbone from which `train --init` starts"
+    return f"a {kind} of {size} pixels {said}"

@@ -79,6 +79,8 @@ class Preparer:
         the manifest cannot be read.
         """
         manifest = self._store.manifest(weights)
+        if manifest.is_backbone:
+            return False
         if self._force:
             self._note(manifest, ())
             return True
@@ -104,6 +106,8 @@ class Preparer:
             kind = kinds.resolve(manifest.kind, self._allowed)
             if not isinstance(kind, ModuleKind):
                 return Preparation(manifest, skipped=f"kind '{manifest.kind}' runs its file as it is")
+            if manifest.is_backbone:
+                return Preparation(manifest, skipped="a backbone runs nowhere")
             whole = [v for v in self._wanted if not self._force and self._has(manifest, v)]
             shared = self._share(manifest, [v for v in self._wanted if v not in whole])
             remaining = [v for v in self._wanted if v not in (*whole, *shared.shared)]

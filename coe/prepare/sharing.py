@@ -185,7 +185,7 @@ class Sharing:
         """
         manifest = self._store.manifest(id)
         kind = kinds.resolve(manifest.kind, self._allowed)
-        if not isinstance(kind, ModuleKind) or manifest.original:
+        if not isinstance(kind, ModuleKind) or manifest.original or manifest.is_backbone:
             return manifest, ()
         try:
             if self._store.check_weights(id) != manifest:

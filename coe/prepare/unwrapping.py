@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from coe.core import Expert
 from coe.errors import StoreError
-from coe.store.kinds import Foreign, Layer
+from coe.store.kinds import Foreign, Layer, ModuleKind
+from coe.store.skeletons import bare_skeleton
 
 _AVERAGED = re.compile(r"(\w*_)?(ema|averaged|average|teacher|swa)(_\w+)?")
 """Words of a prefix for weights averaged over a training, which it means to be used."""
@@ -44,11 +46,14 @@ class Unwrapped:
     remarks: tuple[str, ...] = ()
 
 
-def unwrapped(foreign: Foreign, wanted: Mapping[str, torch.Tensor], where: str) -> Unwrapped:
+def unwrapped(
+    foreign: Foreign, wanted: Mapping[str, torch.Tensor], where: str, *, drop_rest: bool = False
+) -> Unwrapped:
     """Return the tensors that a kind needs, whose skeleton has those of `wanted`, by its names.
 
     A file none of whose prefixes has all names is returned as it is. Raises StoreError, which begins with `where`, if
-    several networks in the file fit, and if it holds tensors of more layers than the kind has.
+    several networks in the file fit, and if it holds tensors of more layers than the kind has; `drop_rest` leaves these
+    out.
     """
     needed = [name for name in wanted if not name.endswith(_COUNTER)]
     found = [part for prefix in _prefixes(foreign.state, needed) if (part := _part(foreign.state, prefix, wanted))]
@@ -59,7 +64,7 @@ def unwrapped(foreign: Foreign, wanted: Mapping[str, torch.Tensor], where: str) 
     explained = {name for one in found for name in one.names.values()}
     taken = {own: foreign.state[theirs] for own, theirs in part.names.items()}
     surplus = sorted(foreign.state.keys() - explained)
-    unknown = [name for name in surplus if not _is_beside(name, foreign.state[name], part.prefix)]
+    unknown = [n for n in surplus if not drop_rest and not _is_beside(n, foreign.state[n], part.prefix)]
     if unknown and part.prefix:
         raise StoreError(
             f"{where}: beside the network under '{part.prefix}' it holds tensors of other layers ({_few(unknown)}), "
@@ -80,6 +85,36 @@ def unwrapped(foreign: Foreign, wanted: Mapping[str, torch.Tensor], where: str) 
         if name.startswith(part.prefix) or f"{name}." == part.prefix
     }
     return Unwrapped(taken, layers, tuple(remarks))
+
+
+def backbone(foreign: Foreign, kind: ModuleKind, expert: Expert, where: str) -> Unwrapped:
+    """Return the tensors of a kind's network but those of its head, whose shape depends on the number of labels.
+
+    Raises StoreError if one is not there, or has another shape.
+    """
+    one, many = (bare_skeleton(kind, replace(expert, labels=tuple(map(str, range(count))))) for count in (1, 1000))
+    shapes = {name: tensor.shape for name, tensor in many.state_dict().items()}
+    wanted = {name: tensor for name, tensor in one.state_dict().items() if tensor.shape == shapes.get(name)}
+    taken = unwrapped(foreign, wanted, where, drop_rest=True)
+    check_layers({n: layer for n, layer in taken.layers.items() if f"{n}.".startswith(_heads(wanted))}, one, where)
+    counters = {name: tensor for name, tensor in wanted.items() if name.endswith(_COUNTER)}
+    state = counters | {name: taken.state[name] for name in wanted if name in taken.state}
+    if missing := [name for name in wanted if name not in state]:
+        raise StoreError(f"{where}: {kind.name} needs {_few(missing)}, which the file lacks; is it of another kind?")
+    odd = [
+        f"'{name}' is {tuple(state[name].shape)}, not {tuple(tensor.shape)}"
+        for name, tensor in wanted.items()
+        if state[name].shape != tensor.shape
+    ]
+    if odd:
+        raise StoreError(f"{where}: {_few(odd, '; ')}; is it of another kind than {kind.name}?")
+    exact = {name: state[name].detach().to(tensor.dtype).contiguous() for name, tensor in wanted.items()}
+    return Unwrapped(exact, taken.layers, taken.remarks)
+
+
+def _heads(wanted: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the first parts of names, with a dot: the layers that a backbone has."""
+    return tuple({f"{name.rpartition('.')[0]}." for name in wanted})
 
 
 def check_layers(layers: Mapping[str, Layer], module: torch.nn.Module, where: str) -> None:

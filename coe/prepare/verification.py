@@ -8,14 +8,16 @@ from dataclasses import replace
 import numpy as np
 
 from coe.core import Expert
+from coe.prepare import unwrapping
 from coe.prepare.fold import check_finite
 from coe.runtime.cpu import CpuDevice
 from coe.store import kinds, weights_file
-from coe.store.kinds import Kind, ModuleKind
+from coe.store.kinds import Foreign, Kind, ModuleKind
 from coe.store.manifest import Manifest
 from coe.store.snapshot import Snapshot
 from coe.store.store import Store
 
+_BACKBONE = " (a backbone without labels: nothing runs it, and `train --init` starts from it)"
 _NO_IDENTITY = " (its weights do not say whose they are: an earlier version made them; train or import it again)"
 
 
@@ -26,6 +28,11 @@ def verify(store: Store, manifest: Manifest, allow_kinds: Sequence[str] = ()) ->
     Raises CoeError for weights that its kind cannot run, and whatever the kind raises.
     """
     kind = kinds.resolve(manifest.kind, allow_kinds)
+    if manifest.is_backbone and isinstance(kind, ModuleKind):
+        state = store.load(manifest.id)
+        check_finite(state)
+        unwrapping.backbone(Foreign(state), kind, manifest.expert(), manifest.id)
+        return _BACKBONE
     expert = manifest.expert()
     # Without variants in its manifest, an expert runs from the weights as they were trained.
     _run(store, manifest.model_copy(update={"variants": {}}), expert, kind)

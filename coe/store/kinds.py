@@ -326,6 +326,13 @@ class FileKind(Kind):
         """Return what a file for import says of its model; raises StoreError. The default knows nothing."""
         return Foreign({})
 
+    def bundled(self, path: Path, work: Path) -> Path:
+        """Return a file for import that needs no other: `path`, or a new one in the folder `work`.
+
+        Raises StoreError.
+        """
+        return path
+
     def settle(self, path: Path, expert: Expert) -> Outputs | None:
         """Return what the outputs of a file for import mean; `expert.outputs` holds what the user said of them.
 

@@ -115,6 +115,11 @@ class Manifest(BaseModel):
         return (self.file, *(prepared.file for prepared in self.variants.values()), *learned)
 
     @property
+    def is_backbone(self) -> bool:
+        """Whether it has no labels: the layers of a network without its head, from which a training starts."""
+        return not self.labels
+
+    @property
     def whole_bytes(self) -> int:
         """The bytes of the weights file with those of the body."""
         return self.bytes + (self.body.bytes if self.body is not None else 0)

@@ -63,15 +63,11 @@ def check_file(path: Path) -> frozenset[str]:
 
 def _other_file(start: bytes) -> str | None:
     """Say what a file is, by its first bytes, if it is a file of another kind that users take for weights."""
-    if start.startswith(b"version https://git-lfs"):
-        return "a pointer of Git LFS stands in the place of the file; run `git lfs pull`, and import the file itself"
-    if start.lstrip()[:5].lower() in (b"<!doc", b"<html"):
-        return "a web page, not weights; download the file itself"
     if start.startswith(b"\x89HDF"):
         return "an HDF5 file, as Keras writes it; export the network as ONNX and import that"
     if start[8:10] == b'{"':
         return "a safetensors file; give it a name that ends in .safetensors"
-    return None if start else "the file is empty; copy or download it again"
+    return None
 
 
 def load(path: Path) -> Any:

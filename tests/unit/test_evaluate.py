@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import cv2
-import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper, save
+from lamp import lamp, picture
 from tiny_line import Call
 
 from coe.cli import experts
@@ -21,34 +19,6 @@ components:
   plain: {count: 1, inspect: lamp}
   other: {count: 1, inspect: lamp}
 """
-
-
-def lamp(path: Path) -> None:
-    """Write a classifier that takes bytes: the brighter the picture, the surer it says the second of two labels."""
-    nodes = [
-        helper.make_node("Cast", ["images"], ["numbers"], to=TensorProto.FLOAT),
-        helper.make_node("ReduceMean", ["numbers"], ["mean"], axes=[1, 2, 3], keepdims=0),
-        helper.make_node("Sub", ["mean", "middle"], ["off"]),
-        helper.make_node("Mul", ["off", "steep"], ["up"]),
-        helper.make_node("Neg", ["up"], ["down"]),
-        helper.make_node("Unsqueeze", ["up", "one"], ["up1"]),
-        helper.make_node("Unsqueeze", ["down", "one"], ["down1"]),
-        helper.make_node("Concat", ["down1", "up1"], ["logits"], axis=1),
-    ]
-    constants = [
-        numpy_helper.from_array(np.float32(128), "middle"),
-        numpy_helper.from_array(np.float32(0.02), "steep"),
-        numpy_helper.from_array(np.array([1], np.int64), "one"),
-    ]
-    images = helper.make_tensor_value_info("images", TensorProto.UINT8, ["n", 3, 32, 32])
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 2])
-    graph = helper.make_graph(nodes, "lamp", [images], [logits], constants)
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
-
-
-def picture(path: Path, level: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    cv2.imwrite(str(path), np.full((32, 32, 3), level, np.uint8))
 
 
 @pytest.fixture
@@ -126,7 +96,7 @@ def test_labels_and_experts_that_the_board_does_not_have_are_refused(evaluate: A
 
 def test_weights_that_do_not_fit_the_rules_are_refused(evaluate: Any, board: Path, tmp_path: Path) -> None:
     picture(tmp_path / "labelled/lamp/dark/a.png", 5)
-    board.write_text(RULES.replace("[dark, bright]", "[bright, dark]"))
+    board.write_text(RULES.replace("[dark, bright]", "[dark, bright, blue]"))
     said = evaluate()
     assert (said.status, "its weights 'b/lamp' are" in said.words) == (2, True)
 

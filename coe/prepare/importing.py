@@ -1,0 +1,84 @@
+"""From a foreign file to an expert that can be put into the store: read, unwrapped, agreed on, and run once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coe.core import Expert
+from coe.errors import ConfigError
+from coe.prepare import accept, facts, unwrapping
+from coe.prepare.facts import Wishes
+from coe.store import foreign_file, torch_file
+from coe.store.dotted import running
+from coe.store.kinds import FileKind, Kind, ModuleKind
+from coe.store.manifest import Manifest
+from coe.store.skeletons import bare_skeleton
+from coe.store.store import Store
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """An expert from a foreign file, and sentences on what was decided; its tensors by name, or its file."""
+
+    expert: Expert
+    remarks: tuple[str, ...]
+    state: Mapping[str, torch.Tensor] | None = None
+    file: Path | None = None
+
+    def put(self, store: Store, source: str) -> Manifest:
+        """Put the expert into a store; raises StoreError."""
+        return store.put_expert(self.expert, state=self.state, file=self.file, source=source)
+
+
+def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) -> Brought:
+    """Read a foreign file for an expert, whose labels and input size may be left to it (() and 0).
+
+    A file that needs others beside it is made into one in the folder `work`. Raises ConfigError, StoreError, and
+    whatever the kind raises.
+    """
+    foreign_file.check(file)
+    if isinstance(kind, FileKind):
+        with running("kind", expert.kind, f"run with {file}"):
+            whole = kind.bundled(file, work)
+            agreed = facts.agree(expert, kind.read(whole), kind, wishes)
+            accept.check_labels(agreed.expert)
+            expert = replace(agreed.expert, outputs=kind.settle(whole, agreed.expert))
+            session = kind.open(whole, expert, 1)
+        accept.check_session(kind, expert, session)
+        return Brought(expert, agreed.remarks, file=whole)
+    if not isinstance(kind, ModuleKind):
+        raise ConfigError(f"kind '{expert.kind}' is neither a ModuleKind nor a FileKind; it cannot be imported")
+    with running("kind", expert.kind, f"imported from {file}"):
+        foreign = kind.read(file)
+        torch_file.check_tensors(str(file), foreign.state)
+        agreed = facts.agree(expert, foreign, kind, wishes)
+        expert = agreed.expert
+        accept.check_labels(expert)
+        skeleton = bare_skeleton(kind, expert)
+        taken = unwrapping.unwrapped(foreign, skeleton.state_dict(), str(file))
+        unwrapping.check_layers(taken.layers, skeleton, str(file))
+        state = kind.convert(taken.state, expert)
+    accept.check_module(kind, expert, state)
+    return Brought(expert, (*agreed.remarks, *taken.remarks), state=state)
+
+
+def bring_backbone(file: Path, expert: Expert, kind: Kind, wishes: Wishes) -> Brought:
+    """Read the layers of a foreign file whose shape does not depend on labels, as an expert without labels.
+
+    Raises as `bring` does, and ConfigError for a kind whose file cannot be taken apart.
+    """
+    foreign_file.check(file)
+    if not isinstance(kind, ModuleKind):
+        raise ConfigError(f"a file of kind '{expert.kind}' cannot be taken apart; leave --as-backbone out")
+    with running("kind", expert.kind, f"imported from {file}"):
+        foreign = kind.read(file)
+        torch_file.check_tensors(str(file), foreign.state)
+        agreed = facts.agree(expert, foreign, kind, wishes)
+        taken = unwrapping.backbone(foreign, kind, agreed.expert, str(file))
+    return Brought(replace(agreed.expert, labels=()), (*agreed.remarks, *taken.remarks), state=taken.state)

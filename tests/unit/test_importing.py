@@ -1,0 +1,240 @@
+"""`coe-experts import`: labelled pictures judged at once, folders of weights, backbones, models in several files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from lamp import lamp, picture
+from safetensors.torch import save_file
+from tiny_line import Call, Said
+
+from coe.board import rules
+from coe.cli import experts
+from coe.core import Expert, Finding, Verdict
+from coe.store import kinds
+from coe.store.store import Store
+
+LAMP = ("--kind", "onnx", "--input", "32", "--labels", "dark,bright", "--no-prepare")
+
+
+@pytest.fixture
+def run(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    """Return a function that runs `coe-experts` with a store, in a folder of its own."""
+    (here := tmp_path / "here").mkdir()
+    monkeypatch.chdir(here)
+    return lambda *arguments: call(*arguments, "--store", tmp_path / "store", command=experts)
+
+
+def state(labels: int = 2) -> dict[str, torch.Tensor]:
+    kind: Any = kinds.resolve("narrow")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        expert = Expert("x", "narrow", tuple(map(str, range(labels))), 32, "t/x")
+        return dict(kind.skeleton(expert).state_dict())
+
+
+def test_labelled_pictures_are_judged_at_once(run: Callable[..., Said], tmp_path: Path) -> None:
+    lamp(tmp_path / "lamp.onnx")
+    for number, level in enumerate(range(5, 100, 5)):
+        picture(tmp_path / "labelled" / "dark" / f"{number}.png", level)
+    for number, level in enumerate(range(200, 250, 5)):
+        picture(tmp_path / "labelled" / "bright" / f"{number}.png", level)
+    said = run("import", "b/lamp", tmp_path / "lamp.onnx", *LAMP, "--images", tmp_path / "labelled")
+    assert (said.status, "lamp: 29 of 29 as labelled" in said.out) == (0, True)
+    picture(tmp_path / "labelled" / "bright" / "odd.png", 20)
+    (tmp_path / "labelled" / "bright" / "0.png").unlink()
+    said = run("import", "b/lamp", tmp_path / "lamp.onnx", *LAMP, "--images", tmp_path / "labelled")
+    assert (said.status, "lamp: 28 of 29 as labelled" in said.out) == (0, True)
+    assert "bright/odd.png: labelled bright, said dark" in said.out
+    assert "nothing was checked" not in said.out
+    # The layout of `evaluate` is taken, too.
+    shutil.move(tmp_path / "labelled", tmp_path / "lamp")
+    (tmp_path / "labelled").mkdir()
+    shutil.move(tmp_path / "lamp", tmp_path / "labelled" / "lamp")
+    said = run("import", "b/lamp", tmp_path / "lamp.onnx", *LAMP, "--images", tmp_path / "labelled")
+    assert "lamp: 28 of 29 as labelled" in said.out
+
+
+def test_without_pictures_it_says_that_nothing_was_checked(run: Callable[..., Said], tmp_path: Path) -> None:
+    lamp(tmp_path / "lamp.onnx")
+    said = run("import", "b/lamp", tmp_path / "lamp.onnx", *LAMP)
+    assert said.status == 0
+    assert said.out.splitlines()[-1].startswith("nothing was checked")
+
+
+def test_pictures_that_are_unclear_keep_the_expert_out(run: Callable[..., Said], tmp_path: Path) -> None:
+    lamp(tmp_path / "lamp.onnx")
+    picture(tmp_path / "labelled" / "dim" / "a.png", 5)
+    said = run("import", "b/lamp", tmp_path / "lamp.onnx", *LAMP, "--images", tmp_path / "labelled")
+    assert (said.status, "'dim' is not a label of 'lamp'" in said.words) == (2, True)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_picture_that_cannot_be_read_is_told(run: Callable[..., Said], tmp_path: Path) -> None:
+    lamp(tmp_path / "lamp.onnx")
+    picture(tmp_path / "labelled" / "dark" / "a.png", 5)
+    (tmp_path / "labelled" / "dark" / "b.png").write_bytes(b"no picture")
+    said = run("import", "b/lamp", tmp_path / "lamp.onnx", *LAMP, "--images", tmp_path / "labelled")
+    assert (said.status, "not judged: dark/b.png" in said.words) == (1, True)
+    assert "1 of 1 as labelled" in said.out
+
+
+def test_a_folder_of_weights_becomes_experts_and_a_draft(run: Callable[..., Said], tmp_path: Path) -> None:
+    (folder := tmp_path / "weights").mkdir()
+    torch.save({"state_dict": state(), "epoch": 3}, folder / "Body A.pth.tar")
+    save_file(state(), folder / "body-b.safetensors")
+    lamp(folder / "lamp.onnx")
+    (folder / "broken.pt").write_bytes(b"no weights")
+    (folder / "pointer.onnx").write_text("version https://git-lfs.github.com/spec/v1\n")
+    (folder / "readme.md").write_text("weights")
+    for name, level in (("a", 10), ("b", 20)):
+        picture(tmp_path / "labelled" / "lamp" / "ok" / f"{name}.png", level)
+    options = ("--kind", "narrow", "--input", "32", "--labels", "ok,bad", "--no-prepare")
+    said = run("import", "line7", folder, *options, "--images", tmp_path / "labelled")
+    assert said.status == 1
+    assert "broken.pt:" in said.words
+    assert "git lfs pull" in said.words
+    assert "left out: readme.md" in said.words
+    assert "lamp.onnx" not in said.words
+    assert "3 of 5 files imported" in said.out
+    assert "lamp: 2 of 2 as labelled" in said.out
+    assert Store(tmp_path / "store").ids() == ["line7/Body-A", "line7/body-b", "line7/lamp"]
+    board = rules.load(tmp_path / "here" / "line7.yaml")
+    assert {id: expert.weights for id, expert in board.experts.items()} == {
+        name: f"line7/{name}" for name in ("Body-A", "body-b", "lamp")
+    }
+    for name, component in board.components.items():
+        said_ok = board.router.next(component.root, Finding(name, "fp32", "ok", 1.0))
+        assert said_ok.verdict is Verdict.REVIEW
+
+
+def test_a_draft_replaces_no_file(run: Callable[..., Said], tmp_path: Path) -> None:
+    (folder := tmp_path / "weights").mkdir()
+    lamp(folder / "lamp.onnx")
+    options = ("--input", "32", "--labels", "dark,bright", "--no-prepare")
+    (tmp_path / "here" / "b.yaml").write_text("mine")
+    said = run("import", "b", folder, *options)
+    assert (said.status, "b.yaml is there already" in said.words) == (0, True)
+    assert (tmp_path / "here" / "b.yaml").read_text() == "mine"
+    said = run("import", "b", folder, *options, "--draft", tmp_path / "here" / "b.yaml")
+    assert (said.status, (tmp_path / "here" / "b.yaml").read_text()) == (2, "mine")
+    said = run("import", "b", folder, *options, "--draft", tmp_path / "other.yaml")
+    assert (said.status, "lamp" in rules.load(tmp_path / "other.yaml").experts) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("id", "names", "says"),
+    [
+        ("b/x", ["lamp.onnx"], "the name of the board alone"),
+        ("b", [], "holds no file of weights"),
+        ("b", ["notes.txt"], "holds no file of weights"),
+    ],
+)
+def test_folders_that_cannot_be_imported(
+    run: Callable[..., Said], tmp_path: Path, id: str, names: list[str], says: str
+) -> None:
+    (folder := tmp_path / "weights").mkdir()
+    for name in names:
+        (folder / name).touch()
+    said = run("import", id, folder, *LAMP)
+    assert (said.status, says in said.words) == (2, True)
+
+
+def test_two_files_of_one_name_are_both_refused(run: Callable[..., Said], tmp_path: Path) -> None:
+    (folder := tmp_path / "weights").mkdir()
+    lamp(folder / "lamp.onnx")
+    torch.save(state(), folder / "lamp.pt")
+    said = run("import", "b", folder, *LAMP)
+    assert (said.status, said.err.count("2 files would be")) == (1, 2)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_backbone_has_no_head_and_judges_nothing(run: Callable[..., Said], tmp_path: Path) -> None:
+    many = {f"model.{name}": value for name, value in state(1000).items()}
+    torch.save({"state_dict": many}, tmp_path / "x.pth")
+    options = ("--kind", "narrow", "--input", "32")
+    assert run("import", "base/x", tmp_path / "x.pth", *options, "--labels", "ok,bad").status == 2
+    said = run("import", "base/x", tmp_path / "x.pth", *options, "--as-backbone")
+    assert (said.status, "left out: model.fc.bias, model.fc.weight" in said.words) == (0, True)
+    store = Store(tmp_path / "store")
+    kept, whole = store.load("base/x"), state(1000)
+    assert kept.keys() == {name for name in whole if not name.startswith("fc.")}
+    assert all(torch.equal(kept[name], whole[name]) for name in kept)
+    assert run("verify").status == 0
+    assert run("prepare").status == 0
+    (tmp_path / "b.yaml").write_text(
+        "board: b\nexperts:\n  x: {kind: narrow, labels: [ok, bad], input: 32, reject: [bad], weights: base/x}\n"
+        "components:\n  A: {inspect: x}\n"
+    )
+    picture(tmp_path / "labelled" / "x" / "ok" / "a.png", 9)
+    said = run("evaluate", tmp_path / "b.yaml", "--images", tmp_path / "labelled")
+    assert (said.status, "a backbone" in said.words) == (2, True)
+
+
+def test_a_training_starts_from_a_backbone(run: Callable[..., Said], tmp_path: Path) -> None:
+    torch.save(state(1000), tmp_path / "x.pth")
+    assert run("import", "base/x", tmp_path / "x.pth", "--kind", "narrow", "--input", "32", "--as-backbone").status == 0
+    for label, level in (("ok", 200), ("bad", 20)):
+        for number in range(3):
+            picture(tmp_path / "data" / label / f"{number}.png", level + number)
+    options = ("--kind", "narrow", "--input", "32", "--epochs", "1", "--no-prepare", "--data", tmp_path / "data")
+    kept = ("--body", "base/x", "--freeze", "conv1,bn1")
+    said = run("train", "b/x", *options, *kept)
+    assert said.status == 0, said.err
+    assert torch.equal(Store(tmp_path / "store").load("b/x")["conv1.weight"], state(1000)["conv1.weight"])
+    assert run("train", "b/y", *options, "--init", "base/x").status == 0
+
+
+@pytest.mark.parametrize(
+    "options", [("--labels", "ok,bad"), ("--images", "."), ("--board", "demo"), ("--kind", "onnx")], ids=str
+)
+def test_options_that_make_no_backbone(run: Callable[..., Said], tmp_path: Path, options: tuple[str, str]) -> None:
+    lamp(tmp_path / "x.onnx")
+    said = run("import", "base/x", tmp_path / "x.onnx", "--input", "32", "--as-backbone", *options)
+    assert said.status == 2
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_backbone_of_another_kind_is_refused(run: Callable[..., Said], tmp_path: Path) -> None:
+    torch.save({"conv1.weight": torch.ones(3)}, tmp_path / "x.pth")
+    said = run("import", "base/x", tmp_path / "x.pth", "--kind", "narrow", "--input", "32", "--as-backbone")
+    assert (said.status, "which the file lacks" in said.words) == (2, True)
+    other = {name: value if name != "conv1.weight" else torch.ones(2, 2) for name, value in state().items()}
+    torch.save(other, tmp_path / "x.pth")
+    said = run("import", "base/x", tmp_path / "x.pth", "--kind", "narrow", "--input", "32", "--as-backbone")
+    assert (said.status, "'conv1.weight' is (2, 2)" in said.words) == (2, True)
+
+
+def test_a_model_of_two_files_goes_into_the_store_as_one(run: Callable[..., Said], tmp_path: Path) -> None:
+    lamp(tmp_path / "one.onnx")
+    model = onnx.load(str(tmp_path / "one.onnx"))
+    for tensor in model.graph.initializer:
+        tensor.raw_data = onnx.numpy_helper.to_array(tensor).tobytes()
+    (home := tmp_path / "two").mkdir()
+    onnx.save(model, str(home / "lamp.onnx"), save_as_external_data=True, location="lamp.onnx.data", size_threshold=0)
+    assert (home / "lamp.onnx.data").stat().st_size
+    picture(tmp_path / "labelled" / "dark" / "a.png", 5)
+    picture(tmp_path / "labelled" / "bright" / "b.png", 250)
+    said = run("import", "b/lamp", home / "lamp.onnx", *LAMP, "--images", tmp_path / "labelled")
+    assert (said.status, "2 of 2 as labelled" in said.out) == (0, True)
+    shutil.rmtree(home)
+    assert run("verify", "b/lamp").status == 0
+
+
+def test_a_model_in_a_newer_form_says_so(run: Callable[..., Said], tmp_path: Path) -> None:
+    lamp(tmp_path / "lamp.onnx")
+    for change in ({"ir_version": 99}, {"opset": 99}):
+        model = onnx.load(str(tmp_path / "lamp.onnx"))
+        if "opset" in change:
+            model.opset_import[0].version = 99
+        else:
+            model.ir_version = 99
+        (tmp_path / "new.onnx").write_bytes(model.SerializeToString())
+        said = run("import", "b/lamp", tmp_path / "new.onnx", *LAMP)
+        assert (said.status, "newer form than onnxruntime" in said.words) == (2, True), said.err

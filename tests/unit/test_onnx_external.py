@@ -1,0 +1,108 @@
+"""ONNX models with weights in other files: carried into the store as one file, and read from nowhere else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from coe.errors import StoreError
+from experts.onnx_external import bundled
+
+
+def model(path: Path, *, location: str = "x.onnx.data", columns: int = 8) -> Path:
+    """Write a model of one matrix, whose numbers lie in another file."""
+    matrix = np.arange(4 * columns, dtype=np.float32).reshape(4, columns)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", columns])],
+        [numpy_helper.from_array(matrix, "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(made, str(path), save_as_external_data=True, location=location, size_threshold=0)
+    return path
+
+
+def changed(path: Path, **entries: str) -> None:
+    """Say other places of the numbers in a model's file."""
+    made = onnx.load(str(path), load_external_data=False)
+    (tensor,) = made.graph.initializer
+    kept = {entry.key: entry.value for entry in tensor.external_data} | entries
+    del tensor.external_data[:]
+    for key, value in kept.items():
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, value
+    path.write_bytes(made.SerializeToString())
+
+
+def test_one_file_holds_what_two_held(tmp_path: Path) -> None:
+    path = model(tmp_path / "x.onnx")
+    (out := tmp_path / "out").mkdir()
+    whole = bundled(path, out)
+    assert whole == out / "x.onnx"
+    session = onnxruntime.InferenceSession(whole.read_bytes())
+    (said,) = session.run(None, {"x": np.ones((1, 4), np.float32)})
+    assert said.tolist() == [[48, 52, 56, 60, 64, 68, 72, 76]]
+
+
+def test_a_model_in_one_file_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "x.onnx"
+    made = onnx.load(str(model(tmp_path / "two.onnx")))
+    onnx.save(made, str(path))
+    assert bundled(path, tmp_path) == path
+    (tmp_path / "no.onnx").write_bytes(b"no model")
+    assert bundled(tmp_path / "no.onnx", tmp_path) == tmp_path / "no.onnx"
+
+
+@pytest.mark.parametrize("location", ["../secret", "/etc/hostname", "sub/../../secret", "link"])
+def test_no_file_outside_the_folder_is_read(tmp_path: Path, location: str) -> None:
+    (tmp_path / "secret").write_bytes(bytes(1000))
+    (home := tmp_path / "home").mkdir()
+    path = model(home / "x.onnx")
+    os.symlink(tmp_path / "secret", home / "link")
+    changed(path, location=location)
+    with pytest.raises(StoreError, match="outside its folder"):
+        bundled(path, tmp_path)
+
+
+def test_files_that_are_missing_or_too_short_are_told(tmp_path: Path) -> None:
+    path = model(tmp_path / "x.onnx")
+    data = tmp_path / "x.onnx.data"
+    data.write_bytes(data.read_bytes()[:-4])
+    with pytest.raises(StoreError, match="shorter than the model says"):
+        bundled(path, tmp_path)
+    data.unlink()
+    with pytest.raises(StoreError, match=r"'x\.onnx\.data', and no such file"):
+        bundled(path, tmp_path)
+    os.mkfifo(data)
+    with pytest.raises(StoreError, match="no such file"):
+        bundled(path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "entries", [{"offset": "-8"}, {"length": "many"}, {"offset": "1000000"}, {"length": str(1 << 60)}]
+)
+def test_places_that_are_none_are_told(tmp_path: Path, entries: dict[str, str]) -> None:
+    path = model(tmp_path / "x.onnx")
+    changed(path, **entries)
+    with pytest.raises(StoreError):
+        bundled(path, tmp_path)
+
+
+def test_many_tensors_over_the_same_bytes_are_refused(tmp_path: Path) -> None:
+    path = model(tmp_path / "x.onnx")
+    made = onnx.load(str(path), load_external_data=False)
+    for number in range(50):
+        copy = made.graph.initializer.add()
+        copy.CopyFrom(made.graph.initializer[0])
+        copy.name = f"w{number}"
+    path.write_bytes(made.SerializeToString())
+    with pytest.raises(StoreError, match="more than its files hold"):
+        bundled(path, tmp_path)
