@@ -12,6 +12,10 @@ MAX_IMAGE_PIXELS = 100_000_000
 """A picture with more pixels is refused before it is decoded: it may be a decompression bomb."""
 MEGAPIXELS_VARIABLE = "COE_MAX_MEGAPIXELS"
 """This variable replaces MAX_IMAGE_PIXELS, in millions of pixels."""
+READ_TIMEOUT_S = 30.0
+"""How long a picture's file is read before its image is an error: its disk or share does not answer."""
+READ_TIMEOUT_VARIABLE = "COE_READ_TIMEOUT"
+"""This variable replaces READ_TIMEOUT_S, as in 5s or 2min."""
 MIN_SAMPLE_BITS, MAX_SAMPLE_BITS = 8, 16
 """The least and the largest number of low bits that may count in samples of 16 bits."""
 MIN_INPUT, MAX_INPUT = 8, 4096
@@ -138,6 +142,14 @@ def image_pixels() -> int:
             f"${MEGAPIXELS_VARIABLE}: '{shortened(text, 40)}' is no number of megapixels; write it like 250"
         )
     return round(float(text) * 1e6)
+
+
+def read_timeout_s() -> float:
+    """Return for how many seconds a picture's file is read; raises ConfigError for a time of the user that is none."""
+    text = os.environ.get(READ_TIMEOUT_VARIABLE, "")
+    if text and not (seconds := parse_seconds(text)):
+        raise ConfigError(f"${READ_TIMEOUT_VARIABLE}: '{text[:40]}' is no time at all; give one above 0, like 30s")
+    return seconds if text else READ_TIMEOUT_S
 
 
 def parse_bytes(text: str) -> int:

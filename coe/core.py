@@ -283,6 +283,8 @@ class FailureKind(StrEnum):
     """The picture may be whole, and is in a format, or in a form of it, that is not read."""
     DAMAGED = "damaged"
     """A part of the picture is missing, or its bytes do not add up to one."""
+    LATE = "late"
+    """The picture's file was not read in time: its disk or share does not answer."""
     RULES = "rules"
     """The rules do not say how to inspect it: the board lacks its component, or no rule covers an expert's label."""
     LOAD = "load"
@@ -303,7 +305,7 @@ class FailureKind(StrEnum):
     @property
     def is_of_picture(self) -> bool:
         """Whether the picture itself is at fault, or could not be read."""
-        return self in (FailureKind.IMAGE, FailureKind.UNSUPPORTED, FailureKind.DAMAGED)
+        return self in (FailureKind.IMAGE, FailureKind.UNSUPPORTED, FailureKind.DAMAGED, FailureKind.LATE)
 
 
 @dataclass(frozen=True, slots=True)

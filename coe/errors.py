@@ -48,6 +48,12 @@ class DamagedImage(ImageError):
     failure = "damaged"
 
 
+class LateImage(ImageError):
+    """The picture's file was not read in time: its disk or share does not answer."""
+
+    failure = "late"
+
+
 class DeviceFull(CoeError):
     """A device has too little free memory for an operation; smaller operations may succeed."""
 

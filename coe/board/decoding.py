@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ from coe.board.tiff import Tiff
 from coe.board.turns import ACROSS, AS_IT_LIES, turn_of, turned
 from coe.board.wide import ALL, Samples, counted_bits, expect_filled, is_filled, narrowed
 from coe.errors import DamagedImage, ImageError, UnsupportedImage
+from coe.timely import in_time
 
 Pixels = NDArray[np.uint8]
 Order = Literal["RGB", "BGR"]
@@ -62,7 +64,8 @@ def decode(
     Raises ImageError, one sentence without the image's name, if `image` is not a whole picture with at least `min_side`
     pixels a side and at most `limit_pixels` in all (None: `config.image_pixels()`), or if nothing of it is visible; the
     size is checked before any pixel is decoded. It is an UnsupportedImage for a file that may be whole, in a format or
-    a form that is not read, and a DamagedImage for a file that is not whole.
+    a form that is not read, a DamagedImage for one that is not whole, and a LateImage for one that is not read within
+    `config.read_timeout_s()`, because its disk or share does not answer.
     """
     if limit_pixels is None:
         limit_pixels = config.image_pixels()
@@ -72,7 +75,7 @@ def decode(
     if isinstance(image, str | Path):
         image = PictureFile(Path(image))
     if isinstance(image, PictureFile):
-        data = image.read(8 * limit_pixels + 2**24)  # the largest pixel has 8 bytes
+        data = in_time(partial(image.read, 8 * limit_pixels + 2**24))  # the largest pixel has 8 bytes
     elif isinstance(image, bytes | bytearray | memoryview):
         data = bytes(image)
     else:

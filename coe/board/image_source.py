@@ -17,6 +17,7 @@ from coe.board.foreign_images import SupportsArray, SupportsDlpack, frame_of
 from coe.board.image_size import pixels_in
 from coe.board.picture_file import PictureFile
 from coe.errors import ConfigError, ImageError
+from coe.timely import in_time
 
 ImageLike = (
     NDArray[np.uint8]
@@ -120,15 +121,15 @@ class ImageSource:
         if isinstance(self.image, np.ndarray):
             copies = 1 if self.image.dtype == np.uint8 else 2
             return copies * _ARRAY_BYTES * self.image.shape[0] * self.image.shape[1] if self.image.ndim > 1 else 0
+        read_bytes = 0
         if isinstance(self.image, bytes):
-            read_bytes, pixels = 0, pixels_in(io.BytesIO(self.image))
-            size = len(self.image)
+            size, pixels = len(self.image), pixels_in(io.BytesIO(self.image))
         else:
             try:
-                with self.image.opened() as (file, size):
-                    read_bytes, pixels = size, pixels_in(file)
+                size, pixels = in_time(self.image.header)
             except ImageError:  # `decode` will report what is wrong
                 return 0
+            read_bytes = size
         if pixels is None or pixels > config.image_pixels():
             return size
         # The low bytes of colours are decoded beside the high ones.
@@ -142,8 +143,7 @@ class ImageSource:
         if isinstance(self.image, bytes):
             return _plausible(pixels_in(io.BytesIO(self.image)))
         try:
-            with self.image.opened() as (file, _):
-                return _plausible(pixels_in(file))
+            return _plausible(in_time(self.image.header)[1])
         except ImageError:  # `decode` will report what is wrong
             return 0
 

@@ -1,8 +1,8 @@
 """A picture in a file, read once for each expert. Law: all experts see the same bytes, or the image gets an error.
 
 Pictures are large, so they are read again rather than kept. Between two readings a camera or a person may put another
-picture, a folder or a pipe in the same place. Reading never waits: anything but a file is refused after it is opened,
-so that nothing can take its place between the check and the reading.
+picture, a folder or a pipe in the same place. Anything but a file is refused after it is opened, so that nothing can
+take its place between the check and the reading. `timely` gives up a read that does not come back.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import BinaryIO
 import xxhash
 
 from coe import system
+from coe.board.image_size import pixels_in
 from coe.errors import ImageError
 
 
@@ -49,6 +50,11 @@ class PictureFile:
         if digest != self._seen:
             raise ImageError("was changed while it was inspected; leave a picture as it is until its result is there")
         return data
+
+    def header(self) -> tuple[int, int | None]:
+        """Return the file's size in bytes, and its pixels by its header; raises ImageError if it cannot be read."""
+        with self.opened() as (file, stated_bytes):
+            return stated_bytes, pixels_in(file)
 
     @contextmanager
     def opened(self) -> Iterator[tuple[BinaryIO, int]]:

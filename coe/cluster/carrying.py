@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from coe.board.image_source import ImageSource
 from coe.board.picture_file import PictureFile
 from coe.cluster.messages import CarriedImage
 from coe.runtime.reference_source import ReferenceSource
+from coe.timely import in_time
 
 _MAX_FILE_BYTES = 1 << 30
 """The largest file of a picture that is carried."""
@@ -23,4 +26,4 @@ def whole(image: CarriedImage) -> CarriedImage:
 def _read(source: ImageSource) -> ImageSource:
     if not isinstance(source.image, PictureFile):
         return source
-    return ImageSource.of(source.image.read(_MAX_FILE_BYTES), source.order, source.bits)
+    return ImageSource.of(in_time(partial(source.image.read, _MAX_FILE_BYTES)), source.order, source.bits)

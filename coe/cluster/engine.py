@@ -25,7 +25,7 @@ from coe.cluster.driver import BoxOpened, BoxReported, Driver, Happening, Housin
 from coe.cluster.links import Boxes, BoxGone, Link, NotCarried, Say, check_same
 from coe.cluster.messages import CarriedImage
 from coe.core import Failure, FailureKind, Request, Result
-from coe.errors import ConfigError, sentence_of
+from coe.errors import ConfigError, ImageError, sentence_of
 from coe.results.metrics import Metrics, Recorder, Watcher, of_cluster
 from coe.runtime.at_exit import end_at_exit
 from coe.runtime.line_threads import LineThreads
@@ -124,7 +124,8 @@ class ClusterEngine:
         except NotCarried as error:
             return Failure(FailureKind.LINE, sentence_of(error))
         except Exception as error:
-            return Failure(FailureKind.IMAGE, sentence_of(error, during="decoding"))
+            kind = FailureKind(error.failure) if isinstance(error, ImageError) else FailureKind.IMAGE
+            return Failure(kind, sentence_of(error, during="decoding"))
 
     def now(self) -> float:
         """Return the time on the clock of this line, in seconds; due times are on this clock."""

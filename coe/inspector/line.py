@@ -310,7 +310,8 @@ class Line:
     def longest_decoding_s(self) -> float:
         """Return for how many seconds a picture has been read and prepared; the longest of all that are under way.
 
-        A file on a disk that does not answer is read for ever, and its image gets no result.
+        0 if none is. A file on a disk or share that does not answer is read for `config.read_timeout_s()`, and its
+        image then gets the failure `LATE`; as many such files as there are threads that decode hold all others up.
         """
         return self._engine.longest_decoding_s()
 
@@ -347,27 +348,33 @@ class Line:
     def stop(self) -> None:
         """Let running batches end; all other images under way are answered with the error `config.STOPPED`.
 
-        Waits for nothing, and may be called in a callback or by a signal handler. Does nothing in a forked child.
+        An image whose file is still being read is answered, too. Waits for nothing, and may be called in a callback or
+        by a signal handler. Does nothing in a forked child.
         """
         if not self._engine.line_threads.is_forked:
             self._admission.close()
             self._engine.stop()
 
-    def close(self) -> None:
-        """Take in no more images, wait for images under way, and end all threads.
+    def close(self, timeout_s: float | None = None) -> bool:
+        """Take in no more images, wait for images under way, and end all threads; return whether none was stopped.
 
-        Callers that wait for room get LineClosed. May be called again, and by several threads at a time. Does nothing
-        in a forked child. Raises WouldWaitForItself on a thread of the line.
+        If `timeout_s` passes first, the line is stopped: what has no result then is answered as by `stop`, and running
+        batches end. Callers that wait for room get LineClosed. May be called again, and by several threads at a time.
+        Does nothing in a forked child, and returns False. Raises WouldWaitForItself on a thread of the line.
         """
         if self._engine.line_threads.is_forked:
-            return
+            return False
         self._engine.line_threads.expect_waitable("close()")
+        timeout_s = values.patience("timeout_s", timeout_s)
         self._admission.close()
-        self._admission.wait_empty()
+        in_time = self._admission.wait_empty(timeout_s)
+        if not in_time:
+            self._engine.stop()
         self._engine.close()
         # As the engine does: a caller who keeps a closed line must not keep its memory.
         self._assembly = replace(self._assembly, devices={})
         self._finalizer.detach()
+        return in_time
 
     def __enter__(self) -> Self:
         return self

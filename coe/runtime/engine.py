@@ -49,6 +49,8 @@ from coe.scheduler.events import (
 from coe.scheduler.failures import STOPPED
 from coe.store.kinds import Kind, Prepared
 
+_LAST_READ_S = 1.0
+"""How long a stopped line that is closed waits for pictures that are read and prepared for nobody."""
 _MOST_TOGETHER = 64
 """How many events are taken in before a decision: executors wait meanwhile."""
 
@@ -62,6 +64,8 @@ class _Job:
     request: Request
     image: ImageInputs
     future: Pending
+    has_come: bool = False
+    """Whether the decider knows it, or it was stopped before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +208,14 @@ class Engine:
         self._queue.put(Stopped())
 
     def close(self) -> None:
-        """End all threads once every reply is out, and let go of the devices. Any number of calls is safe."""
+        """End all threads once every reply is out, and let go of the devices. Any number of calls is safe.
+
+        After `stop`, threads that are at a picture are waited for only a moment: a read may never come back.
+        """
         self._queue.put(None)
-        self.join()
+        readers = self._inputs.threads
+        self.line_threads.join(among=[thread for thread in self._threads if thread not in readers])
+        self.line_threads.join(time.monotonic() + _LAST_READ_S if self._stopped else math.inf, among=readers)
         self._let_go()
 
     def abandon(self) -> None:
@@ -279,9 +288,27 @@ class Engine:
             last = self._queue.get()
             if last is None or isinstance(last, _Crash):
                 return events, last
-            events.append(last)
-            if len(events) == _MOST_TOGETHER or self._queue.empty():
+            events += self._new(last)
+            if len(events) >= _MOST_TOGETHER or self._queue.empty():
                 return events, last
+
+    def _new(self, event: Event) -> list[Event]:
+        """Return what the decider has to hear of an event.
+
+        Pictures that are still being read when the line is stopped are answered at once: a read may never come back.
+        So what is heard of such a picture later is dropped.
+        """
+        if isinstance(event, Stopped):
+            unread = [job for job in list(self._jobs.values()) if not job.has_come]
+            for each in unread:
+                each.has_come = True
+            return [event, *(Rejected(job.request, STOPPED) for job in unread)]
+        if isinstance(event, Arrived | Rejected):
+            job = self._jobs.get(event.request.id)
+            if job is None or job.has_come:
+                return []
+            job.has_come = True
+        return [event]
 
     def _give_up(self) -> None:
         """Answer every image with the reason why the line stopped, until the line ends."""

@@ -38,7 +38,7 @@ TORCH = {
 LAZY_TORCH = {"lab", "trials", "serve.benchmark", "cli.experts", "store.store"}
 # `system` waits where Windows does not let a file be replaced yet.
 CLUSTER_THREADS = {f"cluster.{name}" for name in ("box", "driver", "engine", "over_ray", "ray_calls", "ray_session")}
-CLOCKS = {"runtime", "profiler", "cli", "inspector", "lab", "trials", "serve", "system", *CLUSTER_THREADS}
+CLOCKS = {"runtime", "profiler", "cli", "inspector", "lab", "trials", "serve", "system", "timely", *CLUSTER_THREADS}
 CLOCK_MODULES = {"time", "threading", "concurrent", "asyncio", "multiprocessing"}
 NETWORK = {"socket", "ssl", "urllib", "http", "requests", "httpx", "ftplib", "smtplib"}
 

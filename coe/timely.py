@@ -1,0 +1,93 @@
+"""Reading that is given up after a time. Law: a share that does not answer costs its own pictures, and no other.
+
+A read that never comes back cannot be ended, so each thread that asks has a helper that reads for it. After the time,
+the helper is left behind: it ends when its read does.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as Late
+from typing import Any, TypeVar
+
+from coe import config
+from coe.errors import LateImage
+
+T = TypeVar("T")
+_MOST_LOST = 64
+"""So many helpers may be left behind at a time; behind them no picture is waited for at all."""
+
+_own = threading.local()
+_lost: set[Future[Any]] = set()
+
+
+def in_time(read: Callable[[], T]) -> T:
+    """Return what `read` returns, or raise what it raises; raises LateImage after `config.read_timeout_s()`."""
+    limit_s = config.read_timeout_s()
+    if len(_lost) >= _MOST_LOST:
+        raise LateImage(
+            f"was not read: {_MOST_LOST} pictures before it do not come back from their disk or share; see to it, and "
+            "hand the picture in again"
+        )
+    helper = getattr(_own, "helper", None)
+    if helper is None or helper.process != os.getpid():  # a forked child has no thread of its parent
+        helper = _own.helper = _Helper()
+    future: Future[T] = helper.ask(read)
+    try:
+        return future.result(limit_s)
+    except Late:
+        if future.done():  # just now, or `read` raised it
+            return future.result()
+        helper.end()
+        del _own.helper
+        _lost.add(future)
+        future.add_done_callback(_lost.discard)
+        raise LateImage(
+            f"was not read within {limit_s:g} s: its disk or share does not answer; see to it, and hand the picture in "
+            f"again (${config.READ_TIMEOUT_VARIABLE} allows another time)"
+        ) from None
+
+
+class _Helper:
+    """A thread that reads for another, and ends with it."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        threading.Thread(target=_work_through, args=(self._work,), name="picture-read", daemon=True).start()
+
+    def __del__(self) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Let the thread end after what it reads."""
+        self._work.put(None)
+
+    def ask(self, read: Callable[[], T]) -> Future[T]:
+        """Let the thread read."""
+        future: Future[T] = Future()
+        self._work.put((future, read))
+        return future
+
+
+def _work_through(work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
+    while _done(work.get()):
+        pass
+
+
+def _done(asked: tuple[Future[Any], Callable[[], Any]] | None) -> bool:
+    """Read, and keep no reference to the picture; return False at the end."""
+    if asked is None:
+        return False
+    future, read = asked
+    try:
+        result = read()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+    return True

@@ -1,0 +1,144 @@
+"""A disk or share that does not answer costs its own pictures, and holds up no `stop` and no `close`."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from waiting import eventually
+
+from coe import FailureKind, Inspector, timely
+from coe.board.decoding import decode
+from coe.board.picture_file import PictureFile
+from coe.errors import ConfigError, ImageError, LateImage
+
+OPTIONS = {"memory": "200MB", "executors": "cpu=1", "profile": None}
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> tuple[Path, Path]:
+    """A picture, and one whose share is `dead`."""
+    for name in ("good.png", "dead.png"):
+        assert cv2.imwrite(str(tmp_path / name), np.full((40, 50, 3), 99, np.uint8))
+    return tmp_path / "good.png", tmp_path / "dead.png"
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """The share of `dead.png` answers once this is set."""
+    answers, read = threading.Event(), PictureFile.read
+
+    def waits(self: PictureFile, limit_bytes: int) -> bytes:
+        if self.path.name == "dead.png":
+            answers.wait()
+        return read(self, limit_bytes)
+
+    monkeypatch.setattr(PictureFile, "read", waits)
+    yield answers
+    answers.set()
+
+
+def test_a_read_is_given_up_and_its_thread_ends_with_it(
+    pictures: tuple[Path, Path], answers: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, dead = pictures
+    before = threading.active_count()
+    monkeypatch.setenv("COE_READ_TIMEOUT", "50ms")
+    with pytest.raises(LateImage) as late:
+        decode(dead)
+    assert late.value.failure == "late"
+    monkeypatch.setenv("COE_READ_TIMEOUT", "30s")
+    assert decode(good).shape == (40, 50, 3)
+    monkeypatch.setattr(timely, "_MOST_LOST", 1)
+    with pytest.raises(LateImage, match="1 pictures before it"):
+        decode(good)
+    answers.set()
+    eventually(lambda: not timely._lost)
+    assert decode(good).shape == (40, 50, 3)
+    eventually(lambda: threading.active_count() <= before + 1)
+
+
+def test_a_helper_ends_with_its_thread_and_hands_errors_on(pictures: tuple[Path, Path]) -> None:
+    before = threading.active_count()
+    thread = threading.Thread(target=decode, args=(pictures[0],))
+    thread.start()
+    thread.join()
+    gc.collect()
+    eventually(lambda: threading.active_count() <= before)
+    with pytest.raises(ImageError, match="No such file"):
+        decode(pictures[0].with_name("gone.png"))
+
+    def raises() -> None:
+        raise TimeoutError("of its own")
+
+    with pytest.raises(TimeoutError, match="of its own"):
+        timely.in_time(raises)
+
+
+def test_images_of_a_dead_share_get_their_own_failure(
+    tiny: tuple[Path, Path], pictures: tuple[Path, Path], answers: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, dead = pictures
+    monkeypatch.setenv("COE_READ_TIMEOUT", "300ms")
+    with Inspector(tiny[0], store=tiny[1], **OPTIONS) as line:
+        lost = [line.submit(dead, "A") for _ in range(9)]
+        assert line.submit(good, "A").result(60).verdict is not None
+        for future in lost:
+            failure = future.result(60).failure
+            assert failure is not None
+            assert failure.kind is FailureKind.LATE
+        assert line.longest_decoding_s() < 60
+
+
+def test_stop_answers_what_is_being_read_and_close_does_not_wait_for_it(
+    tiny: tuple[Path, Path], pictures: tuple[Path, Path], answers: threading.Event
+) -> None:
+    line = Inspector(tiny[0], store=tiny[1], **OPTIONS)
+    lost = [line.submit(pictures[1], "A") for _ in range(9)]
+    eventually(lambda: line.longest_decoding_s() > 0.05)
+    line.stop()
+    for future in lost:
+        failure = future.result(20).failure
+        assert failure is not None
+        assert failure.kind is FailureKind.STOPPED
+    line.close()
+    answers.set()
+
+
+def test_close_stops_when_its_time_is_over(
+    tiny: tuple[Path, Path], pictures: tuple[Path, Path], answers: threading.Event
+) -> None:
+    line = Inspector(tiny[0], store=tiny[1], **OPTIONS)
+    done = line.submit(pictures[0], "A").result(30)
+    lost = line.submit(pictures[1], "A")
+    assert not line.close(timeout_s=0.1)
+    assert done.verdict is not None
+    failure = lost.result(0).failure
+    assert failure is not None
+    assert failure.kind is FailureKind.STOPPED
+    with Inspector(tiny[0], store=tiny[1], **OPTIONS) as line:
+        line.submit(pictures[0], "A")
+        assert line.close(timeout_s=60)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("COE_READ_TIMEOUT", "0s"), ("COE_READ_TIMEOUT", "soon"), ("COE_MAX_MEGAPIXELS", "many"),
+                        ("COE_MAX_MEGAPIXELS", "0"), ("COE_MAX_MEGAPIXELS", "-3")],
+)  # fmt: skip
+def test_limits_that_are_none_are_refused(
+    name: str, value: str, pictures: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError):
+        decode(pictures[0])
+
+
+def test_the_limit_of_pixels_can_be_changed(pictures: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COE_MAX_MEGAPIXELS", "0.001")
+    with pytest.raises(ImageError, match=r"over the limit of 0\.001 megapixels"):
+        decode(pictures[0])
