@@ -29,6 +29,7 @@ from coe.runtime.processor import bound_threads
 from coe.runtime.trial import Trial, quick_cost, warmed
 from coe.scheduler.costs import Cost
 from coe.store.kinds import Image, Kind, ModuleKind, Prepared
+from coe.store.skeletons import skeleton
 from coe.store.store import Store
 from coe.system import give_memory_back
 
@@ -43,7 +44,7 @@ _KEPT_BYTES = 64 << 20
 
 def constructed(kind: ModuleKind, expert: Expert, state: State) -> torch.nn.Module:
     """Return a new network with these weights; raises StoreError if they do not fit the network."""
-    module = kind.skeleton(expert).eval()
+    module = skeleton(kind, expert).eval()
     try:
         module.load_state_dict(state)
     except RuntimeError as error:
