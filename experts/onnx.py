@@ -238,7 +238,8 @@ def _decided(
             asked = asked.model_copy(update={"activation": "none"})
         return onnx_outputs.decide(answers, len(expert.labels), asked, stated.layout, strict=strict)
     except StoreError as error:
-        raise StoreError(f"{path}: {error}") from error
+        again = "" if strict else "; import the expert again (coe-experts import)"
+        raise StoreError(f"{path}: {error}{again}") from error
 
 
 def _usual(session: _Session, path: Path, expert: Expert) -> Outputs:
