@@ -24,6 +24,7 @@ from coe.board.picture_names import (
     goes_with_pictures,
     holds_picture,
     is_called_picture,
+    is_temporary,
     other_format,
     stem,
     unfinished,
@@ -96,7 +97,7 @@ def _walk(folder: Path, known: Components) -> tuple[list[FoundImage], list[Skipp
         item = _file(entry.path, inside, whole, known, entry.reason)
         if entry.kind is EntryKind.FILE and goes_with_pictures(entry.path):
             notes.append(item)
-        elif _is_image(item, entry):
+        elif _is_image(item, entry, inside.parent):
             items.append(item)
         else:
             reason = entry.reason or "is not called a picture, and lies where none belongs"
@@ -115,16 +116,20 @@ def _walk(folder: Path, known: Components) -> tuple[list[FoundImage], list[Skipp
     return items, sorted(skipped, key=lambda other: natural(str(other.path)))
 
 
-def _is_image(item: FoundImage, entry: FolderEntry) -> bool:
+def _is_image(item: FoundImage, entry: FolderEntry, parent: PurePosixPath) -> bool:
     """Tell whether an entry is an image, or may have been one: by its ending, its place, or its content."""
     name, kind = entry.path.name, entry.kind
-    if kind in (EntryKind.EMPTY, EntryKind.LEFT):
+    if kind is EntryKind.LEFT:
         return False
     refdes, _, component = stem(name).partition("__")
     if is_called_picture(name) or (refdes and component):
         return True
+    if kind is EntryKind.FILE and (any(map(is_called_picture, parent.parts)) or (parent.name and is_temporary(name))):
+        return True
     if name.startswith("."):
         return kind is EntryKind.FILE and ("upload" in name.lower() or holds_picture(entry.path))
+    if kind is EntryKind.EMPTY:
+        return False
     # In the folder of a component names are free. What cannot be looked into may be a folder of images.
     return kind is EntryKind.UNREADABLE or (
         kind is EntryKind.FILE and (item.component != "" or holds_picture(entry.path))

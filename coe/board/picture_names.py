@@ -54,18 +54,26 @@ def is_called_picture(name: str) -> bool:
     return any(word.rstrip("~#") in _PICTURES for word in name.lower().split(".")[1:])
 
 
+def is_temporary(name: str) -> bool:
+    """Tell whether a file is an upload under way, or another temporary file, by its ending."""
+    return name.endswith(("~", "#")) or _ending(name) in _UNFINISHED
+
+
 def unfinished(name: str) -> str:
     """Return why a file is not the picture that its name is about, as the end of a sentence; "" if it may be."""
-    ending = name.rpartition(".")[2] if "." in name.strip(".") else ""
     if name.startswith("."):
         why = "is hidden"
-    elif name.endswith(("~", "#")) or ending.lower() in _UNFINISHED:
+    elif is_temporary(name):
         why = "is a temporary file"
-    elif ending.lower() not in _PICTURES and is_called_picture(name):
-        why = f"has '.{ending}' behind the ending of a picture"
+    elif _ending(name) not in _PICTURES and is_called_picture(name):
+        why = f"has '.{_ending(name)}' behind the ending of a picture"
     else:
         return ""
     return f"{why}, as uploads under way and old copies are; wait for the picture, or take the file away"
+
+
+def _ending(name: str) -> str:
+    return name.rpartition(".")[2].lower() if "." in name.strip(".") else ""
 
 
 def goes_with_pictures(path: Path) -> bool:

@@ -132,6 +132,19 @@ def test_an_upload_without_a_name_counts_for_the_board_in_whose_folder_it_lies(t
     assert (item.serial, item.failure is None) == ("SN1", False)
 
 
+@pytest.mark.parametrize(
+    "name", ["upload-7.tmp", "a1b2.part", "R2__C5.png/", "R2__C5/", "R2__C5.png/data", "R2.png/x.bin"]
+)
+def test_what_may_become_a_picture_keeps_its_board_from_being_ok(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "SN1" / "R1__C5.png", encoded())
+    if name.endswith("/"):
+        (tmp_path / "SN1" / name).mkdir()
+    else:
+        write(tmp_path / "SN1" / name)
+    item = found(tmp_path)[f"SN1/{name.rstrip('/')}"]
+    assert (item.serial, item.failure is None) == ("SN1", False)
+
+
 def test_an_empty_folder_may_be_a_board_s(tmp_path: Path) -> None:
     write(tmp_path / "SN1" / "R1__C5.png", encoded())
     for name in ("SN2", "C5"):

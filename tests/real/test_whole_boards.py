@@ -166,6 +166,18 @@ def test_units_of_two_panels_never_share_a_serial(tmp_path: Path) -> None:
         WholeBoards(layout([PARTS[0]], panel={"units": units}), tmp_path)
 
 
+@pytest.mark.parametrize("name", ["S2.png.part", ".in.S2.png.", ".S2.png.Xa1b", "S2", "S2.cr2", "S2.tmp", "S2.bmp~"])
+def test_every_other_file_is_a_board(tmp_path: Path, name: str) -> None:
+    save(tmp_path / "S1.png", draw(layout()))
+    (tmp_path / name).write_bytes((tmp_path / "S1.png").read_bytes() if "." in name else b"")
+    for other in (".DS_Store", "S1.txt", "Thumbs.db"):
+        (tmp_path / other).write_bytes(b"no picture")
+    boards = WholeBoards(layout(), tmp_path)
+    assert {item.serial for item in boards.items} == {"S1", "S2"}
+    assert {other.path.name for other in boards.skipped} == {".DS_Store", "S1.txt", "Thumbs.db"}
+    assert name in ("S2", "S2.cr2") or all(item.failure for item in boards.items if item.serial == "S2")
+
+
 def test_a_folder_that_cannot_be_looked_into_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "S1.png", draw(layout()))
     (tmp_path / "more").symlink_to(tmp_path / "nowhere")
