@@ -17,6 +17,7 @@ from coe.cli import experts as experts_cli
 from coe.cli import inspect as inspect_cli
 from coe.core import Result
 from coe.results.records import ResultsFile
+from coe.store.store import Store
 
 
 def run(main, monkeypatch, *arguments: object) -> int:
@@ -278,6 +279,25 @@ def test_experts_are_listed_shown_and_verified(own_tiny, monkeypatch, capsys):
     weights.write_bytes(weights.read_bytes()[:-4])
     assert run(experts_cli.main, monkeypatch, "verify", "--store", store) == 1
     assert "tiny/joint" in capsys.readouterr().err
+
+
+def test_an_unproven_expert_is_said_wherever_it_is_met(own_tiny, folder, tmp_path, monkeypatch, capsys):
+    board, root = own_tiny
+    store = Store(root)
+    with store.changing("tiny/joint") as manifest:
+        store.rewrite(manifest.model_copy(update={"unproven": "it finds 0 of 9 held-out objects"}))
+    for command in ("list", "verify"):
+        assert run(experts_cli.main, monkeypatch, command, "--store", root) == 0
+        said = capsys.readouterr()
+        assert (said.out + said.err).count("unproven") == 1
+    out = tmp_path / "out"
+    options = ("--board", board, "--images", folder, "--store", root, "--out", out, "--memory", "31MB")
+    run(inspect_cli.main, monkeypatch, *options)
+    said, sentence = capsys.readouterr(), "expert 'joint' is unproven: it finds 0 of 9 held-out objects"
+    assert f"warning: {sentence}" in " ".join(said.err.split())
+    assert f"warning: {sentence}" in said.out
+    assert json.loads((out / "summary.json").read_text(encoding="utf-8"))["warnings"] == [sentence]
+    assert "is unproven: it finds 0 of 9" in (out / "report.html").read_text(encoding="utf-8")
 
 
 def test_synthetic_experts_share_files_and_run(own_tiny, tmp_path, monkeypatch):

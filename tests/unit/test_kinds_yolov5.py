@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.prepare.unwrapping import check_layers, unwrapped
 from coe.store.kinds import Prepared, TrainingPlan, resolve
+from experts import yolo_images
 from experts.checkpoint import read_checkpoint
 from experts.yolov5 import YoloV5
 from experts.yolov5_train import read_data_set, train
@@ -119,6 +121,31 @@ def test_without_a_val_split_a_share_is_held_out_by_seed(tmp_path):
     train, val = (Path(first[split]).read_text().split() for split in ("train", "val"))
     assert (len(train), len(val)) == (7, 3)
     assert not set(train) & set(val)
+
+
+def test_many_held_out_images_are_halved_and_a_test_part_measures(tmp_path):
+    def parts(path):
+        read = yolo_images.read(JOINT, plan(path, tmp_path / "w"))
+        assert not {*read.training} & {*read.choosing, *read.held_out}
+        assert not {*read.choosing} & {*read.held_out}
+        return [len(images) for _, images in read.parts()]
+
+    data = data_set(tmp_path / "d", images=4)
+    trained, held = parts(data)[0], parts(data)[2]
+    assert parts(data) == [trained, 0, held], "few images choose no epoch"
+    folder = tmp_path / "d" / "images" / "val"
+    for number in range(100, 100 + 50 - held):
+        shutil.copy(next(folder.iterdir()), folder / f"{number}.jpg")
+    assert parts(data) == [trained, 25, 25]
+    data.write_text(data.read_text() + "test: images/train\n")
+    assert len(yolo_images.read(JOINT, plan(data, tmp_path / "w")).held_out) == trained
+
+
+def test_a_detector_that_sees_nothing_is_unproven(tmp_path):
+    trained = KIND.train(JOINT, plan(data_set(tmp_path / "d"), tmp_path / "w", learning_rate=0.0), lambda *words: None)
+    assert trained.metrics["map50"] < 0.05
+    assert trained.metrics["held_out"] > 0
+    assert trained.unproven
 
 
 def test_a_data_set_is_words_and_its_download_is_not_followed(tmp_path):
