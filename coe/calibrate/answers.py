@@ -14,7 +14,7 @@ from coe.board.image_source import ImageSource
 from coe.board.router import GIVEN
 from coe.board.rules import Rules
 from coe.calibrate.verified import VerifiedPicture
-from coe.core import FULL, Expert, Finding
+from coe.core import FULL, NOTHING, Expert, Finding, Verdict
 from coe.errors import ConfigError, ImageError
 from coe.inspector import references
 from coe.runtime.cpu import CpuDevice
@@ -39,6 +39,7 @@ class Answers:
     """The answers of one expert, whether it is a detector, and why other pictures have none, by name.
 
     `doubtful` holds the true labels of those of the others that could not be compared: a line calls them, as REVIEW.
+    `none` is among the labels that the expert rejects if a part in which it sees nothing passes nowhere on the board.
     """
 
     expert: Expert
@@ -116,7 +117,15 @@ class BoardExperts:
                 doubtful.append(asked.picture.label)
             else:
                 answers.append(Answer(asked.picture.label, asked.finding))
+        if self.detects(raw) and self._nothing_speaks_against(id):
+            raw = replace(raw, reject=raw.reject | {NOTHING})
         return Answers(raw, self.detects(raw), tuple(answers), failed, tuple(doubtful))
+
+    def _nothing_speaks_against(self, id: str) -> bool:
+        """Tell whether a part in which a detector sees nothing passes nowhere on the board, as where a mark must be."""
+        steps = (step for component in self._board.components.values() for step in component.root.walk())
+        outcomes = {step.outcomes.get(NOTHING) for step in steps if step.expert == id}
+        return bool(outcomes) and outcomes <= {Verdict.NG, Verdict.REVIEW}
 
     def ask(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> Iterator[Asked]:
         """Yield what an expert of the board says of each picture; raises CoeError if it cannot run."""

@@ -215,7 +215,9 @@ def _score(finding: Finding, labels: Collection[str], answers: Answers, temperat
     expert = answers.expert
     if not answers.detects:
         return honest(finding.score, temperature) if finding.label in labels else 0.0
+    against = [box for box in finding.boxes if box.label in expert.reject]
+    if NOTHING in expert.reject and len(against) == len(finding.boxes):
+        return inf  # whether these count or not, the part is called
     if finding.label == NOTHING and len(expert.labels) == 1:
         return 1 - honest(finding.score, temperature)
-    against = [box for box in finding.boxes if box.label in expert.reject]
     return max((honest(b.score, temperature) if b.label in labels else inf for b in against), default=0.0)

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from coe.board import rules
 from coe.board.scores import adjusted, honest
 from coe.calibrate import edit, verified
-from coe.calibrate.answers import Answer, Answers
+from coe.calibrate.answers import Answer, Answers, BoardExperts
 from coe.calibrate.draw import draw
 from coe.calibrate.edit import RulesEntry
 from coe.calibrate.honest import Said, calibrated, error, temperature
@@ -24,6 +25,7 @@ from coe.cli.experts_calibrate import _put
 from coe.core import Box, Expert, Finding, Verdict
 from coe.errors import ConfigError
 from coe.rates import Rate
+from coe.store.store import Store
 from coe.testing import rules_from
 
 CLASSIFIER = Expert("body", "k", ("ok", "bad"), 64, "b/body", frozenset({"bad"}))
@@ -247,6 +249,21 @@ def test_good_parts_of_which_none_can_be_compared_are_all_called() -> None:
     curve = curve_of(answers, 1.0, Goal.FALSE_CALLS)
     assert curve is not None
     assert {point.false_calls for point in curve.points} == {Rate(8, 8)}
+
+
+def test_where_nothing_seen_speaks_against_a_part_it_is_never_an_escape() -> None:
+    expert = Expert("joint", "k", ("joint", "bridge"), 64, "b/joint", frozenset({"bridge", "none"}))
+
+    def saying(truth: str, **scores: float) -> Answer:
+        boxes = tuple(Box(label, score, (0, 0, 1, 1)) for label, score in scores.items())
+        return Answer(truth, Finding("joint", "fp32", boxes[0].label if boxes else "none", 0.9, boxes))
+
+    answers = [saying("none")] * 40 + [saying("none", bridge=0.3)] * 5 + [saying("joint", joint=0.9)] * 30
+    answers += [saying("bridge", joint=0.9, bridge=0.8)] * 20 + [saying("none", joint=0.5)]
+    outcome = calibrate(Answers(expert, True, tuple(answers), {}), WantedRate(Goal.ESCAPES, 0.1))
+    assert outcome.written is not None
+    assert outcome.written.by_label == {"bridge": Rate(0, 20), "none": Rate(1, 46)}
+    assert outcome.written.point.false_calls == Rate(0, 30)
 
 
 def _events(rate: Rate | None) -> int:
@@ -553,3 +570,16 @@ def test_what_is_written_keeps_scores_of_other_labels_and_names_steps_with_their
 
 def test_the_front_of_rules_knows_a_file_before_it_is_written(tmp_path: Path) -> None:
     assert rules.of_bytes(tmp_path / "b.yaml", FILE.encode()).board == "hall7"
+
+
+@pytest.mark.parametrize(("outcome", "against"), [("OK", False), ("NG", True), ("REVIEW", True)])
+def test_what_follows_none_on_the_board_says_whether_it_speaks_against_a_part(
+    tiny: tuple[Path, Path], tmp_path: Path, outcome: str, against: bool
+) -> None:
+    path, store = tiny
+    (tmp_path / "tiny.yaml").write_text(path.read_text(encoding="utf-8").replace("none: OK", f"none: {outcome}"))
+    picture = tmp_path / "a.png"
+    Image.fromarray(np.zeros((64, 64, 3), np.uint8)).save(picture)
+    asked = BoardExperts(rules.load(tmp_path / "tiny.yaml"), Store(store))
+    answers = asked.answers("joint", [verified.VerifiedPicture(picture, "a.png", "joint", "none")])
+    assert ("none" in answers.expert.reject) is against
