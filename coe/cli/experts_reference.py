@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +74,7 @@ def reference(
         trouble = trouble or bool(reasons)
         out.print(
             f"{manifest.id}: version {manifest.version}, {manifest.width} x {manifest.height}, from {manifest.images} "
-            f"{'picture' if manifest.images == 1 else 'pictures'}",
+            f"{'picture' if manifest.images == 1 else 'pictures'} in {_folders(chosen)}",
             soft_wrap=True,
         )
     if missing := sorted(set(wanted.values()) - set(by_id) - set(references.ids())):
@@ -82,6 +82,11 @@ def reference(
     if not by_id:
         raise ConfigError(f"{images_at} holds no picture of a component with a reference: {', '.join(sorted(wanted))}")
     raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
+
+
+def _folders(items: Sequence[FoundImage]) -> str:
+    """Name the folders of pictures."""
+    return ", ".join(sorted({item.path.parent.name for item in items}))
 
 
 def list_references(shelf: Store, board: str) -> bool:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from pathlib import Path
 
 import pytest
 from serve_rows import NOON, decision, late, ng
 from serving import Served, hand_in, png, put
+from tiny_line import TINY
 
 from coe.serve.database import audit, boards, decisions, events, faults, recipes, states, views
 from coe.serve.database.events import NewEvent
 from coe.serve.database.faults import NewFault
 from coe.serve.moments import now_us
 from coe.serve.words import ActivationState, BoardState, EventKind, FaultKind, Intake, LineState, Process, Subject
+from coe.store.store import Store
 
 
 def the_board(served: Served, key: str = "k1") -> boards.Board:
@@ -211,6 +214,18 @@ def test_a_recipe_is_checked_staged_and_activated(served: Served) -> None:
     assert served.engineer.get(activation).json()["reason"] == "no weights"
     assert served.engineer.post("/api/v1/recipes/tiny/9/activate").status_code == 404
     assert served.operator.get("/api/v1/recipes").json()["recipes"] == [{"name": "tiny", "active": 1, "newest": 1}]
+
+
+def test_a_recipe_with_an_unproven_expert_is_staged_with_a_warning(served: Served, own_tiny: tuple[Path, Path]) -> None:
+    store = Store(own_tiny[1])
+    line = served.gate.config.line.model_copy(update={"store": own_tiny[1]})
+    served.gate.config = served.gate.config.model_copy(update={"line": line})
+    for why, told in (("", []), ("it sees nothing", ["expert 'joint' is unproven: it sees nothing"])):
+        with store.changing("tiny/joint") as manifest:
+            store.rewrite(manifest.model_copy(update={"unproven": why}))
+        answer = served.engineer.post("/api/v1/recipes/tiny", json={"rules": f"{TINY}# {why}\n"})
+        assert answer.status_code == 201
+        assert answer.json().get("warnings", []) == told
 
 
 def test_a_draining_service_sends_new_boards_away_and_knows_old_ones(served: Served) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -53,7 +54,7 @@ async def post_recipe(visit: Visit) -> Response:
     expect_query(visit)
     gate, name = visit.gate, name_from(visit, "name")
     body = await json_body(visit, RecipeContent)
-    await gate.run(partial(check, name, body.form, Store(gate.config.line.store)))
+    unproven = await gate.run(partial(check, name, body.form, Store(gate.config.line.store)))
     content = body.form.model_dump(mode="json")
 
     def add(connection: Connection) -> Recipe:
@@ -67,17 +68,22 @@ async def post_recipe(visit: Visit) -> Response:
     added = await gate.write(add)
     # The path as the client has written it: a header takes only ASCII.
     location = {"Location": f"{visit.request.scope['raw_path'].decode()}/{added.version}"}
-    return JSONResponse({**_facts(added), **_warnings(body.form)}, int(HTTPStatus.CREATED), location)
+    return JSONResponse({**_facts(added), **_warnings(body.form, unproven)}, int(HTTPStatus.CREATED), location)
 
 
-def _warnings(content: RecipeContent) -> dict[str, Any]:
-    """Return what a person must know before the placements of a version are confirmed."""
-    return {} if content.whole is None else {"warnings": list(content.whole.warnings)}
+def _warnings(content: RecipeContent, unproven: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what a person must know before a version is used, or its placements are confirmed."""
+    told = [*unproven, *(content.whole.warnings if content.whole is not None else ())]
+    return {"warnings": told} if told or content.whole is not None else {}
 
 
-def check(name: str, content: RecipeContent, store: Store) -> None:
-    """Raise RulesError for rules that cannot be used, StoreError for experts whose weights are missing or others."""
-    fitting.manifests(content.board(name), store)
+def check(name: str, content: RecipeContent, store: Store) -> tuple[str, ...]:
+    """Return a sentence for each expert that its held-out figures do not prove.
+
+    Raises RulesError for rules that cannot be used, StoreError for experts whose weights are missing or others.
+    """
+    board = content.board(name)
+    return fitting.unproven(board, fitting.manifests(board, store))
 
 
 async def activate(visit: Visit) -> Response:
