@@ -87,6 +87,8 @@ class Onnx(FileKind):
     def settle(self, path: Path, expert: Expert) -> Outputs:
         """Run test pictures, and return which output counts and what it means; raises StoreError if that stays open."""
         session = self._opened(_Session(path, 1), path, expert, settled=True)
+        if session.takes_bytes and (session.mean, session.deviation) != NORMALIZATIONS["0..255"]:
+            raise StoreError(f"{path}: the model takes bytes, 0 to 255, and normalises itself; leave --normalize out")
         asked = expert.outputs or Outputs()
         return _decided(session, path, expert, asked, session.answers(expert.input_size), strict=True)
 

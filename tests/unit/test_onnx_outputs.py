@@ -305,8 +305,9 @@ def test_a_whole_line_runs_what_import_decided(tmp_path: Path, call: Call, board
     image = np.zeros((40, 160, 3), np.uint8)  # BGR, as OpenCV reads it
     image[:, 60:100, 2] = 255
     with Inspector(board, store=tmp_path / "s", profile=None, memory="200MB") as line:
-        verdicts = [result.verdict for result in line.stream([Picture(image, "C"), Picture(image[:, :60], "C")])]
-    assert verdicts == ["OK", "NG"]
+        pictures = [Picture(image, "C", name="red"), Picture(image[:, :60], "C", name="black")]
+        verdicts = {result.request.image: result.verdict for result in line.stream(pictures)}
+    assert verdicts == {"red": "OK", "black": "NG"}
 
 
 FACTS = [
@@ -412,6 +413,23 @@ def test_options_make_the_record_of_a_file_that_says_nothing(tmp_path: Path, cal
         mean=(0.5, 0.5, 0.5),
         std=(0.25, 0.25, 0.25),
     )
+
+
+def test_a_model_that_takes_bytes_gets_no_other_normalisation(tmp_path: Path, call: Call) -> None:
+    nodes = [
+        helper.make_node("Cast", ["images"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["numbers"], ["y"], axes=[2, 3], keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("images", TensorProto.UINT8, [1, 3, SIZE, SIZE])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3])],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "c.onnx")
+    assert take(call, tmp_path / "c.onnx", "--labels", "a,b,c", "--normalize", "imagenet").status == 2
+    said = take(call, tmp_path / "c.onnx", "--labels", "a,b,c")
+    assert (said.status, "0..255" in said.out) == (0, True)
 
 
 def test_outputs_that_are_no_tables_of_numbers_do_not_count() -> None:
