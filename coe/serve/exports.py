@@ -220,7 +220,9 @@ def _good(connection: Connection, asked: ExportScope) -> list[Example]:
         for number, part in enumerate(unpack(row.findings)):
             if part.view_id not in views or part.refdes in asked_about or not part.findings:
                 continue
-            if any(refdes in ("", part.refdes) and component in ("", part.component) for refdes, component in escapes):
+            # A later test of a unit names its parts without the unit.
+            names = ("", part.refdes, part.refdes.rpartition("/")[2])
+            if any(refdes in names and component in ("", part.component) for refdes, component in escapes):
                 continue
             if part.place is not None and Place.of(part.place) is None:
                 continue

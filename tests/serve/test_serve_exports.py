@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from serve_rows import blind_audit, decision, ng
-from serving import Served, hand_in, png
+from serving import Served, hand_in, png, put
 from sqlalchemy import insert
 
 from coe.core import Verdict
 from coe.serve.database import audit, boards, decisions, views
 from coe.serve.database.findings import GoodComponent
-from coe.serve.database.schema import escape
+from coe.serve.database.schema import escape, unit_serial
 from coe.serve.moments import now_us
 from coe.serve.retention import sweep
 from coe.serve.words import CallKind, Outcome
@@ -129,6 +129,29 @@ def test_a_part_that_is_reported_as_an_escape_is_no_good_part(served: Served, wh
         connection.execute(insert(escape).values(board_id=board.id, **row))
     folder = Path(served.engineer.post("/api/v1/exports", json={"days": 1}).json()["folder"])
     assert len([path for path in listed(folder) if "/good-" in path]) == left
+
+
+def test_the_escape_of_a_unit_is_no_good_part_of_its_panel(served: Served) -> None:
+    put(served.feeder, "p1", "one")
+    shown = {"one": {"refdes": "left/R1", "component": "A"}}
+    said = {"recipe": "tiny", "serial": "P1", "views": shown}
+    assert served.feeder.post("/api/v1/boards/p1", json=said).status_code == 202
+    with served.database.writing() as connection:
+        board = boards.of_key(connection, "p1")
+        assert board is not None
+        connection.execute(insert(unit_serial).values(serial="SN7", board_id=board.id))
+        (view,) = views.of_board(connection, "p1")
+        finding = {"expert": "body", "label": "ok", "score": 0.99}
+        fine = GoodComponent("left/R1", "A", view.id, None, [finding])
+        decisions.write(connection, decision(board, fine=[fine], at_us=now_us()))
+
+    def good() -> list[str]:
+        folder = Path(served.engineer.post("/api/v1/exports", json={"days": 1}).json()["folder"])
+        return [path for path in listed(folder) if "/good-" in path]
+
+    assert len(good()) == 1
+    assert served.operator.post("/api/v1/escapes", json={"serial": "SN7", "refdes": "R1"}).status_code == 201
+    assert good() == []
 
 
 def test_operators_do_not_export(served: Served) -> None:
