@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from coe.board.picture_file import PictureFile, checked_file
 from coe.core import Failure
 from coe.errors import did_you_mean
 
@@ -20,7 +21,7 @@ class FoundImage:
     from the disk, a byte that is not UTF-8 stands as `\\xNN`, and a backslash is doubled, so that two files never share
     a name. `failure` is set if the image cannot be inspected whatever its pixels are (say, an unknown component);
     `path` may then not exist, or be a folder that cannot be read. `reference` is a picture of a good part, if the table
-    names one.
+    names one, and `sha256` the checksum of the file, if it states one.
     """
 
     path: Path
@@ -30,6 +31,12 @@ class FoundImage:
     name: str = ""
     failure: Failure | None = None
     reference: Path | None = None
+    sha256: str = ""
+
+    @property
+    def file(self) -> Path | PictureFile:
+        """The file to be read; with a checksum it is read only if that fits."""
+        return checked_file(self.path, self.sha256)
 
     @property
     def error(self) -> str | None:

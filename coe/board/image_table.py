@@ -10,7 +10,7 @@ from pathlib import Path
 from coe.board.folder import why_no_file
 from coe.board.found_image import Components, FoundImage
 from coe.board.picture_names import other_format
-from coe.board.table_paths import at, leaves, reference_at
+from coe.board.table_paths import at, checksum_of, leaves, reference_at
 from coe.core import Failure, FailureKind
 from coe.errors import ConfigError
 from coe.spelling import composed
@@ -33,7 +33,7 @@ def read_table(table: Path, known: Components) -> list[FoundImage]:
         if missing:
             raise ConfigError(
                 f"{table}:1: no column {' and no column '.join(missing)}; "
-                "the first line must be path,component,serial,refdes (and reference, if images bring one)"
+                "the first line must be path,component,serial,refdes (and reference, sha256, if images bring them)"
             )
         if twice := sorted(column for column in set(header) if column and header.count(column) > 1):
             raise ConfigError(f"{table}:1: the column {twice[0]} is there twice; rename or remove one of them")
@@ -77,6 +77,7 @@ def _row(table: Path, line: int, row: dict[str, str], known: Components, surplus
     elif component not in known:
         kind, error = FailureKind.RULES, known.unknown(component)
     reference, reference_error = reference_at(table.parent, row.get("reference", ""))
-    error = error or reference_error
+    sha256, checksum_error = checksum_of(row.get("sha256", ""))
+    error = error or reference_error or checksum_error
     failure = Failure(kind, f"{where}: {error}") if error else None
-    return FoundImage(path, component, serial, refdes, inside or where, failure, reference)
+    return FoundImage(path, component, serial, refdes, inside or where, failure, reference, sha256)

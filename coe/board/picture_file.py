@@ -19,7 +19,12 @@ import xxhash
 
 from coe import system
 from coe.board.image_size import pixels_in
-from coe.errors import ImageError
+from coe.errors import DamagedImage, ImageError
+
+
+def checked_file(path: Path, sha256: str) -> Path | PictureFile:
+    """Return a path, or with a SHA-256 (hexadecimal) a picture that is read only if its bytes have it."""
+    return PictureFile(path, sha256) if sha256 else path
 
 
 class PictureFile:
@@ -43,8 +48,9 @@ class PictureFile:
         digest = xxhash.xxh3_128_digest(data)
         if self._seen is None:
             if self._sha256 and hashlib.sha256(data).hexdigest() != self._sha256:
-                raise ImageError(
-                    "is not the picture that was handed in, because its file was changed on the disk; hand it in again"
+                raise DamagedImage(
+                    "has another SHA-256 than was stated, because its file was changed on the disk or damaged on its "
+                    "way; copy it again, and hand it in again"
                 )
             self._seen = digest
         if digest != self._seen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
@@ -23,6 +24,14 @@ def reference_at(folder: Path, cell: str) -> tuple[Path | None, str]:
     if reason := why_no_file(path):
         return None, f"the reference '{inside}' {reason}"
     return path, ""
+
+
+def checksum_of(cell: str) -> tuple[str, str]:
+    """Return the SHA-256 that a table states of a picture, in lower case, and what is wrong with it, or ""."""
+    checksum = cell.lower()
+    if cell and not re.fullmatch("[0-9a-f]{64}", checksum):
+        return "", f"'{cell[:80]}' is not a SHA-256; write 64 hexadecimal digits, as `sha256sum` does, or nothing"
+    return checksum, ""
 
 
 def at(folder: Path, inside: str) -> Path:

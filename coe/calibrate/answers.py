@@ -86,7 +86,7 @@ def decoded(picture: VerifiedPicture, bits: int | None = None) -> Image:
 
     `bits` says how many low bits of 16-bit samples count.
     """
-    return np.asarray(decode(picture.path, bits=bits), np.uint8)
+    return np.asarray(decode(picture.file, bits=bits), np.uint8)
 
 
 def given_reference(path: Path, bits: int | None = None) -> Reference:

@@ -1,7 +1,7 @@
 """Verified pictures: each with the expert that shall judge it, and the label that is true. Law: nothing is guessed.
 
 Two layouts: `<expert>/<label>/<picture>`, as `coe-experts train` takes a labelled folder for each expert; or a table
-`images.csv` with the columns path, expert and label, and reference for pictures that bring the picture of a good part.
+`images.csv` with the columns path, expert and label, and if wanted reference (the picture of a good part) and sha256.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 from coe.board import folder
 from coe.board.folder import EntryKind
 from coe.board.images import EXTENSIONS, TABLE, natural
-from coe.board.table_paths import at, leaves, reference_at
+from coe.board.picture_file import PictureFile, checked_file
+from coe.board.table_paths import at, checksum_of, leaves, reference_at
 from coe.core import NOTHING, Expert
 from coe.errors import ConfigError, did_you_mean
 from coe.spelling import composed
@@ -33,6 +34,12 @@ class VerifiedPicture:
     expert: str
     label: str
     reference: Path | None = None
+    sha256: str = ""
+
+    @property
+    def file(self) -> Path | PictureFile:
+        """The file to be read; with a checksum it is read only if that fits."""
+        return checked_file(self.path, self.sha256)
 
 
 def find(source: Path, experts: Mapping[str, Expert], alone: str = "") -> list[VerifiedPicture]:
@@ -93,9 +100,10 @@ def _rows(table: Path, experts: Mapping[str, Expert]) -> Iterator[VerifiedPictur
                 raise ConfigError(f"{where}: '{inside}' is listed for '{expert}' already in line {earlier}")
             lines[inside, expert] = rows.line_num
             reference, fault = reference_at(table.parent, (row.get("reference") or "").strip())
-            if fault:
+            sha256, wrong = checksum_of((row.get("sha256") or "").strip())
+            if fault := fault or wrong:
                 raise ConfigError(f"{where}: {fault}")
-            yield _checked(VerifiedPicture(path, inside, expert, label, reference), experts, where)
+            yield _checked(VerifiedPicture(path, inside, expert, label, reference, sha256), experts, where)
     except csv.Error as error:
         raise ConfigError(f"{table}:{rows.line_num}: not a line of CSV: {error}") from error
 

@@ -196,7 +196,7 @@ def _made(
     for place in range(count):
         item = items[place * len(items) // count]
         try:
-            pictures[item.name] = images.decode(item.path, bits=bits)
+            pictures[item.name] = images.decode(item.file, bits=bits)
         except ImageError as error:
             reasons[item.name] = str(error)
     learned = golden_reference.learn(pictures)

@@ -72,8 +72,8 @@ def inspect(  # noqa: PLR0913
         typer.Option(
             "--images",
             help="A folder, a single image or images.csv. Layouts of a folder: <component>/<image>, "
-            "<serial>/<refdes>__<component>.<ext>. Columns of images.csv: path, component, serial, refdes, reference. "
-            "With --placements each picture is a whole board, and its name is the serial.",
+            "<serial>/<refdes>__<component>.<ext>. Columns of images.csv: path, component, serial, refdes, reference, "
+            "sha256. With --placements each picture is a whole board, and its name is the serial.",
         ),
     ],
     placements: PlacementsOption = None,

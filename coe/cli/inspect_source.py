@@ -46,7 +46,7 @@ class EachFile:
 
     def __init__(self, items: Sequence[FoundImage], skipped: Sequence[Skipped], bits: int | None) -> None:
         self.items, self.skipped, self._bits = items, skipped, bits
-        self._paths = {item.name: item.path for item in items}
+        self._items = {item.name: item for item in items}
 
     def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Iterator[Picture | Result]:
         """Yield the picture of each item."""
@@ -54,11 +54,11 @@ class EachFile:
 
         for item in todo:
             place = (item.component, item.serial, item.refdes, item.name)
-            yield Picture(item.path, *place, within_s=within_s, reference=item.reference, bits=self._bits)
+            yield Picture(item.file, *place, within_s=within_s, reference=item.reference, bits=self._bits)
 
     def pixels(self, name: str) -> NDArray[np.uint8]:
         """Return the pixels of a file."""
-        return images.decode(self._paths[name], bits=self._bits)
+        return images.decode(self._items[name].file, bits=self._bits)
 
     def view(self, serial: str) -> BoardView | None:
         """Return None: no file shows a whole board."""

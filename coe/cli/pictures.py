@@ -23,6 +23,6 @@ def pictures_of(board: Rules, images_at: Path) -> list[Picture]:
         raise ConfigError(f"{images_at} holds no image of a component of board '{board.board}'")
     given_references.check(items, board.components.values())
     return [
-        Picture(item.path, item.component, item.serial, item.refdes, item.name, reference=item.reference)
+        Picture(item.file, item.component, item.serial, item.refdes, item.name, reference=item.reference)
         for item in items
     ]
