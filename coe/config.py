@@ -12,7 +12,7 @@ MAX_IMAGE_PIXELS = 100_000_000
 """A picture with more pixels is refused before it is decoded: it may be a decompression bomb."""
 MEGAPIXELS_VARIABLE = "COE_MAX_MEGAPIXELS"
 """This variable replaces MAX_IMAGE_PIXELS, in millions of pixels."""
-READ_TIMEOUT_S = 30.0
+READ_TIMEOUT_S = 10.0
 """How long a picture's file is read before its image is an error: its disk or share does not answer."""
 READ_TIMEOUT_VARIABLE = "COE_READ_TIMEOUT"
 """This variable replaces READ_TIMEOUT_S, as in 5s or 2min."""

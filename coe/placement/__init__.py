@@ -18,10 +18,10 @@ The functions, in the order of their use:
   in sentences.
 - `crop(pixels, site, fit) -> pixels | None`: one component upright, (h, w, 3) uint8 RGB.
 - `overlay(pixels, layout, location, side_px=1600) -> pixels`: what a person confirms.
-- `read_board(image, layout, serial, name="", serials=None, skip=(), order=None) -> BoardPicture`: reads and locates a
-  picture, whose colours are BGR if it is an array without `order`, as for `Inspector.submit`. Its `pictures()` are the
-  crops for a line, its `results()` those of the components that cannot be inspected: each component has exactly one of
-  both.
+- `read_board(image, layout, serial, name="", serials=None, skip=(), order=None, bits=None) -> BoardPicture`: reads and
+  locates a picture, whose colours are BGR if it is an array without `order`, and of whose 16-bit samples `bits` count,
+  as for `Inspector.submit`. Its `pictures()` are the crops for a line, its `results()` those of the components that
+  cannot be inspected: each component has exactly one of both.
 
 Errors: ConfigError and RulesError for files that cannot be used, before any picture is read. A bad picture raises
 nothing: its components get results that say why. Each name is imported at its first use, because OpenCV takes a while.

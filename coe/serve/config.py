@@ -22,8 +22,15 @@ from coe.serve.sink_config import Sinks
 DATABASE, PICTURES, LINE_BELL, GATE_BELL = "serve.db", "pictures", "line.bell", "gate.bell"
 """What lies in the folder of a service: the embedded database, the pictures, and the bells that wake its processes."""
 
-MOST_PIXELS = 89_000_000
-"""The line decodes a picture of this many pixels in every format, so the gate accepts no larger picture."""
+
+def _decodable(pixels: int) -> int:
+    """Return a number of pixels; raises ValueError if the line decodes no picture that is so large."""
+    if pixels > config.image_pixels():
+        raise ValueError(
+            f"must be at most {config.image_pixels()}, as the line decodes no larger picture; "
+            f"${config.MEGAPIXELS_VARIABLE} allows more"
+        )
+    return pixels
 
 
 def _bytes(value: Any) -> int:
@@ -103,7 +110,7 @@ class Limits(Form):
     """What the gate refuses: larger bodies, larger pictures, and boards while too many wait."""
 
     body: Size = 256_000_000
-    pixels: Annotated[int, Field(ge=64, le=MOST_PIXELS)] = MOST_PIXELS
+    pixels: Annotated[int, Field(ge=64), AfterValidator(_decodable)] = 89_000_000
     waiting_boards: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     views: Annotated[int, Field(ge=1, le=100_000)] = 10_000
     body_s: Seconds = 120.0

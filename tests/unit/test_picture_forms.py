@@ -406,3 +406,12 @@ def test_damage_in_a_compressed_tiff_is_raised_and_written_nowhere(capfd: pytest
         with pytest.raises(DamagedImage):
             decode(whole[:at] + bytes(len(whole) - at - 100) + whole[-100:] if at > 100 else whole[:-50])
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("way", ["as it is", "lzw"])
+def test_pillows_own_limit_of_pixels_does_not_bite(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    for data in (tiff(RGB, photometric="rgb", **WAYS[way]), pillow("PNG"), pillow("BMP"), pillow("JPEG")):
+        assert decode(data).shape == (HEIGHT, WIDTH, 3)
+    with pytest.raises(ImageError, match=r"over the limit of 0\.001 megapixels"):
+        decode(tiff(RGB, photometric="rgb", **WAYS[way]), limit_pixels=1000)

@@ -142,3 +142,11 @@ def test_the_limit_of_pixels_can_be_changed(pictures: tuple[Path, Path], monkeyp
     monkeypatch.setenv("COE_MAX_MEGAPIXELS", "0.001")
     with pytest.raises(ImageError, match=r"over the limit of 0\.001 megapixels"):
         decode(pictures[0])
+
+
+def test_a_limit_that_is_none_is_said_before_a_line_opens(
+    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COE_MAX_MEGAPIXELS", "many")
+    with pytest.raises(ConfigError, match="COE_MAX_MEGAPIXELS"):
+        Inspector(tiny[0], store=tiny[1], **OPTIONS)
