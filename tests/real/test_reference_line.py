@@ -20,6 +20,7 @@ from coe.cli import experts, inspect
 from coe.core import FailureKind
 from coe.errors import ConfigError, RulesError, StoreError
 from coe.prepare.golden_reference import learn
+from coe.results.run_file import RunIdentity
 from coe.store import kinds
 from coe.store.references import References
 from coe.store.store import Store
@@ -198,7 +199,8 @@ def test_a_run_is_bound_to_its_references(line_files: tuple[Path, Store], tmp_pa
 def test_the_report_shows_no_reference_that_came_after_the_run_began(line_files: tuple[Path, Store]) -> None:
     board, store = rules.load(line_files[0]), line_files[1]
     item, checksum = FoundImage(Path("a.png"), "U1", name="a.png"), References(store).manifest("pairs/U1").checksum
-    reference = inspect._references([item], board, store.root, {"pairs/U1": checksum})
+    run = RunIdentity("pairs", references={"pairs/U1": checksum})
+    reference = inspect._references([item], board, store.root, run)
     shown = reference("a.png")
     assert shown is not None
     assert np.array_equal(shown.image, part())
