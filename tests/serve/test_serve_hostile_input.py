@@ -52,7 +52,7 @@ def test_a_filter_that_no_database_can_answer_is_refused(served: Served) -> None
 
 
 def test_a_name_of_other_letters_stands_in_the_location(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recipes, "check", lambda *_: None)
+    monkeypatch.setattr(recipes, "check", lambda *_: ())
     content = served.engineer.get("/api/v1/recipes/tiny/1").json()["content"]
     for name, written in (("板", "%E6%9D%BF"), ("a?b#c", "a%3Fb%23c")):
         answer = served.engineer.post(f"/api/v1/recipes/{written}", json=content)

@@ -137,7 +137,7 @@ def test_locks_of_events_come_before_that_of_the_audit(served: Served, monkeypat
     taken: list[str] = []
     for module in (audit, events):
         monkeypatch.setattr(module, "in_turn", lambda _, table: taken.append(table.name))
-    monkeypatch.setattr(recipes, "check", lambda *_: None)
+    monkeypatch.setattr(recipes, "check", lambda *_: ())
     content = {**served.engineer.get("/api/v1/recipes/tiny/1").json()["content"], "within_s": 7}
     assert served.engineer.post("/api/v1/recipes/tiny", json=content).status_code == 201
     assert served.engineer.post("/api/v1/drain").status_code == 200
