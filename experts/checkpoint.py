@@ -24,6 +24,10 @@ _DEEPEST = 8
 """Weights lie no deeper in nested dicts. A limit is needed, because a dict may also hold itself."""
 _YOLOV5 = {"Bottleneck", "C3", "DFL", "SPPF", "Concat", "Conv", "Detect", "DetectionModel"}
 """The classes of ultralytics in a checkpoint of a YOLOv5."""
+_TORCH = re.compile(
+    r"torch\.(_utils|_tensor|nn\.parameter|serialization|storage)\.\w+|torch\.\w+|collections\.\w+|_codecs\.\w+"
+)
+"""Names that stand in every file of torch."""
 _TO_ONNX = "; export it as ONNX where it was made, `{command}`, and import that with --kind onnx"
 
 
@@ -94,6 +98,8 @@ def _walked(content: Any, keys: tuple[str, ...], seen: set[int]) -> Iterator[_We
         return
     seen.add(id(content))
     named = {name: value for name, value in content.items() if isinstance(name, str)}
+    if any("_packed_params" in name for name in named):
+        raise StoreError("its network is quantised; save it as it was before, in fp32: other precisions are made here")
     tensors = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
     if tensors:
         yield _Weights(keys, tensors)
@@ -164,14 +170,10 @@ def _another_yolo(named: frozenset[str]) -> str | None:
 
 def _why(named: frozenset[str]) -> str:
     known = {name for _, name in stand_ins(named)}
-    unknown = sorted(name for name in named if name not in known and not _is_torch(name))
+    unknown = sorted(name for name in named if name not in known and not _TORCH.fullmatch(name))
     if not unknown:
         return "it is not a file of weights that can be opened safely; save the `state_dict()` alone with torch.save"
     return (
         f"it holds more than weights ({', '.join(unknown[:3])}); save the network's `state_dict()` alone with "
         "torch.save, or export it as ONNX or safetensors, and import that"
     )
-
-
-def _is_torch(name: str) -> bool:
-    return name.startswith(("torch.", "collections.OrderedDict", "collections.Counter", "_codecs."))

@@ -15,6 +15,7 @@ import typer
 
 from coe import config, regular
 from coe.board import draft as drafts
+from coe.board import rules
 from coe.board.images import natural
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, complain, err, out
@@ -107,22 +108,23 @@ def _judge(shelf: Store, expert: Expert, pictures: Sequence[VerifiedPicture], as
         out.print(f"{expert.id}: {_UNCHECKED}", soft_wrap=True)
         return Exit.OK
     kind = kinds.resolve(expert.kind, asked.allowed)
-    said = answers.ask(shelf, expert, kind, pictures, partial(_prepared, kind, expert))
+    bits = rules.load(asked.board).bits if asked.board else None
+    said = answers.ask(shelf, expert, kind, pictures, partial(_prepared, kind, expert, bits))
     judged = evaluation.by_labels(expert, said)
     tell(judged, complain, out.print)
     return Exit.NOT_GOOD if judged.failed else Exit.OK
 
 
-def _prepared(kind: Kind, expert: Expert, picture: VerifiedPicture) -> Prepared:
+def _prepared(kind: Kind, expert: Expert, bits: int | None, picture: VerifiedPicture) -> Prepared:
     from coe.calibrate.answers import decoded, given_reference
 
     if not isinstance(kind, Comparing):
-        return kind.preprocess(decoded(picture), expert)
+        return kind.preprocess(decoded(picture, bits), expert)
     if picture.reference is None:
         raise ConfigError(
             f"kind '{expert.kind}' compares with a reference; list the pictures in images.csv with the column reference"
         )
-    return kind.compare(decoded(picture), given_reference(picture.reference), expert)
+    return kind.compare(decoded(picture, bits), given_reference(picture.reference, bits), expert)
 
 
 def import_folder(shelf: Store, board: str, folder: Path, asked: Asked, draft: Path | None) -> Exit:

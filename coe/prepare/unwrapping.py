@@ -28,6 +28,8 @@ _BESIDE = re.compile(
     r"|optimizer\w*|total_ops|total_params|loops"
 )
 """Words of names beside a network: what a training needs, or measures, and its other copies of the network."""
+_INSIDE = re.compile(r"(?<![^.])(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+"""What torch writes into the names of parts that it wraps; it changes nothing that a network computes."""
 _COUNTER = "num_batches_tracked"
 _IGNORED_SETTINGS = frozenset({"training", "inplace", "momentum", "i", "np", "type", "p"})
 """Settings of layers that change nothing when they judge, and numbers by which a network counts its layers."""
@@ -58,7 +60,12 @@ def unwrapped(
     needed = [name for name in wanted if not name.endswith(_COUNTER)]
     found = [part for prefix in _prefixes(foreign.state, needed) if (part := _part(foreign.state, prefix, wanted))]
     if not found:
-        return Unwrapped(foreign.state, foreign.layers)
+        plain = {_INSIDE.sub("", name): value for name, value in foreign.state.items()}
+        if plain.keys() == foreign.state.keys() or len(plain) < len(foreign.state):
+            return Unwrapped(foreign.state, foreign.layers)
+        inner = unwrapped(replace(foreign, state=plain), wanted, where, drop_rest=drop_rest)
+        words = sorted({word for name in foreign.state for word in _INSIDE.findall(name)})
+        return replace(inner, remarks=(*inner.remarks, f"took {_few(words)} out of the names"))
     part = _chosen([part for part in found if part.fits] or found, foreign.state, where)
     others = [other.prefix for other in found if other is not part]
     explained = {name for one in found for name in one.names.values()}

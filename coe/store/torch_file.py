@@ -239,7 +239,10 @@ def _name_now(argument: str) -> str:
 
 
 def _too_large(size: int) -> str:
-    return f"its pickle, of {size / 1e6:.1f} MB or more beside the tensors, holds more than names and shapes of weights"
+    return (
+        f"its pickle, of {size / 1e6:.1f} MB or more beside the tensors, holds more than names and shapes of "
+        "weights; save the network's `state_dict()` alone with torch.save"
+    )
 
 
 def _visible_line(error: BaseException) -> str:

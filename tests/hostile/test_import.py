@@ -361,6 +361,41 @@ def test_nothing_that_a_file_says_is_run(tmp_path: Path, call: Call, write: Any)
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("numpy.testing._private.utils runstring", "numpy load", "torch.optim.swa_utils exec", "typing.io eval"),
+        *("timm.utils system", "omegaconf._utils get_yaml_loader", "functools partial", "mmcv.runner RunDict"),
+    ],
+)
+def test_what_stands_beside_the_weights_does_nothing(
+    tmp_path: Path, call: Call, state: dict[str, torch.Tensor], name: str
+) -> None:
+    said = f"open({str(tmp_path / 'ran')!r}, 'w').close()"
+    torch.save({"state_dict": state, "beside": 1}, tmp_path / "good.pt")
+    with zipfile.ZipFile(tmp_path / "good.pt") as source:
+        entries = {entry.filename.partition("/")[2]: source.read(entry) for entry in source.infolist()}
+    content, before = entries["data.pkl"], text("beside")
+    at = content.index(before)
+    call_of = called(name, text(said), b"}")
+    end = content.index(b"K\x01", at)
+    entries["data.pkl"] = content[:end] + call_of + content[end + 2 :]
+    archive(tmp_path / "x.pt", entries)
+    done = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    assert done.status == 0, done.err
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["builtins eval", "operator attrgetter", "subprocess Popen", "torch.hub load", "os system"]
+)
+def test_any_other_name_is_refused(tmp_path: Path, call: Call, name: str) -> None:
+    archive(tmp_path / "x.pt", {"data.pkl": holding(called(name, text("1"))), **VERSION})
+    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    refused(said, tmp_path / "store", name.replace(" ", "."))
+
+
 def test_the_tensors_of_a_network_are_those_that_it_has(tmp_path: Path) -> None:
     network: Any = kinds.resolve("yolov5n")
     module = network.skeleton(Expert("y", "yolov5n", ("joint", "bridge"), 64, "t/y"))

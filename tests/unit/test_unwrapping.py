@@ -114,6 +114,10 @@ WRAPPED: dict[str, Callable[[State], Any]] = {
     "the same twice": lambda s: {"last": s, "best": dict(s)},
     "profiled": lambda s: s | {"conv1.total_ops": torch.ones(1), "total_params": torch.ones(1)},
     "behind a Dropout": lambda s: {name.replace("fc.", "fc.1."): value for name, value in under("model.", s).items()},
+    "parts that were compiled": lambda s: {
+        f"model.{name.replace('layer1.', 'layer1._orig_mod.').replace('fc.', '_fsdp_wrapped_module.fc.')}": value
+        for name, value in s.items()
+    },
     "without counters": lambda s: {n: v for n, v in s.items() if not n.endswith("num_batches_tracked")},
     "halves": lambda s: {n: v.half() if v.is_floating_point() else v for n, v in s.items()},
     "doubles": lambda s: {n: v.double() if v.is_floating_point() else v for n, v in s.items()},
@@ -126,6 +130,7 @@ SAID = {
     "AveragedModel": "left out: n_averaged",
     "behind a Dropout": "took 'model.fc.1' as the layer 'fc'",
     "weights": "took the weights under 'weights.'",
+    "parts that were compiled": "took _fsdp_wrapped_module., _orig_mod. out of the names",
 }
 
 
@@ -242,6 +247,13 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path, call: Ca
     ):
         said = call("import", "t/x", tmp_path / name, *OPTIONS, "--store", tmp_path / "store", command=experts)
         assert (said.status, way in said.words) == (2, True), said.err
+
+
+def test_a_quantised_network_says_so(tmp_path: Path) -> None:
+    packed = (torch.quantize_per_tensor(torch.ones(2, 2), 1, 0, torch.qint8), torch.ones(2))
+    torch.save({"model": {"fc.scale": torch.ones(()), "fc._packed_params._packed_params": packed}}, tmp_path / "x.pt")
+    with pytest.raises(StoreError, match="quantised"):
+        read_checkpoint(tmp_path / "x.pt")
 
 
 @pytest.mark.parametrize(
