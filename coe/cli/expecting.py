@@ -13,6 +13,9 @@ from coe.errors import ConfigError
 from coe.scheduler.strategies import strategy as named_strategy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coe.board.found_image import FoundImage
     from coe.board.parts import PlacedPart
     from coe.board.rules import Rules
     from coe.placement import Layout
@@ -52,6 +55,15 @@ def expected_of(board: Rules, layout: Layout | None, parts: Path | None, expect:
     expected = Expected.of_parts(parts)
     parts_lists.check(expected.parts, board.components, board.board)
     return expected
+
+
+def refuse_unanswerable(expected: Expected | None, items: Sequence[FoundImage]) -> None:
+    """Raise ConfigError if counts are asked for, and no image says of which board it is."""
+    if expected is not None and expected.by == "counts" and not any(item.serial or item.refdes for item in items):
+        raise ConfigError(
+            "--expect counts: no image has a serial or a reference designator, so there are no boards to count; name "
+            "images <serial>/<refdes>__<component>.<ext>, or list them in a table"
+        )
 
 
 def foreseen(expected: Expected | None, strategy: str, cluster: str | None) -> tuple[PlacedPart, ...]:

@@ -13,12 +13,12 @@ from typing import Annotated
 import typer
 
 from coe import config
-from coe.board import images, rules
+from coe.board import images, rules, table_paths
 from coe.board.images import FoundImage
 from coe.board.router import GIVEN
 from coe.board.rules import Rules
 from coe.cli.common import Exit, application, err, run
-from coe.cli.expecting import ExpectOption, PartsOption, expected_of, foreseen
+from coe.cli.expecting import ExpectOption, PartsOption, expected_of, foreseen, refuse_unanswerable
 from coe.cli.inspect_out import show
 from coe.cli.inspect_run import InspectionRun
 from coe.cli.inspect_source import source_of
@@ -203,8 +203,10 @@ def inspect(  # noqa: PLR0913
         cluster=cluster,
     )
     check_hurry(line_config.strategy, within_s=allowed.within_s)
+    images_at = table_paths.at(images_at.parent, images_at.name)
     source = source_of(images_at, loaded_board, layout, bits)
     items, skipped = source.items, source.skipped
+    refuse_unanswerable(expected, items)
     for note in [] if layout is None or quiet else notes(layout):
         err.print(note, soft_wrap=True)
     if skipped and not quiet:

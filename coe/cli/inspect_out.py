@@ -88,21 +88,24 @@ def _share(good: int, counted: int, of: str) -> str:
 def _table(first: str, counted: Mapping[str, OutcomeCounts]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(first)
-    for heading in ("images", "OK", "NG", "REVIEW", "errors", "verdict"):
+    absent = any(counts.absent for counts in counted.values())
+    headings = ("images", "OK", "NG", "REVIEW", "errors", *(("no picture",) if absent else ()), "verdict")
+    for heading in headings:
         table.add_column(heading, justify="right")
     # The worst first if the table cannot list all; the report lists all.
     listed = list(counted.items())
     if len(listed) > _LISTED:
         listed = sorted(listed, key=lambda named: -named[1].verdict.severity)[:_LISTED]
     for name, counts in listed:
-        table.add_row(name, *_cells(counts))
+        table.add_row(name, *_cells(counts, absent))
     if len(counted) > len(listed):
         table.add_row(Text(f"... {len(counted) - len(listed)} more, see the report", "dim"))
     return table
 
 
-def _cells(counts: OutcomeCounts) -> list[str | Text]:
+def _cells(counts: OutcomeCounts, absent: bool) -> list[str | Text]:
     verdict = counts.verdict
     colour = _COLOURS[verdict]
-    numbers = [str(number) if number else "·" for number in (counts.ok, counts.ng, counts.review, counts.errors)]
+    counted = (counts.ok, counts.ng, counts.review, counts.errors, *((counts.absent,) if absent else ()))
+    numbers = [str(number) if number else "·" for number in counted]
     return [str(counts.images), *numbers, Text(verdict, colour)]

@@ -71,6 +71,7 @@ def test_a_board_of_three_parts_with_one_picture_is_not_ok(line: Line) -> None:
     assert (summary["boards_ok"], summary["boards_decided"], summary["board_fpy"]) == (1, 2, 0.5)
     assert (summary["completeness"], summary["absent"], summary["images"], summary["ok"]) == ("parts", 2, 4, 4)
     assert "SN1 (R2, R3)" in words
+    assert "no picture" in words
     out = line.folder / "out"
     rows = [json.loads(row) for row in (out / "results.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [(row["serial"], row["refdes"]) for row in rows if row["findings"][0]["label"] == "no picture"] == [
@@ -81,6 +82,7 @@ def test_a_board_of_three_parts_with_one_picture_is_not_ok(line: Line) -> None:
         assert [row["refdes"] for row in csv.DictReader(file) if row["verdict"] == "REVIEW"] == ["R2", "R3"]
     report = (out / "report.html").read_text(encoding="utf-8")
     assert "R2, R3" in report
+    assert "No picture" in report
     assert sum(map(is_absent, read(out / "results.jsonl"))) == 2
 
 
@@ -137,6 +139,7 @@ def test_images_of_no_board_are_not_asked_and_this_is_said(line: Line) -> None:
     status, summary, words = line.run("--parts", line.parts)
     assert (status, summary["completeness"]) == (0, "not checked")
     assert "no image has a serial" in words
+    assert line.run("--expect", "counts", out="other")[0] == 2
 
 
 def test_files_that_are_no_pictures_are_named_in_the_summary(line: Line) -> None:

@@ -15,6 +15,7 @@ from coe.serve.database.events import NewEvent
 from coe.serve.database.rows import columns, in_turn, record, records
 from coe.serve.database.schema import board, recipe, unit_serial
 from coe.serve.words import UNDECIDED, BoardState, EventKind
+from coe.spelling import composed
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ def _units(one: NewBoard | Board) -> list[str]:
 def newest_decided(connection: Connection, serial: str) -> int | None:
     """Return the id of the newest decided board that has a serial, or that is the panel of a unit that has it."""
     query = select(func.max(board.c.id)).where(_OF_SERIALS, board.c.decided_us.is_not(None))
-    newest_id: int | None = connection.scalar(query, {"serials": [serial]})
+    newest_id: int | None = connection.scalar(query, {"serials": [composed(serial)]})
     return newest_id
 
 
@@ -189,7 +190,10 @@ def newest(connection: Connection, *, limit: int = 50, before_id: int | None = N
         query = query.where(board.c.id < before_id)
     if serial:
         query = query.where(
-            or_(board.c.serial.startswith(serial, autoescape=True), board.c.key.startswith(serial, autoescape=True))
+            or_(
+                board.c.serial.startswith(composed(serial), autoescape=True),
+                board.c.key.startswith(serial, autoescape=True),
+            )
         )
     return records(Board, connection.execute(query))
 
