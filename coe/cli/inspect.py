@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -245,7 +245,9 @@ def inspect(  # noqa: PLR0913
         left_alone = [images.printable(entry.path.relative_to(images_at).as_posix()) for entry in skipped]
         summary = results.finish(items, run_.figures, expected=expected, empty=empty, left_alone=left_alone)
         report = out_dir / REPORT
-        pictures = PixelSource(source.pixels, _references(items, loaded_board, store, identity), source.view)
+        pictures = PixelSource(
+            source.pixels, _references(items, loaded_board, store, identity.references, bits), source.view
+        )
         write_report(report, loaded_board.board, results.results, summary, pictures)
     if as_json:
         # Directly to the stream: a console would wrap and colour text that a program reads.
@@ -260,12 +262,12 @@ def inspect(  # noqa: PLR0913
 
 
 def _references(
-    items: Sequence[FoundImage], board: Rules, store: Path | None, run: RunIdentity
+    items: Sequence[FoundImage], board: Rules, store: Path | None, checksums: Mapping[str, str], bits: int | None = None
 ) -> Callable[[str], ReferencePicture | None]:
     """Return a function that gives an image's reference.
 
-    `run` has the checksums of the references that it used. A reference that was replaced meanwhile
-    is not shown: no picture was compared with it.
+    `checksums` are those of the references that the run used, by id; `bits` of 16-bit samples count. A reference that
+    was replaced meanwhile is not shown: no picture was compared with it.
     """
     by_name, references = {item.name: item for item in items}, References(Store(store))
 
@@ -273,11 +275,11 @@ def _references(
         item = by_name[name]
         id = board.components[item.component].reference
         if item.reference is not None:
-            return ReferencePicture(images.decode(item.reference, bits=run.bits))
+            return ReferencePicture(images.decode(item.reference, bits=bits))
         if not id or id == GIVEN:
             return None
         manifest = references.manifest(id)
-        if manifest.checksum != run.references[id]:
+        if manifest.checksum != checksums[id]:
             raise StoreError(f"reference '{id}' was replaced after the run began")
         encoded = references.read(manifest)
         image, spread = images.decode(encoded.image), images.decode(encoded.spread)[:, :, 0]

@@ -81,7 +81,7 @@ def test_first_look_experts_judge_crops_as_they_judge_single_pictures(layout: La
     for number in range(first_look.BOARDS):
         board = places(number)
         picture = whole.whole_board(board, np.random.default_rng([SEED, number, 31]))
-        cut += read_board(picture, layout, board[0].serial).pictures()
+        cut += read_board(picture, layout, board[0].serial, order="RGB").pictures()
     options = {"store": store, "memory": "25MB", "profile": None, "threads": 1, "allow_kinds": first_look.ALLOWED}
     with Inspector(first_look.BOARD, **options) as line:  # type: ignore[arg-type]
         single, whole_ = ({_key(r): r for r in line.stream(pictures)} for pictures in (alone, cut))
