@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import cv2
 import httpx
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from tiny_line import TINY
 from coe.core import Verdict
 from coe.prepare.golden_reference import learn
 from coe.serve.config import LineSettings
-from coe.serve.crops import Place
+from coe.serve.crops import Cutter, Place
 from coe.serve.database import boards, decisions
 from coe.serve.database.calls import NewCall
 from coe.serve.database.decisions import Decision
@@ -28,6 +29,7 @@ from coe.serve.database.findings import GoodComponent
 from coe.serve.line.items import Item, Items, Whole
 from coe.serve.line.located import Located, located
 from coe.serve.moments import now_us
+from coe.serve.recipe import RecipeContent
 from coe.serve.whole_board import WholeBoard
 from coe.serve.words import CallReason
 from coe.store.references import References
@@ -174,3 +176,20 @@ def test_a_view_that_shows_a_part_alone_says_how_large_it_is(served: Served) -> 
         decisions.write(connection, Decision(handed_in, Verdict.NG, now_us(), False, [ng(view_id=1)], [], []))
     call = served.operator.get("/api/v1/calls/1").json()
     assert call["picture"] == {"pixels": 1600, "around": 0, "in_view": False}
+
+
+def test_a_crop_of_a_12_bit_view_is_what_the_experts_saw(tmp_path: Path) -> None:
+    assert cv2.imwrite(str(tmp_path / "view.png"), np.full((60, 80), 2047, np.uint16))
+    row = {"polygon": [[10, 10], [50, 10], [50, 40], [10, 40]], "size": [40, 30], "bits": 12}
+    place = Place.of(row)
+    assert place is not None
+    assert (Cutter().cut(tmp_path / "view.png", place, 10**6) == 127).all()
+    unsaid = Place.of({**row, "bits": None})
+    assert unsaid is not None
+    assert (Cutter().cut(tmp_path / "view.png", unsaid, 10**6) == 255).all()  # shown, although no expert judged it
+
+
+def test_a_recipe_says_how_many_bits_count() -> None:
+    assert RecipeContent(rules=TINY).bits is None
+    assert RecipeContent(rules=TINY.replace("board: tiny", "board: tiny\nbits: 12")).bits == 12
+    assert RecipeContent(rules="no rules").bits is None
