@@ -193,13 +193,7 @@ def blind_to(layout: Layout) -> tuple[str, ...]:
 
     Its fiducials lie alike then, within the limits of the recipe, and its landmark, if it has one, lies alike, too.
     """
-    mark, at = layout.recipe.landmark, layout.landmark
-    found = (
-        words
-        for words, place in _alike(layout)
-        if mark is None or at is None or dist((place.x_mm, place.y_mm), (at.x_mm, at.y_mm)) <= mark.diameter
-    )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(words for words, place in _alike(layout) if not _tells(layout, place)))
 
 
 def warnings_of(layout: Layout) -> tuple[str, ...]:
@@ -230,6 +224,14 @@ def _alike(layout: Layout) -> Iterator[tuple[str, Point]]:
                 yield words, Point(float(x), float(y))
 
 
+def _tells(layout: Layout, place: Point) -> bool:
+    """Return whether the landmark tells a way to lie, in which this place would be taken for its own."""
+    mark, at = layout.recipe.landmark, layout.landmark
+    if mark is None or at is None:
+        return False
+    return dist((place.x_mm, place.y_mm), (at.x_mm, at.y_mm)) > mark.diameter
+
+
 def _landmark_contradicts(grey: Pixels, layout: Layout, fit: Fit) -> tuple[str, ...]:
     """Return why the landmark says that a board does not lie as its fiducials say; nothing if it does not."""
     mark, at = layout.recipe.landmark, layout.landmark
@@ -247,7 +249,7 @@ def _landmark_contradicts(grey: Pixels, layout: Layout, fit: Fit) -> tuple[str, 
         ways = " or ".join(dict.fromkeys(words for words, _ in others))
         return (f"the landmark is not where it should be{f': is the board {ways}?' if ways else ''}",)
     for words, place in others:
-        if near(place):
+        if _tells(layout, place) and near(place):
             return (
                 f"what looks like the landmark lies also where it would lie if the board were {words}; choose a "
                 "landmark that nothing else looks like",

@@ -3,8 +3,8 @@
 `DIR/<expert>/<label>/<picture>` is what `coe-experts train --data DIR/<expert>` takes. The label of a call is what the
 person said it is: of a confirmed or accepted defect the person's label, else the expert's; a false call goes to the
 label under which this expert's good parts were found. A defect never gets a label that passes. A picture whose label
-nobody can tell is named in the manifest, and not exported. Open calls, parts that were reported as escapes, and
-pictures whose retention is over, are not exported.
+nobody can tell is named in the manifest, and not exported. Open calls, pictures whose retention is over, and,
+as good ones, parts that were reported as escapes, are not exported.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from coe.errors import ImageError
 from coe.serve.crops import Cutter, Place
 from coe.serve.database.findings import unpack
 from coe.serve.database.opening import Database
-from coe.serve.database.schema import board, call, escape, recipe, verification, view
+from coe.serve.database.schema import board, call, recipe, verification, view
 from coe.serve.moments import iso
 from coe.serve.passing import Passing
 from coe.serve.pictures import Pictures
+from coe.serve.suspects import Suspects
 from coe.serve.words import CallKind, Outcome
 
 FOLDER, MANIFEST = "exports", "manifest.json"
@@ -41,6 +42,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 _GONE = "the picture is gone"
 _UNSAID = "nobody said a label that can name a folder"
 _PASSES = "it is a defect, and its label is one that passes: nobody said what the defect is"
+_ESCAPED = "a later test found a defect there"
 _SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89P": ".png", b"BM": ".bmp"}
 """The first bytes of a picture's file; others are TIFF, because the gate takes nothing else."""
 _GOOD_BOARDS = 200
@@ -98,8 +100,9 @@ def export(
     from the pictures.
     """
     with database.reading() as connection:
-        good = _good(connection, asked)
-        answered, unlabelled = _answered(connection, asked, good)
+        suspects = Suspects(connection)
+        good = _good(connection, asked, suspects)
+        answered, unlabelled = _answered(connection, asked, good, suspects)
     left_out = Counter(unlabelled.values())
     cutter = Cutter(kept_pixels=limit_pixels)
     name = iso(now_us)[:19].replace(":", "") + "-" + secrets.token_hex(3)
@@ -138,7 +141,7 @@ def export(
 
 
 def _answered(
-    connection: Connection, asked: ExportScope, good: Sequence[Example]
+    connection: Connection, asked: ExportScope, good: Sequence[Example], suspects: Suspects
 ) -> tuple[list[Example], dict[int, str]]:
     """Return the answered calls as examples, and why others are left out, by their ids."""
     query = (
@@ -162,6 +165,8 @@ def _answered(
         why = _why_not(row, label)
         if not (why or is_good) and passing.may_pass(row.expert, label, said=bool(row.word), verdict=row.verdict):
             why = _PASSES
+        if is_good and suspects.has(row.board_id, row.refdes):
+            why = _ESCAPED
         if why:
             left_out[row.id] = why
             continue
@@ -201,7 +206,7 @@ def _copy(source: Path, example: Example, folder: Path) -> Example:
     return named
 
 
-def _good(connection: Connection, asked: ExportScope) -> list[Example]:
+def _good(connection: Connection, asked: ExportScope, suspects: Suspects) -> list[Example]:
     """Return pictures of parts that the line called OK, the newest boards first, by the last expert that saw each."""
     query = select(board.c.id, board.c.findings, board.c.key).where(
         board.c.decided_us >= asked.start_us, board.c.decided_us < asked.end_us, board.c.findings.is_not(None)
@@ -212,17 +217,12 @@ def _good(connection: Connection, asked: ExportScope) -> list[Example]:
     for row in connection.execute(query.order_by(board.c.id.desc()).limit(_GOOD_BOARDS)):
         # A part that a person was shown blindly is exported with the person's word.
         asked_about = set(connection.scalars(select(call.c.refdes).where(call.c.board_id == row.id)))
-        escapes = connection.execute(
-            select(escape.c.refdes, escape.c.component).where(escape.c.board_id == row.id)
-        ).all()
         of_board = select(view).where(view.c.board_key == row.key, view.c.removed_us.is_(None))
         views = {row_of_view.id: row_of_view for row_of_view in connection.execute(of_board)}
         for number, part in enumerate(unpack(row.findings)):
             if part.view_id not in views or part.refdes in asked_about or not part.findings:
                 continue
-            # A later test of a unit names its parts without the unit.
-            names = ("", part.refdes, part.refdes.rpartition("/")[2])
-            if any(refdes in names and component in ("", part.component) for refdes, component in escapes):
+            if suspects.has(row.id, part.refdes):
                 continue
             if part.place is not None and Place.of(part.place) is None:
                 continue

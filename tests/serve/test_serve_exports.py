@@ -154,6 +154,60 @@ def test_the_escape_of_a_unit_is_no_good_part_of_its_panel(served: Served) -> No
     assert good() == []
 
 
+def inspected(served: Served, key: str, side: str, *parts: str) -> None:
+    """Decide a board of serial S1: its first part is OK, the others are calls."""
+    assert hand_in(served.feeder, key, dict.fromkeys(parts, "A"), serial="S1", side=side).status_code == 202
+    with served.database.writing() as connection:
+        board = boards.of_key(connection, key)
+        assert board is not None
+        view_of = {view.name: view.id for view in views.of_board(connection, key)}
+        finding = {"expert": "body", "label": "ok", "score": 0.99}
+        fine = GoodComponent(parts[0], "A", view_of[parts[0]], None, [finding])
+        opened = [ng(refdes, view_id=view_of[refdes]) for refdes in parts[1:]]
+        decisions.write(connection, decision(board, *opened, fine=[fine], at_us=now_us()))
+
+
+def exported(served: Served) -> set[tuple[int, str]]:
+    manifest = served.engineer.post("/api/v1/exports", json={"days": 1, "good": 9}).json()["manifest"]
+    return {(one["board"], one["refdes"]) for one in json.loads(Path(manifest).read_text())["pictures"]}
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ({"refdes": "R1"}, {(2, "R2")}),  # of the other side, and of the test before the newest
+        ({"refdes": "r1", "component": "100nF 0402"}, {(2, "R2")}),  # as the other test spells them
+        ({"component": "100nF 0402"}, set()),  # nobody knows which part it is
+        ({"refdes": "R9"}, {(1, "R1"), (2, "R2"), (3, "R1")}),
+    ],
+)
+@pytest.mark.parametrize("is_early", [False, True])
+def test_an_escape_is_about_all_boards_of_its_serial(
+    served: Served, said: dict[str, str], left: set[tuple[int, str]], is_early: bool
+) -> None:
+    """Also where it was reported before they were decided."""
+    report = {"serial": "S1", **said}
+    if is_early:
+        assert served.operator.post("/api/v1/escapes", json=report).status_code == 201
+    for key, side, part in (("k1", "top", "R1"), ("k2", "bottom", "R2"), ("k3", "top", "R1")):
+        inspected(served, key, side, part)
+    if not is_early:
+        assert len(exported(served)) == 3
+        assert served.operator.post("/api/v1/escapes", json=report).status_code == 201
+    assert exported(served) == left
+
+
+def test_a_false_call_that_a_later_test_contradicts_is_no_good_part(served: Served) -> None:
+    inspected(served, "k1", "top", "R1", "R5", "R6")
+    for id, outcome in ((1, "false call"), (2, "confirmed")):
+        path = f"/api/v1/calls/{id}/verification"
+        served.operator.post(path, json={"outcome": outcome}, headers={"If-Match": '"0"'})
+    assert exported(served) == {(1, "R1"), (1, "R5"), (1, "R6")}
+    for refdes in ("R5", "R6"):
+        served.operator.post("/api/v1/escapes", json={"serial": "S1", "refdes": refdes})
+    assert exported(served) == {(1, "R1"), (1, "R6")}
+
+
 def test_operators_do_not_export(served: Served) -> None:
     assert served.operator.post("/api/v1/exports", json={}).status_code == 403
 

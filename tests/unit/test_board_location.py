@@ -193,6 +193,17 @@ def test_a_landmark_in_the_middle_of_the_fiducials_tells_nothing() -> None:
             layout(**changes, landmark={"look": "dark", **wrong})
 
 
+@pytest.mark.parametrize("at", [(6.0, 8.0), (6.0, 8.3), (10.0, 14.0)])
+def test_a_landmark_that_one_way_leaves_in_its_place_tells_the_others(at: tuple[float, float]) -> None:
+    """It lies on an axis of the fiducials: a mirrored picture is named, and good boards are found."""
+    fiducials = {"diameter": 1, "at": {"F1": [2, 8], "F2": [18, 8]}}
+    known = layout([PARTS[1]], fiducials=fiducials, landmark={"at": list(at), "diameter": 1.2, "look": "dark"})
+    assert blind_to(known) == ("mirrored",)
+    right = locate(marked(at, Pose(), known), known)
+    assert right.registered, right.why
+    assert not locate(marked(at, Pose(turn_deg=180), known), known).registered
+
+
 def test_other_discs_do_not_lead_astray_but_a_second_set_is_ambiguous() -> None:
     fit, _, _ = truth(LAYOUT, Pose())
     picture = draw(LAYOUT, seed=None)[..., 0].astype(float)
