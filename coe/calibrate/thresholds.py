@@ -116,7 +116,7 @@ def curve_of(answers: Answers, temperature: float, goal: Goal) -> Curve | None:
     good = sorted(s for s, answer in zip(scores, answers.answers, strict=True) if answer.truth not in expert.reject)
     doubtful_bad = sum(truth in expert.reject for truth in answers.doubtful)
     in_doubt = _InDoubt(doubtful_bad, len(answers.doubtful) - doubtful_bad)
-    thresholds = _between(sorted({score for score in scores if score < inf}), lowest=not detects)
+    thresholds = _between(sorted({score for score in scores if -inf < score < inf}), lowest=not detects)
     points = tuple(_point(threshold, bad, good, detects, in_doubt) for threshold in thresholds)
     return Curve(labels, Use.IGNORE_UNDER if detects else Use.REVIEW_UNDER, points, unseen)
 
@@ -207,14 +207,14 @@ def _point(
 
 
 def _score(finding: Finding, labels: Collection[str], answers: Answers, temperature: float) -> float:
-    """Return the honest score by which a finding says one of these labels; 0 if it does not.
+    """Return the honest score by which a finding says one of these labels.
 
-    A detector that sees nothing tells how near it was to its label, if it has no other. A box of another label that
-    speaks against the part counts always.
+    A classifier's finding of another label passes at no threshold, not even at 0. A detector that sees nothing tells
+    how near it was to its label, if it has no other. A box of another label that speaks against the part counts always.
     """
     expert = answers.expert
     if not answers.detects:
-        return honest(finding.score, temperature) if finding.label in labels else 0.0
+        return honest(finding.score, temperature) if finding.label in labels else -inf
     against = [box for box in finding.boxes if box.label in expert.reject]
     if NOTHING in expert.reject and len(against) == len(finding.boxes):
         return inf  # whether these count or not, the part is called

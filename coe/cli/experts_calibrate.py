@@ -16,12 +16,14 @@ from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import styled
 from coe.cli.options import AllowKindOption, StoreOption
+from coe.core import NOTHING, Expert
 from coe.errors import CoeError, ConfigError
 from coe.files import replacing
 from coe.rates import CONFIDENCE, Rate
 from coe.store.store import Store
 
 if TYPE_CHECKING:
+    from coe.calibrate.answers import BoardExperts
     from coe.calibrate.edit import RulesEntry
     from coe.calibrate.result import Calibrated, StatedScores
     from coe.calibrate.thresholds import ThresholdPoint
@@ -86,7 +88,7 @@ def calibrate(  # noqa: PLR0913
     trouble = False
     for id, of_expert in pictures.items():
         try:
-            refuse_learned(shelf, loaded.experts[id].weights, of_expert, loaded.bits)
+            check_pictures(asked, shelf, loaded.experts[id], of_expert, loaded.bits)
             answers = asked.answers(id, of_expert)
         except CoeError as error:
             complain(f"{id}: {error}")
@@ -110,10 +112,18 @@ def calibrate(  # noqa: PLR0913
     raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
 
 
-def refuse_learned(shelf: Store, weights: str, pictures: Sequence[VerifiedPicture], bits: int | None) -> None:
-    """Raise ConfigError if an expert learned from any of these pictures; say if nobody knows what it learned from."""
+def check_pictures(
+    asked: BoardExperts, shelf: Store, expert: Expert, pictures: Sequence[VerifiedPicture], bits: int | None
+) -> None:
+    """Raise ConfigError for pictures of labels that an expert cannot give, and for such as it learned from.
+
+    Say if nobody knows what it learned from.
+    """
     from coe.calibrate.learned_pictures import among
 
+    if not asked.detects(expert) and (nothing := [one.name for one in pictures if one.label == NOTHING]):
+        raise ConfigError(f"it is no detector, and {nothing[0]} is labelled '{NOTHING}'")
+    weights = expert.weights
     learned = shelf.learned(weights)
     if learned is None:
         told = f" nobody knows which pictures '{weights}' learned from; give it none of these"
@@ -170,7 +180,8 @@ def _show_curve(outcome: Calibrated) -> None:
         mark = "chosen" if point is outcome.choice.point else ""
         table.add_row(f"{point.threshold:.4g}", *rates_text(_rates(point), outcome.wanted.confidence), mark)
     left = len(points) - len(shown)
-    out.print(f"\n{outcome.answers.expert.id}{f', without {left} further thresholds' if left else ''}:", markup=False)
+    out.print()
+    out.print(f"{outcome.answers.expert.id}{f', without {left} further thresholds' if left else ''}:", markup=False)
     wide(out).print(table)
 
 

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from coe.board import rules
 from coe.cli.common import Exit, complain, out, wide
-from coe.cli.experts_calibrate import rates_text, refuse_learned
+from coe.cli.experts_calibrate import check_pictures, rates_text
 from coe.cli.options import AllowKindOption, StoreOption
-from coe.core import NOTHING, Failure, FailureKind, Request, Result
+from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import CoeError, ConfigError
 from coe.inspector import fitting
 from coe.rates import CONFIDENCE
@@ -111,14 +111,11 @@ def _check(asked: BoardExperts, board: rules.Rules, shelf: Store, pictures: dict
     """Raise CoeError for experts whose weights do not fit the rules, and for pictures that an expert learned from."""
     chosen = {id: board.experts[id] for id in pictures}
     fitting.manifests(replace(board, experts=chosen), shelf)
-    detectors = {id for id, expert in chosen.items() if asked.detects(expert)}
-    board.check_detectors(detectors)
+    board.check_detectors(id for id, expert in chosen.items() if asked.detects(expert))
     faults = []
     for id, of_expert in pictures.items():
-        if id not in detectors and (nothing := [one.name for one in of_expert if one.label == NOTHING]):
-            faults.append(f"{id}: it is no detector, and {nothing[0]} is labelled '{NOTHING}'")
         try:
-            refuse_learned(shelf, chosen[id].weights, of_expert, board.bits)
+            check_pictures(asked, shelf, chosen[id], of_expert, board.bits)
         except ConfigError as error:
             faults.append(f"{id}: {error}")
     if faults:

@@ -127,17 +127,18 @@ def choose(
     def expected_s(taken: Mapping[str, _Option]) -> float:
         return _expected_s(taken, pools)
 
-    def best(mode: str) -> tuple[bool, dict[str, _Option]]:
+    def best(mode: str) -> tuple[int, dict[str, _Option]]:
         variants = {expert: allowed(mode, offers.get(expert, {}), devices, floor) for expert in experts}
         fixed = fixed_bytes([(expert, variant) for expert, usable in variants.items() for variant in usable])
         largest = max(prices.whole_bytes(expert, variant) for expert, usable in variants.items() for variant in usable)
         fits = not fixed or fixed + pools * largest <= budget_bytes
-        return fits, prices.filling(variants, budget_bytes - fixed, pools)
+        return 0 if fits else fixed, prices.filling(variants, budget_bytes - fixed, pools)
 
-    # The greedy is not exact: "mixed" may end worse than "half" or "fp32", so the best of the three is taken. A mode
-    # whose fixed bytes leave no room for the largest expert is taken only if no mode leaves room.
+    # The greedy is not exact: "mixed" may end worse than "half" or "fp32", so the best of the three is taken. If the
+    # fixed bytes of no mode leave room for the largest expert, one with the fewest is taken: they are an upper bound.
     tried = {name: best(name) for name in (MODES if mode == "mixed" else dict.fromkeys((mode, FULL)))}
-    fitting = [filling for fits, filling in tried.values() if fits] if mode == "mixed" else []
+    least = min(lacking for lacking, _ in tried.values())
+    fitting = [filling for lacking, filling in tried.values() if lacking == least] if mode == "mixed" else []
     taken = min(fitting or [tried[mode][1]], key=expected_s)
     variants = {expert: option.variant for expert, option in taken.items()}
     return VariantChoice(

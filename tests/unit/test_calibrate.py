@@ -166,6 +166,32 @@ def test_the_rate_holds_for_an_expert_as_a_whole_and_not_for_each_label_alone() 
     assert Rate(passed, 3000).upper() <= 0.01
 
 
+@settings(max_examples=100)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["ok", "bad"]), st.sampled_from(["ok", "bad"]), st.sampled_from([0.0, 0.3, 0.9, 1.0])
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    st.sampled_from(Goal),
+)
+def test_at_each_threshold_the_rules_pass_and_call_what_the_curve_says(
+    pictures: list[tuple[str, str, float]], goal: Goal
+) -> None:
+    answers = classified(*pictures)
+    curve = curve_of(answers, 1.0, goal)
+    assert curve is not None
+    for point in curve.points:
+        passed = {"ok": 0, "bad": 0}
+        for truth, label, score in pictures:
+            passed[truth] += label == "ok" and not score < point.threshold
+        good = sum(truth == "ok" for truth, _, _ in pictures)
+        assert (point.escapes.events if point.escapes else 0) == passed["bad"]
+        assert (point.false_calls.events if point.false_calls else 0) == good - passed["ok"]
+
+
 def adjusted_score(answer: Answer, outcome: Calibrated) -> float:
     return honest(answer.finding.score, outcome.temperature)
 

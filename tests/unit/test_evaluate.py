@@ -94,6 +94,13 @@ def test_labels_and_experts_that_the_board_does_not_have_are_refused(evaluate: A
     assert evaluate().status == 2
 
 
+def test_calibrate_takes_no_picture_without_a_label_of_a_classifier(board: Path, tmp_path: Path, call: Call) -> None:
+    picture(tmp_path / "labelled/lamp/none/a.png", 5)
+    arguments = ("--images", tmp_path / "labelled", "--escapes", "0.5", "--store", tmp_path / "store")
+    said = call("calibrate", board, *arguments, command=experts)
+    assert (said.status, "it is no detector" in said.words) == (1, True)
+
+
 def test_weights_that_do_not_fit_the_rules_are_refused(evaluate: Any, board: Path, tmp_path: Path) -> None:
     picture(tmp_path / "labelled/lamp/dark/a.png", 5)
     board.write_text(RULES.replace("[dark, bright]", "[dark, bright, blue]"))

@@ -86,6 +86,19 @@ def test_memory_that_a_precision_takes_for_itself_is_not_there_for_experts():
     assert variants(23, pools=2) == {"fp32"}
 
 
+def test_where_no_precision_leaves_room_by_the_bound_the_one_that_takes_least_is_chosen():
+    costs = table(a={"fp32": BIG, "q8": SMALL})
+    found = choose(
+        "mixed",
+        {"a": {"q8": offer()}},
+        graph(a=1.0),
+        costs,
+        12,
+        fixed_bytes=lambda pairs: 16 if any(variant == "q8" for _, variant in pairs) else 8,
+    )
+    assert found.variants == {"a": "fp32"}
+
+
 def test_memory_that_a_precision_takes_for_itself_leaves_room_for_an_expert_with_all_of_its_body():
     """Four experts share a body; one alone takes 8 bytes with it in fp32."""
     fine = replace(BIG, load_s=40.0, weights_bytes=4, body=Body("P", 4, 1.0))
