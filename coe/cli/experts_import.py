@@ -107,7 +107,7 @@ def import_(  # noqa: PLR0913
     if as_backbone and (labels or images_at or board):
         raise ConfigError("a backbone has no labels yet, and judges nothing; leave --labels, --board and --images out")
     shelf = Store(store)
-    if file.is_dir():
+    if os.path.isdir(file):  # unlike `Path.is_dir`, it does not raise for a name that is too long
         raise typer.Exit(import_folder(shelf, id, file, asked, draft))
     if draft is not None:
         raise ConfigError("--draft belongs to a folder of weights; leave it out")

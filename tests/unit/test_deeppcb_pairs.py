@@ -65,7 +65,7 @@ def test_pairs_are_read_back_with_their_boxes(tmp_path: Path) -> None:
         "group1-c-0.jpg",
     ]
     assert pair_data.inverse(expert, described) == (1, 0, 3, 2, 5, 4), "an open is a short in the negative"
-    (labelled,) = pair_data.labelled(held, len(LABELS), described, remarks := [])
+    (labelled,) = pair_data.labelled(held, len(LABELS), plan, remarks := [])
     assert not remarks
     assert labelled.labels.tolist() == [2]
     assert labelled.boxes[0] == pytest.approx([105, 295, 135, 325], abs=0.01)
