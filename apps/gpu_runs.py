@@ -1,7 +1,7 @@
 """All measurements that need a GPU, one command after another: `python -m apps.gpu_runs --out build/gpu`.
 
 A step that has succeeded is not run again, and one that has failed comes after those that were never tried, so little
-time at a time is enough. `docs/results/gpu.md` says what must hold. `log.txt` gets what all steps print,
+time at a time is enough. `docs/gpu.md` says what must hold. `log.txt` gets what all steps print,
 `figures.jsonl` a line of figures for each step that has some.
 """
 
@@ -29,7 +29,7 @@ app = application("All measurements that need a GPU.")
 MODULES = ("pytest", "apps.demo.build", "apps.deeppcb.images")
 """What is run by `python -m`."""
 BOX = "--executors cuda=2,cpu=2 --memory 8GB --device-memory 12GB --host-memory 16GB --disk-bandwidth 530MB/s"
-"""The budgets of the box of docs/results/mixed.md; the machine may have more."""
+"""The budgets of the box of docs/results.md; the machine may have more."""
 UNSEARCHED = "--no-search-kernels"
 """For all lines but one of a board: cuDNN's search for kernels is estimated to take minutes at each start."""
 EVERY_4_MS = "--rate 250 --requests 15000 --settling 7500"
@@ -132,15 +132,15 @@ STEPS = [
     Step("deeppcb-images", "apps.deeppcb.images", measures=False),
     Step(
         "deeppcb-prepare",
-        "experts prepare --board deeppcb --allow-kind apps.deeppcb --store store --variants fp32,q8 "
+        "experts prepare --board deeppcb_golden --store store --variants fp32,q8 "
         "--images build/deeppcb/test/images.csv",
         measures=False,
         after="deeppcb-images",
     ),
     Step(
         "deeppcb-verdicts",
-        "bench run --board deeppcb --allow-kind apps.deeppcb --store store --images build/deeppcb/test/images.csv "
-        "--executors cuda=2 --strategy line --precision fp32,mixed --requests 1000",
+        "bench run --board deeppcb_golden --store store --images build/deeppcb/test/images.csv "
+        "--executors cuda=2 --memory 1GB --strategy line --precision fp32,mixed --requests 1000",
         after="deeppcb-prepare",
     ),
 ]

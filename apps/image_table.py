@@ -12,8 +12,15 @@ LINK = "data"
 """A link to the data set in the table's folder: a table may only name images under its own folder."""
 
 
-def write_table(folder: Path, out: Path, rows: Iterable[tuple[Path, str, str, str]]) -> Path:
-    """Write `out/images.csv` from (path inside `folder`, component, serial, refdes) and return the table's path."""
+COLUMNS = ("path", "component", "serial", "refdes", "reference")
+_LINKED = (0, 4)
+
+
+def write_table(folder: Path, out: Path, rows: Iterable[tuple[Path | str, ...]]) -> Path:
+    """Write `out/images.csv` and return its path.
+
+    A row is (path inside `folder`, component, serial, refdes), and the path of a reference for images that bring one.
+    """
     out.mkdir(parents=True, exist_ok=True)
     link = out / LINK
     if link.is_symlink():
@@ -21,6 +28,9 @@ def write_table(folder: Path, out: Path, rows: Iterable[tuple[Path, str, str, st
     link.symlink_to(folder.resolve(), target_is_directory=True)
     with (out / TABLE).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(("path", "component", "serial", "refdes"))
-        writer.writerows((Path(LINK, inside).as_posix(), *rest) for inside, *rest in rows)
+        writer.writerow(COLUMNS)
+        writer.writerows(
+            [Path(LINK, cell).as_posix() if place in _LINKED else cell for place, cell in enumerate(row)]
+            for row in rows
+        )
     return out / TABLE

@@ -1,4 +1,4 @@
-"""Write the table of test images that `coe-inspect` reads; no image is copied."""
+"""Write the table of test images and their templates that `coe-inspect` reads; no image is copied."""
 
 from __future__ import annotations
 
@@ -12,17 +12,13 @@ from apps.image_table import write_table
 
 
 def write(folder: Path, pairs: list[Pair], out: Path) -> Path:
-    """Write `out/images.csv`: each tested image (defective) and its template (good); returns the table's path.
-
-    The serial is the image's key with `-bad` or `-good`, so that the truth can be read off a report.
-    """
+    """Write `out/images.csv`: each tested image (all are defective) with its template; returns the table's path."""
     return write_table(
         folder,
         out,
         (
-            (image.relative_to(folder), pair.group, f"{pair.key}-{truth}", pair.group)
+            (pair.tested.relative_to(folder), pair.group, pair.key, pair.group, pair.template.relative_to(folder))
             for pair in pairs
-            for image, truth in ((pair.tested, "bad"), (pair.template, "good"))
         ),
     )
 
@@ -35,7 +31,7 @@ def main(
 ) -> None:
     """Write the table of DeepPCB images.
 
-    For `coe-inspect --board deeppcb --allow-kind apps.deeppcb --images <out>/images.csv`.
+    For `coe-inspect --board deeppcb_golden --images <out>/images.csv`.
     """
     try:
         folder = find(data)
@@ -44,7 +40,7 @@ def main(
         raise typer.Exit(2) from error
     pairs = read(folder, split)
     table = write(folder, pairs, out)
-    typer.echo(f"{table}: {2 * len(pairs)} images, {len(pairs)} of them defective")
+    typer.echo(f"{table}: {len(pairs)} images, all of them defective, each with its template")
 
 
 if __name__ == "__main__":

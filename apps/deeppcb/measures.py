@@ -96,11 +96,6 @@ def score_at(images: Sequence[ImageBoxes], threshold: float, least: float) -> Sc
     return _score(right, scores, threshold, true_boxes)
 
 
-def best_score(images: Sequence[ImageBoxes], least: float) -> Score:
-    """Return the score at the threshold of the greatest F-score."""
-    return max(_scores(images, least), key=lambda candidate: candidate.f)
-
-
 def steady_score(images: Sequence[ImageBoxes], least: float) -> Score:
     """Return the score at the median of the thresholds whose F-score is the greatest or nearly so.
 

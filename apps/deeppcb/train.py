@@ -1,142 +1,127 @@
-"""Train the experts of the `deeppcb` board and put them into the store.
+"""Train the expert of the `deeppcb-golden` board on pairs of a picture and its template, and put it into the store.
 
-Made for two CPU cores: the detector trains on small tiles and not on whole images, and the classifier of each board
-type starts from a classifier of all types. Held-out pairs come from the training list; the test list is not used.
+Every tenth pair of each board type of the training list is held out; the test list is not used. Each training pair is
+seen as it is, and again, once or several times, with more defects drawn into its picture. With --leave-out, pairs of
+these board types are not used at all, and the expert goes into the store under a name of its own.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+import cv2
+import numpy as np
 import typer
 
 from apps.deeppcb import data as deeppcb
-from apps.deeppcb import patch_train, tiles
+from apps.deeppcb import pairs as pair_set
+from apps.deeppcb.data import Pair
+from apps.deeppcb.drawn import drawn
 from coe.board import rules
-from coe.core import Expert
 from coe.errors import CoeError, ConfigError
-from coe.store import bodies, kinds
-from coe.store.kinds import Trained, TrainingPlan
+from coe.store import kinds
+from coe.store.kinds import TrainingPlan
 from coe.store.store import Store
-from experts.yolov5 import YoloV5
 
-DETECTOR = "pcb-defects"
-ANY = "board-any"
-HELD_OUT_EVERY = {DETECTOR: 20, ANY: 10}
-
-# A mirrored board is a valid board; all images have the same two grey levels and the same scale.
-DETECTOR_AUGMENT = {
-    "flipud": 0.5,
-    "fliplr": 0.5,
-    "translate": 0.0,
-    "scale": 0.0,
-    "hsv_h": 0.0,
-    "hsv_s": 0.0,
-    "hsv_v": 0.0,
-}
+BOARD_FILE, BOARD, EXPERT = "deeppcb_golden", "deeppcb-golden", "pcb-golden"
+HELD_OUT_EVERY = 10
+BATCH = 32
+"""Crops in a step of training."""
 
 
-def train_detector(
-    expert: Expert, pairs: list[deeppcb.Pair], plan: TrainingPlan, *, size: int, minutes: float
-) -> Trained:
-    """Train the shared detector on tiles of `size` pixels; it runs on whole images afterwards.
+def balanced(pairs: Sequence[Pair], most: int) -> list[Pair]:
+    """Repeat the pairs of board types that have few, up to `most` times, towards as many as the most frequent type has.
 
-    With `minutes` the training ends after that time, with the learning rate at its lowest, after any number of epochs.
-    `plan.data` is set here.
+    A board type with few pairs is as important to its line as any other.
     """
-    training, held = deeppcb.split_held_out(pairs, HELD_OUT_EVERY[DETECTOR])
-    folder = plan.work / f"tiles-{size}"
-    cut = tiles.cut({"train": training, "val": held}, folder, size=size, templates=0.15, seed=plan.seed)
-    small = replace(expert, input_size=size)
-    settings = {**DETECTOR_AUGMENT, "time": minutes / 60} if minutes else DETECTOR_AUGMENT
-    return YoloV5("n", augment=settings).train(small, replace(plan, data=cut), _say(expert.id))
+    counts = Counter(pair.group for pair in pairs)
+    largest = max(counts.values())
+    return [pair for pair in pairs for _ in range(min(most, max(1, round(largest / counts[pair.group]))))]
 
 
-def train_classifier(expert: Expert, pairs: list[deeppcb.Pair], plan: TrainingPlan) -> Trained:
-    """Train a classifier on the pairs of its board types; `plan.data` is set here."""
-    training, held = deeppcb.split_held_out(pairs, HELD_OUT_EVERY[ANY])
-    listed = patch_train.write_list(plan.work / f"{expert.id}.csv", {"train": training, "val": held})
-    return kinds.resolve(expert.kind, ["apps.deeppcb"]).train(expert, replace(plan, data=listed), _say(expert.id))
+def with_drawn(pairs: Sequence[Pair], repeat: int, wanted: int, out: Path, seed: int) -> list[Pair]:
+    """Return the pairs, and those of `balanced` with `wanted` more defects drawn into each picture, in folder `out`."""
+    if not wanted:
+        return balanced(pairs, repeat)
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    chance, copies = np.random.default_rng(seed), list(pairs)
+    for number, pair in enumerate(balanced(pairs, repeat)):
+        picture, defects = drawn(pair, wanted, chance)
+        path = out / f"{number}.jpg"
+        if not cv2.imwrite(str(path), picture):
+            raise ConfigError(f"'{path}' cannot be written; is the disk full?")
+        copies.append(replace(pair, tested=path, defects=defects))
+    return copies
 
 
-def tune(experts: Mapping[str, Expert], pairs: list[deeppcb.Pair], plan: TrainingPlan, store: Store) -> None:
-    """Tune a classifier for each board type with images, from `plan.init`, the classifier of all types."""
-    for group in sorted({pair.group for pair in pairs}):
-        expert = experts[group.replace("group", "board-")]
-        trained = train_classifier(expert, [pair for pair in pairs if pair.group == group], plan)
-        _keep(store, expert, trained, f"apps.deeppcb.train, {ANY} tuned on {group}")
+def known(left_out: Sequence[str], pairs: Sequence[Pair]) -> None:
+    """Raise ConfigError unless all are board types of the pairs, and others are left."""
+    groups = sorted({pair.group for pair in pairs})
+    if unknown := sorted(set(left_out) - set(groups)):
+        raise ConfigError(f"no board type '{unknown[0]}': the training list has only {', '.join(groups)}")
+    if set(left_out) == set(groups):
+        raise ConfigError("all board types are left out; leave one to train on")
 
 
-def _say(name: str) -> kinds.Progress:
-    started = time.monotonic()
-
-    def progress(done: int, of: int, measures: dict[str, float]) -> None:
-        words = "  ".join(f"{key} {value:.4f}" for key, value in measures.items())
-        typer.echo(f"{name}: epoch {done}/{of}, {time.monotonic() - started:.0f} s  {words}")
-
-    return progress
-
-
-def _keep(store: Store, expert: Expert, trained: Trained, source: str) -> None:
-    manifest = store.put(
-        expert.weights,
-        kind=expert.kind,
-        labels=expert.labels,
-        input_size=expert.input_size,
-        state=trained.state,
-        metrics=trained.metrics,
-        learned=trained.learned,
-        unproven=trained.unproven,
-        source=source,
-    )
-    measured = "  ".join(f"{key} {value:.4f}" for key, value in trained.metrics.items())
-    typer.echo(f"{manifest.id}: {manifest.bytes / 1e6:.1f} MB  {measured}")
+def weights_without(groups: list[str]) -> str:
+    """Return the id of the expert that was trained without these board types."""
+    return "-without-".join((f"{BOARD}/{EXPERT}", *sorted(groups)))
 
 
 def main(  # noqa: PLR0913
     *,
     data: Annotated[Path | None, typer.Option(help="The data set. Default: $COE_DATA, or ../shared/data.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for tiles and checkpoints.")] = Path("build/deeppcb"),
+    out: Annotated[Path, typer.Option(help="Folder for the data set of pairs.")] = Path("build/deeppcb"),
     store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
-    only: Annotated[str, typer.Option(help="Train only 'detector' or only 'classifiers'.")] = "",
-    epochs: Annotated[int, typer.Option(help="Epochs of the detector.")] = 8,
-    tile: Annotated[int, typer.Option(help="Side of the detector's tiles in pixels, a multiple of 32.")] = 192,
-    batch: Annotated[int, typer.Option(help="Tiles in a step of the detector.")] = 16,
-    rate: Annotated[float, typer.Option(help="Learning rate of the detector.")] = 0.002,
-    init: Annotated[Path | None, typer.Option(help="Weights (.safetensors) from which the detector starts.")] = None,
-    minutes: Annotated[
-        float, typer.Option(help="End the detector's training after so many minutes; 0: after --epochs.")
-    ] = 0.0,
-    classifier_epochs: Annotated[int, typer.Option(help="Epochs of the common classifier, 25 steps each.")] = 48,
-    tune_epochs: Annotated[int, typer.Option(help="Epochs of each type's classifier, 25 steps each.")] = 1,
+    leave_out: Annotated[list[str] | None, typer.Option(help="Board types not to train on, as group77000.")] = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the crops with a defect.")] = 11,
+    rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.002,
+    init: Annotated[Path | None, typer.Option(help="Weights to start from, as weights.safetensors.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
+    repeat: Annotated[int, typer.Option(min=1, help="How many copies a pair of a rare board type has at most.")] = 4,
+    draw: Annotated[
+        int, typer.Option(min=0, help="Defects to draw into each copy, beside the pairs as they are; 0: copies alone.")
+    ] = 10,
     seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
 ) -> None:
-    """Train the DeepPCB detector and the classifiers, and put them into the store."""
+    """Train the DeepPCB expert that compares with templates, and put it into the store."""
     try:
-        if only not in ("", "detector", "classifiers"):
-            raise ConfigError(f"--only is 'detector' or 'classifiers', not '{only}'")
-        pairs = deeppcb.read(deeppcb.find(data), "trainval")
-        experts, target = rules.load("deeppcb").experts, Store(store)
-        plan = TrainingPlan(
-            data=Path(), work=out, epochs=epochs, batch=batch, learning_rate=rate, seed=seed, threads=threads, init=init
+        listed = deeppcb.read(deeppcb.find(data), "trainval")
+        known(leave_out or [], listed)
+        kept = [pair for pair in listed if pair.group not in (leave_out or [])]
+        training, held = deeppcb.split_held_out(kept, HELD_OUT_EVERY)
+        seen = with_drawn(training, repeat, draw, out / "drawn", seed)
+        described = pair_set.lay_out({"train": seen, "val": held}, out / "pairs")
+        plan = TrainingPlan(described, out, epochs, BATCH, rate, seed=seed, threads=threads, init=init)
+        expert = rules.load(BOARD_FILE).experts[EXPERT]
+        began = time.monotonic()
+
+        def progress(done: int, of: int, measures: dict[str, float]) -> None:
+            words = "  ".join(f"{key} {value:.4f}" for key, value in measures.items())
+            typer.echo(f"epoch {done}/{of}, {time.monotonic() - began:.0f} s  {words}")
+
+        trained = kinds.resolve(expert.kind).train(expert, plan, progress)
+        for remark in trained.remarks:
+            typer.echo(remark)
+        manifest = Store(store).put(
+            weights_without(leave_out) if leave_out else expert.weights,
+            kind=expert.kind,
+            labels=expert.labels,
+            input_size=expert.input_size,
+            state=trained.state,
+            metrics=trained.metrics,
+            learned=trained.learned,
+            unproven=trained.unproven,
+            source=f"apps.deeppcb.train, {epochs} epochs",
         )
-        out.mkdir(parents=True, exist_ok=True)
-        if only != "classifiers":
-            trained = train_detector(experts[DETECTOR], pairs, plan, size=tile, minutes=minutes)
-            _keep(target, experts[DETECTOR], trained, f"apps.deeppcb.train, {tile} pixel tiles")
-        if only != "detector":
-            plan = replace(plan, epochs=classifier_epochs, batch=32, learning_rate=2e-3, init=None)
-            trained = train_classifier(experts[ANY], pairs, plan)
-            _keep(target, experts[ANY], trained, "apps.deeppcb.train, all board types")
-            plan = replace(
-                plan, epochs=tune_epochs, learning_rate=3e-4, init=bodies.whole_file(target, experts[ANY].weights, out)
-            )
-            tune(experts, pairs, plan, target)
+        typer.echo(f"{manifest.id}: {manifest.bytes / 1e6:.1f} MB")
     except (deeppcb.DataMissing, CoeError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error

@@ -2,7 +2,7 @@
 
 libjpeg goes on behind damage: what it cannot read becomes grey, or is shifted, and a warning says so. Pillow and OpenCV
 drop that warning, so a picture that lost a piece on its way from the camera would be judged with its grey part.
-simplejpeg makes an error of each warning, and is quicker than both (docs/results/host.md). Pixels are the same.
+simplejpeg makes an error of each warning, and is quicker than both (docs/results.md). Pixels are the same.
 
 A JPEG has no checksum: behind a few wrong bytes its codes fall into step again, and libjpeg may warn of nothing. Of 64
 bytes that became zero a quarter to three fifths pass. Only a checksum beside the picture, or PNG, is proof.

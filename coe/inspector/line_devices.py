@@ -41,7 +41,7 @@ class GpuSettings:
 def decode_workers() -> int:
     """Return how many threads decode pictures: two cores are left to decisions and to an executor, if there are four.
 
-    On two cores, one thread makes fewer inputs than decisions and a quick device take (docs/results/host.md).
+    On two cores, one thread makes fewer inputs than decisions and a quick device take (docs/results.md).
     """
     return max(2, usable_cores() - 2)
 

@@ -11,7 +11,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 
 from coe.results import plots
 from coe.results.plots import HALO, INK, SMALL, head, note, save, sheet, tidy
@@ -39,8 +39,7 @@ SPARE = ("#cc79a7", "#f0e442", "#5e3c99", "#7fcdbb", "#8c510a")
 
 TASKS = ("A1", "A2", "B1", "B2")
 _GROUP, _WIDEST = 0.76, 0.16
-"""The share of a group's width for its bars, which leaves room for the paper's on either side, and for one bar."""
-_HATCH = "/////"
+"""The share of a group's width for its bars, and for one bar."""
 _FAR = 2.0
 """A limit more than this many times the highest bar is written as a note, so that the bars stay tall."""
 
@@ -74,7 +73,7 @@ SWITCHES = Measure(
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One device and order, its axes, and the positions of its bars. Outlined bars are the paper's."""
+    """One device and order, its axes, and the positions of its bars."""
 
     axes: Axes
     device: str
@@ -96,15 +95,7 @@ class Panel:
         """Return the middle of a bar by its index in the group; -1 is left of the first strategy."""
         return group + (index - (len(self.palette) - 1) / 2) * self.width
 
-    def outline(self, x: float, height: float, text: str, colour: str) -> None:
-        """Draw a number of the paper as a hatched outline of a bar."""
-        width = self.width * 0.8
-        self.axes.add_patch(
-            Rectangle((x - width / 2, 0), width, height, fill=False, hatch=_HATCH, edgecolor=colour, zorder=3)
-        )
-        self.label(x, height, text, style="italic")
-
-    def label(self, x: float, y: float, text: str, **style: str) -> None:
+    def label(self, x: float, y: float, text: str) -> None:
         """Write a number over a bar."""
         self.axes.annotate(
             text,
@@ -118,7 +109,6 @@ class Panel:
             color=INK,
             path_effects=HALO,
             zorder=5,
-            **style,  # type: ignore[arg-type]
         )
 
 
@@ -150,9 +140,8 @@ def grouped(
     measure: Measure,
     title: str,
     command: str | None,
-    paper: Callable[[Panel], list[str]] | None = None,
 ) -> Figure:
-    """Draw rows; of two rows for the same bar the later counts. `paper` adds to a panel and returns its notes."""
+    """Draw rows; of two rows for the same bar the later counts."""
     palette = colours(row.strategy for row in rows)
     places = dict.fromkeys((row.device, row.order) for row in rows)
     orders = {row.order for row in rows}
@@ -160,7 +149,6 @@ def grouped(
     figure = sheet((min(16.0, max(6.5, 0.21 * widest * len(palette) + 1.5)), 1.2 + 2.5 * len(places)), command)
     grid = figure.subplots(len(places), 1, squeeze=False)
     has_limit = any(measure.limit(row) is not None for row in rows)
-    has_paper = False
     for axes, (device, order) in zip(grid[:, 0], places, strict=True):
         panel_rows = [row for row in rows if (row.device, row.order) == (device, order)]
         panel = Panel(
@@ -169,16 +157,10 @@ def grouped(
         tidy(axes, title=device if len(orders) < 2 else f"{device}, order {order}", x="", y=measure.axis)
         axes.set_xticks(range(len(panel.tasks)), panel.tasks)
         axes.tick_params(axis="x", length=0)
-        notes = _draw(panel, measure)
-        before = len(axes.patches)
-        notes += paper(panel) if paper else []
-        has_paper |= len(axes.patches) > before
-        note(axes, notes)
+        note(axes, _draw(panel, measure))
     handles: list[Artist] = [Patch(color=colour, label=name) for name, colour in palette.items()]
     if has_limit:
         handles.append(Line2D([], [], color=INK, linewidth=1.2, label=measure.limit_name))
-    if has_paper:
-        handles.append(Patch(fill=False, hatch=_HATCH, edgecolor=INK, label="stated in the paper"))
     head(figure, title, handles)
     return figure
 

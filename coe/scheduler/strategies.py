@@ -102,7 +102,7 @@ _ALL = (
         eviction="next-use",
         prefetch="gain",
     ),
-    # Techniques of other systems on coserve's base (docs/results/seeds.md).
+    # Techniques of other systems on coserve's base (docs/results.md).
     Strategy("hobbit", eviction="weighted", prefetch="along-path", precision="on-miss"),
     Strategy("duoserve", arrange="phased", prefetch="affinity"),
     Strategy("expertflow", select="by-path", eviction="predicted", prefetch="predicted"),

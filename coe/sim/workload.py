@@ -63,7 +63,7 @@ TAILS: Mapping[str, Tail | None] = {
 }
 """How steeply counts fall; `board` keeps the counts of the board file.
 
-With `narrow` the simulated baseline switches as often as the paper's does (docs/results/paper.md); the counts of the
+With `narrow` the simulated baseline switches as often as the paper's does (docs/results.md); the counts of the
 paper's boards are not given.
 """
 

@@ -90,7 +90,7 @@ def parent_of(board: Path) -> str:
 def moved(parent: Mapping[str, torch.Tensor], seed: int, *, by: float, directions: int) -> dict[str, torch.Tensor]:
     """Return weights whose matrices moved from a parent's by a share of their norm, each in a few directions.
 
-    So fine-tuned experts do (docs/results/bodies.md). All other tensors are the parent's.
+    So fine-tuned experts do. All other tensors are the parent's.
     """
     import torch
 

@@ -219,16 +219,6 @@ def test_the_live_line_of_a_run_needs_no_markup(screen: Screen) -> None:
     text_of(screen)
 
 
-@pytest.mark.parametrize("name", ["$x$", "$\\frac{1}{", "a$b", "$$", "\\$x", "$\\undefined$"])
-def test_dollars_in_names_draw_no_formula(name: str, tmp_path: Path) -> None:
-    from apps.paper import figures
-    from apps.paper.curves import ExecutorPoint
-
-    point = ExecutorPoint(name, name, "3G+1C", 7.0)
-    (path,) = figures.draw([], [point], [], tmp_path, command=f"python -m apps.paper sweeps --task {name}")
-    assert path.stat().st_size > 0
-
-
 # No place that prints can forget it
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from apps.paper.prescheduled import repeating
 from coe import Inspector
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import single_events
@@ -34,21 +33,3 @@ def test_a_recorded_run_replays_to_the_same_commands(tiny, pictures, name):
         fresh.check()
     fresh.check(idle=True)
     recorded.check(idle=True)
-
-
-def test_a_recorded_run_is_repeated_without_scheduling(tiny, pictures):
-    board, store = tiny
-    options = {"store": store, "memory": "46MB", "executors": "cpu=2", "keep_trace": True}
-    with Inspector(board, **options) as line:
-        results = {result.request.id: result for result in line.stream(pictures)}
-    with Inspector(board, costs=line.costs, make_decider=repeating(line.trace), **options) as again:
-        repeated = {result.request.id: result for result in again.stream(pictures)}
-        seen = again.metrics()
-    assert (seen.switches, seen.batches) == (line.metrics().switches, line.metrics().batches)
-    assert seen.peak_reserved_bytes <= 150e6
-    assert set(repeated) == set(results)
-    for id, result in results.items():
-        assert (repeated[id].request, repeated[id].error) == (result.request, None)
-        assert repeated[id].verdict == result.verdict
-        assert [f.label for f in repeated[id].findings] == [f.label for f in result.findings]
-    again._engine.controller.check(idle=True)

@@ -37,7 +37,7 @@ GOLDEN = {
 
 
 SEEDS = ("hobbit", "duoserve", "expertflow", "emoe")
-"""Techniques of other systems on coserve's base (docs/results/seeds.md): without lesser variants no faster by much."""
+"""Techniques of other systems on coserve's base (docs/results.md): without lesser variants no faster by much."""
 SEEDS_GOLDEN = {
     ("numa-rtx3080ti", "A1", "iid", 300): (86, 66, 60, 91),
     ("uma-m2", "A1", "iid", 300): (119, 87, 78, 115),

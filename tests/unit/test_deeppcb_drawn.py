@@ -13,7 +13,7 @@ import pytest
 from apps.deeppcb import data as deeppcb
 from apps.deeppcb.data import LABELS, DataMissing, Defect, Pair
 from apps.deeppcb.drawn import Grey, Mask, drawn, name
-from apps.deeppcb.golden_train import with_drawn
+from apps.deeppcb.train import with_drawn
 
 SIDE = 640
 SPECK = 30

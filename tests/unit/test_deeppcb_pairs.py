@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from apps.deeppcb import drawn, golden_evaluate, golden_train, stacked
+from apps.deeppcb import drawn, evaluate, train
 from apps.deeppcb.data import LABELS, DataMissing, Defect, Pair, read
-from apps.deeppcb.evaluate import every_label
-from apps.deeppcb.golden_evaluate import report, reports_of
-from apps.deeppcb.golden_train import balanced, known, weights_without
+from apps.deeppcb.evaluate import every_label, report, reports_of
 from apps.deeppcb.measures import ImageBoxes
 from apps.deeppcb.pairs import lay_out
+from apps.deeppcb.train import balanced, known, weights_without
 from coe.board import rules
 from coe.core import Expert
 from coe.errors import ConfigError
@@ -139,8 +138,8 @@ def test_training_draws_into_no_pair_that_is_held_out_or_left_out(
         asked.append(one.tested)
         return drawn.drawn(one, wanted, chance)
 
-    monkeypatch.setattr(golden_train, "drawn", noted)
-    golden_train.main(
+    monkeypatch.setattr(train, "drawn", noted)
+    train.main(
         data=listed, out=listed / "out", store=listed / "store", leave_out=["group2"], epochs=1, threads=1, draw=2
     )
     assert [path.name for path in asked] == [f"1{number:02}_test.jpg" for number in range(9)]
@@ -151,16 +150,16 @@ def test_training_draws_into_no_pair_that_is_held_out_or_left_out(
 
 
 def test_the_threshold_is_chosen_on_the_pairs_that_are_held_out(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def detected(pairs: list[Pair], store: Path | None, weights: str) -> golden_evaluate.Detected:
+    def detected(pairs: list[Pair], store: Path | None, weights: str) -> evaluate.Detected:
         """A right box of 0.9 in the two pairs held out, of 0.3 in others; and wrong boxes of less."""
         held = all(one.key.endswith("09") for one in pairs)
         scores = np.array((0.9, 0.755) if held else (0.3, 0.1))
         boxes = np.array([(105, 295, 135, 325), (0, 0, 9, 9)], float)
         shown = [ImageBoxes(boxes[:1], np.array([2]), boxes, np.array([2, 2]), scores) for _ in pairs]
-        return golden_evaluate.Detected(shown, shown, dict.fromkeys(golden_evaluate.PARTS, 0.001))
+        return evaluate.Detected(shown, shown, dict.fromkeys(evaluate.PARTS, 0.001))
 
-    monkeypatch.setattr(golden_evaluate, "detect", detected)
-    golden_evaluate.main(data=listed, out=listed / "out", store=listed / "store")
+    monkeypatch.setattr(evaluate, "detect", detected)
+    evaluate.main(data=listed, out=listed / "out", store=listed / "store")
     reports = json.loads((listed / "out/golden.json").read_text())
     assert 0.755 < reports["all"]["threshold"] <= 0.9
     assert (reports["held out"]["recall"], reports["all"]["recall"], reports["all"]["images"]) == (1.0, 0.0, 2)
@@ -213,22 +212,3 @@ def test_a_box_that_may_have_two_labels_counts_for_both_where_all_labels_are_cou
         assert part["ap33_every_label"]["open"] == 1.0
         assert part["ap33_every_label"]["mousebite"] == part["ap33"]["mousebite"] == 1.0
     assert "map33_every_label" not in report([line], 0.3)
-
-
-def test_tiles_of_stacks_show_picture_template_and_difference_as_positives_and_negatives(tmp_path: Path) -> None:
-    splits = {"train": [pair(tmp_path, f"{key}") for key in range(12)], "val": []}
-    sheet = stacked.cut(splits, tmp_path / "tiles", size=192, good=0.0, seed=0)
-    seen = Counter()
-    for image in sorted((sheet.parent / "images" / "train").iterdir()):
-        ((label, x, y, _, _),) = [
-            line.split() for line in (sheet.parent / "labels" / "train" / f"{image.stem}.txt").read_text().split("\n")
-        ]
-        with Image.open(image) as opened:
-            pixels = np.asarray(opened)
-        assert pixels.shape == (192, 192, 3)
-        own, template, difference = pixels[round(float(y) * 192), round(float(x) * 192)].astype(int)
-        assert difference > 200, "the defect is where its box is"
-        # In the positive the picture is bright where the template is dark; a mousebite is then a spur in the negative.
-        assert (own > 200) == (template < 50)
-        seen[LABELS[int(label)], bool(own > template)] += 1
-    assert set(seen) == {("mousebite", True), ("spur", False)}

@@ -14,7 +14,7 @@ from coe.scheduler.policies.ranking import Ranking
 from coe.scheduler.pool import ModelPool
 
 LRU, LFU, LHU, FLD = 0.3, 0.35, 0.35, 0.0
-"""The weights, which add up to 1; docs/results/seeds.md tells how they were fitted."""
+"""The weights, which add up to 1; docs/results.md tells how they were fitted."""
 
 
 class Weighted(Eviction, HistoryWatcher):
