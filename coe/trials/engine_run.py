@@ -143,6 +143,7 @@ def _submit(line: Line, pictures: Sequence[Picture], images_per_s: float | None,
             name=picture.name,
             order=picture.order,
             within_s=picture.within_s,
+            reference=picture.reference,
         )
         future.add_done_callback(lambda _: tick())
 
