@@ -1,11 +1,12 @@
 """Pictures of good parts in a folder. Law: what stands in a folder of another name is not taken for good, and refused.
 
-A folder that means good has the name of a component, a usual word for good, or that of a label which speaks for the
-part; a label that speaks against the part never does, whatever the word.
+A folder that means good has the name of a component, or a usual word for good; a label that speaks against the part
+never does, whatever the word. A date says nothing of parts: such a folder is as good as the one in which it lies.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from coe.board.decoding import decode
@@ -15,8 +16,11 @@ from coe.errors import ConfigError, ImageError
 from coe.store.kinds import Image, TrainingPlan
 from experts.taken import Part, Taken
 
-_WORDS = frozenset({NOTHING, "good", "ok", "okay", "pass", "passed", "normal", "no_defect", "nodefect", "defect_free"})
-"""Usual names of folders with good parts."""
+_WORDS = frozenset(
+    {NOTHING, "good", "goodparts", "gut", "io", "ok", "okay", "pass", "passed", "normal", "nodefect", "defectfree"}
+)
+"""Usual names of folders with good parts, without what stands between their letters."""
+_DATE = re.compile(r"\d{6,}")
 
 
 def pictures(expert: Expert, plan: TrainingPlan) -> list[tuple[str, Path]]:
@@ -34,25 +38,30 @@ def pictures(expert: Expert, plan: TrainingPlan) -> list[tuple[str, Path]]:
 
 def _good(folder: Path, expert: Expert) -> list[Path]:
     """Return the pictures in a folder and in its folders that mean good; raises ConfigError if any means else."""
-    against = {label.casefold() for label in (*expert.labels, *expert.reject)}
-    if folder.resolve().name.casefold() in against:
+    against = {_letters(label) for label in (*expert.labels, *expert.reject)}
+    if _letters(folder.resolve().name) in against:
         raise ConfigError(f"{folder}: '{folder.name}' is a label against a part; give a folder with good parts alone")
     found, others = [], set()
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
         if path.suffix.lower() not in EXTENSIONS or any(name.startswith(".") for name in inside.parts):
             continue
-        if all(name.casefold() in _WORDS - against for name in inside.parts[:-1]):
+        names = set(map(_letters, inside.parts[:-1]))
+        if names.isdisjoint(against) and all(name in _WORDS or _DATE.fullmatch(name) for name in names):
             found.append(path)
         else:
             others.add(inside.parent.as_posix())
     if others:
-        good = next((path.parent for path in found if path.parent != folder), folder / "good")
         raise ConfigError(
             f"{folder} holds pictures in {', '.join(sorted(others))}, and expert '{expert.id}' learns from good parts "
-            f"alone; take such folders out, or give --data the folder of the good parts, as {good}"
+            f"alone; take such folders out, and put the pictures of good parts straight into {folder / 'good'}"
         )
     return found
+
+
+def _letters(name: str) -> str:
+    """Return the name of a folder without case and without what stands between its words."""
+    return re.sub(r"[-_. ]", "", name.casefold())
 
 
 def pixels(path: Path, plan: TrainingPlan, taken: Taken, part: Part = Part.TRAINING) -> Image:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,16 +12,17 @@ import numpy as np
 
 from coe.board.decoding import decode
 from coe.board.image_source import ImageSource
-from coe.board.router import GIVEN
+from coe.board.router import GIVEN, Component
 from coe.board.rules import Rules
 from coe.calibrate.verified import VerifiedPicture
 from coe.core import FULL, NOTHING, Expert, Finding, Verdict
-from coe.errors import ConfigError, ImageError
+from coe.errors import ConfigError, ImageError, StoreError
 from coe.inspector import references
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.reference_source import ReferenceSource
 from coe.store import kinds
 from coe.store.kinds import Comparing, Image, Kind, Prepared, Reference
+from coe.store.learned import digest_of
 from coe.store.references import References
 from coe.store.snapshot import Snapshot
 from coe.store.store import Store
@@ -143,15 +145,32 @@ class BoardExperts:
             return kind.compare(pixels, self._reference(expert, picture), expert)
         return kind.preprocess(pixels, expert)
 
+    def in_references(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> list[str]:
+        """Return the names of the pictures from which the reference is made that they are compared with."""
+        if not isinstance(self._kinds[expert.kind], Comparing):
+            return []
+        made: set[int] = set()
+        for component in self._served(expert):
+            with suppress(StoreError):  # it is named when it is needed
+                made.update(self._references.manifest(component.reference).learned)
+        known = []
+        for picture in pictures:
+            with suppress(ImageError):  # it is named when it is judged
+                of_own = made
+                if picture.reference is not None:
+                    of_own = {digest_of(np.asarray(decode(picture.reference, bits=self._board.bits), np.uint8))}
+                if of_own and digest_of(decoded(picture, self._board.bits)) in of_own:
+                    known.append(picture.name)
+        return known
+
+    def _served(self, expert: Expert) -> list[Component]:
+        components = self._board.components.values()
+        return [one for one in components if any(step.expert == expert.id for step in one.root.walk())]
+
     def _reference(self, expert: Expert, picture: VerifiedPicture) -> Reference:
         if picture.reference is not None:
             return given_reference(picture.reference, self._board.bits)
-        served = [
-            component
-            for component in self._board.components.values()
-            if any(step.expert == expert.id for step in component.root.walk())
-        ]
-        if len(ids := {component.reference for component in served}) == 1 and GIVEN not in ids:
+        if len(ids := {component.reference for component in self._served(expert)}) == 1 and GIVEN not in ids:
             return references.proved(self._references, *ids).decode()
         raise ConfigError(
             f"expert '{expert.id}' compares with {'several references' if len(ids) > 1 else 'given references'}; list "

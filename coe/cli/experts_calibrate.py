@@ -123,6 +123,12 @@ def check_pictures(
 
     if not asked.detects(expert) and (nothing := [one.name for one in pictures if one.label == NOTHING]):
         raise ConfigError(f"it is no detector, and {nothing[0]} is labelled '{NOTHING}'")
+    if made := asked.in_references(expert, pictures):
+        told = (
+            f" {expert.id}: its reference is made from {len(made)} of its {len(pictures)} pictures, such as "
+            f"{_few(made)}: these fit it better than others will; take them out"
+        )
+        err.print(styled(("note:", "yellow"), told), soft_wrap=True)
     weights = expert.weights
     learned = shelf.learned(weights)
     if learned is None:

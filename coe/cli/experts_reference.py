@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +20,7 @@ from coe.cli.console import styled
 from coe.cli.options import StoreOption
 from coe.errors import CoeError, ConfigError, ImageError, StoreError
 from coe.store.expert_id import ExpertId
+from coe.store.learned import digest_of
 from coe.store.manifest import Manifest
 from coe.store.references import FOLDER, ReferenceManifest, References
 from coe.store.store import Store
@@ -200,7 +201,9 @@ def _made(
         except ImageError as error:
             reasons[item.name] = str(error)
     learned = golden_reference.learn(pictures)
-    return references.put(id, learned.encoded(source)), {**reasons, **learned.left_out}
+    digests = tuple(digest_of(pixels) for name, pixels in pictures.items() if name not in learned.left_out)
+    new = replace(learned.encoded(source), learned=digests)
+    return references.put(id, new), {**reasons, **learned.left_out}
 
 
 def _pixels(item: FoundImage) -> int:

@@ -43,14 +43,17 @@ def manifests(board: Rules, store: Store) -> dict[str, Manifest]:
 
 
 def unproven(board: Rules, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
-    """Return a sentence for each expert of a board that its held-out figures do not prove; `manifests` are by weights.
+    """Return a sentence for the experts of a board that their held-out figures do not prove, for each reason why.
 
-    Nothing is said of an expert that nobody has measured.
+    `manifests` are by weights. Nothing is said of an expert that nobody has measured.
     """
+    by_reason: dict[str, list[str]] = {}
+    for id, expert in board.experts.items():
+        if (manifest := manifests.get(expert.weights)) is not None and manifest.unproven:
+            by_reason.setdefault(manifest.unproven, []).append(f"'{id}'")
     return tuple(
-        f"expert '{id}' is unproven: {manifest.unproven}"
-        for id, expert in board.experts.items()
-        if (manifest := manifests.get(expert.weights)) is not None and manifest.unproven
+        f"experts {', '.join(ids)} are unproven: {reason}" if len(ids) > 1 else f"expert {ids[0]} is unproven: {reason}"
+        for reason, ids in by_reason.items()
     )
 
 

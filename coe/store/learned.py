@@ -43,15 +43,19 @@ class PictureDigests:
     @classmethod
     def of(cls, content: bytes, pixels: NDArray[np.uint8]) -> PictureDigests:
         """Return the digests of the content of a file and of its decoded pixels, (H, W, 3) uint8 RGB."""
-        shape = repr(pixels.shape).encode()
-        seen = xxhash.xxh3_64(shape)
-        seen.update(np.ascontiguousarray(pixels).data)
-        return cls(xxhash.xxh3_64_intdigest(content), seen.intdigest())
+        return cls(xxhash.xxh3_64_intdigest(content), digest_of(pixels))
 
     @classmethod
     def of_file(cls, path: Path, pixels: NDArray[np.uint8]) -> PictureDigests:
         """Return the digests of a picture's file and of its decoded pixels; raises OSError."""
         return cls.of(path.read_bytes(), pixels)
+
+
+def digest_of(pixels: NDArray[np.uint8]) -> int:
+    """Return the xxh3-64 of the pixels of a picture, (H, W, 3) uint8, with their shape."""
+    seen = xxhash.xxh3_64(repr(pixels.shape).encode())
+    seen.update(np.ascontiguousarray(pixels).data)
+    return seen.intdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,8 @@ class ReferenceManifest(Record):
     """What the store knows of a reference: `version` counts up with each replacement, from 1.
 
     `width` and `height` are pixels, `images` the number of good pictures that it was made from, and `left_out` the
-    names of those that did not go in. `bytes` and `checksum` (xxh3-128, hexadecimal) are of both files together.
+    names of those that did not go in; `learned` are digests of the pixels of those that did (older ones have none).
+    `bytes` and `checksum` (xxh3-128, hexadecimal) are of both files together.
     """
 
     format: Literal[1] = 1
@@ -46,6 +47,7 @@ class ReferenceManifest(Record):
     height: Count
     images: Count
     left_out: tuple[str, ...] = ()
+    learned: tuple[int, ...] = ()
     file: str
     spread_file: str
     bytes: Bytes
@@ -82,6 +84,7 @@ class NewReference:
     images: int
     left_out: tuple[str, ...] = ()
     source: str = ""
+    learned: tuple[int, ...] = ()
 
 
 def reference_named(word: str) -> str | None:
@@ -171,6 +174,7 @@ class References:
                     height=new.height,
                     images=new.images,
                     left_out=new.left_out,
+                    learned=new.learned,
                     file=f"{_IMAGE}-{version}.png",
                     spread_file=f"{_SPREAD}-{version}.png",
                     bytes=len(new.pictures.image) + len(new.pictures.spread),

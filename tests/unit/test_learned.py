@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,13 @@ import pytest
 import torch
 from golden_parts import GoodPart, bad, noisy, part
 from PIL import Image
+from tiny_line import Call
 
+from coe.board import rules
 from coe.board.decoding import decode
+from coe.calibrate.answers import BoardExperts
+from coe.calibrate.verified import VerifiedPicture
+from coe.cli import experts
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.store.kinds import Reference, Trained, TrainingPlan
@@ -119,6 +125,15 @@ def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path
     assert "1 from none" in trained.took
     assert trained.learned is not None
     assert trained.learned.holds(digests(tmp_path / "ok/pass/x.png"))
+    for number, folder in enumerate(("gut/2026-11-25", "20261125", "Good parts")):
+        save(tmp_path / folder / "y.png", noisy(part(), 20 + number))
+    assert train(tmp_path).metrics["good_parts"] == 9
+    with pytest.raises(ConfigError, match="20261125"):  # a label, whatever it looks like
+        kind.train(
+            replace(expert, labels=("20261125",), reject=frozenset({"20261125"})), of_good_parts(tmp_path), silent
+        )  # type: ignore[attr-defined]
+    for folder in ("gut", "20261125", "Good parts"):
+        shutil.rmtree(tmp_path / folder)
     bad_one = save(tmp_path / "strange" / "y.png", bad(part()))
     save(tmp_path / "none" / "rejects" / "y.png", bad(part()))
     with pytest.raises(ConfigError, match="none/rejects, strange"):
@@ -169,3 +184,25 @@ def test_a_classifier_tells_what_it_took_and_which_pictures_are_the_same(tmp_pat
     assert any("two labels" in remark and "cracked/0.png" in remark for remark in trained.remarks)
     assert trained.learned is not None
     assert trained.learned.holds(digests(tmp_path / "ok" / "1.png"))
+
+
+def test_pictures_from_which_their_own_reference_is_made_are_named(tmp_path: Path, call: Call) -> None:
+    expert = "{kind: good, labels: [strange], input: 64, reject: [strange], then: {none: OK}}"
+    (tmp_path / "b.yaml").write_text(
+        f"board: b\nexperts:\n  any: {expert}\ncomponents:\n  U1: {{inspect: any, reference: U1}}\n"
+    )
+    for number in range(3):
+        save(tmp_path / "good/U1" / f"{number}.png", noisy(part(), number))
+    options = ("--images", tmp_path / "good", "--store", tmp_path / "store")
+    assert call("reference", tmp_path / "b.yaml", *options, command=experts).status == 0
+    own = shutil.copy(tmp_path / "good/U1/1.png", tmp_path / "copy.png")
+    other = save(tmp_path / "other.png", noisy(part(), 7))
+    board = rules.load(tmp_path / "b.yaml")
+    asked = BoardExperts(board, Store(tmp_path / "store"))
+    given = [
+        VerifiedPicture(own, "own", "any", "none"),
+        VerifiedPicture(other, "other", "any", "none"),
+        VerifiedPicture(other, "beside itself", "any", "none", reference=other),
+        VerifiedPicture(own, "beside another", "any", "none", reference=other),
+    ]
+    assert asked.in_references(board.experts["any"], given) == ["own", "beside itself"]

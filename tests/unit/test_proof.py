@@ -161,6 +161,10 @@ def test_a_board_says_which_of_its_experts_are_unproven(tmp_path: Path) -> None:
     board = rules_from(f"{{board: b, experts: {{{', '.join(entries)}}}, components: {{{components}}}}}")
     told = fitting.unproven(board, fitting.manifests(board, store))
     assert told == ("expert 'unproven' is unproven: it says ok to all",)
+    known = fitting.manifests(board, store)
+    alike = {weights: one.model_copy(update={"unproven": "few pictures"}) for weights, one in known.items()}
+    (of_all,) = fitting.unproven(board, alike)  # a board of small sets is told once, not once for each expert
+    assert all(f"'{name}'" in of_all for name in trained)
     figures = RunFigures("b", warnings=told)
     assert summarise([], figures).to_json()["warnings"] == list(told)
     again = RunFigures("b", answered=1, warnings=("another",)).after(figures)
