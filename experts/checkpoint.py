@@ -24,6 +24,8 @@ _DEEPEST = 8
 """Weights lie no deeper in nested dicts. A limit is needed, because a dict may also hold itself."""
 _YOLOV5 = {"Bottleneck", "C3", "DFL", "SPPF", "Concat", "Conv", "Detect", "DetectionModel"}
 """The classes of ultralytics in a checkpoint of a YOLOv5."""
+_FOREIGN_NETWORK = re.compile(r"timm\.models\.\w+(\.\w+)*")
+"""Classes whose whole networks are not read."""
 _TORCH = re.compile(
     r"torch\.(_utils|_tensor|nn\.parameter|serialization|storage)\.\w+|torch\.\w+|collections\.\w+|_codecs\.\w+"
 )
@@ -54,6 +56,11 @@ def read_checkpoint(path: Path) -> Foreign:
             raise StoreError(f"{path}: {error}") from error
         except Exception as error:  # in a network that was put together by hand, anything may be missing or odd
             raise StoreError(f"{path}: its network is damaged ({type(error).__name__}); export it again") from error
+    if not weights.state and (whole := sorted(filter(_FOREIGN_NETWORK.fullmatch, named))):
+        raise StoreError(
+            f"{path}: it holds a whole network of another library ({whole[0]}); save its `state_dict()` alone with "
+            "torch.save, or export it as ONNX, and import that"
+        )
     if not weights.state:
         raise StoreError(f"{path}: holds no weights; give a state dict, or a checkpoint that holds one")
     torch_file.check_tensors(str(path), weights.state, most_bytes=path.stat().st_size)
@@ -108,12 +115,16 @@ def _walked(content: Any, keys: tuple[str, ...], seen: set[int]) -> Iterator[_We
 
 
 def _arguments(content: Any) -> dict[str, Any]:
-    """Return the arguments of a training that lie beside its weights, plain ones alone; empty if there are none."""
+    """Return the arguments of a training that lie beside its weights, plain ones alone; empty if there are none.
+
+    `arch` is the name of the network, which scripts keep beside them.
+    """
     if not isinstance(content, dict):
         return {}
     found = next((content[key] for key in ("train_args", "args", "hyper_parameters") if key in content), None)
     arguments = found if isinstance(found, dict) else vars(found) if isinstance(found, Arguments) else {}
-    return {name: value for name, value in arguments.items() if isinstance(name, str) and _is_plain(value)}
+    named = {"arch": content["arch"]} if isinstance(content.get("arch"), str) else {}
+    return {name: value for name, value in arguments.items() if isinstance(name, str) and _is_plain(value)} | named
 
 
 def _parts(network: NetworkPart) -> Iterator[tuple[str, NetworkPart]]:

@@ -18,14 +18,13 @@ from coe.core import Expert, Finding
 from coe.errors import StoreError, first_line
 from coe.preprocessing import NORMALIZATIONS, WHOLLY, Layout, Outputs, Preprocessing
 from coe.store.kinds import FileKind, Foreign, Image, Prepared
-from experts import onnx_external, onnx_outputs, ultralytics_facts
+from experts import onnx_checks, onnx_external, onnx_outputs, ultralytics_facts
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
 
 _WEIGHTS_ELSEWHERE = "session.model_external_initializers_file_folder_path"
 """The setting that names the folder where onnxruntime looks for a model's weights in other files."""
 _IMAGENET = NORMALIZATIONS["imagenet"]
-NUMBERS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,20 @@ class Onnx(FileKind):
         if session.takes_bytes and (session.mean, session.deviation) != NORMALIZATIONS["0..255"]:
             raise StoreError(f"{path}: the model takes bytes, 0 to 255, and normalises itself; leave --normalize out")
         asked = expert.outputs or Outputs()
-        return _decided(session, path, expert, asked, session.answers(expert.input_size), strict=True)
+        answers = session.answers(expert.input_size)
+        means = _decided(session, path, expert, asked, answers, strict=True)
+        onnx_checks.check_steady(path, answers[means.name], session.answers(expert.input_size)[means.name])
+        if means.layout == "scores":
+            onnx_checks.check_alone(
+                path, answers[means.name], session.answers(expert.input_size, alone=True)[means.name]
+            )
+            unclear = asked.activation is None and means.activation == "none" and answers[means.name].shape[1] == 1
+            if unclear and not onnx_checks.ends_in_shares(path, means.name):
+                raise StoreError(
+                    f"{path}: its one output lies between 0 and 1 for the test pictures, but the model does not end "
+                    "with a sigmoid; say with --activation what it needs: sigmoid for a logit, none for a probability"
+                )
+        return means
 
     def open(self, path: Path, expert: Expert, threads: int) -> _Session:
         """Open a model; raises StoreError if it cannot be read, or takes images of another size than the expert's."""
@@ -166,11 +178,11 @@ class _Session:
         self._input = self._session.get_inputs()[0]
         self._outputs = self._session.get_outputs()
         shape = self._input.shape
-        if len(self._session.get_inputs()) != 1 or len(shape) != 4 or self._input.type not in NUMBERS:
-            raise StoreError(f"{path}: takes {self._input.type} of shape {shape}; it must take one image (n, 3, S, S)")
+        if len(self._session.get_inputs()) != 1 or len(shape) != 4 or self._input.type not in onnx_checks.NUMBERS:
+            raise onnx_checks.misfit(path, self._input.type, shape, len(self._session.get_inputs()))
         batch, channels, height, width = (value if isinstance(value, int) else None for value in shape)
         if channels not in (3, None) or height != width or batch not in (1, None):
-            raise StoreError(f"{path}: takes images of shape {shape}; it must be (n, 3, S, S) with n open or 1")
+            raise onnx_checks.misfit(path, self._input.type, shape, 1)
         self.description = Description(input_size=height, batch=batch, rank=len(self._outputs[0].shape))
         self.shape = tuple(size if isinstance(size, int) else None for size in self._outputs[0].shape)
         self.takes_bytes = self._input.type == "tensor(uint8)"
@@ -185,14 +197,14 @@ class _Session:
         answer.means = self.means
         return answer
 
-    def answers(self, size: int) -> dict[str, Any]:
-        """Return all outputs for the test pictures, by name."""
+    def answers(self, size: int, *, alone: bool = False) -> dict[str, Any]:
+        """Return all outputs for the test pictures, by name; each picture runs by itself if they run `alone`."""
         names = [output.name for output in self._outputs]
-        return dict(zip(names, self._run(onnx_outputs.pictures(size), names), strict=True))
+        return dict(zip(names, self._run(onnx_outputs.pictures(size), names, alone=alone), strict=True))
 
-    def _run(self, images: Image, names: list[str]) -> list[Any]:
+    def _run(self, images: Image, names: list[str], *, alone: bool = False) -> list[Any]:
         values = self._values(images)
-        step = self.description.batch or len(values)
+        step = 1 if alone else self.description.batch or len(values)
         parts = [
             self._session.run(names, {self._input.name: values[start : start + step]})
             for start in range(0, len(values), step)
@@ -200,7 +212,7 @@ class _Session:
         return parts[0] if len(parts) == 1 else [_joined(list(same)) for same in zip(*parts, strict=True)]
 
     def _values(self, images: Image) -> NDArray[Any]:
-        wanted = NUMBERS[self._input.type]
+        wanted = onnx_checks.NUMBERS[self._input.type]
         if wanted is np.uint8:
             return np.ascontiguousarray(images)
         scaled = images.astype(np.float32) / np.float32(255)

@@ -16,12 +16,21 @@ from experts.findings import Floats
 
 _NEARLY = 1e-3
 """By how much scores in 16 bits may exceed their range."""
+_RELATIVE_BOXES = "its boxes are shares of the picture; export it with boxes in pixels of the input"
 _STEP = 1 / 256
 """A step of scores in 8 bits: probabilities of many labels sum to 1 less or more of such steps."""
 
 
+PICTURES = 6
+"""The number of test pictures."""
+_RELATIVE = 2.0
+"""Boxes none of which is larger, in pixels, are shares of the picture."""
+_CHOSEN = 3
+"""So many different scores that fall from row to row are those of boxes that were chosen, not those of a grid."""
+
+
 def pictures(size: int) -> Image:
-    """Return test pictures, (6, 3, S, S) uint8: black, white, grey, noise, large patches, and waves of colours."""
+    """Return test pictures, (PICTURES, 3, S, S) uint8: black, white, grey, noise, large patches, waves of colours."""
     chance = np.random.default_rng(0)
     rows, columns = np.mgrid[0:size, 0:size] / size
     waves = [127.5 + 127.5 * np.sin(7 * rows * (2 + step) + 5 * columns + step) for step in range(3)]
@@ -41,6 +50,14 @@ def decide(answers: Mapping[str, Any], count: int, asked: Outputs, stated: Layou
     if asked.name and asked.name not in answers:
         raise StoreError(f"it has no output '{asked.name}'; it has {', '.join(answers)}")
     tables = {name: table for name, table in answers.items() if asked.name in ("", name) and _is_table(table)}
+    each = {name: table for name, table in tables.items() if len(table) == PICTURES}
+    if tables and not each:
+        shapes = ", ".join(f"'{name}' {_shape(table)}" for name, table in tables.items())
+        raise StoreError(
+            f"it returns {shapes} for {PICTURES} pictures, not one row or table for each; export it without what "
+            "chooses boxes (NMS) and in the layout (n, labels), or (n, ..., N) of boxes"
+        )
+    tables = each
     layouts = [asked.layout] if asked.layout else [stated] if stated else get_args(Layout)
     fitting = [
         (name, layout) for name, table in tables.items() for layout in layouts if may_fit(table.shape, layout, count)
@@ -148,9 +165,13 @@ def _fault(values: NDArray[Any], layout: Layout, count: int) -> str:
             return f"its scores go from {low:g} to {high:g}, not from 0 to 1; export it with the sigmoid inside"
         if _mostly(rows[:, 2:4] < 0):
             return "its boxes have sizes below 0"
-        if layout == "yolov5" and rows.size and rows[:, 4].any() and (labels == np.round(labels)).all():
-            return "its scores of labels are whole numbers"
-        return ""
+        if layout == "yolov5" and rows.size and rows[:, 4].any():
+            whole = (labels == np.round(labels)).all(axis=(0, 2)) & labels.any(axis=(0, 2))
+            if whole.any() or not labels.any():
+                return "its scores of labels are whole numbers"
+            if _fall(rows[:, 4]):
+                return "its rows are sorted by their scores, so that they are boxes that were chosen already"
+        return _RELATIVE_BOXES if _are_relative(rows[:, :4]) else ""
     rows = values[values[:, :, 4] != 0]
     if not _are_shares(rows[:, 4]):
         return "its scores do not lie between 0 and 1"
@@ -158,7 +179,17 @@ def _fault(values: NDArray[Any], layout: Layout, count: int) -> str:
         return f"its last column does not hold the numbers of {count} labels"
     if _mostly(rows[:, 2:4] < rows[:, :2]):
         return "its boxes do not have their corners in order"
-    return ""
+    return _RELATIVE_BOXES if _are_relative(rows[:, :4]) else ""
+
+
+def _are_relative(boxes: NDArray[Any]) -> bool:
+    return bool(boxes.any() and (np.abs(boxes) <= _RELATIVE).all())
+
+
+def _fall(scores: NDArray[Any]) -> bool:
+    """Tell whether scores, (n, N), fall from row to row in each picture, and do so in one of them several times."""
+    steps = np.diff(scores, axis=1)
+    return bool((steps <= 0).all() and ((steps < 0).sum(axis=1) >= _CHOSEN).any())
 
 
 def _mostly(odd: NDArray[np.bool_]) -> bool:

@@ -64,6 +64,11 @@ class ResNet(ModuleKind):
         if path.suffix == ".safetensors":
             return super().read(path)
         foreign = read_checkpoint(path)
+        if (other := script_facts.another_network(foreign.arguments)) is not None:
+            raise StoreError(
+                f"{path}: its network is a {other:.60}, which has the tensors of {self.name} and computes something "
+                "else; export it as ONNX and import that with --kind onnx"
+            )
         said = script_facts.said(foreign.arguments)
         try:
             seen = Preprocessing.model_validate({**dict(self.preprocessing), **said.preprocessing})

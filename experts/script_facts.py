@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from coe.preprocessing import NORMALIZATIONS
 
+_SAME_TENSORS = re.compile(r"\w*resnet(aa|blur)\d+\w*")
+"""timm's networks that blur between their layers without a tensor of their own: the tensors are those of a ResNet."""
 _ANTIALIASED = {"bilinear": "bilinear-antialias", "bicubic": "bicubic-antialias"}
 
 
@@ -41,6 +44,12 @@ def said(arguments: Mapping[str, Any]) -> Said:
     if isinstance(share, float) and 0 < share <= 1:
         fields |= {"resize": "center-crop", "shortest_edge": math.floor(size / share)}
     return Said(fields, size)
+
+
+def another_network(arguments: Mapping[str, Any]) -> str | None:
+    """Return the name that a script gives its network if it has a ResNet's tensors and computes something else."""
+    names = [name for key in ("arch", "model") if isinstance(name := arguments.get(key), str)]
+    return next((name for name in names if _SAME_TENSORS.match(name)), None)
 
 
 def _is_side(value: Any) -> bool:

@@ -282,9 +282,28 @@ def test_missing_weights_are_said_before_anything_starts(own_tiny, tmp_path):
 def test_weights_for_other_labels_are_said_before_anything_starts(own_tiny):
     board, store = own_tiny
     was = "body-c: {kind: narrow, labels: [ok, bad]"
-    board.write_text(board.read_text(encoding="utf-8").replace(was, was.replace("[ok, bad]", "[bad, ok]")))
-    with pytest.raises(StoreError, match=r"body-c.*bad, ok.*are a narrow of 48 pixels for ok, bad"):
+    text = board.read_text(encoding="utf-8").replace(was, was.replace("bad", "scratched"))
+    board.write_text(text.replace("body-c, then: {ok: OK, bad: NG}", "body-c, then: {ok: OK, scratched: NG}"))
+    with pytest.raises(StoreError, match=r"body-c.*ok, scratched.*are a narrow of 48 pixels for ok, bad"):
         Inspector(board, store=store)
+
+
+def test_labels_in_another_order_are_those_of_the_weights_by_name(own_tiny, pictures):
+    board, store = own_tiny
+    of_c = [picture for picture in pictures if picture.component == "C"]
+
+    def findings():
+        with Inspector(board, store=store) as line:
+            results = [result.findings[-1] for result in line.stream(of_c)]
+        return sorted((finding.label, finding.score) for finding in results)
+
+    before = findings()
+    was = "body-c: {kind: narrow, labels: [ok, bad]"
+    text = board.read_text(encoding="utf-8")
+    assert was in text
+    assert before
+    board.write_text(text.replace(was, was.replace("[ok, bad]", "[bad, ok]")))
+    assert findings() == before
 
 
 def test_a_budget_under_one_expert_is_said_with_the_least_that_would_do(tiny):

@@ -208,9 +208,12 @@ def test_a_model_of_logits_gets_a_softmax_of_a_row_that_looks_like_probabilities
     assert judge(file, 127)[1] == pytest.approx(0.458, abs=2e-3)  # the row is 0.684, 0.192, 0.124
 
 
-@pytest.mark.parametrize(("last", "activation", "score"), [("Sigmoid", "none", 0.731), ("Identity", "none", 1.0)])
+@pytest.mark.parametrize(
+    ("last", "asked", "activation", "score"),
+    [("Sigmoid", (), "none", 0.731), ("Identity", ("--activation", "none"), "none", 1.0)],
+)
 def test_one_output_is_the_probability_of_the_second_of_two_labels(
-    tmp_path: Path, call: Call, last: str, activation: str, score: float
+    tmp_path: Path, call: Call, last: str, asked: tuple[str, ...], activation: str, score: float
 ) -> None:
     file = classifier(
         tmp_path / "c.onnx",
@@ -220,7 +223,9 @@ def test_one_output_is_the_probability_of_the_second_of_two_labels(
     )
     said = take(call, file, "--labels", "defect", "--input", SIZE)
     assert (said.status, said.err.count("error:")) == (2, 1)
-    assert take(call, file, "--labels", "ok,defect", "--input", SIZE, "--normalize", "0..1").status == 0
+    said = take(call, file, "--labels", "ok,defect", "--input", SIZE, "--normalize", "0..1")
+    assert (said.status, "--activation" in said.words) == ((2, True) if asked else (0, False))
+    assert take(call, file, "--labels", "ok,defect", "--input", SIZE, "--normalize", "0..1", *asked).status == 0
     assert manifest(file).outputs.activation == activation
     assert judge(file, 255)[:2] == ("defect", score)
     assert take(call, file, "--labels", "ok,defect", "--input", SIZE, "--normalize", "-1..1").status == 0
@@ -450,3 +455,89 @@ def test_outputs_that_are_no_tables_of_numbers_do_not_count() -> None:
 )
 def test_which_rows_look_like_probabilities(row: list[float], are: bool) -> None:
     assert look_like_probabilities(np.array([row])) is are
+
+
+def listed(*rows: list[float]) -> Any:
+    """A table of rows, (1, N, columns)."""
+    return np.asarray(rows, np.float32)
+
+
+CHOSEN = {
+    "a box, its angle and its label": listed(*([20, 20, 10, 12, s, label, 0.3] for s, label in ((0.9, 0), (0.8, 1)))),
+    "two scores, then a label": listed(*([10, 10, 30, 32, s, 0.95, label] for s, label in ((0.9, 0), (0.8, 1)))),
+    "sorted rows": listed(*([10, 10, 30, 32, s, 0.95, 0.3] for s in (0.9, 0.8, 0.7, 0.6))),
+    "shares, centre and size": listed([0.5, 0.5, 0.2, 0.2, 0.6, 0.3, 0.2], [0.4, 0.2, 0.1, 0.3, 0.8, 0.5, 0.1]),
+    "shares, corners": listed([0.1, 0.2, 0.5, 0.6, 0.9, 0], [0.3, 0.3, 0.6, 0.7, 0.8, 1]),
+    "shares, columns of boxes": listed(*(list(row) for row in np.linspace(0.1, 0.9, 54).reshape(6, 9))),
+}
+
+
+@pytest.mark.parametrize("table", CHOSEN.values(), ids=CHOSEN)
+def test_boxes_in_a_form_of_other_programs_are_refused(tmp_path: Path, call: Call, table: Any) -> None:
+    file = detector(tmp_path / "d.onnx", table, np.zeros_like(table))
+    said = take(call, file, "--labels", "a,b", "--input", SIZE)
+    assert (said.status, said.err.count("error:")) == (2, 1), said.out
+
+
+def test_boxes_of_a_grid_with_an_objectness_are_taken(tmp_path: Path, call: Call) -> None:
+    chance = np.random.default_rng(3)
+    table = np.concatenate((chance.uniform(4, 28, (60, 4)), chance.uniform(0, 1, (60, 3))), axis=1)
+    table[:, 6] = 0  # a label that is nowhere
+    file = detector(tmp_path / "d.onnx", table, np.zeros_like(table))
+    assert take(call, file, "--labels", "a,b", "--input", SIZE).status == 0
+    assert manifest(file).outputs.layout == "yolov5"
+
+
+def test_rows_that_are_not_those_of_the_pictures_are_no_scores(tmp_path: Path, call: Call) -> None:
+    rows = np.float32([[0, 0.9, 5, 6, 30, 40]] * 5)
+    nodes = [
+        helper.make_node("ReduceMean", ["images"], ["mean"], keepdims=0),
+        helper.make_node("Mul", ["mean", "none"], ["zero"]),
+        helper.make_node("Add", ["rows", "zero"], ["boxes"]),
+    ]
+    file = save(tmp_path / "d.onnx", nodes, {"rows": rows, "none": np.float32(0)}, {"boxes": [5, 6]}, None)
+    said = take(call, file, "--labels", "a,b,c,d,e,f", "--input", SIZE)
+    assert (said.status, "NMS" in said.words) == (2, True)
+
+
+@pytest.mark.parametrize("fault", ["dropout", "batch norm"])
+def test_a_model_exported_as_for_training_is_refused(tmp_path: Path, call: Call, fault: str) -> None:
+    if fault == "dropout":
+        last = [
+            helper.make_node("RandomUniformLike", ["means"], ["chance"]),
+            helper.make_node("Mul", ["means", "chance"], ["y"]),
+        ]
+    else:
+        last = [helper.make_node("Softmax", ["means"], ["y"], axis=0)]
+    nodes = [helper.make_node("ReduceMean", ["images"], ["means"], axes=[2, 3], keepdims=0), *last]
+    file = save(tmp_path / "c.onnx", nodes, {}, {"y": ["n", 3]}, None)
+    model = onnx.load(str(file))
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(model, str(file))
+    said = take(call, file, "--labels", "a,b,c", "--input", SIZE, "--activation", "none")
+    assert (said.status, "eval()" in said.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ([1, SIZE, SIZE, 3], "nchw"),
+        ([1, 1, SIZE, SIZE], "layer"),
+        ([1, 3, SIZE, 9], "square"),
+        ([4, 3, SIZE, SIZE], "batch"),
+    ],
+)
+def test_an_input_of_another_form_says_the_way_out(tmp_path: Path, call: Call, shape: list[int], words: str) -> None:
+    file = classifier(tmp_path / "c.onnx", outputs={"means": [1, 3]})
+    model = onnx.load(str(file))
+    for place, size in zip(model.graph.input[0].type.tensor_type.shape.dim, shape, strict=True):
+        place.dim_value = size
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    for node in model.graph.node:
+        node.output[0] = "means"
+    model.graph.output[0].type.tensor_type.shape.CopyFrom(
+        helper.make_tensor_value_info("x", 1, ["a", "b"]).type.tensor_type.shape
+    )
+    onnx.save(model, str(file))
+    said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
+    assert (said.status, words in said.words) == (2, True), said.err

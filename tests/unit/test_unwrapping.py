@@ -8,6 +8,8 @@ import datetime
 import functools
 import pathlib
 import random
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -291,3 +293,26 @@ class _Pickle:
             super().save(value, save_persistent_id)
 
     dumps, loads = _pickle.dumps, _pickle.loads
+
+
+@pytest.mark.parametrize("where", ["arch", "model"])
+def test_a_network_with_the_same_tensors_that_computes_something_else_is_refused(
+    tmp_path: Path, call: Call, state: State, where: str
+) -> None:
+    for name, status in (("resnetblur50", 2), ("resnetaa50.d_in1k", 2), ("resnet50.a1_in1k", 0), ("my_resnet", 0)):
+        said = {"arch": name} if where == "arch" else {"arch": "resnet", "args": argparse.Namespace(model=name)}
+        torch.save({"state_dict": state, **said}, tmp_path / "x.pth")
+        answer = call("import", "t/x", tmp_path / "x.pth", *OPTIONS, "--store", tmp_path / "store", command=experts)
+        assert (answer.status, "ONNX" in answer.err) == (status, status == 2), answer.err
+
+
+def test_a_whole_network_of_another_library_says_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timm = types.ModuleType("timm.models.resnet")
+    timm.ResNet = type("ResNet", (nn.Linear,), {"__module__": timm.__name__})  # type: ignore[attr-defined]
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, timm.__name__, timm)
+        patch.setitem(sys.modules, "timm.models", timm)
+        patch.setitem(sys.modules, "timm", timm)
+        torch.save(timm.ResNet(2, 2), tmp_path / "x.pt")
+    with pytest.raises(StoreError, match=r"timm.*state_dict"):
+        read_checkpoint(tmp_path / "x.pt")

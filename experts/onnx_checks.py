@@ -1,0 +1,88 @@
+"""What an ONNX model must be before it becomes an expert, and what its operators tell of its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coe.errors import StoreError
+
+NUMBERS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
+_BESIDE = 0.25
+"""By which share of the whole range a classifier's numbers may depend on the pictures beside a picture."""
+
+_SHARES = {"Sigmoid", "HardSigmoid", "Softmax", "Clip"}
+"""Operators whose results lie between 0 and 1. A Clip is taken for one: nobody clips logits to such a range."""
+_PASSED = {
+    "Cast",
+    "Concat",
+    "DequantizeLinear",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "QuantizeLinear",
+    "Reshape",
+    "Slice",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+}
+"""Operators that change where numbers stand, or how they are written."""
+
+
+def ends_in_shares(path: Path, output: str) -> bool:
+    """Tell whether the last operator that computes an output makes numbers from 0 to 1. The model was opened before."""
+    import onnx
+
+    makers = {name: node for node in onnx.load_model(path, load_external_data=False).graph.node for name in node.output}
+    while (node := makers.get(output)) is not None and node.op_type in _PASSED:
+        output = node.input[0]
+    return node is not None and node.op_type in _SHARES
+
+
+def check_steady(path: Path, once: NDArray[Any], again: NDArray[Any]) -> None:
+    """Raise StoreError if a model says something else of the same pictures when it is asked again."""
+    if once.shape != again.shape or not np.array_equal(once, again, equal_nan=True):
+        raise StoreError(
+            f"{path}: it answers otherwise each time for the same picture; was it exported as for training, with its "
+            "dropout? Export it after `model.eval()`"
+        )
+
+
+def check_alone(path: Path, together: NDArray[Any], alone: NDArray[Any]) -> None:
+    """Raise StoreError if what a classifier says of a picture depends on the pictures beside it.
+
+    Models that are quantised while they run differ a little; see `_BESIDE`.
+    """
+    spread = float(np.ptp(together)) or 1.0
+    if (
+        together.shape != alone.shape
+        or float(np.abs(np.subtract(together, alone, dtype=np.float64)).max()) > _BESIDE * spread
+    ):
+        raise StoreError(
+            f"{path}: what it says of a picture depends on the pictures beside it; was it exported as for training, "
+            "with its batch norms? Export it after `model.eval()`, or with a batch of 1"
+        )
+
+
+def misfit(path: Path, kind: str, shape: Sequence[Any], inputs: int) -> StoreError:
+    """Return an error that says what is wrong with a model's input, and the way out."""
+    sizes = [size if isinstance(size, int) else None for size in shape]
+    way = "export it for pictures"
+    if inputs != 1:
+        way = f"it has {inputs} inputs; export it with the picture as its only one, the others as constants"
+    elif kind not in NUMBERS:
+        way = "export it with an input of float32, float16 or uint8"
+    elif len(sizes) == 4 and sizes[3] in (1, 3) and sizes[1] not in (1, 3):
+        way = "its channels come last; convert it with `python -m tf2onnx.convert ... --inputs-as-nchw NAME`"
+    elif len(sizes) == 4 and sizes[1] not in (3, None):
+        way = f"it takes {sizes[1]} channels; export it with a first layer that makes them of red, green and blue"
+    elif len(sizes) == 4 and sizes[2] != sizes[3]:
+        way = "export it for a square input"
+    elif len(sizes) == 4:
+        way = "export it with a batch of 1, or of any size (dynamic)"
+    return StoreError(f"{path}: takes {kind} of shape {list(shape)}; it must be (n, 3, S, S) with n open or 1: {way}")
