@@ -16,6 +16,8 @@ READ_TIMEOUT_S = 10.0
 """How long a picture's file is read before its image is an error: its disk or share does not answer."""
 READ_TIMEOUT_VARIABLE = "COE_READ_TIMEOUT"
 """This variable replaces READ_TIMEOUT_S, as in 5s or 2min."""
+BLACK_ENDS_VARIABLE = "COE_BLACK_ENDS"
+"""With 1, uncompressed BMP and TIFF files may end in zeros: cameras of this place see black at an edge."""
 MIN_SAMPLE_BITS, MAX_SAMPLE_BITS = 8, 16
 """The least and the largest number of low bits that may count in samples of 16 bits."""
 MIN_INPUT, MAX_INPUT = 8, 4096
@@ -142,6 +144,14 @@ def image_pixels() -> int:
             f"${MEGAPIXELS_VARIABLE}: '{shortened(text, 40)}' is no number of megapixels; write it like 250"
         )
     return round(float(text) * 1e6)
+
+
+def black_ends() -> bool:
+    """Return whether uncompressed pictures may end in zeros; raises ConfigError for a setting that is none."""
+    text = os.environ.get(BLACK_ENDS_VARIABLE, "")
+    if text not in ("", "0", "1"):
+        raise ConfigError(f"${BLACK_ENDS_VARIABLE}: '{shortened(text, 40)}' is neither 0 nor 1")
+    return text == "1"
 
 
 def read_timeout_s() -> float:

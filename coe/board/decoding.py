@@ -65,7 +65,8 @@ def decode(
     pixels a side and at most `limit_pixels` in all (None: `config.image_pixels()`), or if nothing of it is visible; the
     size is checked before any pixel is decoded. It is an UnsupportedImage for a file that may be whole, in a format or
     a form that is not read, a DamagedImage for one that is not whole, and a LateImage for one that is not read within
-    `config.read_timeout_s()`, because its disk or share does not answer.
+    `config.read_timeout_s()`, because its disk or share does not answer. An uncompressed file that ends in
+    zeros counts as not whole, unless it has a stated SHA-256 or `config.black_ends()` is set.
     """
     if limit_pixels is None:
         limit_pixels = config.image_pixels()
@@ -74,7 +75,9 @@ def decode(
         return _from_array(image, order, bits)
     if isinstance(image, str | Path):
         image = PictureFile(Path(image))
+    written = config.black_ends()
     if isinstance(image, PictureFile):
+        written = written or image.is_stated
         data = in_time(partial(image.read, 8 * limit_pixels + 2**24))  # the largest pixel has 8 bytes
     elif isinstance(image, bytes | bytearray | memoryview):
         data = bytes(image)
@@ -83,7 +86,7 @@ def decode(
     if not data:
         raise DamagedImage("is empty (0 bytes); copy it again from the camera")
     try:
-        return _from_bytes(data, bits, limit_pixels, min_side)
+        return _from_bytes(data, bits, limit_pixels, min_side, written)
     except ImageError:
         raise
     except EOFError as error:
@@ -94,7 +97,7 @@ def decode(
         raise _meaning(str(error).lower()) from error
 
 
-def _from_bytes(data: bytes, bits: int | None, limit_pixels: int, min_side: int) -> Pixels:
+def _from_bytes(data: bytes, bits: int | None, limit_pixels: int, min_side: int, written: bool) -> Pixels:
     open_ = next((open_ for magics, open_ in _FORMATS if data.startswith(magics)), None)
     if open_ is None:
         raise UnsupportedImage("is not a JPEG, PNG, BMP or TIFF picture, whatever its name says; save it as PNG")
@@ -103,7 +106,8 @@ def _from_bytes(data: bytes, bits: int | None, limit_pixels: int, min_side: int)
         if picture.width * picture.height > (pixels_in(io.BytesIO(data)) or 0):
             # The memory was reserved by the size that `pixels_in` read: Pillow must not decode a larger picture.
             raise damaged()
-        _check_written(picture, data)
+        if not written:
+            _check_written(picture, data)
         turn = None if isinstance(picture, Tiff) else turn_of(picture.info.get("exif"))  # Pillow turns TIFFs itself
         if isinstance(picture, Jpeg):
             pixels = picture.whole_pixels()

@@ -20,8 +20,10 @@ LEVELS = 2
 Without this limit, ten folders that link to each other would have more paths than anybody could walk.
 """
 _SYSTEM = re.compile(
-    r"\.(git|svn|hg|trash.*|spotlight-v100|fseventsd|temporaryitems|documentrevisions-v100|thumbnails|appledouble"
-    r"|snapshots?|zfs)|@eadir|__macosx|#recycle|\$recycle\.bin|lost\+found|system volume information",
+    r"\.(git|svn|hg|trash.*|dtrash|spotlight-v100|fseventsd|temporaryitems|documentrevisions-v100|thumbnails|@__thumb"
+    r"|apple(double|db|desktop)|snapshots?|zfs|st(folder|versions)|dropbox\.cache|picasaoriginals|ipynb_checkpoints)"
+    r"|@eadir|__macosx|[#@]recycle|[#~]snapshot|@recently-snapshot|\$recycle\.bin|lost\+found"
+    r"|system volume information",
     re.IGNORECASE,
 )
 """Folders of systems and tools: waste baskets, thumbnails, former states of the disk."""

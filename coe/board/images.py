@@ -20,12 +20,14 @@ from coe.board.found_image import Components, FoundImage, Skipped, natural, prin
 from coe.board.image_table import read_table
 from coe.board.picture_names import (
     EXTENSIONS,
+    RAW_BESIDE,
     bare,
     goes_with_pictures,
     holds_picture,
     is_called_picture,
     is_temporary,
     other_format,
+    raw_beside,
     stem,
     unfinished,
 )
@@ -92,10 +94,14 @@ def _walk(folder: Path, known: Components) -> tuple[list[FoundImage], list[Skipp
     notes: list[FoundImage] = []
     skipped: list[Skipped] = []
     whole = _absolute(folder)
-    for entry in walk(folder, hidden=True):
+    entries = list(walk(folder, hidden=True))
+    raw = raw_beside(entry.path for entry in entries)
+    for entry in entries:
         inside = PurePosixPath(entry.path.relative_to(folder).as_posix())
         item = _file(entry.path, inside, whole, known, entry.reason)
-        if entry.kind is EntryKind.FILE and goes_with_pictures(entry.path):
+        if entry.path in raw:
+            skipped.append(Skipped(entry.path, RAW_BESIDE))
+        elif entry.kind is EntryKind.FILE and goes_with_pictures(entry.path):
             notes.append(item)
         elif _is_image(item, entry, inside.parent):
             items.append(item)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coe import config
 from coe.errors import DamagedImage, ImageError, UnsupportedImage
 
 
@@ -28,6 +29,6 @@ def invisible() -> ImageError:
 def unwritten() -> DamagedImage:
     """Return the error of a file that was reserved and, it seems, not written to its end."""
     return DamagedImage(
-        "ends in zeros, as a file that was reserved and not written to its end; copy it again, or save it as PNG if it "
-        "is black there"
+        "ends in zeros, as a file that was reserved and not written to its end; copy it again, or if it is black "
+        f"there, save it as PNG, state its SHA-256, or set {config.BLACK_ENDS_VARIABLE}=1"
     )

@@ -34,6 +34,11 @@ class PictureFile:
         self.path, self._sha256 = path, sha256
         self._seen: bytes | None = None
 
+    @property
+    def is_stated(self) -> bool:
+        """Whether a SHA-256 is given, so that what `read` returns is the whole file."""
+        return bool(self._sha256)
+
     def read(self, limit_bytes: int) -> bytes:
         """Return the file's bytes; raises ImageError, without its name, if it cannot be read or has changed."""
         with self.opened() as (file, stated_bytes):

@@ -7,7 +7,9 @@ what the system writes. The content decides how a file is read, and whether it c
 
 from __future__ import annotations
 
+import codecs
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from coe import regular
@@ -16,18 +18,26 @@ EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".tif"
 """The usual endings of the formats that are read."""
 _WORDS = """
 mpo apng dib webp gif jp2 j2k jpx jxl jxr jls heic heif avif hdr exr tga ppm pgm pbm pnm pcx psd svg pdf ico fits dcm
-raw dng nef nrw arw sr2 srf cr2 cr3 crw raf orf rw2 rwl pef srw 3fr iiq erf kdc dcr mos mrw x3f gpr
+/ raw dng nef nrw arw sr2 srf cr2 cr3 crw raf orf rw2 rwl pef srw 3fr iiq erf kdc dcr mos mrw x3f gpr
 / txt json jsonl xml csv tsv xmp yaml yml toml ini md html log db md5 sha1 sha256 sha512 crc
+doc docx xls xlsx ods odt ppt pptx rtf mov mp4 m4v avi mkv lrv wav
 / part partial tmp temp filepart crdownload download opdownload upload uploading incomplete swp lock
 """
-_OTHERS, _ASIDE, _UNFINISHED = (frozenset(words.split()) for words in _WORDS.split("/"))
-"""Endings of pictures that are not read, of files that go with pictures, and of files that are not finished."""
+_FOREIGN, _RAW, _ASIDE, _UNFINISHED = (frozenset(words.split()) for words in _WORDS.split("/"))
+_OTHERS = _FOREIGN | _RAW
+"""Endings of pictures that are not read (raw ones of cameras among them), of files that go with pictures, and of files
+that are not finished."""
 _PICTURES = _OTHERS | {ending[1:] for ending in EXTENSIONS}
 """Endings of pictures, read or not: a file with one of them is a picture wherever it lies."""
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+RAW_BESIDE = "is a raw picture beside a picture of the same name that is read"
 _JPEG_PNG = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 """The first bytes of formats. Those of BMP, "BM", may begin a text."""
-_APPLE_DOUBLE = b"\0\5\x16\7"
+_SYSTEMS = (b"\0\5\x16\7", b"b0VIM")
+"""The first bytes of hidden files that programs put beside files: AppleDouble, and vim's swap files."""
+_LOOKED_AT = 512
+"""How many bytes tell whether a file is a text."""
+_TEXT = bytes({7, 8, 9, 10, 11, 12, 13, 27, *range(32, 127), *range(128, 256)})
 
 
 def stem(name: str) -> str:
@@ -77,10 +87,23 @@ def _ending(name: str) -> str:
 
 
 def goes_with_pictures(path: Path) -> bool:
-    """Tell whether a file is a note, a table or a system's file, by its ending, and holds no picture."""
-    if path.name.startswith("._") and _start(path).startswith(_APPLE_DOUBLE):
+    """Tell whether a file is a note, a table, a film or a system's file, and holds no picture.
+
+    Its ending says so, or that it is a text and is not called a picture, as a README or a copy of a note.
+    """
+    start = _start(path)
+    if path.name.startswith(".") and start.startswith(_SYSTEMS):
         return True
-    return path.suffix[1:].lower() in _ASIDE and not holds_picture(path)
+    if path.suffix[1:].lower() in _ASIDE:
+        return not start.startswith((*_JPEG_PNG, *_TIFF))
+    return not is_called_picture(path.name) and _is_text(start)
+
+
+def raw_beside(paths: Iterable[Path]) -> frozenset[Path]:
+    """Return the raw pictures of which the camera wrote a picture that is read, too: of one name, in one folder."""
+    paths = list(paths)
+    read = {path.with_suffix("") for path in paths if path.suffix.lower() in EXTENSIONS}
+    return frozenset(path for path in paths if path.suffix[1:].lower() in _RAW and path.with_suffix("") in read)
 
 
 def holds_picture(path: Path) -> bool:
@@ -105,6 +128,18 @@ def _start(path: Path) -> bytes:
     """Return the first bytes of a file; none if it cannot be read: whoever reads it as a picture says why."""
     try:
         with regular.opened(path) as number:
-            return os.read(number, 8)
+            return os.read(number, _LOOKED_AT)
     except (OSError, ValueError):
         return b""
+
+
+def _is_text(start: bytes) -> bool:
+    """Tell whether bytes are UTF-8 without control characters; those of an empty file are not."""
+    if not start or start.translate(None, _TEXT):
+        return False
+    try:
+        # The last character may be cut off.
+        codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return False
+    return True

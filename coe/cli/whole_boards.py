@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from coe.board.folder import EntryKind, FolderEntry, walk, why_no_file
 from coe.board.images import FoundImage, Skipped, natural, printable
-from coe.board.picture_names import goes_with_pictures, is_called_picture, other_format, stem, unfinished
+from coe.board.picture_names import (
+    RAW_BESIDE,
+    goes_with_pictures,
+    is_called_picture,
+    other_format,
+    raw_beside,
+    stem,
+    unfinished,
+)
 from coe.core import Failure, FailureKind, Result
 from coe.errors import ConfigError
 from coe.placement import BoardPicture, BoardView, Layout, Site, read_board, serial_of
@@ -39,8 +47,13 @@ class WholeBoards:
         self.items: list[FoundImage] = []
         self.skipped: list[Skipped] = []
         try:
-            for entry, name in sorted(_entries(images_at), key=lambda named: natural(named[1])):
-                self._add(entry, name)
+            entries = sorted(_entries(images_at), key=lambda named: natural(named[1]))
+            raw = raw_beside(entry.path for entry, _ in entries)
+            for entry, name in entries:
+                if entry.path in raw:
+                    self.skipped.append(Skipped(entry.path, RAW_BESIDE))
+                else:
+                    self._add(entry, name)
         except OSError as error:
             raise ConfigError(f"{error.filename or images_at} cannot be read: {error.strerror}") from error
         if not self.items:

@@ -152,7 +152,7 @@ class LineConfig:
 
     def __post_init__(self) -> None:
         check_precision(self.precision, self.label_floor)
-        config.image_pixels(), config.read_timeout_s()  # limits of the environment that are none
+        config.image_pixels(), config.read_timeout_s(), config.black_ends()  # limits of the environment that are none
         if self.cluster is not None:
             self._check_for_cluster()
         check_hurry(self.strategy, max_wait_s=self.max_wait_s)

@@ -1,0 +1,104 @@
+"""What cameras, systems and people put beside pictures is left alone; a picture that cannot be read never is."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coe.board.decoding import decode
+from coe.board.images import find
+from coe.board.picture_file import PictureFile
+from coe.errors import ConfigError, DamagedImage
+
+COMPONENTS = {"C5", "R0402"}
+RAW = b"\0\0\0\x18ftypcrx \0\0\0\1" + bytes(range(256))
+NOTES = {
+    "README": b"what these pictures are\n",
+    "classes.names": "gut\nÜbergang\n".encode(),
+    "notes.txt~": b"an old note\n",
+    "R1__C5.txt~": b"an old note\n",
+    ".~lock.notes.ods#": b",me,pc,01.01.2024 10:00,file:///;",
+    ".notes.txt.swp": b"b0VIM 8.2\0\0\0\0",
+    "R1__C5.png:Zone.Identifier": b"[ZoneTransfer]\r\nZoneId=3\r\n",
+    "R1__C5.AAE": b"<?xml version='1.0'?>",
+    "R1__C5.MOV": b"\0\0\0\x14ftypqt  " + bytes(range(256)),
+    "list.xlsx": b"PK\3\4" + bytes(90),
+    "R1__C5.CR3": RAW,
+}
+
+
+def encoded(form: str, picture: np.ndarray | None = None) -> bytes:  # type: ignore[type-arg]
+    file = io.BytesIO()
+    noise = np.random.default_rng(0).integers(1, 255, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(noise if picture is None else picture).save(file, form)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("folder", ["SN1", "C5"])
+@pytest.mark.parametrize("name", NOTES)
+def test_what_goes_with_a_picture_is_left_alone_and_named(tmp_path: Path, folder: str, name: str) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "R1__C5.png").write_bytes(encoded("PNG"))
+    (tmp_path / folder / name).write_bytes(NOTES[name])
+    items, skipped = find(tmp_path, COMPONENTS)
+    assert [(item.name, item.error) for item in items] == [(f"{folder}/R1__C5.png", None)]
+    assert [entry.path.name for entry in skipped] == [name]
+
+
+@pytest.mark.parametrize("folder", ["SN1", "C5"])
+@pytest.mark.parametrize("name", ["R2__C5.CR3", ".R1__C5.CR3", "R1__C5.png.part", "R1__C5.webp"])
+def test_a_raw_picture_without_a_picture_that_is_read_is_an_error(tmp_path: Path, folder: str, name: str) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "R1__C5.png").write_bytes(encoded("PNG"))
+    (tmp_path / folder / name).write_bytes(RAW)
+    items, _ = find(tmp_path, COMPONENTS)
+    assert [item.path.name for item in items if item.error] == [name]
+
+
+@pytest.mark.parametrize("name", ["R1__C5.AAE", "R1__C5.MOV", "R1__C5"])
+def test_a_place_with_a_note_and_no_picture_is_an_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "SN1").mkdir()
+    (tmp_path / "SN1" / "R2__C5.png").write_bytes(encoded("PNG"))
+    (tmp_path / "SN1" / name).write_bytes(b"a text\n")
+    items, _ = find(tmp_path, COMPONENTS)
+    assert [(item.path.name, item.serial) for item in items if item.error] == [(name, "SN1")]
+
+
+def test_a_text_that_is_called_a_picture_is_no_note(tmp_path: Path) -> None:
+    (tmp_path / "C5").mkdir()
+    (tmp_path / "C5" / "a.png").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    assert [item.component for item in find(tmp_path, COMPONENTS)[0]] == ["C5"]
+
+
+@pytest.mark.parametrize("system", [".stversions", ".@__thumb", "@Recycle", "#snapshot"])
+def test_former_states_of_a_share_are_no_pictures_of_a_board(tmp_path: Path, system: str) -> None:
+    for place in (tmp_path / "SN1", tmp_path / "SN1" / system):
+        place.mkdir()
+        (place / "R1__C5.png").write_bytes(encoded("PNG"))
+    assert [item.name for item in find(tmp_path, COMPONENTS)[0]] == ["SN1/R1__C5.png"]
+
+
+def black_at_its_end(form: str) -> bytes:
+    picture = np.full((64, 64, 3), 90, np.uint8)
+    picture[:4] = picture[-4:] = 0  # the rows of a BMP begin at the bottom
+    return encoded(form, picture)
+
+
+@pytest.mark.parametrize("form", ["BMP", "TIFF"])
+def test_a_picture_with_a_black_edge_has_ways_out(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = black_at_its_end(form)
+    with pytest.raises(DamagedImage):
+        decode(data)
+    path = tmp_path / "a"
+    path.write_bytes(data)
+    assert decode(PictureFile(path, hashlib.sha256(data).hexdigest())).shape == (64, 64, 3)
+    monkeypatch.setenv("COE_BLACK_ENDS", "1")
+    assert decode(data).shape == (64, 64, 3)
+    monkeypatch.setenv("COE_BLACK_ENDS", "maybe")
+    with pytest.raises(ConfigError):
+        decode(data)
