@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from coe.board.images import EXTENSIONS, natural
+from coe.board.picture_names import goes_with_pictures, is_called_picture
 from coe.errors import ConfigError
 from coe.store.kinds import Image
 from coe.store.learned import LearnedPictures, PictureDigests
@@ -72,10 +74,25 @@ class Taken:
         return frozenset(p.path for p in self.pictures if p.part is Part.HELD_OUT and p.digests.pixels in learned)
 
     def sentence(self) -> str:
-        """Say how many pictures were taken from which folder."""
+        """Say how many pictures were taken from which folder, and which files there are no pictures that are read."""
         folders = Counter(self._name(picture.path.parent) for picture in self.pictures)
         taken = ", ".join(f"{count} from {folder}" for folder, count in sorted(folders.items()))
-        return f"took {len(self.pictures)} pictures: {taken}"
+        over = self._passed_over()
+        names = ", ".join(over[:_SHOWN])
+        passed = f"; passed over {len(over)} files that are no pictures by their names: {names}" if over else ""
+        return f"took {len(self.pictures)} pictures: {taken}{passed}{' ...' if len(over) > _SHOWN else ''}"
+
+    def _passed_over(self) -> list[str]:
+        """Return the files beside the pictures, notes aside, that have no ending of a picture that is read."""
+        over = set()
+        for folder in {picture.path.parent for picture in self.pictures}:
+            for path in folder.iterdir():
+                hidden = path.name.startswith(".")
+                read = not hidden and path.suffix.lower() in EXTENSIONS
+                meant = is_called_picture(path.name) or not hidden
+                if meant and not read and not path.is_dir() and not goes_with_pictures(path):
+                    over.add(self._name(path))
+        return sorted(over, key=natural)
 
     def identical(self) -> Iterable[str]:
         """Yield sentences about identical pictures: in two parts of the data, under two labels, or given twice."""

@@ -16,6 +16,7 @@ from coe.board import folder
 from coe.board.folder import EntryKind
 from coe.board.images import EXTENSIONS, TABLE, natural
 from coe.board.picture_file import PictureFile, checked_file
+from coe.board.picture_names import goes_with_pictures, is_called_picture, other_format, raw_beside, unfinished
 from coe.board.table_paths import at, checksum_of, leaves, reference_at
 from coe.core import NOTHING, Expert
 from coe.errors import ConfigError, did_you_mean
@@ -63,11 +64,19 @@ def find(source: Path, experts: Mapping[str, Expert], alone: str = "") -> list[V
 
 
 def _walked(root: Path, experts: Mapping[str, Expert], alone: str) -> Iterator[VerifiedPicture]:
-    for entry in folder.walk(root):
+    entries = list(folder.walk(root, hidden=True))
+    raw = raw_beside(entry.path for entry in entries)
+    for entry in entries:
         inside = entry.path.relative_to(root)
-        if entry.kind is EntryKind.EMPTY or (
-            entry.path.suffix.lower() not in EXTENSIONS and entry.kind is EntryKind.FILE
-        ):
+        hidden = any(name.startswith(".") for name in inside.parts)
+        if entry.kind is EntryKind.EMPTY or (entry.kind is EntryKind.LEFT and not entry.path.is_symlink()):
+            continue
+        if entry.kind is EntryKind.FILE and (hidden or entry.path.suffix.lower() not in EXTENSIONS):
+            if is_called_picture(inside.name) and entry.path not in raw and not goes_with_pictures(entry.path):
+                why = unfinished(inside.name) or other_format(entry.path) or "is not read: its folder is hidden"
+                raise ConfigError(f"{entry.path} {why}")
+            continue
+        if hidden:
             continue
         if entry.kind is not EntryKind.FILE:
             raise ConfigError(f"{entry.path} {entry.reason}; mend it or remove it")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from coe.board.completeness import is_absent, place_of
@@ -107,8 +107,7 @@ class OutcomeCounts:
         """The worst verdict, and at least REVIEW if an image was not judged."""
         if self.ng:
             return Verdict.NG
-        unseen = self.errors + self.missing + self.skipped + self.absent
-        return Verdict.REVIEW if self.review or unseen else Verdict.OK
+        return Verdict.OK if self.ok == self.images + self.missing + self.skipped + self.absent else Verdict.REVIEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,9 +287,7 @@ def _outcome(result: Result) -> str:
 def _share(share: float | None) -> float | None:
     """Round a share for JSON, but never up to 1 or down to 0."""
     rounded = finite(share, 4)
-    if share is None or rounded is None or share in (0, 1):
-        return rounded
-    return min(max(rounded, 0.0001), 0.9999)
+    return rounded if rounded is None or share in (0, 1) else min(max(rounded, 0.0001), 0.9999)
 
 
 def _outcome_counts(counters: dict[str, Counter[str]]) -> dict[str, OutcomeCounts]:
@@ -298,14 +295,4 @@ def _outcome_counts(counters: dict[str, Counter[str]]) -> dict[str, OutcomeCount
 
 
 def _counts(counts: OutcomeCounts) -> dict[str, int | float | None]:
-    return {
-        "images": counts.images,
-        "ok": counts.ok,
-        "ng": counts.ng,
-        "review": counts.review,
-        "errors": counts.errors,
-        "missing": counts.missing,
-        "skipped": counts.skipped,
-        "absent": counts.absent,
-        "good_image_share": _share(counts.good_share),
-    }
+    return {"images": counts.images, **asdict(counts), "good_image_share": _share(counts.good_share)}

@@ -13,7 +13,10 @@ from PIL import Image
 from coe.board.decoding import decode
 from coe.board.images import find
 from coe.board.picture_file import PictureFile
+from coe.calibrate import verified
+from coe.core import Expert
 from coe.errors import ConfigError, DamagedImage
+from experts.taken import Part, Taken
 
 COMPONENTS = {"C5", "R0402"}
 RAW = b"\0\0\0\x18ftypcrx \0\0\0\1" + bytes(range(256))
@@ -102,3 +105,27 @@ def test_a_picture_with_a_black_edge_has_ways_out(form: str, tmp_path: Path, mon
     monkeypatch.setenv("COE_BLACK_ENDS", "maybe")
     with pytest.raises(ConfigError):
         decode(data)
+
+
+def test_a_training_says_what_it_passed_over(tmp_path: Path) -> None:
+    taken = Taken(tmp_path)
+    (tmp_path / "good").mkdir()
+    for name in ("a.png", "b.webp", ".in.c.png", "d.png.part", "notes.txt", ".DS_Store", "README"):
+        (tmp_path / "good" / name).write_bytes(encoded("PNG") if name == "a.png" else NOTES["README"])
+    taken.add(tmp_path / "good" / "a.png", np.zeros((8, 8, 3), np.uint8), Part.TRAINING)
+    said = taken.sentence()
+    assert all(f"good/{name}" in said for name in ("b.webp", ".in.c.png", "d.png.part"))
+    assert not any(name in said for name in ("notes", "DS_Store", "README"))
+
+
+@pytest.mark.parametrize("name", ["b.webp", ".in.b.png", "b.png.part", "b.CR3"])
+def test_verified_pictures_that_cannot_be_read_are_refused(tmp_path: Path, name: str) -> None:
+    place = tmp_path / "body" / "good"
+    (place / "@eaDir").mkdir(parents=True)
+    for path in (place / "a.png", place / "a.CR3", place / ".DS_Store", place / "@eaDir" / "a.png"):
+        path.write_bytes(encoded("PNG") if path.suffix == ".png" else RAW)
+    experts = {"body": Expert("body", "resnet18", ("good", "bad"), 64, "body")}
+    assert [picture.name for picture in verified.find(tmp_path, experts)] == ["body/good/a.png"]
+    (place / name).write_bytes(RAW)
+    with pytest.raises(ConfigError):
+        verified.find(tmp_path, experts)
