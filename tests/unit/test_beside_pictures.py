@@ -35,7 +35,7 @@ NOTES = {
 }
 
 
-def encoded(form: str, picture: np.ndarray | None = None) -> bytes:  # type: ignore[type-arg]
+def encoded(form: str, picture: np.ndarray | None = None) -> bytes:
     file = io.BytesIO()
     noise = np.random.default_rng(0).integers(1, 255, (64, 64, 3), dtype=np.uint8)
     Image.fromarray(noise if picture is None else picture).save(file, form)
