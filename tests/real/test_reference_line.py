@@ -19,6 +19,7 @@ from coe.board.images import FoundImage
 from coe.cli import experts, inspect
 from coe.core import FailureKind
 from coe.errors import ConfigError, RulesError, StoreError
+from coe.lab.cli import bench
 from coe.prepare.golden_reference import learn
 from coe.results.run_file import RunIdentity
 from coe.store import kinds
@@ -288,3 +289,17 @@ def test_the_command_says_what_is_missing(line_files: tuple[Path, Store], tmp_pa
     board.write_text(BOARD.replace("reference: U1", "reference: given"), encoding="utf-8")
     given = call("reference", board, "--images", tmp_path / "good", "--store", store.root, command=experts)
     assert "no component of pairs.yaml has a reference in the store" in given.words
+
+
+def test_a_benchmark_hands_over_the_reference_of_each_picture(
+    line_files: tuple[Path, Store], tmp_path: Path, call: Call
+) -> None:
+    board, store = line_files
+    save(tmp_path / "bad.png", bad(part()))
+    save(tmp_path / "good.png", part())
+    (tmp_path / "images.csv").write_text("path,component,reference\nbad.png,U2,good.png\n", encoding="utf-8")
+    options = ("--board", board, "--store", store.root, "--allow-kind", "golden_parts", "--memory", "200MiB")
+    ran = call("run", *options, "--images", tmp_path, "--requests", "4", "--json", "-", command=bench)
+    assert ran.status == 0, ran.words
+    (row,) = json.loads(ran.out)
+    assert (row["images"], row["errors"]) == (4, 0)
