@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -14,8 +16,10 @@ from coe.board.decoding import decode
 from coe.board.images import find
 from coe.board.picture_file import PictureFile
 from coe.calibrate import verified
+from coe.cli.whole_boards import WholeBoards
 from coe.core import Expert
 from coe.errors import ConfigError, DamagedImage
+from coe.placement import Layout
 from experts.taken import Part, Taken
 
 COMPONENTS = {"C5", "R0402"}
@@ -129,3 +133,12 @@ def test_verified_pictures_that_cannot_be_read_are_refused(tmp_path: Path, name:
     (place / name).write_bytes(RAW)
     with pytest.raises(ConfigError):
         verified.find(tmp_path, experts)
+
+
+def test_what_lies_beside_pictures_of_whole_boards_is_no_board(tmp_path: Path) -> None:
+    for name, data in {"SN1.png": encoded("PNG"), "SN1.CR3": RAW, "README": b"a note\n", "SN2.CR3": RAW}.items():
+        (tmp_path / name).write_bytes(data)
+    layout = SimpleNamespace(units=("",), sites=(SimpleNamespace(name="R1", unit="", component="C5", refdes="R1"),))
+    boards = WholeBoards(cast(Layout, layout), tmp_path)
+    assert [(item.name, item.error is None) for item in boards.items] == [("SN1.png/R1", True), ("SN2.CR3/R1", False)]
+    assert {entry.path.name for entry in boards.skipped} == {"SN1.CR3", "README"}
