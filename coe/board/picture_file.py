@@ -20,6 +20,10 @@ import xxhash
 from coe import system
 from coe.board.image_size import pixels_in
 from coe.errors import DamagedImage, ImageError
+from coe.timely import answered
+
+_PIECE_BYTES = 1 << 20
+"""A disk or share that does not give so much within `config.read_timeout_s()` does not answer."""
 
 
 def checked_file(path: Path, sha256: str) -> Path | PictureFile:
@@ -44,9 +48,9 @@ class PictureFile:
         with self.opened() as (file, stated_bytes):
             # Python reserves memory for all that it is to read. The limit ends the reading of a file that grows all the
             # time, and may be a gigabyte; so it is asked for only where there is more than the file said.
-            data = file.read(stated_bytes + 1) if stated_bytes <= limit_bytes else b""
+            data = _read(file, stated_bytes + 1) if stated_bytes <= limit_bytes else b""
             if len(data) > stated_bytes:
-                data += file.read(limit_bytes + 1 - len(data))
+                data += _read(file, limit_bytes + 1 - len(data))
         size = max(stated_bytes, len(data))
         if size > limit_bytes:
             raise ImageError(f"has {size / 2**20:.0f} MiB, more than a picture within the limit can have")
@@ -84,3 +88,13 @@ class PictureFile:
             raise ImageError(f"cannot be read: {error.strerror or error}") from error
         except ValueError as error:  # a NUL in the name
             raise ImageError(f"cannot be read: {error}") from error
+
+
+def _read(file: BinaryIO, most: int) -> bytes:
+    """Return at most so many bytes of a file; `timely` hears of each piece."""
+    pieces: list[bytes] = []
+    while most > 0 and (piece := file.read(min(most, _PIECE_BYTES))):
+        answered()
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)

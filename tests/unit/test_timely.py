@@ -13,6 +13,7 @@ import pytest
 from waiting import eventually
 
 from coe import FailureKind, Inspector, timely
+from coe.board import picture_file
 from coe.board.decoding import decode
 from coe.board.picture_file import PictureFile
 from coe.errors import ConfigError, ImageError, LateImage
@@ -61,6 +62,24 @@ def test_a_read_is_given_up_and_its_thread_ends_with_it(
     eventually(lambda: not timely._lost)
     assert decode(good).shape == (40, 50, 3)
     eventually(lambda: threading.active_count() <= before + 1)
+
+
+def test_a_slow_share_that_answers_is_waited_for(
+    pictures: tuple[Path, Path], answers: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share gives a picture in pieces, each in time, all together in several times the limit."""
+    monkeypatch.setattr(picture_file, "_PIECE_BYTES", 16)
+    monkeypatch.setenv("COE_READ_TIMEOUT", "2s")
+    answers.set()
+    heard, waits = timely.answered, threading.Event()
+
+    def slowly() -> None:
+        waits.wait(0.5)
+        heard()
+
+    monkeypatch.setattr(picture_file, "answered", slowly)
+    assert pictures[1].stat().st_size > 5 * 16
+    assert decode(pictures[1]).shape == (40, 50, 3)
 
 
 def test_a_helper_ends_with_its_thread_and_hands_errors_on(pictures: tuple[Path, Path]) -> None:
