@@ -13,7 +13,7 @@ MAX_IMAGE_PIXELS = 100_000_000
 MEGAPIXELS_VARIABLE = "COE_MAX_MEGAPIXELS"
 """This variable replaces MAX_IMAGE_PIXELS, in millions of pixels."""
 READ_TIMEOUT_S = 10.0
-"""How long a piece of a picture's file is waited for before its image is an error: its disk or share does not answer."""
+"""How long a piece of a picture's file is waited for: then its image is an error, because its disk does not answer."""
 READ_TIMEOUT_VARIABLE = "COE_READ_TIMEOUT"
 """This variable replaces READ_TIMEOUT_S, as in 5s or 2min."""
 BLACK_ENDS_VARIABLE = "COE_BLACK_ENDS"
@@ -155,7 +155,7 @@ def black_ends() -> bool:
 
 
 def read_timeout_s() -> float:
-    """Return for how many seconds a piece of a picture is waited for; raises ConfigError for a time of the user that is none."""
+    """Return how many seconds a piece of a picture is waited for; raises ConfigError for a time that is none."""
     text = os.environ.get(READ_TIMEOUT_VARIABLE, "")
     if text and not (seconds := parse_seconds(text)):
         raise ConfigError(f"${READ_TIMEOUT_VARIABLE}: '{text[:40]}' is no time at all; give one above 0, like 30s")

@@ -68,8 +68,8 @@ def in_time(read: Callable[[], T]) -> T:
     _lost.add(future)
     future.add_done_callback(_lost.discard)
     raise LateImage(
-        f"was not read: nothing of it came for {limit_s:g} s, so its disk or share does not answer; see to it, and hand "
-        f"the picture in again (${config.READ_TIMEOUT_VARIABLE} allows another time)"
+        f"was not read: nothing of it came for {limit_s:g} s, so its disk or share does not answer; see to it, and "
+        f"hand the picture in again (${config.READ_TIMEOUT_VARIABLE} allows another time)"
     )
 
 

@@ -44,13 +44,13 @@ _PROVEN = frozenset(
         (_BLACK_IS_ZERO, (12,), ()),
         *((_BLACK_IS_ZERO, (8, 8), (extra,)) for extra in (0, 1, 2)),
         *((_RGB, (bits,) * 3, ()) for bits in (8, 16)),
-        *((_RGB, (bits,) * 4, (extra,)) for bits in (8, 16) for extra in (0, 1, 2)),
+        *((_RGB, (bits,) * 4, extra) for bits in (8, 16) for extra in ((), (0,), (1,), (2,))),
         *((_PALETTE, (bits,), ()) for bits in (1, 2, 4, 8)),
-        (_CMYK, (8,) * 4, ()),
+        *((_CMYK, (bits,) * 4, ()) for bits in (8, 16)),
     }
 )
 """Photometric interpretation, bits of each sample, and what extra samples are (0: unsaid, 1: alpha that is multiplied
-in, 2: alpha), of pixels whose samples are unsigned and lie together."""
+in, 2: alpha), of pixels whose samples are unsigned and lie together. OpenCV's files with alpha do not name it."""
 _PROVEN_PLANAR = frozenset({(_RGB, (8,) * 3, ())})
 """The same, of files in which each sample has a plane of its own."""
 
@@ -100,14 +100,14 @@ class _Form:
         """Whether Pillow decodes this form as tifffile does."""
         compressions: tuple[int, ...] = _PROVEN_COMPRESSIONS
         if self.bits in ((1,), (12,)):
-            compressions = (*compressions, *_FAX) if self.bits == (1,) else (_RAW,)
+            compressions = (*compressions, *_FAX) if self.bits == (1,) else (_RAW, _LZW, _DEFLATE)
         predicted = self.predictor == 2 and self.compression in _PREDICTED and self.bits[0] in (8, 16)
         return (
             (self.colours, self.bits, self.extra) in (_PROVEN_PLANAR if self.is_planar else _PROVEN)
             and self.format == 1
             and self.compression in compressions
             and (self.predictor == 1 or predicted)
-            and self.fill_order == 1
+            and (self.fill_order == 1 or self.compression in _FAX)
         )
 
     def __str__(self) -> str:

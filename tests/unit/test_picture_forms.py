@@ -138,6 +138,8 @@ def opencv(ending: str, array: Array, *options: int) -> bytes:
 
 RAMP = np.arange(256, dtype=np.uint16)
 GREY, RGB, WIDE_GREY, WIDE_RGB = (samples(*form) for form in ((1, "u1"), (3, "u1"), (1, "u2"), (3, "u2")))
+RGBA, WIDE_RGBA = samples(4, "u1"), samples(4, "u2")
+BGRA, WIDE_BGRA = RGBA[..., [2, 1, 0, 3]], WIDE_RGBA[..., [2, 1, 0, 3]]
 
 
 REFUSED: dict[str, Callable[[], bytes]] = {
@@ -218,6 +220,38 @@ def test_a_whole_file_of_another_form_is_called_unsupported(name: str, capfd: py
     assert capfd.readouterr() == ("", "")
 
 
+def reversed_fax() -> bytes:
+    """A TIFF as GraphicsMagick and scanners write it: the first pixel of a byte lies in its lowest bit."""
+    data = bytearray(bilevel("TIFF", compression="group4", tiffinfo={266: 1}))
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        page = file.pages[0]
+        for offset, size in zip(page.dataoffsets, page.databytecounts, strict=True):
+            data[offset : offset + size] = (int(f"{byte:08b}"[::-1], 2) for byte in data[offset : offset + size])
+        order = page.tags[266].valueoffset
+    data[order : order + 2] = struct.pack("<H", 2)
+    return bytes(data)
+
+
+def twelve_bits() -> bytes:
+    """A TIFF of 12 bits, with LZW: tifffile writes it without, and another writer's codes are put in."""
+    packed = tiff(WIDE_GREY >> 4, photometric="minisblack", bitspersample=12)
+    with tifffile.TiffFile(io.BytesIO(packed)) as file:
+        page = file.pages[0]
+        (offset,), (size,) = page.dataoffsets, page.databytecounts
+        places = {tag: page.tags[tag].valueoffset for tag in (259, 279)}
+    codes, data = imagecodecs.lzw_encode(packed[offset : offset + size]), bytearray(packed)
+    data[offset:] = codes
+    struct.pack_into("<H", data, places[259], 5)
+    struct.pack_into("<I", data, places[279], len(codes))
+    return bytes(data)
+
+
+def inks(array: Array) -> Array:
+    """What experts see of four inks."""
+    cyan_to_black = (array >> 8).astype(np.uint8)
+    return np.asarray(Image.fromarray(cyan_to_black, "CMYK").convert("RGB"))
+
+
 EXACT: dict[str, tuple[Callable[[], bytes], Array]] = {
     "imagecodecs png grey": (lambda: imagecodecs.png_encode(GREY), seen(GREY)),
     "imagecodecs png grey 16": (lambda: imagecodecs.png_encode(WIDE_GREY), seen(WIDE_GREY)),
@@ -246,6 +280,12 @@ EXACT: dict[str, tuple[Callable[[], bytes], Array]] = {
     "pillow bmp": (lambda: pillow("BMP"), RGB),
     "pillow tiff, fax": (lambda: bilevel("TIFF", compression="group4"), seen(GREY > 127)),
     "pillow tiff, fax group 3": (lambda: bilevel("TIFF", compression="group3"), seen(GREY > 127)),
+    "tiff, fax whose bits are reversed": (reversed_fax, seen(GREY > 127)),
+    "opencv tiff with alpha": (lambda: opencv(".tiff", BGRA), seen(RGBA, alpha="unassalpha")),
+    "opencv tiff with alpha, 16": (lambda: opencv(".tiff", WIDE_BGRA), seen(WIDE_RGBA, alpha="unassalpha")),
+    "tiff of inks, 16": (lambda: tiff(WIDE_RGBA, photometric="separated"), inks(WIDE_RGBA)),
+    "tiff of little ink, 16": (lambda: tiff(WIDE_RGBA >> 4, photometric="separated"), inks(WIDE_RGBA >> 4)),
+    "tiff of 12 bits, lzw": (twelve_bits, seen(WIDE_GREY)),
     "pillow tiff, lzw": (lambda: pillow("TIFF", compression="tiff_lzw"), RGB),
     "palette tiff": (
         lambda: tiff(GREY, photometric="palette", colormap=np.stack([RAMP * 257, RAMP[::-1] * 257, RAMP * 257])),
