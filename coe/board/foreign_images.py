@@ -12,7 +12,7 @@ from PIL.ImageFile import ImageFile
 
 from coe.errors import ConfigError
 
-_ENCODED = ("JPEG", "PNG", "BMP", "TIFF")
+_ENCODED = ("JPEG", "MPO", "PNG", "BMP", "TIFF")
 """The formats of Pillow whose files `decode` reads itself, with proofs that Pillow lacks."""
 _COLOURED = 3
 """An array with this many axes has colours, if its last axis is longer than 1."""
@@ -70,7 +70,7 @@ def _file_of(image: Image.Image) -> bytes | None:
 
     Pillow fills what a damaged JPEG lacks with grey. Raises TypeError if `decode` does not read this format.
     """
-    if not isinstance(image, ImageFile) or not image.tile or image.fp is None or image.tell():
+    if not isinstance(image, ImageFile) or not image.tile or image.fp is None or image.fp.closed or image.tell():
         return None
     if image.format not in _ENCODED:
         raise TypeError(f"the Pillow image of a {image.format} file is not loaded yet; call its `load()` first")
@@ -82,9 +82,13 @@ def _pixels_of(image: Image.Image) -> NDArray[Any]:
     """Return the pixels of a loaded image, turned as its EXIF block says; raises TypeError for other pixels."""
     from PIL import ImageOps
 
+    if isinstance(image, ImageFile) and image.tile and (image.fp is None or image.fp.closed):
+        raise TypeError("a Pillow image was not loaded before its file was closed; call its `load()` first")
     turned = ImageOps.exif_transpose(image)
-    if turned.mode in ("L", "RGB", "RGBA") or turned.mode.startswith("I;16"):
+    if turned.mode in ("L", "RGB") and not turned.has_transparency_data:
         return np.asarray(turned)
-    if turned.mode in ("1", "P", "PA", "LA"):
+    if turned.mode == "RGBA" or turned.mode.startswith("I;16"):
+        return np.asarray(turned)
+    if turned.mode in ("1", "L", "P", "PA", "LA", "RGB"):
         return np.asarray(turned.convert("RGBA" if turned.has_transparency_data else "RGB"))
     raise TypeError(f"a Pillow image of the mode {image.mode} is not taken; convert it first: image.convert('RGB')")

@@ -59,6 +59,14 @@ def test_a_bayer_frame_has_the_colours_of_the_scene(
         np.testing.assert_array_equal(seen(image), np.broadcast_to(colour, (20, 24, 3)))
 
 
+def test_a_bayer_format_that_the_page_does_not_know_is_not_taken_for_grey(page: dict[str, Any]) -> None:
+    component = SimpleNamespace(data=GREY.ravel(), width=24, height=20, data_format="BayerRG12")
+    with pytest.raises(KeyError):
+        page["frame_of_pylon"](SimpleNamespace(GrabSucceeded=lambda: True, Array=GREY), "BayerRG12")
+    with pytest.raises(KeyError):
+        page["frame_of_harvesters"](SimpleNamespace(payload=SimpleNamespace(components=[component])))
+
+
 def test_a_grey_frame_stays_as_it_is(page: dict[str, Any]) -> None:
     component = SimpleNamespace(data=GREY.ravel(), width=24, height=20, data_format="Mono8")
     vimba = SimpleNamespace(get_status=lambda: 0, as_numpy_ndarray=lambda: GREY[..., None])

@@ -122,3 +122,28 @@ def test_other_numbers_and_shapes_are_errors_of_the_image(image: torch.Tensor) -
     with pytest.raises(CoeError) as caught:
         ImageSource.of(image, "RGB").decode()
     assert isinstance(caught.value, ImageError)
+
+
+def test_a_transparent_colour_counts_loaded_or_not() -> None:
+    data = saved("PNG", transparency=tuple(int(value) for value in RGB[0, 0]))
+    loaded = opened(data)
+    loaded.load()
+    for image in (data, opened(data), loaded):
+        pixels = ImageSource.of(image).decode()
+        assert (pixels[0, 0] == 255).all()
+        np.testing.assert_array_equal(pixels[5:], RGB[5:])
+
+
+def test_the_first_picture_of_a_phone_s_file_is_taken_as_it_lies() -> None:
+    data = saved("MPO", save_all=True, append_images=[Image.new("RGB", (30, 20))])
+    image = opened(data)
+    assert image.format == "MPO"
+    np.testing.assert_array_equal(ImageSource.of(image).decode(), ImageSource.of(data).decode())
+
+
+def test_an_image_whose_file_is_closed_says_so() -> None:
+    file = io.BytesIO(saved("PNG"))
+    image = Image.open(file)
+    file.close()
+    with pytest.raises(TypeError, match="load"):
+        ImageSource.of(image)
