@@ -277,8 +277,7 @@ def _check_written(picture: ImageFile, data: bytes) -> None:
     """Refuse an uncompressed picture whose file ends in zeros: programs reserve a file first, and then write into it.
 
     Zeros may be white in a TIFF, or the paper of a drawing, as the first colour of a palette or of two. Then all pixels
-    must be zero. Tiles of a TIFF are filled up with zeros: then all of the last tile must be. The black beside a masked
-    part is no such end.
+    must be zero. Tiles of a TIFF are filled up with zeros: then all of the last tile must be.
     """
     if not isinstance(picture, Bmp | Tiff) or any(tile.codec_name != "raw" for tile in picture.tile):
         return
@@ -287,21 +286,8 @@ def _check_written(picture: ImageFile, data: bytes) -> None:
     tail = len(data) - min(places) if paper else len(data) // _UNWRITTEN_SHARE
     if isinstance(picture, Tiff) and picture.is_tiled:
         tail = max(tail, len(data) - max(places))
-    if data.count(0, len(data) - tail) == tail > 0 and (paper or not _ends_masked(data, min(places), picture.height)):
+    if data.count(0, len(data) - tail) == tail > 0:
         raise unwritten()
-
-
-def _ends_masked(data: bytes, first: int, height: int) -> bool:
-    """Tell whether the zeros at the end of a file, whose pixels begin at `first`, may be the black beside a mask.
-
-    Then the row above the last one becomes black at about the same column. A file that was not written to its end ends
-    in the middle of a row, below a whole one, or with a row.
-    """
-    row_bytes, end = (len(data) - first) // height, len(data.rstrip(b"\0"))
-    above, across = end - row_bytes, (end - first) % row_bytes
-    beside = data[above : above + row_bytes - across] if above >= first else b""
-    overhang = len(beside.rstrip(b"\0"))
-    return overhang <= row_bytes // 8 and len(beside) - overhang > row_bytes // _UNWRITTEN_SHARE + 4
 
 
 _FORMATS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[bytes], ImageFile]], ...] = (

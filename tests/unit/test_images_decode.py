@@ -455,20 +455,3 @@ def test_a_file_that_was_reserved_and_not_written_to_its_end_is_refused(form: st
     there = int(written * len(data))
     with pytest.raises(ImageError, match="zeros"):
         decode(data[:there] + bytes(len(data) - there))
-
-
-@pytest.mark.parametrize("form", ["BMP", "TIFF"])
-@pytest.mark.parametrize("mode", ["L", "RGB"])
-@pytest.mark.parametrize("shape", ["round", "square"])
-def test_a_part_in_a_black_mask_is_no_file_that_was_reserved(form: str, mode: str, shape: str) -> None:
-    pixels = np.random.default_rng(0).integers(1, 256, (96, 97, 3), np.uint8)
-    down, across = np.abs(np.mgrid[-48:48, -48:49])
-    pixels[(np.hypot(down, across) if shape == "round" else np.maximum(down, across)) > 36] = 0
-    whole = io.BytesIO()
-    Image.fromarray(pixels).convert(mode).save(whole, form)
-    assert decode(whole.getvalue()).any()
-    data = whole.getvalue()
-    row_bytes = (100 if form == "BMP" else 97) if mode == "L" else (292 if form == "BMP" else 291)
-    there = len(data) - 48 * row_bytes + row_bytes // 2  # in the middle of a row
-    with pytest.raises(ImageError, match="zeros"):
-        decode(data[:there] + bytes(len(data) - there))
