@@ -55,14 +55,22 @@ class Evaluation:
     @property
     def wrong(self) -> list[WrongPicture]:
         """The pictures that are wrong: escapes, false calls, and then those with another label that decides alike."""
-        wrong = [one for one in self.judged if one.escape or one.false_call or not one.is_as_labelled]
-        wrong.sort(key=lambda one: (not one.escape, not one.false_call))
-        return [
-            WrongPicture(
-                Result(Request(0, self.expert.id, one.asked.picture.name), one.verdict, (one.finding,), 0.0), one.said
-            )
-            for one in wrong
-        ]
+        return wrong_of((self,))
+
+
+def wrong_of(evaluations: Sequence[Evaluation]) -> list[WrongPicture]:
+    """Return the wrong pictures of all experts: escapes, false calls, and then those with another label."""
+    wrong = [
+        (one, of.expert.id)
+        for of in evaluations
+        for one in of.judged
+        if one.escape or one.false_call or not one.is_as_labelled
+    ]
+    wrong.sort(key=lambda pair: (not pair[0].escape, not pair[0].false_call))
+    return [
+        WrongPicture(Result(Request(0, id, one.asked.picture.name), one.verdict, (one.finding,), 0.0), one.said)
+        for one, id in wrong
+    ]
 
 
 def by_rules(board: Rules, expert: Expert, asked: Iterable[Asked]) -> Evaluation:

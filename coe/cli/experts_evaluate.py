@@ -83,7 +83,7 @@ def evaluate(
         tell(one, complain, out.print)
     rows = [row for one in evaluations for row in one.rows]
     wide(out).print(_table(rows, confidence))
-    wrong = [picture for one in evaluations for picture in one.wrong]
+    wrong = evaluation.wrong_of(evaluations)
     if report is not None:
         from coe.calibrate.answers import decoded
 

@@ -69,6 +69,16 @@ def test_rates_are_told_by_expert_and_component_with_their_bounds(evaluate: Any,
     assert "lamp/dark/10.png" not in page
 
 
+def test_the_report_shows_escapes_of_all_experts_first(evaluate: Any, board: Path, tmp_path: Path) -> None:
+    more = "  also: {kind: onnx, labels: [dark, bright], input: 32, reject: [dark], weights: b/lamp}\ncomponents:\n"
+    board.write_text(RULES.replace("components:\n", more) + "  last: {count: 1, inspect: also}\n")
+    picture(tmp_path / "labelled/also/bright/called.png", 20)
+    picture(tmp_path / "labelled/lamp/dark/escape.png", 230)
+    assert evaluate("--report", tmp_path / "page.html").status == 1
+    page = (tmp_path / "page.html").read_text()
+    assert 0 < page.index("lamp/dark/escape.png") < page.index("also/bright/called.png")
+
+
 def test_pictures_that_are_all_judged_as_labelled(evaluate: Any, tmp_path: Path) -> None:
     picture(tmp_path / "labelled/lamp/dark/a.png", 5)
     picture(tmp_path / "labelled/lamp/bright/b.png", 250)
