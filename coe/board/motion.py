@@ -119,7 +119,7 @@ class Candidate:
         hidden = cv2.countNonZero(other.shown) - cv2.countNonZero(both)
         away = self._turned_away(other, both)
         explained = its - mine - away
-        if explained > HIDING * hidden:
+        if explained > HIDING * hidden and explained >= away:
             return True
         if explained < 0 or away:
             return False
@@ -127,33 +127,52 @@ class Candidate:
             return self.fit > other.fit
         lost = cv2.countNonZero(other.different) - its
         if is_turned(self.motion) and hidden <= MARGIN * both.size and lost <= LOST * explained:
-            fit, other_fit = (fit_of(picture.grey, self.reference, both) for picture in (self, other))
-            return 1 - fit < REMAINING * (1 - other_fit)
+            return self._fits_far_better(other, both)
         # In a regular pattern a long shift may fit as well, but it shows less of the reference.
         return explained == 0 and (self.seen, self.fit) > (other.seen, other.fit)
 
     def _turned_away(self, other: Candidate, both: Pixels) -> int:
         """Return how many pixels of places that differ after the other motion leave the reference's frame in this.
 
-        They are not explained: what the picture shows there is compared with nothing any more. A place counts if most
-        of it leaves, by more than two pixels: the border of a misaligned picture is a strip that differs, too.
+        They are not explained: what the picture shows there is compared with nothing any more. A place counts if any of
+        it leaves: what is left of a narrow one is a thin line. But the border of a misaligned picture is a strip that
+        differs, too: if this motion fits far better elsewhere, a place counts if most leaves, by more than two pixels.
         """
         size = (self.grey.shape[1], self.grey.shape[0])
-        in_picture = cv2.warpAffine(np.ones_like(both), self.motion, size, flags=cv2.INTER_NEAREST)
-        in_picture = cv2.dilate(in_picture, _AROUND)
-        in_others = cv2.warpAffine(in_picture, other.motion, size, flags=cv2.INTER_NEAREST | _BACK)
+        in_picture = np.asarray(
+            cv2.warpAffine(np.ones_like(both), self.motion, size, flags=cv2.INTER_NEAREST), np.uint8
+        )
         differing = cv2.bitwise_and(other.different, both)
-        leaving = cv2.subtract(differing, in_others)
-        if not cv2.countNonZero(leaving):
+        count, numbers = cv2.connectedComponents(differing)
+        places = np.asarray(numbers, np.int32)
+        gone = _gone(in_picture, other, places, count)
+        if not gone.any():
             return 0
-        count, places = cv2.connectedComponents(differing)
-        whole, gone = (np.bincount(places[pixels > 0], minlength=count) for pixels in (differing, leaving))
-        return int(gone[gone > whole / 2].sum())
+        leaving = np.asarray(np.isin(places, np.flatnonzero(gone)), np.uint8)
+        elsewhere = cv2.bitwise_and(both, 1 - cv2.dilate(leaving, _AROUND))
+        if not self._fits_far_better(other, np.asarray(elsewhere, np.uint8)):
+            return int(gone.sum())
+        gone = _gone(np.asarray(cv2.dilate(in_picture, _AROUND), np.uint8), other, places, count)
+        return int(gone[gone > np.bincount(places.ravel(), minlength=count) / 2].sum())
+
+    def _fits_far_better(self, other: Candidate, where: Pixels) -> bool:
+        if not cv2.countNonZero(where):
+            return False
+        fit, other_fit = (fit_of(picture.grey, self.reference, where) for picture in (self, other))
+        return 1 - fit < REMAINING * (1 - other_fit)
 
     @property
     def is_comparable(self) -> bool:
         """Tell whether it fits and shows enough: a long shift may fit well where it shows the reference."""
         return self.seen >= LEAST_SEEN and self.fit >= LEAST_FIT
+
+
+def _gone(in_picture: Pixels, other: Candidate, places: NDArray[np.int32], count: int) -> NDArray[np.int64]:
+    """Return how many pixels of each place, numbered after another motion, do not lie in `in_picture` (h, w)."""
+    in_others = cv2.warpAffine(in_picture, other.motion, places.shape[::-1], flags=cv2.INTER_NEAREST | _BACK)
+    gone = np.bincount(places[in_others == 0], minlength=count)
+    gone[0] = 0
+    return gone
 
 
 def lasting_differences(image: Pixels, reference: Pixels) -> int:

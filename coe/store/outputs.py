@@ -6,7 +6,8 @@ A comparison with NaN is false, so a box whose score is NaN counts nowhere, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,22 @@ from coe.errors import StoreError
 
 
 def leaves(outputs: Any) -> Iterator[torch.Tensor | NDArray[Any]]:
-    """Yield all tensors and arrays of a kind's outputs, however they are nested; those of a dict by its sorted keys."""
-    if isinstance(outputs, torch.Tensor | np.ndarray):
+    """Yield all tensors and arrays of a kind's outputs, however they are nested; those of a dict by its sorted keys.
+
+    A number by itself, and what gives its numbers as an array, are arrays, too; a dataclass is its fields.
+    """
+    if isinstance(outputs, np.ndarray) and outputs.dtype.hasobject:
+        yield from leaves(outputs.tolist())
+    elif isinstance(outputs, torch.Tensor | np.ndarray):
         yield outputs
+    elif isinstance(outputs, float | complex | np.generic) or hasattr(outputs, "__array__"):
+        yield np.asarray(outputs)
+    elif is_dataclass(outputs) and not isinstance(outputs, type):
+        yield from leaves([getattr(outputs, field.name) for field in fields(outputs)])
     elif isinstance(outputs, Mapping):
         for key in sorted(outputs, key=str):
             yield from leaves(outputs[key])
-    elif isinstance(outputs, Sequence) and not isinstance(outputs, str | bytes):
+    elif isinstance(outputs, Sequence | Set) and not isinstance(outputs, str | bytes):
         for part in outputs:
             yield from leaves(part)
 

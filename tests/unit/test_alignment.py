@@ -138,6 +138,29 @@ def test_no_motion_hides_a_defect_at_the_border(
     assert lasting_differences(align(picture, good).image, good) > side**2 / 3
 
 
+def nut() -> np.ndarray:
+    """A part with soft outlines: a turn and a stretch of two pixels change little of it."""
+    picture = np.full((300, 300, 3), (60, 70, 60), np.uint8)
+    cv2.ellipse(picture, (140, 150), (95, 110), 10, 0, 360, (190, 190, 165), -1)
+    cv2.line(picture, (140, 80), (150, 240), (150, 140, 100), 4)
+    cv2.circle(picture, (110, 120), 4, (120, 90, 50), -1)
+    return np.asarray(cv2.GaussianBlur(picture, (0, 0), 4), np.uint8)
+
+
+@pytest.mark.parametrize("side", range(4))
+@pytest.mark.parametrize("seed", [0, 1, 2, 6, 8])
+def test_no_motion_leaves_a_thin_line_of_a_bar_at_the_border(seed: int, side: int) -> None:
+    """A bar of three pixels: a motion that moves two of them out of the frame leaves what does not count."""
+    chance = np.random.default_rng(seed)
+    length = int(chance.integers(60, 140))
+    first = int(chance.integers(0, 300 - length))
+    defective = np.rot90(nut(), side).copy()
+    defective[:3, first : first + length] = 200
+    reference = noisy(nut(), 100 + seed, levels=6)
+    aligned = align(noisy(np.rot90(defective, -side).copy(), seed, levels=6), reference).image
+    assert lasting_differences(aligned, reference) > 3 * length / 2
+
+
 def test_pictures_of_a_single_grey() -> None:
     grey, other = np.full((40, 40, 3), 90, np.uint8), np.full((40, 40, 3), 200, np.uint8)
     assert fit_of(grey[:, :, 0], grey[:, :, 0]) == 1.0

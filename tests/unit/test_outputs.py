@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,37 @@ def test_outputs_are_proved_however_they_are_nested_and_large_numbers_are_number
     for broken in (torch.tensor([1, math.nan]).bfloat16(), np.array([1, math.inf], np.float16)):
         with pytest.raises(StoreError):
             prove({"a": [great, (broken,)]})
+
+
+@dataclass
+class Answered:
+    """Outputs as a kind of one's own may return them."""
+
+    scores: Any
+
+
+class Foreign:
+    """Numbers of another library."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array([math.nan])
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        [[0.5, math.nan]],
+        np.float32(math.inf),
+        Answered(torch.tensor([math.nan])),
+        np.array([math.nan, None], dtype=object),
+        {math.nan},
+        Foreign(),
+    ],
+)
+def test_numbers_outside_of_tensors_are_proved_too(outputs: Any) -> None:
+    prove([Answered([0.5, 1, "text", None]), np.float32(2), Answered])
+    with pytest.raises(StoreError):
+        prove(outputs)
 
 
 def test_what_is_finite_stays_as_it_is() -> None:
