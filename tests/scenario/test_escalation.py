@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import arrive, board, line_of
 from test_invariants import LABELS, LINE, Case, Chosen, answers, cases, watch
-from test_prescheduled import Line
 from thorough import THOROUGH
 
 from coe.board.rules import Rules
@@ -116,14 +115,13 @@ def test_second_looks_are_counted_with_their_seconds():
 def test_a_recorded_run_with_second_looks_is_repeated():
     rules = half(board({"A": 2, "B": 1}, {"a": "c"}), a=0.25, c=0.25)
     findings = {(n, e): says(e, "ok", 0.1 * (n % 5)) for n in range(12) for e in "abc"}
-    first, second = Line(rules, 24, findings=findings), Line(rules, 24, findings=findings)
-    for line in (first, second):
-        for number in range(12):
-            line.arrive(0.1 * number, "AB"[number % 2])
+    first, second = line_of(rules, 24, findings=findings), line_of(rules, 24, findings=findings)
+    for number in range(12):
+        first.arrive(0.1 * number, "AB"[number % 2])
     first.run()
-    second.repeat(first.trace)
-    second.run()
-    assert answers(second) == answers(first)
+    second.controller.start(0.0)
+    for now, event, commands in first.history:
+        assert list(second.controller.handle(event, now)) == commands
     assert any(len(result.findings) > 2 for result in first.results.values())
 
 
