@@ -15,14 +15,12 @@ import torch
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.store.kinds import Image, Progress, Reference, Trained, TrainingPlan
-from experts.golden_network import GoldenNetwork, peaks
+from experts.golden_network import PEAKS, GoldenNetwork, peaks
 from experts.pair import Compared, PairKind, PreparedPair, compared, differences, in_picture
 from experts.proposals import CELL, REACH, Region, covering, crops, regions
 
 LEVELS = 40
 """A pixel differs if it is more than so many grey levels away from the reference."""
-PEAKS = 8
-"""The most defects that are looked for in one crop."""
 UNUSED = 255
 """All three values of a pixel in a cell without a crop; no crop has them, because white equals white by 0, not 255."""
 

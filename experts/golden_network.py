@@ -21,6 +21,9 @@ _RARE = 0.01
 _BOX = 0.2
 """A usual distance from the middle of a defect to its border, as a share of the crop."""
 
+PEAKS = 8
+"""The most defects that are looked for in one crop."""
+
 
 class _Convolution(nn.Module):
     """A convolution, a batch norm and a ReLU."""

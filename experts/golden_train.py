@@ -19,11 +19,11 @@ from coe.rates import Rate
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from experts import pair_data
 from experts.classifier_train import computing, pace
-from experts.golden import PEAKS, Golden
 from experts.golden_crops import MARGIN, NONE, Crops, cut, shows_defect, varied
-from experts.golden_network import SIDE, GoldenNetwork, peaks
+from experts.golden_network import PEAKS, SIDE, GoldenNetwork, peaks
 from experts.matching import load_matching
 from experts.mixed_precision import forward_precision
+from experts.pair import PairKind
 from experts.proof import unproven_answers, unproven_objects
 from experts.proposals import REACH
 from experts.taken import Part, Taken
@@ -51,7 +51,7 @@ class _Data:
     inverse: torch.Tensor | None
 
 
-def train(kind: Golden, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+def train(kind: PairKind, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
     """Train and return the averaged weights of the epoch with the least loss in the part to choose by, else the last.
 
     Crops are cut where a picture differs from its reference by more than the kind's `levels` grey levels.
@@ -74,7 +74,7 @@ def train(kind: Golden, expert: Expert, plan: TrainingPlan, progress: Progress) 
 
 
 def _train(
-    kind: Golden,
+    kind: PairKind,
     expert: Expert,
     plan: TrainingPlan,
     progress: Progress,
@@ -215,7 +215,7 @@ class _Measured:
 
 
 def _measure(
-    kind: Golden, expert: Expert, state: dict[str, torch.Tensor], held: Crops, device: torch.device
+    kind: PairKind, expert: Expert, state: dict[str, torch.Tensor], held: Crops, device: torch.device
 ) -> _Measured:
     """Measure crops: their loss, and of their defects the share with the right label and the mean IoU."""
     network = kind.skeleton(expert)

@@ -24,9 +24,9 @@ from coe.store.kinds import Reference, TrainingPlan, random_weights
 from experts.difference import difference
 from experts.difference_calibrate import GoodPart, typical
 from experts.difference_network import LIMIT
-from experts.golden import PEAKS, UNUSED, golden
+from experts.golden import UNUSED, golden
 from experts.golden_crops import MARGIN, Crops, varied
-from experts.golden_network import SIDE, STRIDE, peaks
+from experts.golden_network import PEAKS, SIDE, STRIDE, peaks
 from experts.pair import PreparedPair, in_picture
 from experts.proposals import CELL, LARGE, PART, REACH, Region, covering, crops, regions
 
