@@ -15,4 +15,4 @@ def installed(package: str) -> str | None:
 
 def own() -> str:
     """Return the version of CoE; "0+unknown" in a source tree that is not installed."""
-    return installed("coe") or "0+unknown"
+    return installed("coe-vision") or "0+unknown"

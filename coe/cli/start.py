@@ -58,7 +58,8 @@ def _start(command: str) -> None:
             try:
                 module = import_module(MODULES[command])
             except ImportError as error:
-                sys.stderr.write(f"error: a library that coe needs cannot be imported: {error}\n")
+                extra = f"; get it with: pip install 'coe-vision[{command}]'" if command == "serve" else ""
+                sys.stderr.write(f"error: a library that coe needs cannot be imported: {error}{extra}\n")
                 sys.exit(Exit.USAGE)
             if interruptible:
                 signal.signal(signal.SIGINT, signal.default_int_handler)

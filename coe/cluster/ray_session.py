@@ -41,7 +41,7 @@ class Session:
             import ray
         except ImportError:
             raise ConfigError(
-                "several boxes need Ray, which is not installed here; install it with: pip install 'coe[cluster]'"
+                "several boxes need Ray, which is not installed here; get it with: pip install 'coe-vision[cluster]'"
             ) from None
         with Session._lock:
             if not ray.is_initialized():

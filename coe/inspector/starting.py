@@ -40,7 +40,7 @@ def start(config: LineConfig) -> Started:
     if config.cluster is None:
         return start_here(config)
     if "cluster" not in dotted.names(GROUP):
-        raise ConfigError("cluster= needs the package of clusters, which is not installed: pip install 'coe[cluster]'")
+        raise ConfigError("cluster= needs a package that is not installed: pip install 'coe-vision[cluster]'")
     engine = cast(Callable[[LineConfig], Started], dotted.load("cluster", (), group=GROUP, noun="line engine"))
     return engine(config)
 

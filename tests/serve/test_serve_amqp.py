@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("proton", reason="python-qpid-proton is not installed; install coe[amqp]")
+pytest.importorskip("proton", reason="python-qpid-proton is not installed; install coe-vision[amqp]")
 
 from brokers import answers, free_port
 from proton import Event

@@ -176,7 +176,7 @@ def test_without_ray_a_sentence_says_what_to_install(
     said = call(*options, "--cluster", "auto", command=inspect)
     assert said.status == 2
     assert "several boxes need Ray" in said.words
-    assert "pip install 'coe[cluster]'" in said.words
+    assert "pip install 'coe-vision[cluster]'" in said.words
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def expect_packages(config: ServeConfig) -> None:
         package = _KINDS[kind].package
         if package is not None and config.sinks.of(kind) and find_spec(package.module) is None:
             raise ConfigError(
-                f"sinks.{kind} needs {package.name}, which is not installed; install coe[{package.extra}]"
+                f"sinks.{kind} needs {package.name}, which is not installed; install coe-vision[{package.extra}]"
             )
 
 
