@@ -73,13 +73,24 @@ def in_time(read: Callable[[], T]) -> T:
     )
 
 
+def end_helper() -> None:
+    """End the helper of this thread, and wait for it; for a thread that ends, so that nothing of it is left."""
+    helper = getattr(_own, "helper", None)
+    if helper is not None:
+        del _own.helper
+        if helper.process == os.getpid():
+            helper.end()
+            helper.thread.join()
+
+
 class _Helper:
     """A thread that reads for another, and ends with it."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
         self._work: queue.SimpleQueue[tuple[_Read[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
-        threading.Thread(target=_work_through, args=(self._work,), name="picture-read", daemon=True).start()
+        self.thread = threading.Thread(target=_work_through, args=(self._work,), name="picture-read", daemon=True)
+        self.thread.start()
 
     def __del__(self) -> None:
         self.end()

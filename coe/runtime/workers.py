@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from coe.errors import LineClosed
+from coe.timely import end_helper
 
 T = TypeVar("T")
 Work = Callable[[], object]
@@ -94,6 +95,7 @@ def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
 def _work_through(given: queue.SimpleQueue[Work | None], urgent: deque[Work], busy: _Busy) -> None:
     while _do(given.get(), urgent, busy):
         pass
+    end_helper()
 
 
 def _do(work: Work | None, urgent: deque[Work], busy: _Busy) -> bool:

@@ -116,7 +116,7 @@ def test_threads_that_submit_to_a_line_that_fails_and_closes_hear_of_every_image
     assert heard == THREADS * SUBMITS
     with pytest.raises(LineClosed):
         line.submit(images[0], "A")  # type: ignore[arg-type]
-    assert threading.active_count() == before, "threads are left"
+    assert threading.active_count() == before, f"threads are left: {threading.enumerate()}"
 
 
 def use(line: Inspector, told: Told, images: list, seed: float, from_asyncio: bool) -> None:

@@ -17,6 +17,7 @@ from coe.board import picture_file
 from coe.board.decoding import decode
 from coe.board.picture_file import PictureFile
 from coe.errors import ConfigError, ImageError, LateImage
+from coe.runtime.workers import Workers
 
 OPTIONS = {"memory": "200MB", "executors": "cpu=1", "profile": None}
 
@@ -169,3 +170,15 @@ def test_a_limit_that_is_none_is_said_before_a_line_opens(
     monkeypatch.setenv("COE_MAX_MEGAPIXELS", "many")
     with pytest.raises(ConfigError, match="COE_MAX_MEGAPIXELS"):
         Inspector(tiny[0], store=tiny[1], **OPTIONS)
+
+
+def test_a_worker_that_ends_leaves_no_helper() -> None:
+    before = set(threading.enumerate())
+    workers = Workers(24, "decode")
+    for thread in workers.threads:
+        thread.start()
+    assert [workers.submit(lambda: timely.in_time(threading.get_ident)).result(20) for _ in range(96)]
+    workers.close()
+    for thread in workers.threads:
+        thread.join(20)
+    assert set(threading.enumerate()) <= before
