@@ -174,7 +174,9 @@ class Recorder:
         if pool is not None and load in self._switches_under_way:
             self._switches_under_way.discard(load)
             self._switch_s += event.took_s
-            self._switch_bytes += pool.size(event.expert) + (pool.body_bytes(event.expert) if brought else 0)
+            # Events that were decided on together may have taken it away again, as the loss of its device does.
+            if pool.state(event.expert) is not None:
+                self._switch_bytes += pool.size(event.expert) + (pool.body_bytes(event.expert) if brought else 0)
 
     def _count(self, command: Command) -> None:
         match command:

@@ -55,6 +55,19 @@ def test_a_body_counts_where_it_came_with_its_expert() -> None:
     assert (recorder.metrics().switches, recorder.metrics().switch_bytes) == (2, 10 + 100 + 10)
 
 
+def test_an_expert_that_went_with_its_device_before_its_load_is_counted_is_a_switch_all_the_same() -> None:
+    pool = ModelPool(PoolSpec("cuda0", "cuda", 1000, 0))
+    recorder = Recorder({"cuda0": pool})
+    pool.plan("a", 10, Why.DEMAND)
+    assert pool.reserve("a")
+    recorder.observe(None, [Load("cuda0", "a", Why.DEMAND)], 0.0)
+    pool.commit("a")
+    pool.leave("a")
+    pool.release("a")  # the loss of the device was decided on together with the end of the load
+    recorder.observe(Loaded("cuda0", "a", 0.5), [], 1.0)
+    assert (recorder.metrics().switches, recorder.metrics().switch_s) == (1, 0.5)
+
+
 def test_a_body_that_two_loads_under_way_were_to_bring_counts_once_each_time_it_comes() -> None:
     pool, body = ModelPool(PoolSpec("cpu0", "cpu", 1000, 0)), Body("x", 100, 1.0)
     recorder = Recorder({"cpu0": pool})
