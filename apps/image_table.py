@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable
 from pathlib import Path
 
-from coe.board.images import TABLE
+from coe.pictures.finding import TABLE
 
 LINK = "data"
 """A link to the data set in the table's folder: a table may only name images under its own folder."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from coe.board import rules
-from coe.board.parts import PlacedPart
+from coe.board.parts_list import PlacedPart
 from coe.board.router import follows
 from coe.core import FULL, Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.controller import Controller

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from coe.board.motion import Numbers
+from coe.comparing.motion import Numbers
 from coe.core import Expert
 from coe.store.kinds import Image, TrainingPlan
 from experts import pair_data

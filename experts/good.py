@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import torch
 
-from coe.board.motion import Numbers
+from coe.comparing.motion import Numbers
 from coe.core import Expert, Finding, Heat
 from coe.errors import ConfigError
 from coe.store.kinds import Image, Prepared, Progress, Reference, Trained, TrainingPlan

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from coe.board.decoding import decode
-from coe.board.images import EXTENSIONS
 from coe.core import NOTHING, Expert
 from coe.errors import ConfigError, ImageError
+from coe.pictures.decoding import decode
+from coe.pictures.finding import EXTENSIONS
 from coe.store.kinds import Image, TrainingPlan
 from experts.taken import Part, Taken
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import torch
 
-from coe.board.decoding import decode
-from coe.board.images import EXTENSIONS
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
+from coe.pictures.decoding import decode
+from coe.pictures.finding import EXTENSIONS
 from coe.spelling import by_spelling, composed
 from coe.store.kinds import Kind, TrainingPlan
 from experts.proof import MANY, halved

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from coe.board.alignment import Alignment
-from coe.board.comparison import compare
-from coe.board.motion import Numbers
+from coe.comparing.alignment import Alignment
+from coe.comparing.comparison import compare
+from coe.comparing.motion import Numbers
 from coe.core import Expert, Finding
 from coe.store import outputs as network_outputs
 from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Reference
@@ -91,7 +91,7 @@ class PairKind(ModuleKind, Comparing):
 
 
 def compared(image: Image, reference: Reference) -> Compared:
-    """Align a picture (h, w, 3) with its reference, both uint8 RGB, and compare them; see `coe.board.comparison`."""
+    """Align a picture (h, w, 3) with its reference, uint8 RGB, and compare them; see `coe.comparing.comparison`."""
     comparison = compare(image, reference.image, reference.spread)
     alignment, wanted, difference = comparison.alignment, comparison.reference, comparison.difference
     if alignment is None or wanted is None or difference is None:

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from coe.board.decoding import decode
-from coe.board.images import EXTENSIONS
-from coe.board.motion import Numbers
+from coe.comparing.motion import Numbers
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
+from coe.pictures.decoding import decode
+from coe.pictures.finding import EXTENSIONS
 from coe.prepare import data_set
 from coe.store.kinds import Image, Reference, TrainingPlan
 from coe.store.learned import PictureDigests

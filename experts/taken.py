@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from coe.board.images import EXTENSIONS, natural
-from coe.board.picture_names import goes_with_pictures, is_called_picture
 from coe.errors import ConfigError
+from coe.pictures.finding import EXTENSIONS, natural
+from coe.pictures.picture_names import goes_with_pictures, is_called_picture
 from coe.store.kinds import Image
 from coe.store.learned import LearnedPictures, PictureDigests
 

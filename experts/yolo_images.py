@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coe.board.decoding import decode
-from coe.board.images import EXTENSIONS
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
+from coe.pictures.decoding import decode
+from coe.pictures.finding import EXTENSIONS
 from coe.prepare import data_set
 from coe.spelling import composed
 from coe.store.kinds import TrainingPlan

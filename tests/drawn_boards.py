@@ -13,8 +13,8 @@ import yaml
 from numpy.typing import NDArray
 
 from coe.placement import Layout, Placement, Side, lay_out, parse_recipe
+from coe.placement.board_layout import Bottom
 from coe.placement.fit import Fit
-from coe.placement.layout import Bottom
 
 UM = 50.0
 WIDTH_MM, HEIGHT_MM = 20.0, 16.0

@@ -24,10 +24,10 @@ from apps.deeppcb.data import DRAWN_INTO, LABELS, DataMissing, Pair, find, read,
 from apps.deeppcb.measures import ImageBoxes, average_precision, mean_average_precision, overlap, score_at, steady_score
 from apps.deeppcb.train import BOARD_FILE, EXPERT, HELD_OUT_EVERY, known, weights_without
 from coe.board import rules
-from coe.board.decoding import decode
 from coe.cli.console import Console
 from coe.core import Box
 from coe.errors import CoeError
+from coe.pictures.decoding import decode
 from coe.store.kinds import Reference
 from coe.store.store import Store
 from experts.geometry import to_image

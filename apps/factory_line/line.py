@@ -25,10 +25,11 @@ from functools import partial
 from pathlib import Path
 
 from coe import Expected, Inspector
-from coe.board import images, rules
+from coe.board import rules
 from coe.cli.common import Exit, err, guarded, out
 from coe.core import Failure, FailureKind, Request, Result, Verdict, worst
 from coe.errors import CoeError
+from coe.pictures import finding
 
 NAMED = 6
 """The most places of a board that are named if it is not OK."""
@@ -96,7 +97,7 @@ class Conveyor:
         return FinishedBoard(serial, tuple(results), lacking)
 
 
-def unseen(item: images.FoundImage, failure: Failure) -> Result:
+def unseen(item: finding.FoundImage, failure: Failure) -> Result:
     """Return the result of a picture that never reaches the line: it counts for its board, and it is no pass."""
     return Result(Request(-1, item.component, item.name, item.serial, item.refdes), None, (), 0.0, failure)
 
@@ -112,7 +113,7 @@ async def run(
     board: str, source: Path, *, store: Path | None, memory: str, rate: float, parts: Path | None = None
 ) -> list[FinishedBoard]:
     """Feed frames at `rate` a second, print each board once it is complete, and return the boards in that order."""
-    items, skipped = images.find(source, rules.load(board).components)
+    items, skipped = finding.find(source, rules.load(board).components)
     for other in skipped:
         err.print(f"skipped: {other.path} ({other.reason})", soft_wrap=True)
     asked = Expected.of_parts(parts) if parts is not None else None
@@ -134,7 +135,7 @@ async def run(
             boards.append(conveyor.board(serial))
             out.print(str(boards[-1]), soft_wrap=True)
 
-        async def frame(item: images.FoundImage) -> None:
+        async def frame(item: finding.FoundImage) -> None:
             if item.failure is not None:
                 return deliver(unseen(item, item.failure))
             about = {"serial": item.serial, "refdes": item.refdes, "name": item.name}

@@ -20,18 +20,18 @@ from sqlalchemy import Connection
 
 from apps.demo.render import COMPONENTS, render
 from coe.core import Verdict
-from coe.serve import config as configs
-from coe.serve.benchmark.rows import HistoryRows, Row
-from coe.serve.database import faults, recipes
+from coe.serve import service_config as configs
+from coe.serve.benchmark.benchmark_rows import HistoryRows, Row
+from coe.serve.database import fault_log, recipe_versions
 from coe.serve.database.blind import Face
-from coe.serve.database.faults import NewFault
+from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.fault_log import NewFault
 from coe.serve.database.findings import GoodComponent, pack
 from coe.serve.database.migration import expect_newest
-from coe.serve.database.opening import Database, open_database
 from coe.serve.database.tallies import Tally
 from coe.serve.moments import HOUR_US, SECOND_US, hour_of, now_us
-from coe.serve.pictures import Pictures
-from coe.serve.recipe import RecipeContent
+from coe.serve.picture_folder import Pictures
+from coe.serve.recipe_content import RecipeContent
 from coe.serve.words import CallKind, CallReason, FaultKind, Outcome, Process
 
 ENDS_US = 10 * SECOND_US
@@ -72,7 +72,9 @@ def parts() -> list[Part]:
     return listed
 
 
-def fill(database: Database, recipe: recipes.Recipe, wanted: Wanted, pictures: Pictures | None, end_us: int) -> None:
+def fill(
+    database: Database, recipe: recipe_versions.Recipe, wanted: Wanted, pictures: Pictures | None, end_us: int
+) -> None:
     """Write boards with calls, answers and tallies that end at `end_us`; and a fault."""
     writer = _Writer(np.random.default_rng(wanted.seed), recipe.id, parts(), pictures)
     step_us = round(wanted.hours * HOUR_US / max(1, wanted.boards))
@@ -84,7 +86,7 @@ def fill(database: Database, recipe: recipes.Recipe, wanted: Wanted, pictures: P
                 writer.board(number, moment, newest=wanted.boards - number - 1, pictured=wanted.pictured)
             writer.rows.insert()
     with database.writing() as connection:
-        faults.note(
+        fault_log.note(
             connection,
             NewFault(Process.BRIDGE, FaultKind.SINK, "the broker at 127.0.0.1 refuses connections", "mqtt"),
             end_us - HOUR_US,
@@ -224,13 +226,13 @@ def _png(picture: np.ndarray[Any, Any]) -> bytes:
     return file.getvalue()
 
 
-def recipe_of(connection: Connection) -> recipes.Recipe:
+def recipe_of(connection: Connection) -> recipe_versions.Recipe:
     """Return the active recipe; without any, a recipe of the demo board's parts."""
-    for recipe in recipes.all_active(connection):
+    for recipe in recipe_versions.all_active(connection):
         return recipe
     rules = Path("routing_rules/demo.yaml").read_text(encoding="utf-8")
     content = RecipeContent(rules=rules, parts={part.refdes: part.component for part in parts()})
-    return recipes.add(connection, "demo", content.model_dump(mode="json"), by="demo", now_us=now_us())
+    return recipe_versions.add(connection, "demo", content.model_dump(mode="json"), by="demo", now_us=now_us())
 
 
 def main(arguments: Iterator[str] | None = None) -> None:

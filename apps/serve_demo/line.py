@@ -20,9 +20,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from coe.board import images, rules
-from coe.board.images import FoundImage
-from coe.serve import config as configs
+from coe.board import rules
+from coe.pictures import finding
+from coe.pictures.finding import FoundImage
+from coe.serve import service_config as configs
 from coe.serve.creation import CONFIG, KEYS, Wanted, create
 
 BOARD, MEMORY, KINDS, WITHIN_S = "first_look", "25MB", ("apps.demo",), 20.0
@@ -33,7 +34,7 @@ _RUN = "import sys; sys.argv[0] = 'coe-serve'; from coe.cli.start import serve; 
 
 def boards_in(folder: Path) -> dict[str, list[FoundImage]]:
     """Return the pictures of each board in a folder."""
-    found, _ = images.find(folder, rules.load(BOARD).components)
+    found, _ = finding.find(folder, rules.load(BOARD).components)
     boards: dict[str, list[FoundImage]] = defaultdict(list)
     for item in found:
         boards[item.serial].append(item)

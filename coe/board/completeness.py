@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coe.board import parts as parts_lists
-from coe.board.found_image import FoundImage, natural
-from coe.board.parts import PlacedPart
+from coe.board import parts_list as parts_lists
+from coe.board.parts_list import PlacedPart
 from coe.board.router import Component
 from coe.core import FULL, Finding, Request, Result, Verdict
 from coe.errors import ConfigError
+from coe.pictures.found_image import FoundImage, natural
 from coe.spelling import composed
 
 COMPLETENESS_STEP = "(completeness)"

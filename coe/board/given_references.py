@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coe.board.images import FoundImage
 from coe.board.router import GIVEN, Component
 from coe.errors import ConfigError
+from coe.pictures.finding import FoundImage
 
 
 def check(items: Iterable[FoundImage], components: Iterable[Component]) -> None:

@@ -14,16 +14,16 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coe import config
-from coe.board import circles, process_sheet
+from coe import config, strict_yaml
+from coe.board import circles
 from coe.board.graph import ExpertGraph
 from coe.board.labels import fault as label_fault
-from coe.board.process_sheet import Place, Sheet
 from coe.board.router import GIVEN, Component, Outcome, Router, Step, first_experts, usage
 from coe.board.rules_form import BoardSpec, ComponentSpec, ExpertSpec, StepSpec, checked
 from coe.core import NOTHING, Expert, Verdict, added
 from coe.errors import RulesError, did_you_mean
 from coe.spelling import composed
+from coe.strict_yaml import Place, Sheet
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -83,13 +83,13 @@ class Rules:
 def load(board: str | Path) -> Rules:
     """Find and read a board file, by name ("A", "demo") or path; raises RulesError with file, line and suggestion."""
     path = find(board)
-    return of_bytes(path, process_sheet.content(path))
+    return of_bytes(path, strict_yaml.content(path))
 
 
 @lru_cache(maxsize=16)  # a command asks for them several times, and 352 components take long
 def of_bytes(path: Path, raw: bytes) -> Rules:
     """Return the rules that a file of these bytes is; `path` names it in messages. Raises RulesError as `load` does."""
-    sheet = process_sheet.parse(path, raw)
+    sheet = strict_yaml.parse(path, raw)
     try:
         return _RulesReader(sheet).rules()
     except RecursionError:

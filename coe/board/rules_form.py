@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coe import config
-from coe.board.process_sheet import Place, Sheet
 from coe.errors import did_you_mean
+from coe.strict_yaml import Place, Sheet
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=100)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]

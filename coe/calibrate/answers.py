@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from coe.board.decoding import decode
-from coe.board.image_source import ImageSource
 from coe.board.router import GIVEN, Component
 from coe.board.rules import Rules
 from coe.calibrate.verified import VerifiedPicture
 from coe.core import FULL, NOTHING, Expert, Finding, Verdict
 from coe.errors import ConfigError, ImageError, StoreError
-from coe.inspector import references
+from coe.inspector import line_references
+from coe.pictures.decoding import decode
+from coe.pictures.image_source import ImageSource
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.reference_source import ReferenceSource
 from coe.store import kinds
@@ -103,7 +103,7 @@ class BoardExperts:
         """Resolve the kinds; raises ConfigError, RulesError or StoreError as a line does when it is opened."""
         self._board, self._store = board, store
         self._kinds = {name: kinds.resolve(name, allow_kinds) for name in {e.kind for e in board.experts.values()}}
-        references.check(board, self._kinds)
+        line_references.check(board, self._kinds)
         self._references = References(store)
 
     def answers(self, id: str, pictures: Sequence[VerifiedPicture]) -> Answers:
@@ -171,7 +171,7 @@ class BoardExperts:
         if picture.reference is not None:
             return given_reference(picture.reference, self._board.bits)
         if len(ids := {component.reference for component in self._served(expert)}) == 1 and GIVEN not in ids:
-            return references.proved(self._references, *ids).decode()
+            return line_references.proved(self._references, *ids).decode()
         raise ConfigError(
             f"expert '{expert.id}' compares with {'several references' if len(ids) > 1 else 'given references'}; list "
             "its pictures in images.csv with the column reference"

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from coe.board import process_sheet
+from coe import strict_yaml
 from coe.calibrate.result import Value
 from coe.errors import ConfigError, RulesError
 
@@ -47,7 +47,7 @@ def edited(path: Path, text: str, entries: Mapping[str, RulesEntry]) -> str:
     that the file does not have, and for an entry in a style of YAML in which it cannot be changed.
     """
     body = text.removeprefix(_BYTE_ORDER_MARK)
-    experts = _mapping(process_sheet.nodes(body), "experts")
+    experts = _mapping(strict_yaml.nodes(body), "experts")
     changes: list[_Change] = []
     comments: dict[int, list[str]] = {}
     for name, entry in entries.items():
@@ -69,7 +69,7 @@ def edited(path: Path, text: str, entries: Mapping[str, RulesEntry]) -> str:
 
 def _prove(path: Path, before: str, after: str, entries: Mapping[str, RulesEntry]) -> None:
     """Raise ConfigError unless a changed text says what the text before said, but for the entries."""
-    wanted = process_sheet.parse(path, before.encode()).data
+    wanted = strict_yaml.parse(path, before.encode()).data
     for name, entry in entries.items():
         expert = wanted["experts"][name] = {k: v for k, v in wanted["experts"][name].items() if k not in KEYS}
         for key, value in entry.values.items():
@@ -79,7 +79,7 @@ def _prove(path: Path, before: str, after: str, entries: Mapping[str, RulesEntry
                 else _number(value)
             )
     try:
-        holds = process_sheet.parse(path, after.encode()).data == wanted
+        holds = strict_yaml.parse(path, after.encode()).data == wanted
     except RulesError:
         holds = False
     if not holds:

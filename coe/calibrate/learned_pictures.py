@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coe.board.decoding import decode
 from coe.calibrate.verified import VerifiedPicture
 from coe.errors import ConfigError, ImageError
+from coe.pictures.decoding import decode
 from coe.store.learned import LearnedPictures, PictureDigests
 
 

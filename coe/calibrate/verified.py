@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from coe.board import folder
-from coe.board.folder import EntryKind
-from coe.board.images import EXTENSIONS, TABLE, natural
-from coe.board.picture_file import PictureFile, checked_file
-from coe.board.picture_names import goes_with_pictures, is_called_picture, other_format, raw_beside, unfinished
-from coe.board.table_paths import at, checksum_of, leaves, reference_at
 from coe.core import NOTHING, Expert
 from coe.errors import ConfigError, did_you_mean
+from coe.pictures import folder
+from coe.pictures.finding import EXTENSIONS, TABLE, natural
+from coe.pictures.folder import EntryKind
+from coe.pictures.picture_file import PictureFile, checked_file
+from coe.pictures.picture_names import goes_with_pictures, is_called_picture, other_format, raw_beside, unfinished
+from coe.pictures.table_paths import at, checksum_of, leaves, reference_at
 from coe.spelling import composed
 
 COLUMNS = ("path", "expert", "label")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coe.board import parts as parts_lists
+from coe.board import parts_list as parts_lists
 from coe.board.completeness import Expected
 from coe.errors import ConfigError
 from coe.scheduler.strategies import strategy as named_strategy
@@ -15,9 +15,9 @@ from coe.scheduler.strategies import strategy as named_strategy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coe.board.found_image import FoundImage
-    from coe.board.parts import PlacedPart
+    from coe.board.parts_list import PlacedPart
     from coe.board.rules import Rules
+    from coe.pictures.found_image import FoundImage
     from coe.placement import Layout
 
 PartsOption = Annotated[

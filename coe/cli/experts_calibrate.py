@@ -69,7 +69,7 @@ def calibrate(  # noqa: PLR0913
 
     Example: coe-experts calibrate line7.yaml --images verified/ --escapes 0.01 --plots build/calibration
     """
-    from coe.calibrate import draw, result, verified
+    from coe.calibrate import draw_thresholds, result, verified
     from coe.calibrate.answers import BoardExperts
     from coe.calibrate.thresholds import Goal, WantedRate
 
@@ -104,7 +104,7 @@ def calibrate(  # noqa: PLR0913
             err.print(styled(("note:", "yellow"), f" {id}: {warning}"), soft_wrap=True)
         trouble = trouble or bool(missing or answers.failed)
         if plots is not None:
-            out.print(str(draw.draw(outcome, plots / f"{id}.png")), soft_wrap=True, markup=False)
+            out.print(str(draw_thresholds.draw(outcome, plots / f"{id}.png")), soft_wrap=True, markup=False)
     wide(out).print(_table(outcomes))
     for outcome in outcomes:
         _show_curve(outcome)
@@ -226,12 +226,12 @@ def _stated(board: Rules, id: str, entry: Mapping[str, Any]) -> StatedScores:
 
 def _put(board: Rules, outcomes: Sequence[Calibrated], *, write: bool) -> None:
     """Show the changes of the board file, or write them; a file that would not load afterwards is not written."""
-    from coe.board import process_sheet
+    from coe import strict_yaml
     from coe.calibrate.edit import RulesEntry, edited
 
-    raw = process_sheet.content(board.path)
+    raw = strict_yaml.content(board.path)
     text, today = raw.decode(), date.today().isoformat()
-    before, entries = rules.of_bytes(board.path, raw), process_sheet.parse(board.path, raw).data["experts"]
+    before, entries = rules.of_bytes(board.path, raw), strict_yaml.parse(board.path, raw).data["experts"]
     # An expert none of whose pictures could be judged stays as it is.
     by_expert = {outcome.answers.expert.id: outcome for outcome in outcomes if outcome.answers.answers}
     for id in by_expert:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coe.cli.experts_new import BoardOption, KindOption, LabelsOption, NoPrepareOption
-from coe.cli.importing import Asked, import_file, import_folder
+from coe.cli.import_answers import Asked, import_file, import_folder
 from coe.cli.options import AllowKindOption, InputOption, StoreOption
 from coe.errors import ConfigError
 from coe.prepare import facts

@@ -13,13 +13,14 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
 from coe import config
-from coe.board import images, rules
+from coe.board import rules
 from coe.cli import experts_prepare, experts_reference, experts_share
 from coe.cli.common import Exit, err, out
 from coe.cli.console import Progress, styled, words
 from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOption, finite, words_of
 from coe.core import Expert
 from coe.errors import ConfigError
+from coe.pictures import finding
 from coe.prepare import accept, data_set
 from coe.store import bodies, kinds
 from coe.store.dotted import running
@@ -232,5 +233,5 @@ def _frozen(text: str | None) -> tuple[str, ...]:
 def _samples_of(data: Path) -> list[Path]:
     """Return the images of a data set; only the held-out ones if a folder "val" holds them."""
     root = data if data.is_dir() else data.parent
-    pictures = sorted(path for path in root.rglob("*") if path.suffix.lower() in images.EXTENSIONS)
+    pictures = sorted(path for path in root.rglob("*") if path.suffix.lower() in finding.EXTENSIONS)
     return [path for path in pictures if "val" in path.relative_to(root).parts] or pictures

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from coe.board import rules
-from coe.board.images import printable
 from coe.cli.common import Exit, out
 from coe.cli.placing import (
     BottomAngleOption,
@@ -22,6 +21,7 @@ from coe.cli.placing import (
 )
 from coe.errors import ConfigError
 from coe.files import replacing, writing
+from coe.pictures.finding import printable
 
 
 def overlay(  # noqa: PLR0913

@@ -10,13 +10,14 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.table import Table
 
-from coe.board import images, rules
+from coe.board import rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import Progress, words
 from coe.cli.options import AllowKindOption, StoreOption, words_of
 from coe.errors import ConfigError, StoreError, did_you_mean, sentence_of
 from coe.files import DiskFull
+from coe.pictures import finding
 from coe.prepare.prepare import Preparation, Preparer
 from coe.store.blob_format import Variant
 from coe.store.expert_id import ExpertId
@@ -112,7 +113,7 @@ class _SampleImages:
         self._all = list(all_of_them)
         if folder is None:
             return
-        items, _ = images.find(folder, board.components if board else ())
+        items, _ = finding.find(folder, board.components if board else ())
         self._all = [item.path for item in items]
         for item in items:
             self._by_name.setdefault(item.path.parent.name, []).append(item.path)

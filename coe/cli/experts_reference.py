@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from coe.board import images, rules
-from coe.board.image_source import ImageSource
-from coe.board.images import FoundImage
+from coe.board import rules
 from coe.board.router import GIVEN
 from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import styled
 from coe.cli.options import StoreOption
 from coe.errors import CoeError, ConfigError, ImageError, StoreError
+from coe.pictures import finding
+from coe.pictures.finding import FoundImage
+from coe.pictures.image_source import ImageSource
 from coe.store.expert_id import ExpertId
 from coe.store.learned import digest_of
 from coe.store.manifest import Manifest
@@ -53,7 +54,7 @@ def reference(
     wanted = {name: id for name, id in named.items() if id not in ("", GIVEN)}
     if not wanted:
         raise ConfigError(f"no component of {loaded.path.name} has a reference in the store; write `reference: NAME`")
-    items, _ = images.find(images_at, loaded.components)
+    items, _ = finding.find(images_at, loaded.components)
     by_id: dict[str, list[FoundImage]] = {}
     trouble = False
     for item in items:
@@ -127,7 +128,7 @@ def of_expert(shelf: Store, board: str, expert: str) -> dict[str, LearnedFrom]:
 
     Raises ConfigError if one of them has no reference in the store.
     """
-    from coe.inspector import references
+    from coe.inspector import line_references
 
     loaded, kept = rules.load(board), References(shelf)
     served = [c for c in loaded.components.values() if any(step.expert == expert for step in c.root.walk())]
@@ -141,7 +142,7 @@ def of_expert(shelf: Store, board: str, expert: str) -> dict[str, LearnedFrom]:
     by_id = {}
     for id in {component.reference for component in served}:
         pictures = kept.load(id)
-        by_id[id] = LearnedFrom(references.decoded(pictures, id).decode(), pictures.checksum)
+        by_id[id] = LearnedFrom(line_references.decoded(pictures, id).decode(), pictures.checksum)
     return {component.name: by_id[component.reference] for component in served}
 
 
@@ -197,7 +198,7 @@ def _made(
     for place in range(count):
         item = items[place * len(items) // count]
         try:
-            pictures[item.name] = images.decode(item.file, bits=bits)
+            pictures[item.name] = finding.decode(item.file, bits=bits)
         except ImageError as error:
             reasons[item.name] = str(error)
     learned = golden_reference.learn(pictures)

@@ -13,8 +13,7 @@ from typing import Annotated
 import typer
 
 from coe import config
-from coe.board import images, rules, table_paths
-from coe.board.images import FoundImage
+from coe.board import rules
 from coe.board.router import GIVEN
 from coe.board.rules import Rules
 from coe.cli.common import Exit, application, err, run
@@ -50,6 +49,8 @@ from coe.errors import ConfigError, StoreError
 from coe.inspector import fitting
 from coe.inspector.line_config import AUTO, AskedSettings, LineConfig
 from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
+from coe.pictures import finding, table_paths
+from coe.pictures.finding import FoundImage
 from coe.results.records import ResultsFile
 from coe.results.report import PixelSource, ReferencePicture, write_report
 from coe.results.run_file import RunIdentity
@@ -242,7 +243,7 @@ def inspect(  # noqa: PLR0913
         run_ = InspectionRun(figures, results, items, max_errors=max_errors, feed=feed, quiet=quiet)
         run_.go(line_config, variants)
         empty = [entry.serial for entry in skipped if entry.serial]
-        left_alone = [images.printable(entry.path.relative_to(images_at).as_posix()) for entry in skipped]
+        left_alone = [finding.printable(entry.path.relative_to(images_at).as_posix()) for entry in skipped]
         summary = results.finish(items, run_.figures, expected=expected, empty=empty, left_alone=left_alone)
         report = out_dir / REPORT
         pictures = PixelSource(
@@ -275,14 +276,14 @@ def _references(
         item = by_name[name]
         id = board.components[item.component].reference
         if item.reference is not None:
-            return ReferencePicture(images.decode(item.reference, bits=bits))
+            return ReferencePicture(finding.decode(item.reference, bits=bits))
         if not id or id == GIVEN:
             return None
         manifest = references.manifest(id)
         if manifest.checksum != checksums[id]:
             raise StoreError(f"reference '{id}' was replaced after the run began")
         encoded = references.read(manifest)
-        image, spread = images.decode(encoded.image), images.decode(encoded.spread)[:, :, 0]
+        image, spread = finding.decode(encoded.image), finding.decode(encoded.spread)[:, :, 0]
         return ReferencePicture(image, spread, f"{id}, version {manifest.version}", manifest.checksum)
 
     return reference

@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from coe import config
-from coe.board.images import FoundImage
 from coe.cli.common import err
 from coe.cli.console import styled
 from coe.cli.notices import Notices
 from coe.cli.progress import RunProgress
 from coe.core import FailureKind, Request, Result, Verdict
 from coe.errors import LineClosed, shortened
+from coe.pictures.finding import FoundImage
 from coe.results.records import ResultsFile
 from coe.results.summary import RunFigures, is_skipped
 from coe.system import peak_resident_bytes

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from coe.board import given_references, images
-from coe.board.images import FoundImage, Skipped
+from coe.board import given_references
 from coe.board.rules import Rules
 from coe.core import Result
+from coe.pictures import finding
+from coe.pictures.finding import FoundImage, Skipped
 from coe.placement.board_view import BoardView
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class EachFile:
 
     def pixels(self, name: str) -> NDArray[np.uint8]:
         """Return the pixels of a file."""
-        return images.decode(self._items[name].file, bits=self._bits)
+        return finding.decode(self._items[name].file, bits=self._bits)
 
     def view(self, serial: str) -> BoardView | None:
         """Return None: no file shows a whole board."""
@@ -71,7 +72,7 @@ def source_of(images_at: Path, board: Rules, layout: Layout | None, bits: int | 
     `bits` says how many low bits of their 16-bit samples count.
     """
     if layout is None:
-        items, skipped = images.find(images_at, board.components)
+        items, skipped = finding.find(images_at, board.components)
         given_references.check(items, board.components.values())
         return EachFile(items, skipped, bits)
     from coe.cli.whole_boards import WholeBoards

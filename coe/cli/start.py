@@ -16,8 +16,8 @@ from coe.cli.streams import steady
 
 MODULES = {
     "inspect": "coe.cli.inspect",
-    "experts": "coe.cli.experts",
-    "profile": "coe.cli.profile",
+    "experts": "coe.cli.experts_command",
+    "profile": "coe.cli.profile_command",
     "bench": "coe.lab.cli.bench",
     "serve": "coe.serve.command",
 }

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from coe.board.folder import EntryKind, FolderEntry, walk, why_no_file
-from coe.board.images import FoundImage, Skipped, natural, printable
-from coe.board.picture_names import (
+from coe.core import Failure, FailureKind, Result
+from coe.errors import ConfigError
+from coe.pictures.finding import FoundImage, Skipped, natural, printable
+from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
+from coe.pictures.picture_names import (
     RAW_BESIDE,
     goes_with_pictures,
     is_called_picture,
@@ -21,8 +23,6 @@ from coe.board.picture_names import (
     stem,
     unfinished,
 )
-from coe.core import Failure, FailureKind, Result
-from coe.errors import ConfigError
 from coe.placement import BoardPicture, BoardView, Layout, Site, read_board, serial_of
 from coe.spelling import composed
 

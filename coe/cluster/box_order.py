@@ -8,7 +8,7 @@ from coe.cluster.box import BoxParts, BoxWorker, Fetch
 from coe.cluster.messages import BoxFacts
 from coe.core import rule_of
 from coe.errors import StoreError
-from coe.inspector import fitting, references
+from coe.inspector import fitting, line_references
 from coe.inspector.line_boards import ReadBoard
 from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
@@ -85,4 +85,4 @@ def _with_own_weights(config: LineConfig, board: ReadBoard) -> ReadBoard:
         raise StoreError(
             f"in {store.root}, {few} of board '{rules.board}' are not those of the line; copy the line's store there"
         )
-    return replace(board, manifests=manifests, references=references.load(rules, store))
+    return replace(board, manifests=manifests, references=line_references.load(rules, store))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from coe.board.image_source import ImageSource
-from coe.board.picture_file import PictureFile
 from coe.cluster.messages import CarriedImage
+from coe.pictures.image_source import ImageSource
+from coe.pictures.picture_file import PictureFile
 from coe.runtime.reference_source import ReferenceSource
 from coe.timely import in_time
 

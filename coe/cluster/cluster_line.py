@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from coe.board.union import union
 from coe.cluster.box_order import BoxOrder, quiet
+from coe.cluster.cluster_engine import ClusterEngine
 from coe.cluster.decisions.homes import Traffic
 from coe.cluster.decisions.needs import needs_of
-from coe.cluster.driver import Housing
-from coe.cluster.engine import ClusterEngine
+from coe.cluster.head_thread import Housing
 from coe.cluster.links import Link, check_same
 from coe.cluster.over_ray import ray_boxes
 from coe.core import rule_of

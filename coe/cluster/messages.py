@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coe.board.image_source import ImageSource
 from coe.cluster.decisions.head import ExpertsReported, Release, StageDone
 from coe.cluster.decisions.homes import Homes
 from coe.cluster.decisions.stage_rules import StageRequest
+from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics
 from coe.runtime.reference_source import ReferenceSource
 from coe.scheduler.costs import CostTable

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coe import values
-from coe.board import parts as parts_lists
-from coe.board.parts import PlacedPart
+from coe.board import parts_list as parts_lists
+from coe.board.parts_list import PlacedPart
 from coe.errors import ConfigError, did_you_mean
 
 PartsList = Sequence[PlacedPart] | Path | str

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from coe import config, values
-from coe.board.image_source import Picture
 from coe.errors import ConfigError
 from coe.inspector import line_devices
 from coe.inspector.asked_boards import Boards, Parts
@@ -22,6 +21,7 @@ from coe.inspector.line import Line
 from coe.inspector.line_config import AUTO, AskedSettings, Inbox, LineConfig, MakeBoxes, OnFull
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.profile import Profile
+from coe.pictures.image_source import Picture
 from coe.results.metrics import Watcher
 from coe.runtime.decider import MakeDecider
 from coe.scheduler.controller import Controller
@@ -57,9 +57,9 @@ class Inspector(Line):
     images without hurry, and so do boards that are due (`within_s` of `submit`).
 
     `parts` is the parts list of the board, in the order of the camera: a file such as a pick-and-place file
-    (`coe.board.parts`), or `PlacedPart`s; with several boards, a mapping from a board to its list. With `line`, experts
-    are then loaded before the images that need them come, if images have a `refdes`; without a list the order is
-    learned from the boards that came before.
+    (`coe.board.parts_list`), or `PlacedPart`s; with several boards, a mapping from a board to its list. With `line`,
+    experts are then loaded before the images that need them come, if images have a `refdes`; without a list the order
+    is learned from the boards that came before.
 
     With `disk_bandwidth`, bytes a second or "530MB/s", weights load no faster than from such a disk. `costs` are the
     costs of an earlier line of the same board, store, devices and precision; with them nothing is measured.

@@ -18,14 +18,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from coe import values
-from coe.board.decoding import Order
-from coe.board.image_source import ImageLike as Image
-from coe.board.image_source import Picture
 from coe.board.rules import Rules
 from coe.board.union import Member
 from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import BoardsClash, ConfigError, LineClosed
-from coe.inspector import references
+from coe.inspector import line_references
 from coe.inspector.asked_boards import Boards, Parts, asked_boards
 from coe.inspector.changeover import enrolled, prepared
 from coe.inspector.line_boards import LineBoard, LineBoards
@@ -33,6 +30,9 @@ from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.starting import start
 from coe.inspector.taken_picture import TakenPicture
+from coe.pictures.decoding import Order
+from coe.pictures.image_source import ImageLike as Image
+from coe.pictures.image_source import Picture
 from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
 from coe.runtime.engine import Trace
@@ -255,7 +255,7 @@ class Line:
         picture.check()
         check_hurry(self._config.strategy, within_s=picture.within_s)
         board = self._boards.named(picture.board)
-        references.check_picture(board.member.rules, picture)
+        line_references.check_picture(board.member.rules, picture)
         if self._admission.closed:
             raise LineClosed(CLOSED)
         size, bits = _prepared_bytes(board.member, picture.component), board.member.rules.bits

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 
-from coe.board.parts import PlacedPart
+from coe.board.parts_list import PlacedPart
 from coe.board.rules import Rules
 from coe.board.union import Member
 from coe.core import Expert

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from coe.board import parts, rules
+from coe.board import parts_list, rules
 from coe.board.rules import Rules
 from coe.board.union import union
 from coe.core import FULL
 from coe.errors import ConfigError
-from coe.inspector import fitting, line_devices, precision, references
+from coe.inspector import fitting, line_devices, line_references, precision
 from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.cores import chosen_threads
 from coe.inspector.line_boards import LineBoard, ReadBoard, Register
@@ -98,13 +98,13 @@ def read_board(config: LineConfig, asked: AskedBoard) -> ReadBoard:
         named = replace(named, board=asked.name)
     known = kinds_of(config, named)
     named.check_detectors(id for id, e in named.experts.items() if known[e.kind].task == "detect")
-    references.check(named, known)
-    parts.check(asked.parts, named.components, named.board)
+    line_references.check(named, known)
+    parts_list.check(asked.parts, named.components, named.board)
     manifests = fitting.manifests(named, config.store)
     for warning in fitting.unproven(named, manifests):
         config.say(f"warning: {warning}")
-    good_parts, digests = references.load(named, config.store), reference_digests(named, config.store)
-    references.check_learned(named, manifests, digests)
+    good_parts, digests = line_references.load(named, config.store), reference_digests(named, config.store)
+    line_references.check_learned(named, manifests, digests)
     return ReadBoard(str(asked.source), named, manifests, good_parts, digests, asked.mix, asked.parts)
 
 

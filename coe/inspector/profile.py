@@ -16,8 +16,8 @@ from coe import config
 from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.runtime.cost_fit import LatencyLine
-from coe.schema import Bytes, Count, Record, Seconds, Share, Speed
 from coe.store.manifest import Agreement
+from coe.strict_model import Bytes, Count, Record, Seconds, Share, Speed
 
 VERSION: Literal[1] = 1
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from coe.board.image_source import ImageSource, Picture
+from coe.pictures.image_source import ImageSource, Picture
 from coe.runtime.reference_source import ReferenceSource
 
 

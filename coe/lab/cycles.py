@@ -11,7 +11,7 @@ import psutil
 from coe.board import rules
 from coe.lab.switch_gpu import gpu_device
 from coe.runtime.cpu import CpuDevice
-from coe.runtime.cuda.driver import Driver
+from coe.runtime.cuda.gpu_driver import Driver
 from coe.runtime.fresh_thread import on_fresh_thread
 from coe.store import kinds
 from coe.store.blob_format import Variant

@@ -11,10 +11,10 @@ from coe import config
 from coe.board import rules
 from coe.core import Expert
 from coe.lab.switch import Stopwatch
-from coe.runtime.cuda.device import CudaDevice
-from coe.runtime.cuda.driver import Driver
+from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.cuda.garbage import give_back
-from coe.runtime.cuda.host import passing_bytes
+from coe.runtime.cuda.gpu_driver import Driver
+from coe.runtime.cuda.pinned_memory import passing_bytes
 from coe.runtime.fresh_thread import on_fresh_thread
 from coe.runtime.reading import weights
 from coe.store import kinds

@@ -33,26 +33,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from coe.placement.board_layout import Bottom, Layout, Site, lay_out
+    from coe.placement.board_pictures import BoardPicture, read_board, serial_of
+    from coe.placement.board_recipe import BoardRecipe, parse_recipe, read_recipe
     from coe.placement.board_view import BoardView
-    from coe.placement.boards import BoardPicture, read_board, serial_of
     from coe.placement.crops import crop, outline
     from coe.placement.dialects import DIALECTS, Side, Units
-    from coe.placement.layout import Bottom, Layout, Site, lay_out
     from coe.placement.location import Location, blind_to, locate, warnings_of
     from coe.placement.overlay_picture import overlay
     from coe.placement.placements import Placement, parse_placements, read_placements
-    from coe.placement.recipe import BoardRecipe, parse_recipe, read_recipe
 
 _HOMES = {
     "board_view": ("BoardView",),
-    "boards": ("BoardPicture", "read_board", "serial_of"),
+    "board_pictures": ("BoardPicture", "read_board", "serial_of"),
     "crops": ("crop", "outline"),
-    "layout": ("Bottom", "Layout", "Site", "lay_out"),
+    "board_layout": ("Bottom", "Layout", "Site", "lay_out"),
     "location": ("Location", "blind_to", "locate", "warnings_of"),
     "overlay_picture": ("overlay",),
     "dialects": ("DIALECTS", "Side", "Units"),
     "placements": ("Placement", "parse_placements", "read_placements"),
-    "recipe": ("BoardRecipe", "parse_recipe", "read_recipe"),
+    "board_recipe": ("BoardRecipe", "parse_recipe", "read_recipe"),
 }
 __all__ = [
     "DIALECTS",

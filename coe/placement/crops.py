@@ -11,8 +11,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from coe.placement.board_layout import CropShape, Site
 from coe.placement.fit import Fit, Numbers
-from coe.placement.layout import CropShape, Site
 
 Pixels = NDArray[np.uint8]
 

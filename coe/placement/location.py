@@ -16,9 +16,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from coe.placement.board_layout import Layout, Point
 from coe.placement.fiducials import LEAST_CONTRAST, Disc, discs, mean_in
 from coe.placement.fit import Fit, Numbers, fitted, residual_um, similarity
-from coe.placement.layout import Layout, Point
 
 Pixels = NDArray[np.uint8]
 

@@ -8,10 +8,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from coe.placement.board_layout import Layout, Site
 from coe.placement.crops import outline, pin1
 from coe.placement.fiducials import Disc
 from coe.placement.fit import Numbers
-from coe.placement.layout import Layout, Site
 from coe.placement.location import Location
 
 Pixels = NDArray[np.uint8]

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
-from coe.board import text_table
-from coe.board.text_table import SEPARATORS, TextLine
+from coe import text_table
 from coe.errors import ConfigError, did_you_mean
 from coe.placement.dialects import DIALECTS, UNIT_WORDS, Dialect, Side, Units
+from coe.text_table import SEPARATORS, TextLine
 
 FARTHEST_MM = 10_000.0
 """Coordinates beyond it are refused: no board is as large."""

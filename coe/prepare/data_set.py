@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coe.board import images, process_sheet
+from coe import strict_yaml
 from coe.errors import ConfigError
+from coe.pictures import finding
 from coe.spelling import composed
 
 
@@ -31,9 +32,9 @@ def read(path: Path) -> Mapping[str, Any]:
         raise ConfigError(f"{path} is a folder; give the YAML of a YOLO data set, as {path / 'data.yaml'}")
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; give the YAML of a YOLO data set")
-    if path.suffix.lower() in images.EXTENSIONS:
+    if path.suffix.lower() in finding.EXTENSIONS:
         raise ConfigError(f"{path} is a picture; give the YAML of a YOLO data set, or a folder of images")
-    entries = process_sheet.read(path, "data set", "train and names").data
+    entries = strict_yaml.read(path, "data set", "train and names").data
     if not isinstance(entries, dict) or "train" not in entries or "names" not in entries:
         raise ConfigError(f"data set '{path}' needs at least the keys 'train' and 'names'")
     return entries

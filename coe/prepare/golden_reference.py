@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from coe.board.alignment import align, same_shape
-from coe.board.comparison import is_dark
-from coe.board.motion import LEAST_FIT, LEAST_SEEN, OPENING, lasting_differences
+from coe.comparing.alignment import align, same_shape
+from coe.comparing.comparison import is_dark
+from coe.comparing.motion import LEAST_FIT, LEAST_SEEN, OPENING, lasting_differences
 from coe.errors import ConfigError
 from coe.store.references import EncodedReference, NewReference
 

@@ -11,10 +11,10 @@ import torch
 from coe.core import Finding
 from coe.errors import ConfigError, StoreError, first_line
 from coe.prepare.agreement import compare, escalate_below, findings
+from coe.prepare.calibration_images import SampleImages, sample_images
 from coe.prepare.difference import MOST_CUT, RANKS, Parent, own_part, whole
 from coe.prepare.fold import Folded, fold, network
 from coe.prepare.layout import FLOATS, LaidOut, lay_out, tensors
-from coe.prepare.samples import SampleImages, sample_images
 from coe.preprocessing import Preprocessing
 from coe.store import blob_file, bodies, kinds, variants, weights_file
 from coe.store.blob_format import Variant

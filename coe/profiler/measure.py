@@ -20,7 +20,7 @@ from coe.prepare.agreement import compare, findings
 from coe.profiler import backends
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.batches import TimeLimit, climb, rounds
-from coe.profiler.samples import TimedSamples, timed_samples
+from coe.profiler.sample_images import TimedSamples, timed_samples
 from coe.profiler.target import Target
 from coe.runtime.buffers import Buffers
 from coe.runtime.cost_fit import batch_memory, fit, plateau, spread, typical

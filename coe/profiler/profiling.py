@@ -15,12 +15,12 @@ from coe.errors import ConfigError, DeviceFull, DeviceLost
 from coe.inspector.profile import Chosen, Profile
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.confirm import confirm
-from coe.profiler.draft import Draft
 from coe.profiler.site import ProfiledSite
 from coe.profiler.steps import ProgressSteps
 from coe.profiler.survey import measure_kind, measure_together
 from coe.profiler.target import Target
 from coe.profiler.tune import Search
+from coe.profiler.unfinished import Draft
 from coe.runtime.cuda import torch_driver
 from coe.sim.workload import synthetic
 from coe.store.kinds import FileKind

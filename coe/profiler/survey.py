@@ -7,12 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from coe.errors import ConfigError, DeviceFull
-from coe.profiler.draft import Draft
 from coe.profiler.measure import MeasuredExpert, measure, with_weights
 from coe.profiler.several_executors import together
 from coe.profiler.site import ProfiledSite
 from coe.profiler.steps import ProgressSteps
 from coe.profiler.target import Target
+from coe.profiler.unfinished import Draft
 from coe.runtime.fresh_thread import on_fresh_thread
 
 

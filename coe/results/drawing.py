@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from coe.board.decoding import Order, ordered
-from coe.board.image_source import ImageLike, ImageSource
 from coe.core import Heat, Result, Verdict, deciding
+from coe.pictures.decoding import Order, ordered
+from coe.pictures.image_source import ImageLike, ImageSource
 from coe.visible import visible
 
 _HOT = (255, 60, 0)

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from coe import config, system
 from coe.board.completeness import Expected, is_absent
-from coe.board.images import FoundImage
 from coe.core import Request, Result
 from coe.errors import ConfigError, shortened
 from coe.files import DiskFull, FolderLock, NoLocks, NotWritten, replacing, write_atomically, writing
+from coe.pictures.finding import FoundImage
 from coe.results import csv_table, run_file
 from coe.results.result_lines import from_line, to_line
 from coe.results.run_file import RunFile, RunIdentity

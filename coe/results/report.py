@@ -25,10 +25,10 @@ from PIL import Image
 
 from coe import config
 from coe.board.completeness import is_absent
-from coe.board.images import natural
 from coe.core import FULL, Box, Finding, Result, Verdict, deciding
 from coe.errors import CoeError
 from coe.files import write_atomically
+from coe.pictures.finding import natural
 from coe.placement.board_view import LOCATION_STEP, BoardView
 from coe.results.drawing import heated, shown_score
 from coe.results.summary import OutcomeCounts, Summary, is_skipped
@@ -346,7 +346,7 @@ def card(result: Result, source: PixelSource, side: int, said: str = "") -> Card
 
 def _beside(pixels: NDArray[np.uint8], reference: ReferencePicture, side: int) -> Iterator[Beside]:
     """Yield the reference of an image, and the difference of both, as the experts see it, if they can be compared."""
-    from coe.board.comparison import compare
+    from coe.comparing.comparison import compare
 
     height, width = reference.image.shape[:2]
     address = _data_address(reference.image, side)

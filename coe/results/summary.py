@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from coe.board.completeness import is_absent, place_of
-from coe.board.images import FoundImage, natural
 from coe.core import FULL, FailureKind, Request, Result, Verdict, finite, second_looks
+from coe.pictures.finding import FoundImage, natural
 from coe.scheduler.demand import Drift
 
 NOBODY_ASKED = "no parts list was given"

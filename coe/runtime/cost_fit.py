@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from coe.schema import Record, Seconds
+from coe.strict_model import Record, Seconds
 
 ON_THE_LINE = 0.05
 """A batch size lies on the line if its time differs from the line by at most this share of the time."""

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from coe.board.image_source import ImageSource
 from coe.board.router import Router
 from coe.core import Expert, Failure, FailureKind, Request, Result
 from coe.errors import ImageError, RulesError, sentence_of
+from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics, Recorder, Watcher
 from coe.runtime.at_exit import end_at_exit
 from coe.runtime.decider import Decider

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from coe.board.decoding import Pixels
-from coe.board.image_source import ImageSource
 from coe.board.router import Router
 from coe.core import Expert
 from coe.errors import ImageError
+from coe.pictures.decoding import Pixels
+from coe.pictures.image_source import ImageSource
 from coe.runtime.admission import Admission
 from coe.runtime.reference_source import ReferenceSource
 from coe.runtime.workers import Work, Workers

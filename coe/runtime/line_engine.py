@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from coe.board.image_source import ImageSource
 from coe.core import Failure, Request
+from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics
 from coe.runtime.line_threads import LineThreads
 from coe.runtime.pending import Pending

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coe.board.image_source import ImageSource
 from coe.errors import ImageError
+from coe.pictures.image_source import ImageSource
 from coe.store.kinds import Reference
 
 _COMPARING_BYTES = 20

@@ -15,7 +15,7 @@ from itertools import product
 
 from coe import config
 from coe.board.graph import ExpertGraph
-from coe.board.parts import PlacedPart
+from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
 from coe.core import Batch, Failure, FailureKind, Stage
 from coe.scheduler import policies
@@ -48,13 +48,13 @@ from coe.scheduler.events import (
     single_events,
 )
 from coe.scheduler.executor import Executor
+from coe.scheduler.expert_state import State
 from coe.scheduler.failures import STOPPED, BrokenExperts, not_run
 from coe.scheduler.history import History
 from coe.scheduler.line_foresight import LineForesight
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Arrange, Assign, Prefetch, Select, Split, World
 from coe.scheduler.residency import Residency
-from coe.scheduler.state import State
 from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 
 

@@ -20,8 +20,8 @@ from sortedcontainers import SortedDict
 from coe.core import Request, Stage
 from coe.scheduler.cases import Cases
 from coe.scheduler.costs import Cost, Tier
+from coe.scheduler.expert_state import State
 from coe.scheduler.policies.base import World
-from coe.scheduler.state import State
 
 TooLateFrom = Callable[[Mapping[int, float], float], float]
 """A function of the due times by request and of the time now. See `LeastTime.too_late_s`."""

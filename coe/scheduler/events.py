@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from coe.board.graph import ExpertGraph
-from coe.board.parts import PlacedPart
+from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
 from coe.core import FULL, Batch, Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.costs import CostTable, Tier

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from coe.scheduler.costs import Body
-from coe.scheduler.state import State
+from coe.scheduler.expert_state import State
 
 
 @dataclass(slots=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coe.board.parts import PlacedPart
+from coe.board.parts_list import PlacedPart
 
 _WEIGHT = 0.5
 """How much the last board weighs in the place of a part, against all boards before it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from coe.board.parts import PlacedPart
+from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
 from coe.scheduler.foresight import Foresight
 from coe.scheduler.history import HistoryWatcher, ImageView

@@ -21,9 +21,9 @@ from coe.config import format_bytes
 from coe.core import FULL
 from coe.scheduler.costs import Body, Cost, Tier
 from coe.scheduler.events import Why
+from coe.scheduler.expert_state import State
 from coe.scheduler.held_bodies import HeldBodies
 from coe.scheduler.plan import PoolSpec
-from coe.scheduler.state import State
 
 _ON_THEIR_WAY = (State.PLANNED, State.LOADING)
 

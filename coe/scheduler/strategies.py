@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coe import values
-from coe.board.parts import PlacedPart
+from coe.board.parts_list import PlacedPart
 from coe.errors import ConfigError, did_you_mean
 from coe.scheduler import policies
 from coe.scheduler.plan import Plan, joined

@@ -11,9 +11,9 @@ from pathlib import Path
 from coe import system
 from coe.errors import ConfigError
 from coe.files import writing
-from coe.serve.config import DATABASE, PICTURES, ServeConfig
 from coe.serve.database import views
-from coe.serve.database.opening import open_database, sqlite_url
+from coe.serve.database.connecting import open_database, sqlite_url
+from coe.serve.service_config import DATABASE, PICTURES, ServeConfig
 
 
 @dataclass(frozen=True, slots=True)

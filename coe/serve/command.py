@@ -16,7 +16,7 @@ from coe.cli.options import AllowKindOption, StoreOption
 from coe.errors import ConfigError
 
 if TYPE_CHECKING:
-    from coe.serve.database.opening import Database
+    from coe.serve.database.connecting import Database
 
 app = application("Run the line as a service: boards come in over HTTP, decisions go out in time, the history stays.")
 
@@ -94,7 +94,7 @@ def backup(
     Example: coe-serve backup line7/serve.yaml /mnt/backup/line7-monday
     """
     from coe.serve.backup import back_up
-    from coe.serve.config import load
+    from coe.serve.service_config import load
 
     made = back_up(load(config_path), folder)
     missing = f"; {made.missing} pictures were not there" if made.missing else ""
@@ -176,8 +176,8 @@ def revoke_key(
 @contextmanager
 def _database(config_path: Path) -> Iterator[Database]:
     """Open the database of a service; raises ConfigError."""
-    from coe.serve.config import load
-    from coe.serve.database.opening import open_database
+    from coe.serve.database.connecting import open_database
+    from coe.serve.service_config import load
 
     database = open_database(load(config_path).database_url)
     try:

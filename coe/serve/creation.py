@@ -11,12 +11,12 @@ from coe.board import rules
 from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.inspector import fitting
-from coe.serve import config as configs
-from coe.serve.database import audit, keys, recipes
+from coe.serve import service_config as configs
+from coe.serve.database import audit, keys, recipe_versions
+from coe.serve.database.connecting import open_database
 from coe.serve.database.migration import migrate
-from coe.serve.database.opening import open_database
 from coe.serve.moments import now_us
-from coe.serve.recipe import RecipeContent
+from coe.serve.recipe_content import RecipeContent
 from coe.serve.words import ActivationState, Role
 from coe.store import dotted
 from coe.store.store import Store
@@ -94,10 +94,10 @@ def _fill(config: configs.ServeConfig, name: str, content: RecipeContent, made: 
             moment_us = now_us()
             for role, key in made.items():
                 keys.add(connection, role, Role(role), key, now_us=moment_us)
-            added = recipes.add(connection, name, content.model_dump(mode="json"), by="init", now_us=moment_us)
+            added = recipe_versions.add(connection, name, content.model_dump(mode="json"), by="init", now_us=moment_us)
             # No line runs yet that could answer; the first one opens what is active.
-            asked = recipes.ask_activation(connection, added.id, by="init", now_us=moment_us)
-            recipes.answer(connection, asked.id, ActivationState.ACTIVE, now_us=moment_us)
+            asked = recipe_versions.ask_activation(connection, added.id, by="init", now_us=moment_us)
+            recipe_versions.answer(connection, asked.id, ActivationState.ACTIVE, now_us=moment_us)
             audit.append(connection, "init", "create", f"recipe {name} {added.version}", now_us=moment_us)
     finally:
         database.close()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from coe.errors import ConfigError
-from coe.serve.config import ServeConfig
 from coe.serve.database import keys
-from coe.serve.database.opening import Database
+from coe.serve.database.connecting import Database
 from coe.serve.moments import now_us
+from coe.serve.service_config import ServeConfig
 
 
 def expect_keys(config: ServeConfig, database: Database) -> None:

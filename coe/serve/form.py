@@ -8,8 +8,8 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from coe.board.process_sheet import Place, Sheet
 from coe.errors import ConfigError, did_you_mean
+from coe.strict_yaml import Place, Sheet
 
 
 class Form(BaseModel):

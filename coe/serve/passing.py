@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 
 from coe.core import NOTHING, Verdict
 from coe.errors import CoeError
-from coe.serve.database import recipes
-from coe.serve.recipe import RecipeContent
+from coe.serve.database import recipe_versions
+from coe.serve.recipe_content import RecipeContent
 
 
 class Passing:
@@ -22,9 +22,9 @@ class Passing:
     def __init__(self, connection: Connection, recipe_ids: Iterable[int], found: Iterable[tuple[str, str]]) -> None:
         self._passing, self._known = set(found), set[str]()
         for id in recipe_ids:
-            self._add(recipes.get(connection, id))
+            self._add(recipe_versions.get(connection, id))
 
-    def _add(self, recipe: recipes.Recipe) -> None:
+    def _add(self, recipe: recipe_versions.Recipe) -> None:
         try:
             components = RecipeContent.model_validate(recipe.content).board(recipe.name).components.values()
         except (CoeError, ValidationError):  # its experts stay unknown

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from functools import partial
 
 from coe.core import Verdict
-from coe.serve.config import Retention
 from coe.serve.database import views
-from coe.serve.database.opening import Database
+from coe.serve.database.connecting import Database
 from coe.serve.database.views import View
 from coe.serve.moments import DAY_US, SECOND_US
-from coe.serve.pictures import Pictures
+from coe.serve.picture_folder import Pictures
+from coe.serve.service_config import Retention
 
 TOGETHER = 500
 """How many pictures go in one transaction."""

@@ -1,7 +1,7 @@
 """`coe-serve run`: the processes of a service. Law: one that dies is started again, and the others go on.
 
 The supervisor holds nothing: it starts processes, writes down what became of them, and tells systemd that the service
-is alive. A process whose supervisor is gone ends by itself (`coe.serve.process`).
+is alive. A process whose supervisor is gone ends by itself (`coe.serve.child`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pathlib import Path
 from coe.errors import ConfigError
 from coe.files import FolderLock
 from coe.serve.bridge.building import expect_packages
-from coe.serve.config import ServeConfig, load
-from coe.serve.database import faults, outbox, states
+from coe.serve.database import fault_log, outbox, states
 from coe.serve.database.claim import Claim
-from coe.serve.database.faults import NewFault
+from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.fault_log import NewFault
 from coe.serve.database.migration import expect_newest
-from coe.serve.database.opening import Database, open_database
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.exposure import expect_keys
 from coe.serve.moments import SECOND_US, now_us
 from coe.serve.notify import SystemdNotice, notify
+from coe.serve.service_config import ServeConfig, load
 from coe.serve.words import FaultKind, Intake, Process, Subject
 
 PROCESSES = (Process.GATE, Process.LINE)
@@ -56,7 +56,7 @@ Command = Callable[[Process, Path], Sequence[str]]
 
 def command_of(process: Process, config: Path) -> Sequence[str]:
     """Return the command of a process."""
-    return [sys.executable, "-m", "coe.serve.process", process.value, str(config)]
+    return [sys.executable, "-m", "coe.serve.child", process.value, str(config)]
 
 
 @dataclass(slots=True, eq=False)
@@ -180,7 +180,7 @@ class Supervisor:
         with suppress(DatabaseTrouble):
             while self._faults:
                 with database.writing() as connection:
-                    faults.note(connection, self._faults[0], now_us())
+                    fault_log.note(connection, self._faults[0], now_us())
                 del self._faults[0]
 
     def _end_all(self, database: Database) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from coe.serve.database.schema import NAME
+from coe.serve.database.tables import NAME
 from coe.spelling import composed
 from coe.visible import is_visible
 

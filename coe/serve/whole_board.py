@@ -13,8 +13,8 @@ from coe.board.rules import Rules
 from coe.board.rules_form import Name
 from coe.errors import ConfigError
 from coe.placement import Bottom, Layout, blind_to, lay_out, parse_placements, parse_recipe, warnings_of
-from coe.placement.layout import BottomAngle, BottomX
-from coe.serve.database.schema import NAME
+from coe.placement.board_layout import BottomAngle, BottomX
+from coe.serve.database.tables import NAME
 from coe.serve.form import Form
 from coe.visible import is_visible
 

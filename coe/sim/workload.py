@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from coe.board import rules
 from coe.board.graph import ExpertGraph
-from coe.board.parts import PlacedPart
+from coe.board.parts_list import PlacedPart
 from coe.board.router import Router, first_experts, usage
 from coe.board.rules import Rules
 from coe.core import Finding, Request, added

@@ -81,7 +81,7 @@ class TrainingPlan:
     folder of images of good parts.
 
     `bf16` says whether products are computed in bf16, with weights in fp32; None: where the processor has bf16. `bits`
-    says how many low bits of 16-bit samples count in the images (`coe.board.decoding.decode`).
+    says how many low bits of 16-bit samples count in the images (`coe.pictures.decoding.decode`).
     """
 
     data: Path

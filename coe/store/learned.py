@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from coe import regular
 from coe.errors import StoreError
 from coe.files import replacing
-from coe.schema import Bytes, Record
+from coe.strict_model import Bytes, Record
 
 _MOST_BYTES = 1 << 30
 _TYPE = np.dtype("<u8")

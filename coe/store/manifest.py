@@ -13,10 +13,10 @@ from coe import regular
 from coe.core import Expert
 from coe.errors import StoreError, first_line
 from coe.preprocessing import Outputs, Preprocessing
-from coe.schema import Bytes, Count, Record, Share
 from coe.spelling import composed
 from coe.store.blob_format import Identity, Variant
 from coe.store.learned import LearnedFile
+from coe.strict_model import Bytes, Count, Record, Share
 
 _MAX_BYTES = 16 << 20
 

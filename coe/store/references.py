@@ -20,10 +20,10 @@ from pydantic import ValidationError
 from coe import regular
 from coe.errors import StoreError, did_you_mean, first_line
 from coe.files import alone, replacing
-from coe.schema import Bytes, Count, Record
 from coe.store import leftovers
 from coe.store.expert_id import ExpertId
 from coe.store.store import Store
+from coe.strict_model import Bytes, Count, Record
 
 FOLDER = "references"
 _MANIFEST = "reference.json"

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from coe.board.decoding import Pixels
-from coe.board.image_source import ImageLike, ImageSource, Picture
+from coe.pictures.decoding import Pixels
+from coe.pictures.image_source import ImageLike, ImageSource, Picture
 
 QUALITY = 90
 """The quality of the JPEGs, as cameras make them."""

@@ -14,7 +14,7 @@ from coe.errors import DeviceFull
 from coe.lab.usual import UsualDevice
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
-from coe.runtime.cuda.device import CudaDevice
+from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.store import kinds
 from coe.store.kinds import Prepared
 

@@ -11,7 +11,7 @@ from fine_tuned import expert
 
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
-from coe.runtime.cuda.device import CudaDevice
+from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.store import kinds
 from coe.store.kinds import Prepared
 from coe.store.store import Store

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from coe.board.decoding import decode
-from coe.board.picture_file import PictureFile
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import CoeError
 from coe.inspector.line_config import LineConfig
+from coe.pictures.decoding import decode
+from coe.pictures.picture_file import PictureFile
 from coe.results.metrics import Recorder
 from coe.scheduler.demand import Drift
 from coe.store.store import Store

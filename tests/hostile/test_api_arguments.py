@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from coe import Inspector, config, values
-from coe.board.decoding import decode, kept
 from coe.errors import ConfigError, ImageError
+from coe.pictures.decoding import decode, kept
 
 NAN, INF = float("nan"), float("inf")
 

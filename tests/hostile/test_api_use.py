@@ -21,10 +21,10 @@ import pytest
 from quick_line import DARK, LIGHT, QuickDevice, quick
 
 from coe import Inspector, Picture, config
-from coe.board.image_source import ImageSource
 from coe.core import FailureKind, Result, Verdict
 from coe.errors import CoeError, ConfigError, DeviceLost, LineClosed, LineFull, WouldWaitForItself
 from coe.inspector.line_devices import decode_workers
+from coe.pictures.image_source import ImageSource
 from coe.scheduler.events import Arrived
 
 

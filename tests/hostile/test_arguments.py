@@ -10,10 +10,10 @@ import pytest
 from tiny_line import Call
 
 from coe.board import rules
-from coe.board.images import find
-from coe.cli import experts, inspect, profile
+from coe.cli import experts_command, inspect, profile_command
 from coe.errors import ConfigError, RulesError, shortened
 from coe.lab.cli import bench
+from coe.pictures.finding import find
 
 INSPECT = ("--board", "demo", "--images", "nowhere")
 TRAIN = ("train", "x/y", "--data", ".", "--kind", "resnet18", "--input", "64")
@@ -32,17 +32,17 @@ OPTIONS: list[tuple[ModuleType, tuple[str, ...], str, set[str]]] = [
     (inspect, INSPECT, "--label-floor", SHARE),
     (inspect, INSPECT, "--within", TIME),
     (inspect, INSPECT, "--max-wait", TIME),
-    (experts, TRAIN, "--input", WHOLE | {"7", "4097", "1000000"}),
-    (experts, TRAIN, "--epochs", WHOLE),
-    (experts, TRAIN, "--batch", WHOLE),
-    (experts, TRAIN, "--lr", ABOVE_ZERO),
-    (experts, TRAIN, "--seed", SEED),
-    (experts, TRAIN, "--threads", WHOLE - {"0"} | {"1000000"}),
-    (experts, ("import", "x/y", __file__, "--kind", "resnet18"), "--input", WHOLE | {"7", "4097"}),
-    (experts, ("synth", "--board", "demo"), "--files", WHOLE),
-    (experts, ("synth", "--board", "demo"), "--seed", SEED),
-    (profile, ("--board", "demo"), "--faithful", SEED),
-    (profile, ("--board", "demo"), "--memory", MEMORY),
+    (experts_command, TRAIN, "--input", WHOLE | {"7", "4097", "1000000"}),
+    (experts_command, TRAIN, "--epochs", WHOLE),
+    (experts_command, TRAIN, "--batch", WHOLE),
+    (experts_command, TRAIN, "--lr", ABOVE_ZERO),
+    (experts_command, TRAIN, "--seed", SEED),
+    (experts_command, TRAIN, "--threads", WHOLE - {"0"} | {"1000000"}),
+    (experts_command, ("import", "x/y", __file__, "--kind", "resnet18"), "--input", WHOLE | {"7", "4097"}),
+    (experts_command, ("synth", "--board", "demo"), "--files", WHOLE),
+    (experts_command, ("synth", "--board", "demo"), "--seed", SEED),
+    (profile_command, ("--board", "demo"), "--faithful", SEED),
+    (profile_command, ("--board", "demo"), "--memory", MEMORY),
     (bench, ("run",), "--experts", WHOLE),
     (bench, ("run",), "--files", WHOLE),
     (bench, ("run",), "--input", WHOLE | {"7", "4097"}),
@@ -109,16 +109,19 @@ def test_executors_that_mean_nothing_are_a_short_sentence(value: str) -> None:
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
-        (experts, ("show", "x" * 300)),
-        (experts, ("show", "x/" + "y" * 300)),
-        (experts, ("show", "x/y", "--store", "s" * 300)),
-        (experts, ("list", "--store", "s" * 300)),
-        (experts, ("verify", "--store", "s/" * 3000)),
-        (experts, ("prepare", "--store", "s" * 300)),
-        (experts, ("import", "x/y", "f" * 300, "--kind", "resnet18", "--input", "64", "--labels", "a,b")),
-        (experts, ("train", "x/y", "--data", "d" * 300, "--kind", "resnet18", "--input", "64", "--labels", "a,b")),
-        (experts, ("synth", "--board", "b" * 300 + ".yaml")),
-        (profile, ("--board", "b" * 300 + ".yaml")),
+        (experts_command, ("show", "x" * 300)),
+        (experts_command, ("show", "x/" + "y" * 300)),
+        (experts_command, ("show", "x/y", "--store", "s" * 300)),
+        (experts_command, ("list", "--store", "s" * 300)),
+        (experts_command, ("verify", "--store", "s/" * 3000)),
+        (experts_command, ("prepare", "--store", "s" * 300)),
+        (experts_command, ("import", "x/y", "f" * 300, "--kind", "resnet18", "--input", "64", "--labels", "a,b")),
+        (
+            experts_command,
+            ("train", "x/y", "--data", "d" * 300, "--kind", "resnet18", "--input", "64", "--labels", "a,b"),
+        ),
+        (experts_command, ("synth", "--board", "b" * 300 + ".yaml")),
+        (profile_command, ("--board", "b" * 300 + ".yaml")),
         (bench, ("run", "--board", "b" * 300 + ".yaml", "--images", ".")),
         (bench, ("run", "--json", "j" * 300)),
         (bench, ("sim", "--task", "A1", "--trace", "t/" * 3000)),

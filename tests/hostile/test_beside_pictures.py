@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coe.board.decoding import decode
-from coe.board.images import find
-from coe.board.picture_file import PictureFile
 from coe.calibrate import verified
 from coe.cli.whole_boards import WholeBoards
 from coe.core import Expert
 from coe.errors import ConfigError, DamagedImage
+from coe.pictures.decoding import decode
+from coe.pictures.finding import find
+from coe.pictures.picture_file import PictureFile
 from coe.placement import Layout
 from experts.taken import Part, Taken
 

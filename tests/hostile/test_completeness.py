@@ -14,11 +14,11 @@ from tiny_line import Call
 
 from coe.board import rules
 from coe.board.completeness import Expected, is_absent
-from coe.board.images import FoundImage
-from coe.board.parts import PlacedPart
+from coe.board.parts_list import PlacedPart
 from coe.cli import inspect as inspect_cli
 from coe.core import Request, Verdict
 from coe.errors import ConfigError
+from coe.pictures.finding import FoundImage
 from coe.results.records import read
 
 PARTS = (PlacedPart("C", "R1"), PlacedPart("C", "R2"), PlacedPart("C", "R3"))

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from coe.board.image_source import ImageSource
 from coe.errors import CoeError, ConfigError, ImageError
+from coe.pictures.image_source import ImageSource
 
 RGB = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
 BGR = np.ascontiguousarray(RGB[..., ::-1])

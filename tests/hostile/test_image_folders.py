@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from tiny_line import Call
 
-from coe.board.images import FoundImage, find
 from coe.cli import inspect as inspect_cli
 from coe.errors import ConfigError
+from coe.pictures.finding import FoundImage, find
 
 COMPONENTS = {"C0", "C5", "R-0402", "QFP_1", "A__B"}
 

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from tiny_line import Call, Said
 
 from coe.board import rules
-from coe.cli import experts
+from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import ConfigError, RulesError
 from coe.store import kinds
@@ -134,7 +134,7 @@ def test_a_file_whose_content_is_no_weights(
     tmp_path: Path, call: Call, state: dict[str, torch.Tensor], make: Any, says: str
 ) -> None:
     torch.save(make(state), tmp_path / "x.pt")
-    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts_command)
     refused(said, tmp_path / "store")
     assert any(word in said.words for word in says.split("|")), said.words
 
@@ -343,7 +343,7 @@ CASES = [pytest.param(*case, id=id, marks=pytest.mark.slow if id in SLOW else ()
 @pytest.mark.filterwarnings("ignore")
 def test_a_file_that_would_take_more_than_it_has(tmp_path: Path, call: Call, write: Any, says: str) -> None:
     write(tmp_path / "x.pt")
-    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts_command)
     refused(said, tmp_path / "store", says)
 
 
@@ -356,7 +356,7 @@ def test_nothing_that_a_file_says_is_run(tmp_path: Path, call: Call, write: Any)
     network = b"}(" + b"".join(text(name) + value for name, value in given.items()) + b"u"
     content = holding(called("ultralytics.nn.tasks DetectionModel", network))
     write(tmp_path / "x.pt", {"data.pkl": content, **VERSION})
-    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts_command)
     refused(said, tmp_path / "store", "asks for parts of a network to be made")
     assert not (tmp_path / "ran").exists()
 
@@ -382,7 +382,7 @@ def test_what_stands_beside_the_weights_does_nothing(
     end = content.index(b"K\x01", at)
     entries["data.pkl"] = content[:end] + call_of + content[end + 2 :]
     archive(tmp_path / "x.pt", entries)
-    done = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    done = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts_command)
     assert done.status == 0, done.err
     assert not (tmp_path / "ran").exists()
 
@@ -392,7 +392,7 @@ def test_what_stands_beside_the_weights_does_nothing(
 )
 def test_any_other_name_is_refused(tmp_path: Path, call: Call, name: str) -> None:
     archive(tmp_path / "x.pt", {"data.pkl": holding(called(name, text("1"))), **VERSION})
-    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts_command)
     refused(said, tmp_path / "store", name.replace(" ", "."))
 
 
@@ -413,10 +413,10 @@ def test_what_is_whole_goes_in(tmp_path: Path, call: Call, state: dict[str, torc
     files = {"plain": state, "ordered": OrderedDict(state), "nested": {"state_dict": state}, "channels last": last}
     for name, content in files.items():
         torch.save(content, tmp_path / "x.pt")
-        said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / name, command=experts)
+        said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / name, command=experts_command)
         assert said.status == 0, said.err
     torch.save(state, tmp_path / "x.pt", _use_new_zipfile_serialization=False)
-    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "old", command=experts)
+    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "old", command=experts_command)
     assert said.status == 0, said.err
 
 
@@ -447,14 +447,16 @@ def test_an_option_that_makes_no_expert(
 ) -> None:
     save_file(state, tmp_path / "x.safetensors")
     file, store = tmp_path / "x.safetensors", tmp_path / "store"
-    refused(call("import", "t/x", file, *OPTIONS, *options, "--store", store, command=experts), store, says)
+    refused(call("import", "t/x", file, *OPTIONS, *options, "--store", store, command=experts_command), store, says)
 
 
 @pytest.mark.parametrize("size", [0, -64, 7, 4097, 1_000_000, 10**30])
 def test_an_input_size_that_is_none(tmp_path: Path, call: Call, state: dict[str, torch.Tensor], size: int) -> None:
     save_file(state, tmp_path / "x.safetensors")
     options = ("--kind", "narrow", "--labels", "ok,bad", "--input", size)
-    said = call("import", "t/x", tmp_path / "x.safetensors", *options, "--store", tmp_path / "store", command=experts)
+    said = call(
+        "import", "t/x", tmp_path / "x.safetensors", *options, "--store", tmp_path / "store", command=experts_command
+    )
     assert (said.status, "'--input'" in said.err) == (2, True)
     assert not (tmp_path / "store").exists()
 
@@ -465,7 +467,7 @@ def test_a_name_that_is_no_place_in_the_store(
 ) -> None:
     save_file(state, tmp_path / "x.safetensors")
     store = tmp_path / "store"
-    said = call("import", id, tmp_path / "x.safetensors", *OPTIONS, "--store", store, command=experts)
+    said = call("import", id, tmp_path / "x.safetensors", *OPTIONS, "--store", store, command=experts_command)
     refused(said, store, "is not an expert id")
 
 
@@ -535,7 +537,7 @@ DATA: dict[str, tuple[Callable[[Path], Any], str]] = {
 def test_data_from_which_nothing_can_be_trained(tmp_path: Path, call: Call, make: Any, says: str) -> None:
     make(tmp_path / "data")
     options = ("--kind", "narrow", "--input", "32", "--epochs", "1", "--store", tmp_path / "store")
-    said = call("train", "t/x", "--data", tmp_path / "data", *options, command=experts)
+    said = call("train", "t/x", "--data", tmp_path / "data", *options, command=experts_command)
     refused(said, tmp_path / "store", says)
 
 
@@ -543,7 +545,7 @@ def test_a_picture_is_no_data_set(tmp_path: Path, call: Call) -> None:
     picture = tmp_path / "part.PNG"
     picture.write_bytes(b"\x89PNG")
     options = ("--kind", "narrow", "--input", "32", "--epochs", "1", "--store", tmp_path / "store")
-    said = call("train", "t/x", "--data", picture, *options, command=experts)
+    said = call("train", "t/x", "--data", picture, *options, command=experts_command)
     refused(said, tmp_path / "store", "part.PNG is a picture; give the YAML of a YOLO data set, or a folder of images")
 
 

@@ -12,7 +12,7 @@ from tiny_line import Call
 
 from coe import Inspector, Picture
 from coe.board import rules
-from coe.cli import experts, inspect
+from coe.cli import experts_command, inspect
 from coe.errors import ConfigError
 from coe.runtime.cpu import CpuDevice
 from coe.store import kinds
@@ -324,10 +324,10 @@ def test_the_commands_ask_for_leave(tmp_path: Path, call: Call) -> None:
     assert "give --allow-kind foreign_kinds (in Python" in said.words
     said = call(*given, "--out", tmp_path / "allowed", "--allow-kind", PACKAGE, command=inspect)
     assert said.status == 3, said.err
-    said = call("verify", "--store", store, command=experts)
+    said = call("verify", "--store", store, command=experts_command)
     assert said.status == 1
     assert "give --allow-kind foreign_kinds" in said.words
-    assert call("verify", "--store", store, "--allow-kind", PACKAGE, command=experts).status == 0
+    assert call("verify", "--store", store, "--allow-kind", PACKAGE, command=experts_command).status == 0
 
 
 @pytest.mark.parametrize("kind", ["subprocess:Popen", ":x", "../evil:K", f"{MARK}:Good", ""])
@@ -351,6 +351,6 @@ def test_a_package_in_the_working_folder_is_found_once_it_is_allowed(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     given = ("import", "t/x", "x.safetensors", "--kind", "kinds_at_hand:Kind", "--input", "32", "--labels", "a,b")
-    said = call(*given, "--store", tmp_path / "store", "--allow-kind", "kinds_at_hand", command=experts)
+    said = call(*given, "--store", tmp_path / "store", "--allow-kind", "kinds_at_hand", command=experts_command)
     assert said.status == 2
     assert "RuntimeError: it was found" in said.words

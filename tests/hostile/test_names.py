@@ -15,14 +15,14 @@ from rich.table import Table
 from rich.text import Text
 from tiny_line import Call
 
-from coe.board.images import FoundImage
-from coe.cli import common, console, experts, inspect_out
+from coe.cli import common, console, experts_command, inspect_out
 from coe.cli import inspect as inspect_cli
-from coe.cli import profile as profile_cli
+from coe.cli import profile_command as profile_cli
 from coe.cli.console import Console, Progress, styled, words
 from coe.cli.progress import RunProgress
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.lab.cli import bench
+from coe.pictures.finding import FoundImage
 from coe.results.metrics import Metrics
 from coe.results.records import ResultsFile
 from coe.results.report import PixelSource, write_report
@@ -190,8 +190,8 @@ def test_a_report_runs_nothing_that_a_name_says(name: str, tmp_path: Path) -> No
         (inspect_cli, ("--board", "{}", "--images", "x")),
         (inspect_cli, ("--board", "demo", "--images", "{}")),
         (inspect_cli, ("--board", "demo", "--images", "x", "--max-errors", "{}")),
-        (experts, ("{}",)),
-        (experts, ("show", "{}", "--store", "{}")),
+        (experts_command, ("{}",)),
+        (experts_command, ("show", "{}", "--store", "{}")),
         (bench, ("sim", "--task", "{}")),
         (bench, ("sim", "--strategy", "{}")),
         (profile_cli, ("--show", "--out", "{}")),

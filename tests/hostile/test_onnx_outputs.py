@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tiny_line import Call, Said
 
 from coe import Inspector, Picture
-from coe.cli import experts
+from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.preprocessing import Outputs, Preprocessing
@@ -71,7 +71,7 @@ def classifier(path: Path, *last: Any, outputs: dict[str, list[Any]], **numbers:
 
 def take(call: Call, file: Path, *options: object) -> Said:
     given = ("--kind", "onnx", "--no-prepare", "--store", file.parent / "s", *options)
-    return call("import", "t/x", file, *given, command=experts)
+    return call("import", "t/x", file, *given, command=experts_command)
 
 
 def manifest(file: Path) -> Any:

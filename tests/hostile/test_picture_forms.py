@@ -14,8 +14,8 @@ import pytest
 import tifffile
 from PIL import Image
 
-from coe.board.decoding import decode
 from coe.errors import DamagedImage, ImageError, UnsupportedImage
+from coe.pictures.decoding import decode
 
 HEIGHT, WIDTH = 37, 53
 RNG = np.random.default_rng(3)

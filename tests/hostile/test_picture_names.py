@@ -13,10 +13,10 @@ import pytest
 from PIL import Image
 from tiny_line import Call
 
-from coe.board.images import FoundImage, decode, find
 from coe.cli import inspect as inspect_cli
 from coe.core import FailureKind
 from coe.errors import ConfigError, ImageError
+from coe.pictures.finding import FoundImage, decode, find
 
 COMPONENTS = {"C5", "R0402-1.5K", "U-QFP32"}
 _NAMES = """

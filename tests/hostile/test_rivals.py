@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from contact_rows import Case, case_of
 
-from coe.board.comparison import compare
-from coe.board.motion import OPENING
+from coe.comparing.comparison import compare
+from coe.comparing.motion import OPENING
 
 LEAST = 32
 """Grey levels: less than any expert calls."""

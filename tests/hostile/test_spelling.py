@@ -11,14 +11,14 @@ import yaml
 from hypothesis import given
 from texts import texts
 
-from coe.board import parts, rules
+from coe.board import parts_list, rules
 from coe.board.labels import fault
 from coe.calibrate import verified
 from coe.core import Expert
 from coe.errors import ConfigError, RulesError
 from coe.inspector.fitting import manifests
 from coe.placement import Layout, lay_out, parse_placements, parse_recipe
-from coe.serve.recipe import RecipeContent
+from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest
 from coe.spelling import by_spelling, composed, look
 from coe.store.store import Store
@@ -112,10 +112,10 @@ def test_reference_designators_meet_in_lists_placements_and_recipes(tmp_path: Pa
         laid_out([{"value": "1", "component": "CAP"}], [(NFD, "1", ""), (NFC, "1", "")])
     path = tmp_path / "parts.csv"
     path.write_text(f"refdes,component\n{NFD},C\n", encoding="utf-8")
-    assert parts.read(path)[0].refdes == NFC
+    assert parts_list.read(path)[0].refdes == NFC
     path.write_text(f"refdes,component\n{NFD},C\n{NFC},C\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="stands in an earlier line"):
-        parts.read(path)
+        parts_list.read(path)
 
 
 # Labels

@@ -15,7 +15,7 @@ import pytest
 from small_experts import COSTS, KINDS, LABELS, ODD, SIZE, edit, filled, prepare, put, put_filed, replace, state
 
 from coe import Inspector, files
-from coe.cli import experts as experts_command
+from coe.cli import experts_command
 from coe.core import Expert, Verdict
 from coe.errors import StoreError
 from coe.files import alone

@@ -14,7 +14,7 @@ import torch
 import xxhash
 from small_experts import KINDS, LABELS, SIZE, agree, edit, filled, prepare, put, put_filed, state
 
-from coe.cli import experts as experts_command
+from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.prepare.verification import verify

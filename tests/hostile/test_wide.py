@@ -14,10 +14,10 @@ import tifffile
 from PIL import Image
 
 from coe.board import rules
-from coe.board.decoding import decode
-from coe.board.image_source import ImageSource, Picture
-from coe.board.wide import AS_FILLED
 from coe.errors import ConfigError, ImageError, RulesError, UnsupportedImage
+from coe.pictures.decoding import decode
+from coe.pictures.image_source import ImageSource, Picture
+from coe.pictures.wide import AS_FILLED
 
 RNG = np.random.default_rng(5)
 

@@ -12,7 +12,7 @@ from coe.board import rules
 from coe.profiler.measure import MeasuredExpert, measure
 from coe.profiler.target import Target
 from coe.runtime.cuda import torch_driver
-from coe.runtime.cuda.device import CudaDevice
+from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.store import kinds
 from coe.store.store import Store
 

@@ -11,11 +11,11 @@ from built_once import linked_copy
 from tables import with_slow_rows
 
 from coe import Inspector, Picture
-from coe.board.decoding import decode
 from coe.errors import ConfigError
+from coe.pictures.decoding import decode
 from coe.runtime.cpu import CpuDevice
 from coe.store.store import Store
-from coe.trials import host
+from coe.trials import remembered_device
 from coe.trials.picture_forms import PictureForm, handed_in
 
 SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
@@ -30,8 +30,8 @@ def results(tiny, pictures, **options):
 
 def test_remembered_outputs_give_the_results_of_the_networks_and_no_network_runs(tiny, pictures, monkeypatch):
     expected, costs = results(tiny, pictures)
-    remembered = host.RememberedOutputs()
-    options = {"costs": costs, "make_devices": host.devices(remembered)}
+    remembered = remembered_device.RememberedOutputs()
+    options = {"costs": costs, "make_devices": remembered_device.devices(remembered)}
     for _ in range(2):
         said, _ = results(tiny, pictures, **options)
         assert {name: result.verdict for name, result in said.items()} == {
@@ -49,7 +49,9 @@ def test_remembered_outputs_give_the_results_of_the_networks_and_no_network_runs
 
 def test_kinds_that_open_their_own_files_are_refused():
     with pytest.raises(ConfigError, match="experts of kind 'onnx' open their own files"):
-        host.HostOnlyDevice(Store(Path("nowhere")), {"onnx": object()}, 1, remembered=host.RememberedOutputs())  # type: ignore[dict-item]
+        remembered_device.HostOnlyDevice(
+            Store(Path("nowhere")), {"onnx": object()}, 1, remembered=remembered_device.RememberedOutputs()
+        )  # type: ignore[dict-item]
 
 
 def test_pictures_are_handed_in_as_arrays_or_as_jpegs_each_made_once(tmp_path):

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 import pytest
 
-from coe.cli import experts as experts_cli
+from coe.cli import experts_command as experts_cli
 from coe.cli import inspect as inspect_cli
 from coe.core import Result
 from coe.results.records import ResultsFile

@@ -15,9 +15,9 @@ import torch
 from fake_gpu import FakeDriver
 from tables import with_slow_rows
 
-from coe.board.image_source import ImageSource
 from coe.core import Finding, Request
-from coe.runtime.cuda.device import CudaDevice
+from coe.pictures.image_source import ImageSource
+from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.engine import Engine
 from coe.runtime.reading import Weights
 from coe.scheduler.controller import Controller

@@ -13,7 +13,7 @@ from fake_gpu import FEW, FakeDriver
 
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import worker
-from coe.runtime.cuda.device import CudaDevice
+from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.store import kinds
 from coe.store.kinds import Prepared
 from coe.store.store import Store

@@ -12,9 +12,9 @@ from tiny_line import Call
 
 from apps.factory_line import line
 from coe.board import rules
-from coe.board.images import find
 from coe.cli import inspect as inspect_cli
 from coe.core import Failure, FailureKind, Request, Result, Verdict
+from coe.pictures.finding import find
 from coe.store.store import Store
 
 ALWAYS_OK = """

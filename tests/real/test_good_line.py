@@ -12,7 +12,7 @@ from PIL import Image
 from tiny_line import Call
 
 from coe.board import rules
-from coe.cli import experts, inspect
+from coe.cli import experts_command, inspect
 from coe.core import Heat
 from coe.results import records
 
@@ -49,9 +49,11 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def learned(fresh: Path, call: Call) -> Path:
     """The folder, with a store and the expert in it."""
-    assert call("reference", "fresh.yaml", "--images", "good", command=experts).status == 0
+    assert call("reference", "fresh.yaml", "--images", "good", command=experts_command).status == 0
     train = ("train", "fresh/any", "--board", "fresh.yaml", "--data", "good/U1", "--epochs", "1", "--threads", "1")
-    said = call(*train, "--false-calls", "0.02", "--no-prepare", "--allow-kind", "golden_parts", command=experts)
+    said = call(
+        *train, "--false-calls", "0.02", "--no-prepare", "--allow-kind", "golden_parts", command=experts_command
+    )
     assert said.status == 0, said.err
     assert "good_parts 8" in said.out
     assert "only 8 good parts" in said.words
@@ -63,7 +65,7 @@ def test_an_expert_learns_from_good_parts_and_is_calibrated(learned: Path, call:
     save(learned / "verified" / "any" / "none", (good(seed) for seed in range(50, 62)))
     save(learned / "verified" / "any" / "strange", (bad(good(seed)) for seed in range(70, 82)))
     arguments = ("calibrate", "fresh.yaml", "--images", "verified", "--allow-kind", "golden_parts", "--escapes", "0.3")
-    shown = call(*arguments, "--plots", "plots", command=experts)
+    shown = call(*arguments, "--plots", "plots", command=experts_command)
     assert shown.status == 0, shown.err
     assert "\n+  # calibrated: 24 pictures on " in shown.out
     assert "nothing was written; --write does" in shown.words
@@ -72,19 +74,19 @@ def test_an_expert_learns_from_good_parts_and_is_calibrated(learned: Path, call:
 
     strict = (*arguments[:-1], "0.05")
     for more, holds in (((), False), (("--unproven",), True)):
-        few = call(*strict, *more, command=experts)
+        few = call(*strict, *more, command=experts_command)
         assert (few.status, "not proven" in few.words) == (1, True), "12 bad parts do not prove it"
         assert ("ignore_under" in few.out) is holds
     copied = learned / "verified" / "any" / "none" / "copy.bmp"
     Image.fromarray(good(3)).save(copied)
-    refused = call(*arguments, command=experts)
+    refused = call(*arguments, command=experts_command)
     assert (refused.status, "learned from 1 of its 25 pictures, such as any/none/copy.bmp" in refused.words) == (
         1,
         True,
     )
     copied.unlink()
 
-    assert call(*arguments, "--write", command=experts).status == 0
+    assert call(*arguments, "--write", command=experts_command).status == 0
     written = (learned / "fresh.yaml").read_text(encoding="utf-8")
     kept = [line for line in written.splitlines() if not line.lstrip().startswith(("# calibrated: ", "any: {"))]
     assert kept == [line for line in BOARD.splitlines() if not line.lstrip().startswith("any: {")]
@@ -111,13 +113,13 @@ def test_an_expert_that_learned_in_another_frame_is_refused(learned: Path, call:
     save(learned / "line" / "U1", [good(90)])
     run = ("--board", "fresh.yaml", "--images", "line", "--allow-kind", "golden_parts", "--precision", "fp32")
     assert call(*run, "--out", "before", command=inspect).status == 0
-    assert call("reference", "fresh.yaml", "--images", "good", command=experts).status == 0
+    assert call("reference", "fresh.yaml", "--images", "good", command=experts_command).status == 0
     assert call(*run, "--out", "same", command=inspect).status == 0, "the same pictures make the same reference"
     save(learned / "moved" / "U1", (moved(good(seed), 4, 3) for seed in range(8)))
-    assert call("reference", "fresh.yaml", "--images", "moved", command=experts).status == 0
+    assert call("reference", "fresh.yaml", "--images", "moved", command=experts_command).status == 0
     refused = call(*run, "--out", "after", command=inspect)
     assert refused.status == 2
-    verified = call("verify", "--allow-kind", "golden_parts", command=experts)
+    verified = call("verify", "--allow-kind", "golden_parts", command=experts_command)
     assert verified.status == 1
     assert (
         "fresh/any: the reference in whose frame it learned is damaged, or not in the store any more" in verified.words
@@ -128,11 +130,11 @@ def test_an_expert_that_learned_in_another_frame_is_refused(learned: Path, call:
 @pytest.mark.usefixtures("fresh")
 def test_wrong_arguments_are_said(call: Call) -> None:
     arguments = ("calibrate", "fresh.yaml", "--images", "good", "--allow-kind", "golden_parts")
-    assert "--escapes, or --false-calls, and not both" in call(*arguments, command=experts).words
-    unclear = call(*arguments, "--escapes", "0.1", command=experts)
+    assert "--escapes, or --false-calls, and not both" in call(*arguments, command=experts_command).words
+    unclear = call(*arguments, "--escapes", "0.1", command=experts_command)
     assert (unclear.status, "expected <expert>/<label>/<picture>, or a table" in unclear.words) == (2, True)
     other = ("train", "a/b", "--kind", "resnet18", "--input", "64", "--labels", "a,b", "--data", "good/U1")
-    assert "does not learn from good parts alone" in call(*other, "--false-calls", "0.1", command=experts).words
+    assert "does not learn from good parts alone" in call(*other, "--false-calls", "0.1", command=experts_command).words
 
 
 FIRST_DAY = """\
@@ -149,20 +151,20 @@ def test_good_parts_of_several_components_set_the_limit_of_the_first_day(fresh: 
     (fresh / "fresh.yaml").write_text(FIRST_DAY, encoding="utf-8")
     save(fresh / "good" / "U2", (noisy(part(4), seed) for seed in range(6)))
     train = ("train", "fresh/d", "--board", "fresh.yaml", "--data", "good", "--epochs", "1", "--no-prepare")
-    refused = call(*train, "--allow-kind", "golden_parts", command=experts)
+    refused = call(*train, "--allow-kind", "golden_parts", command=experts_command)
     assert (refused.status, "no reference 'fresh/U" in refused.words) == (2, True)
-    assert call("reference", "fresh.yaml", "--images", "good", command=experts).status == 0
-    said = call(*train, "--allow-kind", "golden_parts", command=experts)
+    assert call("reference", "fresh.yaml", "--images", "good", command=experts_command).status == 0
+    said = call(*train, "--allow-kind", "golden_parts", command=experts_command)
     assert said.status == 0, said.err
     assert "good_parts 11" in said.out
     assert "held_out 3" in said.out
     (fresh / "good" / "U2").rename(fresh / "good" / "u2")
     assert (
         "note: no good parts of U2: the limit is not proved for it"
-        in call(*train, "--allow-kind", "golden_parts", command=experts).words
+        in call(*train, "--allow-kind", "golden_parts", command=experts_command).words
     )
     (fresh / "good" / "u2").rename(fresh / "good" / "U2")
-    assert call(*train, "--allow-kind", "golden_parts", command=experts).status == 0
+    assert call(*train, "--allow-kind", "golden_parts", command=experts_command).status == 0
 
     save(fresh / "line" / "U1", [good(90), bad(good(91))])
     save(fresh / "line" / "U2", [noisy(part(4), 92), bad(part(4))])
@@ -177,4 +179,6 @@ def test_good_parts_of_several_components_set_the_limit_of_the_first_day(fresh: 
     }
     report = (fresh / "run" / "report.html").read_text(encoding="utf-8")
     assert "fresh/U2, version 1" in report
-    assert call("verify", "--allow-kind", "golden_parts", command=experts).status == 0, "a new reference may come"
+    assert call("verify", "--allow-kind", "golden_parts", command=experts_command).status == 0, (
+        "a new reference may come"
+    )

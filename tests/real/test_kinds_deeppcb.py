@@ -8,8 +8,8 @@ from apps.deeppcb import data as deeppcb
 from apps.deeppcb.images import write
 from apps.objects import data as objects
 from coe.board import rules
-from coe.board.decoding import decode
-from coe.board.images import find as find_images
+from coe.pictures.decoding import decode
+from coe.pictures.finding import find as find_images
 
 pytestmark = pytest.mark.data
 

@@ -14,7 +14,7 @@ import pytest
 from quick_line import LIGHT, QuickDevice, quick
 
 from coe import config
-from coe.board.image_source import ImageSource
+from coe.pictures.image_source import ImageSource
 from coe.scheduler.plan import images_budget
 from coe.trials.rows import Latencies
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coe import Inspector
-from coe.board.parts import PlacedPart
+from coe.board.parts_list import PlacedPart
 from coe.cli import inspect
 from coe.errors import ConfigError
 from coe.scheduler.events import Why, single_steps

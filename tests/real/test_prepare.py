@@ -14,13 +14,13 @@ from built_once import linked_copy
 from PIL import Image
 from tables import with_slow_rows
 
-from coe.cli import experts as experts_cli
+from coe.cli import experts_command as experts_cli
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.prepare.agreement import compare, escalate_below, findings
+from coe.prepare.calibration_images import generated, sample_images
 from coe.prepare.fold import fold, network
 from coe.prepare.prepare import Preparer
-from coe.prepare.samples import generated, sample_images
 from coe.store import kinds
 from coe.store.store import Store
 

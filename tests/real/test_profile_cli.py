@@ -11,7 +11,7 @@ from built_once import linked_copy
 from fake_gpu import FakeDriver
 
 from coe import Inspector, config
-from coe.cli import profile as command
+from coe.cli import profile_command as command
 from coe.inspector import profile
 from coe.profiler import confirm, profiling, survey
 from coe.runtime.cuda import torch_driver

@@ -15,11 +15,11 @@ from tiny_line import Call
 
 from coe import Inspector, Picture, Verdict
 from coe.board import rules
-from coe.board.images import FoundImage
-from coe.cli import experts, inspect
+from coe.cli import experts_command, inspect
 from coe.core import FailureKind
 from coe.errors import ConfigError, RulesError, StoreError
 from coe.lab.cli import bench
+from coe.pictures.finding import FoundImage
 from coe.prepare.golden_reference import learn
 from coe.results.run_file import RunIdentity
 from coe.store import kinds
@@ -166,7 +166,9 @@ def test_experts_with_a_reference_have_blobs_and_variants_like_others(
     line_files: tuple[Path, Store], call: Call, precision: str
 ) -> None:
     board, store = line_files
-    prepared = call("prepare", "--board", board, "--store", store.root, "--allow-kind", "golden_parts", command=experts)
+    prepared = call(
+        "prepare", "--board", board, "--store", store.root, "--allow-kind", "golden_parts", command=experts_command
+    )
     assert prepared.status == 0, prepared.err
     assert all(set(store.manifest(f"pairs/{id}").variants) == {"fp32", "bf16", "q8"} for id in ("first-day", "golden"))
     pictures = [Picture(make(part()), "U1", name=make.__name__, order="RGB") for make in (np.copy, bad)] * 3
@@ -234,11 +236,11 @@ def test_a_table_without_the_needed_references_is_refused_at_start(
     [("../x.png", "leaves the folder"), ("none.png", "there is no reference 'none.png'"), (".", "is a folder")],
 )
 def test_a_reference_that_cannot_be_read_is_the_error_of_its_image(tmp_path: Path, cell: str, reason: str) -> None:
-    from coe.board import images
+    from coe.pictures import finding
 
     save(tmp_path / "good.png", part())
     (tmp_path / "images.csv").write_text(f"path,component,reference\ngood.png,U2,{cell}\n")
-    (item,), _ = images.find(tmp_path, ["U2"])
+    (item,), _ = finding.find(tmp_path, ["U2"])
     assert item.failure is not None
     assert reason in item.failure.reason
 
@@ -252,19 +254,19 @@ def test_the_command_makes_references_and_names_what_it_leaves_out(
         save(good / "U1" / f"{seed}.png", moved(noisy(part(), seed), seed - 2, 1))
     save(good / "U1" / "hole.png", bad(part()))
     save(good / "U1" / "else.png", part(8))
-    made = call("reference", board, "--images", good, "--store", store.root, command=experts)
+    made = call("reference", board, "--images", good, "--store", store.root, command=experts_command)
     assert made.status == 1
     assert "pairs/U1: version 2, 160 x 160, from 5 pictures" in made.out
     assert "left out: U1/hole.png differs from the others at" in made.words
     assert "left out: U1/else.png does not fit" in made.words
-    shown = call("show", "references/pairs/U1", "--store", store.root, command=experts)
+    shown = call("show", "references/pairs/U1", "--store", store.root, command=experts_command)
     assert json.loads(shown.out)["left_out"] == ["U1/else.png", "U1/hole.png"]
-    listed = call("list", "--store", store.root, command=experts)
+    listed = call("list", "--store", store.root, command=experts_command)
     assert "references/pairs/U1" in listed.out
-    assert call("verify", "--store", store.root, "--allow-kind", "golden_parts", command=experts).status == 0
+    assert call("verify", "--store", store.root, "--allow-kind", "golden_parts", command=experts_command).status == 0
     manifest = References(store).manifest("pairs/U1")
     (store.root / "references" / "pairs" / "U1" / manifest.file).write_bytes(b"damaged")
-    verified = call("verify", "--store", store.root, "--allow-kind", "golden_parts", command=experts)
+    verified = call("verify", "--store", store.root, "--allow-kind", "golden_parts", command=experts_command)
     assert verified.status == 1
     assert "its checksum differs" in verified.words
     with pytest.raises(StoreError, match="its checksum differs"):
@@ -273,9 +275,9 @@ def test_the_command_makes_references_and_names_what_it_leaves_out(
 
 def test_a_store_of_references_alone_is_verified_too(tmp_path: Path, call: Call) -> None:
     store = Store(tmp_path / "store")
-    assert "holds no experts" in call("verify", "--store", store.root, command=experts).words
+    assert "holds no experts" in call("verify", "--store", store.root, command=experts_command).words
     References(store).put("pairs/U1", learn({"good": part()}).encoded("a test"))
-    verified = call("verify", "--store", store.root, command=experts)
+    verified = call("verify", "--store", store.root, command=experts_command)
     assert verified.status == 0
     assert verified.out.splitlines()[-1] == "1 sound, 0 damaged"
 
@@ -283,11 +285,11 @@ def test_a_store_of_references_alone_is_verified_too(tmp_path: Path, call: Call)
 def test_the_command_says_what_is_missing(line_files: tuple[Path, Store], tmp_path: Path, call: Call) -> None:
     board, store = line_files
     save(tmp_path / "good" / "U2" / "a.png", part())
-    nothing = call("reference", board, "--images", tmp_path / "good", "--store", store.root, command=experts)
+    nothing = call("reference", board, "--images", tmp_path / "good", "--store", store.root, command=experts_command)
     assert nothing.status == 2
     assert "holds no picture of a component with a reference: U1" in nothing.words
     board.write_text(BOARD.replace("reference: U1", "reference: given"), encoding="utf-8")
-    given = call("reference", board, "--images", tmp_path / "good", "--store", store.root, command=experts)
+    given = call("reference", board, "--images", tmp_path / "good", "--store", store.root, command=experts_command)
     assert "no component of pairs.yaml has a reference in the store" in given.words
 
 

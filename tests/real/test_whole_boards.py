@@ -15,7 +15,7 @@ from tiny_line import Call
 
 from coe import Inspector
 from coe.board.completeness import Expected
-from coe.cli import experts, inspect
+from coe.cli import experts_command, inspect
 from coe.cli.expecting import foreseen
 from coe.cli.whole_boards import WholeBoards
 from coe.core import Result, Verdict
@@ -191,7 +191,9 @@ def test_what_a_layout_leaves_open_is_said(tiny, tmp_path: Path, call: Call) -> 
     drawn = layout(not_inspected=["P2", "P4"], fiducials=two)
     save(tmp_path / "boards" / "S1.png", draw(drawn))
     common = ("--board", tiny[0], *placed)
-    said = call("overlay", tmp_path / "boards" / "S1.png", *common, "--out", tmp_path / "o.png", command=experts)
+    said = call(
+        "overlay", tmp_path / "boards" / "S1.png", *common, "--out", tmp_path / "o.png", command=experts_command
+    )
     ran = call(
         *(*common, "--store", tiny[1], "--images", tmp_path / "boards", "--out", tmp_path / "run"),
         *("--memory", "100MB", "--threads", 1, "--profile", "none"),
@@ -212,20 +214,20 @@ def test_the_overlay_is_written_for_a_person(tiny, tmp_path: Path, call: Call) -
     save(tmp_path / "bad.png", draw(layout(), without=["F3"]))
     (tmp_path / "torn.png").write_bytes(b"\x89PNG torn")
     arguments = ("--board", tiny[0], *placed, "--out", tmp_path / "o.png")
-    said = call("overlay", tmp_path / "S1.png", *arguments, command=experts)
+    said = call("overlay", tmp_path / "S1.png", *arguments, command=experts_command)
     assert said.status == 0, said.err
     assert re.match(
         r"4 components, residual \d\.\d um, (49|50)\.\d{4} um a pixel, turned by (0\.9|1\.0)\d deg", said.out
     )
     with Image.open(tmp_path / "o.png") as written:
         assert written.width == 480
-    said = call("overlay", tmp_path / "bad.png", *arguments, command=experts)
+    said = call("overlay", tmp_path / "bad.png", *arguments, command=experts_command)
     assert said.status == 1
     assert "not registered: no fiducial was found within 2.5 mm of where F3 should be" in " ".join(said.out.split())
-    said = call("overlay", tmp_path / "torn.png", *arguments, command=experts)
+    said = call("overlay", tmp_path / "torn.png", *arguments, command=experts_command)
     assert said.status == 3
     assert "torn.png: the picture of the board" in said.words
-    said = call("overlay", tmp_path / "S1.png", "--board", tiny[0], command=experts)
+    said = call("overlay", tmp_path / "S1.png", "--board", tiny[0], command=experts_command)
     assert "give --placements, --dialect, --units and --recipe" in said.words
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from lines import board, cost, joined, line_of, log_of
 
-from coe.board.parts import PlacedPart
+from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
 from coe.core import FailureKind, Finding, Verdict
 from coe.errors import BoardsClash, ConfigError

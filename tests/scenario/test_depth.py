@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from lines import arrive, board, cost, log_of
 
-from coe.scheduler.state import State
+from coe.scheduler.expert_state import State
 from coe.scheduler.strategies import STRATEGIES
 from coe.testing import Troubles, VirtualLine, pools_of
 

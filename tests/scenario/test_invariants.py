@@ -14,7 +14,7 @@ from coe.board.rules import Rules
 from coe.core import Finding
 from coe.scheduler.costs import Body, Cost
 from coe.scheduler.events import Evict, Load, Loaded, Run, Why
-from coe.scheduler.state import State
+from coe.scheduler.expert_state import State
 from coe.scheduler.strategies import STRATEGIES
 from coe.testing import Troubles, VirtualLine, pools_of, rules_from
 

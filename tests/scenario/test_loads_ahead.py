@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import THOROUGH
 
-from coe.board.parts import PlacedPart
+from coe.board.parts_list import PlacedPart
 from coe.core import Batch
 from coe.errors import ConfigError
 from coe.results.metrics import Recorder

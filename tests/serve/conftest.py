@@ -17,9 +17,9 @@ from serving import Served, activated, config_of, embedded, serving
 from sqlalchemy import create_engine, make_url, text
 from tiny_line import TINY
 
-from coe.serve.config import ServeConfig
+from coe.serve.database.connecting import Database, open_database, sqlite_url
 from coe.serve.database.migration import migrate
-from coe.serve.database.opening import Database, open_database, sqlite_url
+from coe.serve.service_config import ServeConfig
 
 POSTGRESQL_VARIABLE = "COE_TEST_POSTGRESQL"
 _PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))

@@ -17,15 +17,15 @@ from quick_line import QuickDevice
 from stations import quick_opener
 
 from coe.serve import points
-from coe.serve.bridge import process
+from coe.serve.bridge import bridge_process
 from coe.serve.bridge.courier import Post
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, Standing
-from coe.serve.config import ServeConfig
-from coe.serve.database import boards, outbox
-from coe.serve.database.opening import Database, open_database
+from coe.serve.database import board_rows, outbox
+from coe.serve.database.connecting import Database, open_database
 from coe.serve.line.station import Clocks, Station
 from coe.serve.points import Point
+from coe.serve.service_config import ServeConfig
 
 KILLED = -signal.SIGKILL
 PRELOADED = [
@@ -104,7 +104,7 @@ def _decide(config: ServeConfig, tiny: tuple[Path, Path], device: QuickDevice, c
 
 def undecided(database: Database) -> int:
     with database.reading() as connection:
-        return boards.count_undecided(connection)
+        return board_rows.count_undecided(connection)
 
 
 def run_line(config: ServeConfig, tiny: tuple[Path, Path], point: Point | None = None, nth: int = 1) -> int | None:
@@ -150,7 +150,7 @@ def tell_file(config: ServeConfig, path: Path, nth: int) -> None:
     kill_at(Point.SINK_TOLD if nth else None, nth)
     database, stop = open_database(config.database_url), threading.Event()
     told = threading.Thread(
-        target=process.tell, args=([Post("plant", FileSink(path), EventFormat("a"))], database, stop)
+        target=bridge_process.tell, args=([Post("plant", FileSink(path), EventFormat("a"))], database, stop)
     )
     told.start()
     while nth or waiting(database):

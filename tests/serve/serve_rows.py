@@ -8,13 +8,13 @@ from sqlalchemy import Connection
 
 from coe.core import Verdict
 from coe.placement.dialects import Side
-from coe.serve.database import boards, decisions, recipes
+from coe.serve.database import board_rows, decisions, recipe_versions
 from coe.serve.database.blind import Face
-from coe.serve.database.boards import Board, NewBoard
-from coe.serve.database.calls import NewCall
+from coe.serve.database.board_rows import Board, NewBoard
+from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
-from coe.serve.database.recipes import Recipe
+from coe.serve.database.recipe_versions import Recipe
 from coe.serve.database.tallies import Tally
 from coe.serve.words import CallKind, CallReason
 
@@ -23,12 +23,12 @@ NOON = 1_700_000_000_000_000
 
 
 def recipe(connection: Connection, name: str = "demo", rules: str = "board: demo") -> Recipe:
-    return recipes.add(connection, name, {"rules": rules}, by="ann", now_us=NOON)
+    return recipe_versions.add(connection, name, {"rules": rules}, by="ann", now_us=NOON)
 
 
 def accepted(connection: Connection, key: str = "k1", *, serial: str = "", due_us: int | None = None) -> Board:
     new = NewBoard(key, "d" * 64, recipe(connection).id, serial, "", Side.TOP, "", {}, "feeder", NOON, due_us)
-    return boards.accept(connection, new)
+    return board_rows.accept(connection, new)
 
 
 def ng(refdes: str = "R1", verdict: Verdict = Verdict.NG, view_id: int | None = None) -> NewCall:
@@ -63,6 +63,6 @@ def decision(
 def decided(connection: Connection, key: str, *calls: NewCall) -> Board:
     board = accepted(connection, key)
     assert decisions.write(connection, decision(board, *calls))
-    found = boards.get(connection, board.id)
+    found = board_rows.get(connection, board.id)
     assert found is not None
     return found

@@ -17,12 +17,12 @@ import numpy as np
 import uvicorn
 from PIL import Image
 
-from coe.serve.config import Limits, ServeConfig
-from coe.serve.database import keys, recipes
-from coe.serve.database.opening import Database, open_database
+from coe.serve.database import keys, recipe_versions
+from coe.serve.database.connecting import Database, open_database
+from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.server import make_server, open_gate
-from coe.serve.gate.state import Gate
 from coe.serve.moments import now_us
+from coe.serve.service_config import Limits, ServeConfig
 from coe.serve.words import ActivationState, Role
 
 
@@ -93,12 +93,12 @@ def embedded(config: ServeConfig, template: Path, busy_s: float = 5.0) -> Iterat
     database.close()
 
 
-def activated(database: Database, rules: str, name: str = "tiny", **content: object) -> recipes.Recipe:
+def activated(database: Database, rules: str, name: str = "tiny", **content: object) -> recipe_versions.Recipe:
     """Add a recipe and make it active."""
     with database.writing() as connection:
-        recipe = recipes.add(connection, name, {"rules": rules, **content}, by="ann", now_us=now_us())
-        asked = recipes.ask_activation(connection, recipe.id, by="ann", now_us=now_us())
-        recipes.answer(connection, asked.id, ActivationState.ACTIVE, now_us=now_us())
+        recipe = recipe_versions.add(connection, name, {"rules": rules, **content}, by="ann", now_us=now_us())
+        asked = recipe_versions.ask_activation(connection, recipe.id, by="ann", now_us=now_us())
+        recipe_versions.answer(connection, asked.id, ActivationState.ACTIVE, now_us=now_us())
     return recipe
 
 

@@ -13,16 +13,16 @@ from PIL import Image
 from quick_line import QuickDevice, quick
 
 from coe.placement.dialects import Side
-from coe.serve.config import ServeConfig
-from coe.serve.database import boards, views
-from coe.serve.database.boards import Board, NewBoard
-from coe.serve.database.opening import Database
+from coe.serve.database import board_rows, views
+from coe.serve.database.board_rows import Board, NewBoard
+from coe.serve.database.connecting import Database
 from coe.serve.database.views import NewView
 from coe.serve.line.product import Adjust, OpenLine
 from coe.serve.line.station import Clocks, Station
 from coe.serve.moments import microseconds, now_us
-from coe.serve.pictures import Pictures
+from coe.serve.picture_folder import Pictures
 from coe.serve.request import BoardRequest, digest_of
+from coe.serve.service_config import ServeConfig
 
 
 def grey(level: int) -> bytes:
@@ -72,7 +72,7 @@ def accept_request(
         due_us = None if within_s is None else now_us() + microseconds(within_s)
         digest, number = digest_of(request), len(pictures)
         new = NewBoard(key, digest, recipe_id, key, "", Side.TOP, "", request, "feeder", now_us(), due_us, number)
-        return boards.accept(connection, new)
+        return board_rows.accept(connection, new)
 
 
 def quick_opener(tiny: tuple[Path, Path], device: QuickDevice, **options: object) -> OpenLine:
@@ -110,6 +110,6 @@ def deciding(
 
 def state_of(database: Database, id: int) -> Board:
     with database.reading() as connection:
-        found = boards.get(connection, id)
+        found = board_rows.get(connection, id)
     assert found is not None
     return found

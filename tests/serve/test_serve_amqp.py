@@ -28,12 +28,12 @@ from serve_rows import NOON, decided, ng
 from serving import config_of
 from waiting import eventually
 
-from coe.serve.bridge import courier, process
+from coe.serve.bridge import bridge_process, courier
 from coe.serve.bridge.amqp import AmqpConnection, AmqpPlace
 from coe.serve.bridge.building import posts_of
 from coe.serve.bridge.sinks import Message, SinkFailed
-from coe.serve.database import faults, outbox
-from coe.serve.database.opening import Database
+from coe.serve.database import fault_log, outbox
+from coe.serve.database.connecting import Database
 
 HELLO = Message("5b3d5a0c-1c0e-4f57-9a53-6f2f7c1f5f0e", "CFX.Production.WorkStarted", NOON, {"MessageBody": {}})
 
@@ -168,7 +168,7 @@ def bridged(database: Database, folder: Path, port: int, **more: object) -> Iter
     sink = {"host": "127.0.0.1", "port": port, "address": "/exchange/cfx", **more}
     config = config_of(folder, sinks={"amqp": {"mes": sink}})
     posts, stop = list(posts_of(config)), threading.Event()
-    bridge = threading.Thread(target=process.tell, args=(posts, database, stop))
+    bridge = threading.Thread(target=bridge_process.tell, args=(posts, database, stop))
     bridge.start()
     try:
         eventually(lambda: registered(database))
@@ -312,4 +312,4 @@ def waiting(database: Database) -> int:
 
 def is_faulty(database: Database) -> bool:
     with database.reading() as connection:
-        return bool(faults.open_faults(connection))
+        return bool(fault_log.open_faults(connection))

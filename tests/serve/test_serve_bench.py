@@ -17,15 +17,15 @@ from tiny_line import Call
 
 from coe.board import rules
 from coe.serve import points
-from coe.serve.benchmark import history, pace, parts, plot, soak
-from coe.serve.benchmark.figures import Goal, Measured, Part, times_ms
-from coe.serve.benchmark.pace import Pace
-from coe.serve.benchmark.parts import Heard
+from coe.serve.benchmark import benchmark_boards, past_boards, plot, soak, steady_pace
+from coe.serve.benchmark.benchmark_boards import Heard
+from coe.serve.benchmark.benchmark_figures import Goal, Measured, Part, times_ms
 from coe.serve.benchmark.processes import Stamps
 from coe.serve.benchmark.running import Client, Picture, Running
 from coe.serve.benchmark.soak import Sample
-from coe.serve.database import audit, recipes
-from coe.serve.database.history import Window, board_counts
+from coe.serve.benchmark.steady_pace import Pace
+from coe.serve.database import audit, recipe_versions
+from coe.serve.database.hourly import Window, board_counts
 from coe.serve.moments import now_us
 from coe.trials import synthetic
 
@@ -66,8 +66,8 @@ def test_goals_are_upper_bounds_unless_they_say_otherwise() -> None:
 
 def test_a_history_is_one_that_the_service_could_have_written(served: Served) -> None:
     with served.database.reading() as connection:
-        (recipe,) = recipes.all_active(connection)
-    history.fill(served.database, recipe.id, ["A", "B"], 50, now_us())
+        (recipe,) = recipe_versions.all_active(connection)
+    past_boards.fill(served.database, recipe.id, ["A", "B"], 50, now_us())
     with served.database.reading() as connection:
         assert audit.prove(connection).broken_id is None
         counted = board_counts(connection, Window(0, now_us() + 1))
@@ -102,16 +102,16 @@ def test_each_part_measures_a_running_service(measured: Running, served: Served,
     path = tmp_path / "part.png"
     path.write_bytes(LIGHT)
     pictures = [Picture(path, "C")]
-    history.fill(served.database, 1, ["C"], 20, now_us())
+    past_boards.fill(served.database, 1, ["C"], 20, now_us())
     figures = [
-        *parts.decisions(measured, pictures, 3),
-        *parts.intake(measured, 2),
-        *parts.pages(measured, 1),
-        *parts.clients(measured, 3, 2, pictures[0]),
-        *pace.pace(measured, pictures, Pace(72_000, 4, 30.0, 0.2)),
+        *benchmark_boards.decisions(measured, pictures, 3),
+        *benchmark_boards.intake(measured, 2),
+        *benchmark_boards.pages(measured, 1),
+        *benchmark_boards.clients(measured, 3, 2, pictures[0]),
+        *steady_pace.pace(measured, pictures, Pace(72_000, 4, 30.0, 0.2)),
     ]
     assert [one.part for one in figures[:4]] == [Part.DECISIONS, Part.DECISIONS, Part.INTAKE, Part.INTAKE]
-    assert [one.name for one in figures if one.part is Part.PAGES] == list(parts.PAGES)
+    assert [one.name for one in figures if one.part is Part.PAGES] == list(benchmark_boards.PAGES)
     assert all(one.value >= 0 for one in figures)
     by_name = {one.name: one for one in figures}
     assert by_name["late boards"].value == 0
@@ -142,8 +142,8 @@ def test_a_connection_that_the_server_closed_is_opened_again() -> None:
 
 def test_an_event_that_came_before_all_clients_were_there_was_missed_by_nobody() -> None:
     first = [Heard(1, 0.9), Heard(None, 0.8), Heard(2, 0.1), Heard(2, 0.2)]
-    assert parts.heard_of([2], [first, [Heard(2, 0.3), Heard(2, 0.4)]]) == ([0.1, 0.2, 0.3, 0.4], 0)
-    assert parts.heard_of([2], [first, [Heard(2, 0.3)]]) == ([0.1, 0.2, 0.3], 1)
+    assert benchmark_boards.heard_of([2], [first, [Heard(2, 0.3), Heard(2, 0.4)]]) == ([0.1, 0.2, 0.3, 0.4], 0)
+    assert benchmark_boards.heard_of([2], [first, [Heard(2, 0.3)]]) == ([0.1, 0.2, 0.3], 1)
 
 
 def test_a_soak_tells_what_grew_and_draws_it(measured: Running, tmp_path: Path) -> None:

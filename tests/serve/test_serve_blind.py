@@ -20,22 +20,31 @@ from tiny_line import TINY
 from waiting import eventually
 
 from coe.core import Verdict
-from coe.serve.config import Audits, Retention
-from coe.serve.database import boards, calls, decisions, events, history, recipes, verifications, views
-from coe.serve.database.boards import Board
-from coe.serve.database.calls import Call, NewCall
-from coe.serve.database.events import Event
+from coe.serve.database import (
+    board_rows,
+    call_rows,
+    decisions,
+    event_log,
+    hourly,
+    recipe_versions,
+    verifications,
+    views,
+)
+from coe.serve.database.board_rows import Board
+from coe.serve.database.call_rows import Call, NewCall
+from coe.serve.database.connecting import Database
+from coe.serve.database.event_log import Event
 from coe.serve.database.findings import GoodComponent
-from coe.serve.database.history import Window
+from coe.serve.database.hourly import Window
 from coe.serve.database.keys import Key
-from coe.serve.database.opening import Database
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView, View
 from coe.serve.gate import faces
 from coe.serve.line.blind_audits import RESTS_US, SECRET, BlindAudits, Lottery
 from coe.serve.moments import DAY_US, HOUR_US
-from coe.serve.pictures import Pictures
+from coe.serve.picture_folder import Pictures
 from coe.serve.retention import sweep
+from coe.serve.service_config import Audits, Retention
 from coe.serve.statistics import yields
 from coe.serve.statistics.pareto import By, pareto
 from coe.serve.words import BoardState, CallKind, EventKind, Outcome, Role
@@ -80,11 +89,11 @@ def write(
 
 def faces_of(connection: Any, board_id: int, *, kinds: bool = False) -> list[Call]:
     found = faces.calls_of(connection, board_id, OPERATOR)
-    return [one for id in (one.id for one in found) if (one := calls.get(connection, id))] if kinds else found
+    return [one for id in (one.id for one in found) if (one := call_rows.get(connection, id))] if kinds else found
 
 
 def answer(connection: Any, call: Call, outcome: Outcome, at_us: int = NOON + 1, label: str = "") -> None:
-    now = calls.get(connection, call.id)
+    now = call_rows.get(connection, call.id)
     assert now is not None
     verifications.record_verification(connection, now, NewVerification(outcome, at_us, "ann", label))
 
@@ -152,7 +161,7 @@ def test_boxes_of_a_face_fit_a_picture_of_another_size(sqlite_database: Database
 def test_no_board_waits_for_an_audit_and_a_defect_that_it_found_is_told(database: Database) -> None:
     def verified() -> list[tuple[list[str], list[Any]]]:
         with database.reading() as connection:
-            told = [one.body for one in events.after(connection, 0) if one.kind is EventKind.BOARD_VERIFIED]
+            told = [one.body for one in event_log.after(connection, 0) if one.kind is EventKind.BOARD_VERIFIED]
         names = ("refdes", "label", "outcome")
         return [(body["confirmed"], [tuple(one[name] for name in names) for one in body["calls"]]) for body in told]
 
@@ -173,7 +182,7 @@ def test_no_board_waits_for_an_audit_and_a_defect_that_it_found_is_told(database
         answer(connection, second, Outcome.FALSE_CALL)
     assert verified()[2:] == [([], [("R3", "cracked", "false call")])]
     with database.reading() as connection:
-        told = [one.body["refdes"] for one in events.after(connection, 0) if one.kind is EventKind.CALL_VERIFIED]
+        told = [one.body["refdes"] for one in event_log.after(connection, 0) if one.kind is EventKind.CALL_VERIFIED]
     assert told == ["R3"]
 
 
@@ -193,7 +202,7 @@ def test_a_known_defect_comes_back_as_a_call_of_another_board(database: Database
         answer(connection, seeded, Outcome.FALSE_CALL)  # the first word counts
         answer(connection, real, Outcome.FALSE_CALL)
         window = Window(NOON - HOUR_US, NOON + HOUR_US)
-        found = yields.seeded(history.call_counts(connection, window))
+        found = yields.seeded(hourly.call_counts(connection, window))
     assert (found.events, found.trials, found.lower is not None) == (1, 1, True)
     assert state_of(database, real.board_id or 0).state is BoardState.VERIFIED
 
@@ -204,13 +213,13 @@ def test_a_known_defect_seems_to_lie_where_its_part_lies_on_the_board(sqlite_dat
         old = accepted(connection, "k0")
         bad = replace(called(connection, "k0", "R1"), place=there)
         decisions.write(connection, decision(old, bad, at_us=NOON - 2 * RESTS_US))
-        answer(connection, calls.of_board(connection, old.id)[0], Outcome.CONFIRMED, NOON - 2 * RESTS_US)
+        answer(connection, call_rows.of_board(connection, old.id)[0], Outcome.CONFIRMED, NOON - 2 * RESTS_US)
         new = accepted(connection, "k1")
         good = replace(part(connection, "k1", "R1"), place=here)
         made = decision(new, called(connection, "k1", "R2"), fine=[good])
         decisions.write(connection, BlindAudits(EVERY_SEED, LOTTERY).added(connection, made, ["R1", "R2"]))
         seen = faces_of(connection, new.id)
-        seeded = calls.get(connection, seen[0].id)
+        seeded = call_rows.get(connection, seen[0].id)
     assert [(one.refdes, one.place) for one in seen] == [("R1", here), ("R2", None)]
     assert seeded is not None
     assert seeded.place == there, "its picture is cut out of the view in which it lies"
@@ -222,7 +231,7 @@ def test_known_defects_take_turns_and_neither_new_ones_nor_lost_pictures_come_ba
         known_defects(connection, "R1", "R2", "R3")
         new = write(connection, BlindAudits(NONE, LOTTERY), "new", ["R4"], [], NOON - HOUR_US)
         answer(connection, new[0], Outcome.CONFIRMED, NOON - HOUR_US)
-        lost = calls.of_component(connection, 1, "R3")
+        lost = call_rows.of_component(connection, 1, "R3")
         assert lost is not None
         views.removed(connection, [lost.view_id or 0], NOON)
         seeded = []
@@ -237,7 +246,7 @@ def test_no_picture_of_a_known_defect_goes_while_somebody_may_look_at_it(
 ) -> None:
     with sqlite_database.writing() as connection:
         known_defects(connection, "R1")
-        source = calls.of_component(connection, 1, "R1")
+        source = call_rows.of_component(connection, 1, "R1")
         assert source is not None
         real, seeded = write(connection, BlindAudits(EVERY_SEED, LOTTERY), "k1", ["R0"], ["R1"])
         answer(connection, real, Outcome.FALSE_CALL)
@@ -275,12 +284,12 @@ def test_open_audits_count_as_open_calls_of_their_component(sqlite_database: Dat
     window = Window(NOON - HOUR_US, NOON + HOUR_US)
     with sqlite_database.writing() as connection:
         audit, real = write(connection, BlindAudits(ALL, LOTTERY), "k1", ["R2"], ["R1"])
-        (before,) = pareto(history.call_counts(connection, window), By.COMPONENT)
-        labels = [bar.name for bar in pareto(history.call_counts(connection, window), By.LABEL)]
+        (before,) = pareto(hourly.call_counts(connection, window), By.COMPONENT)
+        labels = [bar.name for bar in pareto(hourly.call_counts(connection, window), By.LABEL)]
         answer(connection, audit, Outcome.FALSE_CALL)
         answer(connection, real, Outcome.FALSE_CALL)
-        (after,) = pareto(history.call_counts(connection, window), By.COMPONENT)
-        blindly = pareto(history.call_counts(connection, window), By.LABEL, is_blind=True)
+        (after,) = pareto(hourly.call_counts(connection, window), By.COMPONENT)
+        blindly = pareto(hourly.call_counts(connection, window), By.LABEL, is_blind=True)
     assert (before.open, after.open, after.false_calls) == (2, 0, 1)
     assert labels == ["cracked", "ok"], "what the operator sees of the audit, which has no earlier call's face"
     assert [(bar.name, bar.calls, bar.false_calls) for bar in blindly] == [("cracked", 1, 1), ("ok", 1, 1)]
@@ -314,12 +323,12 @@ def test_what_an_operator_sees_of_a_board_always_fits_together(
     with sqlite_database.writing() as connection:
         known_defects(connection, "R1", "R4")
         rows = write(connection, audits, f"p{next(_numbers)}", names["bad"], names["good"])
-        board = boards.newest(connection)[0]
+        board = board_rows.newest(connection)[0]
         assert len(rows) <= len(answers)
         for row, outcome in zip(rows, answers, strict=False):
             if outcome is not None:
                 answer(connection, row, outcome)
-        truth, seen = boards.get(connection, board.id), faces.board_of(connection, board, OPERATOR)
+        truth, seen = board_rows.get(connection, board.id), faces.board_of(connection, board, OPERATOR)
         seen = faces.board_of(connection, truth, OPERATOR) if truth else seen
         shown = faces_of(connection, board.id)
     assert truth is not None
@@ -355,14 +364,16 @@ def test_a_line_opens_audits_in_the_transaction_of_its_decision(
 ) -> None:
     config, database = audited
     with database.writing() as connection:
-        recipe = recipes.add(connection, "tiny", {"rules": TINY}, by="ann", now_us=NOON)
+        recipe = recipe_versions.add(connection, "tiny", {"rules": TINY}, by="ann", now_us=NOON)
     board = accept(config, database, recipe.id, {"C1": LIGHT, "C2": LIGHT})
     with deciding(config, database, quick_opener(tiny, QuickDevice())):
         eventually(lambda: state_of(database, board.id).verdict is not None)
     found = state_of(database, board.id)
     assert (found.verdict, found.state, found.calls) == (Verdict.OK, BoardState.VERIFIED, 0)
     with database.reading() as connection:
-        opened = [(one.refdes, one.kind, one.is_open, one.opened_us) for one in calls.of_board(connection, board.id)]
-        kinds = [one.kind for one in events.after(connection, 0, board_id=board.id)]
+        opened = [
+            (one.refdes, one.kind, one.is_open, one.opened_us) for one in call_rows.of_board(connection, board.id)
+        ]
+        kinds = [one.kind for one in event_log.after(connection, 0, board_id=board.id)]
     assert opened == [(refdes, CallKind.AUDIT, True, found.decided_us) for refdes in ("C1", "C2")]
     assert kinds[-1] is EventKind.BOARD_DECIDED

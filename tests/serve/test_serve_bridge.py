@@ -11,13 +11,13 @@ import pytest
 from serve_rows import NOON, decided, ng
 from waiting import eventually
 
-from coe.serve.bridge import courier, process
+from coe.serve.bridge import bridge_process, courier
 from coe.serve.bridge.courier import Post
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, SinkFailed, Standing
-from coe.serve.database import events, faults, outbox, recipes, states
-from coe.serve.database.events import NewEvent
-from coe.serve.database.opening import Database
+from coe.serve.database import event_log, fault_log, outbox, recipe_versions, states
+from coe.serve.database.connecting import Database
+from coe.serve.database.event_log import NewEvent
 from coe.serve.words import EventKind, FaultKind, LineState, Process, Subject
 
 
@@ -61,7 +61,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOOK_S", "FIRST_PAUSE_S"):
         monkeypatch.setattr(courier, name, 0.01)
     monkeypatch.setattr(courier, "LONGEST_PAUSE_S", 0.05)
-    monkeypatch.setattr(process, "BEAT_S", 0.02)
+    monkeypatch.setattr(bridge_process, "BEAT_S", 0.02)
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def told(database: Database, **sinks: Remembered) -> Iterator[None]:
     """Run the bridge with these sinks until the block ends."""
     stop = threading.Event()
     posts = [Post(name, sink, EventFormat("aoi-1")) for name, sink in sinks.items()]
-    bridge = threading.Thread(target=process.tell, args=(posts, database, stop))
+    bridge = threading.Thread(target=bridge_process.tell, args=(posts, database, stop))
     bridge.start()
     try:
         eventually(lambda: set(sinks) == {queue.sink for queue in read(database)})
@@ -91,12 +91,12 @@ def waiting(database: Database, sink: str) -> int:
 def append(database: Database, *numbers: int) -> None:
     with database.writing() as connection:
         for number in numbers:
-            events.append(connection, NewEvent(EventKind.RECIPE_STAGED, NOON, {"n": number}))
+            event_log.append(connection, NewEvent(EventKind.RECIPE_STAGED, NOON, {"n": number}))
 
 
 def open_faults(database: Database) -> list[tuple[Process, FaultKind, str]]:
     with database.reading() as connection:
-        return [(fault.process, fault.kind, fault.about) for fault in faults.open_faults(connection)]
+        return [(fault.process, fault.kind, fault.about) for fault in fault_log.open_faults(connection)]
 
 
 def test_every_sink_is_told_every_event_in_order_and_the_outbox_empties(sqlite_database: Database) -> None:
@@ -185,7 +185,7 @@ def test_a_clock_that_was_set_back_does_not_silence_a_sink(sqlite_database: Data
     sink = Remembered()
     with sqlite_database.writing() as connection:
         outbox.register_sinks(connection, ["plant"], NOON)
-        first = events.append(connection, NewEvent(EventKind.RECIPE_STAGED, NOON, {"n": 1}))
+        first = event_log.append(connection, NewEvent(EventKind.RECIPE_STAGED, NOON, {"n": 1}))
         outbox.failed(connection, "plant", first.id, error="it was down", next_try_us=2**62)
     with told(sqlite_database, plant=sink):
         eventually(lambda: sink.numbers == [1])
@@ -237,11 +237,11 @@ def test_a_recipe_is_read_once_for_many_messages_and_few_recipes_are_kept(
     sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_ids: list[int] = []
-    get = recipes.get
-    monkeypatch.setattr(recipes, "get", lambda connection, id: read_ids.append(id) or get(connection, id))
+    get = recipe_versions.get
+    monkeypatch.setattr(recipe_versions, "get", lambda connection, id: read_ids.append(id) or get(connection, id))
     with sqlite_database.writing() as connection:
-        ids = [recipes.add(connection, "a", {"n": number}, by="ann", now_us=NOON).id for number in range(3)]
-    kept = recipes.KeptRecipes(most=2)
+        ids = [recipe_versions.add(connection, "a", {"n": number}, by="ann", now_us=NOON).id for number in range(3)]
+    kept = recipe_versions.KeptRecipes(most=2)
     with sqlite_database.reading() as connection:
         for at in (0, 1, 0, 0, 2, 0, 1):
             assert kept.get(connection, ids[at]).content == {"n": at}
@@ -289,7 +289,7 @@ def test_a_failure_that_cannot_be_noted_ends_no_courier(
 
     with told(sqlite_database, plant=sink):
         with monkeypatch.context() as patch:
-            patch.setattr(faults, "note", cannot)
+            patch.setattr(fault_log, "note", cannot)
             sink.is_down = True
             append(sqlite_database, 1)
             assert noted.wait(20)

@@ -16,13 +16,13 @@ from coe.placement.dialects import Side
 from coe.serve.bridge.cfx import CfxFormat, time_span
 from coe.serve.bridge.courier import happening_of
 from coe.serve.bridge.sinks import Standing
-from coe.serve.database import boards, calls, decisions, events, faults, recipes, states
-from coe.serve.database.boards import NewBoard
+from coe.serve.database import board_rows, call_rows, decisions, event_log, fault_log, recipe_versions, states
+from coe.serve.database.board_rows import NewBoard
+from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Amendment
-from coe.serve.database.events import NewEvent
-from coe.serve.database.faults import NewFault
-from coe.serve.database.opening import Database
-from coe.serve.database.recipes import KeptRecipes
+from coe.serve.database.event_log import NewEvent
+from coe.serve.database.fault_log import NewFault
+from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.database.verifications import NewVerification, record_verification
 from coe.serve.words import EventKind, FaultKind, Intake, LineState, Outcome, Process, Subject
 
@@ -32,7 +32,7 @@ WORDS = CfxFormat("acme.aoi.7", 60.0)
 def messages(database: Database) -> list[dict[str, Any]]:
     """Return the envelopes of all events, as they are sent."""
     with database.reading() as connection:
-        happenings = [happening_of(connection, event, KeptRecipes()) for event in events.after(connection, 0)]
+        happenings = [happening_of(connection, event, KeptRecipes()) for event in event_log.after(connection, 0)]
     return [json.loads(message.encoded) for one in happenings for message in WORDS.messages(one)]
 
 
@@ -47,7 +47,7 @@ def bodies(database: Database, name: str) -> list[dict[str, Any]]:
 def answer(database: Database, board_id: int, **outcomes: Outcome) -> None:
     with database.writing() as connection:
         for refdes, outcome in outcomes.items():
-            call = calls.of_component(connection, board_id, refdes)
+            call = call_rows.of_component(connection, board_id, refdes)
             assert call is not None
             record_verification(connection, call, NewVerification(outcome, NOON + 9, "ann"))
 
@@ -71,8 +71,8 @@ def test_the_envelope_is_that_of_the_standard(sqlite_database: Database) -> None
 def test_a_board_makes_one_transaction(sqlite_database: Database) -> None:
     with sqlite_database.writing() as connection:
         board = accepted(connection, "k1")
-        boards.begin(connection, board.id, NOON)
-        events.append(connection, NewEvent(EventKind.BOARD_STARTED, NOON, board.facts, board.id))
+        board_rows.begin(connection, board.id, NOON)
+        event_log.append(connection, NewEvent(EventKind.BOARD_STARTED, NOON, board.facts, board.id))
         decisions.write(connection, decision(board))
     assert names(sqlite_database) == ["UnitsArrived", "WorkStarted", "UnitsInspected", "WorkCompleted"]
     [started] = bodies(sqlite_database, "WorkStarted")
@@ -134,9 +134,9 @@ def test_after_the_operator_the_board_is_sent_again_with_the_method_human(
 def test_a_part_of_a_whole_board_has_its_outline_in_millimetres(sqlite_database: Database) -> None:
     with sqlite_database.writing() as connection:
         content = {"rules": TINY, "whole": WHOLE}
-        recipe = recipes.add(connection, "whole", content, by="ann", now_us=NOON)
+        recipe = recipe_versions.add(connection, "whole", content, by="ann", now_us=NOON)
         new = NewBoard("k1", "d", recipe.id, "SN1", "", Side.TOP, "", {}, "feeder", NOON, None)
-        board = boards.accept(connection, new)
+        board = board_rows.accept(connection, new)
         decisions.write(connection, decision(board, ng("P1"), ng("P2"), ng("U7")))
     inspections = bodies(sqlite_database, "UnitsInspected")[0]["InspectedUnits"][0]["Inspections"]
     first, turned, unknown = (one["DefectsFound"][0]["RegionOfInterest"] for one in inspections)
@@ -167,10 +167,10 @@ def test_an_amendment_is_sent_with_what_was_raised(sqlite_database: Database) ->
 
 def test_a_board_that_is_taken_back_is_completed_only_if_it_was_begun(sqlite_database: Database) -> None:
     with sqlite_database.writing() as connection:
-        boards.abort(connection, accepted(connection, "k1"), NOON, reason="x")
+        board_rows.abort(connection, accepted(connection, "k1"), NOON, reason="x")
         begun = accepted(connection, "k2")
-        boards.begin(connection, begun.id, NOON)
-        boards.abort(connection, begun, NOON, reason="x")
+        board_rows.begin(connection, begun.id, NOON)
+        board_rows.abort(connection, begun, NOON, reason="x")
     [completed] = bodies(sqlite_database, "WorkCompleted")
     assert (completed["Result"], completed["Units"][0]["UnitIdentifier"]) == ("Aborted", "k2")
 
@@ -192,16 +192,16 @@ def test_every_state_and_every_kind_of_fault_has_its_message(sqlite_database: Da
         for state in LineState:
             states.change(connection, Subject.LINE, state, by="line", now_us=NOON)
         for kind in FaultKind:
-            faults.note(connection, NewFault(Process.LINE, kind, "it broke"), NOON)
+            fault_log.note(connection, NewFault(Process.LINE, kind, "it broke"), NOON)
     assert names(sqlite_database).count("StationStateChanged") == len(LineState)
     assert names(sqlite_database).count("FaultOccurred") == len(FaultKind)
 
 
 def test_a_fault_keeps_its_id_until_it_is_cleared_and_stands_in_signs_of_life(sqlite_database: Database) -> None:
     with sqlite_database.writing() as connection:
-        fault = faults.note(connection, NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, "it broke"), NOON)
-        standing = Standing(LineState.DOWN, Intake.OPEN, faults.open_faults(connection), NOON)
-        faults.clear(connection, fault.id, by="ann", now_us=NOON + 1)
+        fault = fault_log.note(connection, NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, "it broke"), NOON)
+        standing = Standing(LineState.DOWN, Intake.OPEN, fault_log.open_faults(connection), NOON)
+        fault_log.clear(connection, fault.id, by="ann", now_us=NOON + 1)
     [occurred] = bodies(sqlite_database, "FaultOccurred")
     [cleared] = bodies(sqlite_database, "FaultCleared")
     beat = json.loads(WORDS.heartbeat(standing).encoded)["MessageBody"]

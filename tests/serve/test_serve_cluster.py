@@ -20,11 +20,11 @@ from waiting import eventually
 from coe import Inspector
 from coe.core import Verdict
 from coe.inspector.line_config import LineConfig
-from coe.serve.config import LineSettings, ServeConfig
-from coe.serve.database import calls, faults, recipes
-from coe.serve.database.opening import Database
+from coe.serve.database import call_rows, fault_log, recipe_versions
+from coe.serve.database.connecting import Database
 from coe.serve.line.product import Adjust
 from coe.serve.moments import now_us
+from coe.serve.service_config import LineSettings, ServeConfig
 from coe.serve.words import ActivationState
 
 SHOWN = {"R1": LIGHT, "R2": DARK}
@@ -59,12 +59,12 @@ def change_over(config: ServeConfig, database: Database, tiny: tuple[Path, Path]
         eventually(lambda: all(state_of(database, board.id).verdict is not None for board in boards), 200)
         with database.writing() as connection:
             content = {"rules": TINY.replace("count: 1", "count: 2")}
-            third = recipes.add(connection, "one", content, by="ann", now_us=now_us())
-            asked = recipes.ask_activation(connection, third.id, by="ann", now_us=now_us())
+            third = recipe_versions.add(connection, "one", content, by="ann", now_us=now_us())
+            asked = recipe_versions.ask_activation(connection, third.id, by="ann", now_us=now_us())
 
         def state() -> ActivationState:
             with database.reading() as connection:
-                found = recipes.get_activation(connection, asked.id)
+                found = recipe_versions.get_activation(connection, asked.id)
             assert found is not None
             return found.state
 
@@ -76,9 +76,9 @@ def change_over(config: ServeConfig, database: Database, tiny: tuple[Path, Path]
         ]
         eventually(lambda: all(state_of(database, board.id).verdict is not None for board in boards), 200)
     with database.reading() as connection:
-        assert faults.open_faults(connection) == []
+        assert fault_log.open_faults(connection) == []
         for board in boards:
-            assert {call.refdes for call in calls.of_board(connection, board.id)} == called
+            assert {call.refdes for call in call_rows.of_board(connection, board.id)} == called
 
 
 def test_products_change_on_several_boxes(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coe.errors import ConfigError, RulesError
-from coe.serve import config
+from coe.serve import service_config
 from coe.serve.bridge import building
 from coe.serve.bridge.building import expect_packages
 from coe.serve.form import Form
@@ -23,7 +23,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path: Path) -> None:
-    read = config.load(written(tmp_path, "station: aoi-1\ndata: here\nline: {memory: 25MB, store: ../store}\n"))
+    read = service_config.load(written(tmp_path, "station: aoi-1\ndata: here\nline: {memory: 25MB, store: ../store}\n"))
     assert read.data == tmp_path / "here"
     assert read.line.store == tmp_path / "../store"
     assert read.line.memory == 25_000_000
@@ -68,12 +68,12 @@ def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path: Path) -> 
 )
 def test_a_fault_is_named_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(RulesError, match=sentence):
-        config.load(written(tmp_path, text))
+        service_config.load(written(tmp_path, text))
 
 
 def test_other_machines_are_let_in_with_tls(tmp_path: Path) -> None:
     tls = "station: a\nlisten: {host: 0.0.0.0, certificate: c.pem, private_key: k.pem}"
-    listen = config.load(written(tmp_path, tls)).listen
+    listen = service_config.load(written(tmp_path, tls)).listen
     assert (listen.has_tls, listen.certificate) == (True, tmp_path / "c.pem")
 
 
@@ -81,7 +81,7 @@ def test_secrets_are_read_from_where_the_config_says_and_stay_out_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sheet = "station: a\nsinks: {mqtt: {x: {host: a, user: u, password: {file: p.txt}}}}"
-    broker = config.load(written(tmp_path, sheet)).sinks.mqtt["x"]
+    broker = service_config.load(written(tmp_path, sheet)).sinks.mqtt["x"]
     assert broker.password is not None
     with pytest.raises(ConfigError, match=r"sinks.mqtt.x: .*p.txt cannot be read: No such file"):
         broker.password.read("sinks.mqtt.x")
@@ -96,7 +96,7 @@ def test_secrets_are_read_from_where_the_config_says_and_stay_out_of_it(
 
 
 def test_a_sink_whose_package_is_absent_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = config.load(written(tmp_path, "station: a\nsinks: {mqtt: {x: {host: a}}}"))
+    read = service_config.load(written(tmp_path, "station: a\nsinks: {mqtt: {x: {host: a}}}"))
     expect_packages(read)
     monkeypatch.setattr(building, "find_spec", lambda module: None)
     with pytest.raises(ConfigError, match=r"sinks.mqtt needs paho-mqtt, .* install coe-vision\[mqtt\]"):
@@ -116,9 +116,9 @@ sinks:
 
 
 def test_each_kind_of_sink_has_its_name_its_form_and_its_line_of_the_table(tmp_path: Path) -> None:
-    read = config.load(written(tmp_path, ALL_SINKS))
+    read = service_config.load(written(tmp_path, ALL_SINKS))
     assert list(read.sinks.names) == ["m", "n", "q", "w", "opcua"]
-    assert config.load(written(tmp_path, "station: a")).sinks == Sinks()
+    assert service_config.load(written(tmp_path, "station: a")).sinks == Sinks()
     forms = {name for name, field in Sinks.model_fields.items() if "Settings" in str(field.annotation)}
     assert forms == set(SinkKind) == set(building._KINDS)
     assert all(issubclass(type(form), Form) for kind in SinkKind for form in read.sinks.of(kind).values())
@@ -135,7 +135,7 @@ def test_a_package_in_the_table_is_looked_for_whatever_the_kind(
     monkeypatch.setattr(
         building, "_KINDS", {other: replace(row, package=None) for other, row in building._KINDS.items()}
     )
-    read = config.load(written(tmp_path, ALL_SINKS))
+    read = service_config.load(written(tmp_path, ALL_SINKS))
     expect_packages(read)
     package = building._Package("no_such_module", "no-such-package", "no-extra")
     monkeypatch.setitem(building._KINDS, kind, replace(building._KINDS[kind], package=package))

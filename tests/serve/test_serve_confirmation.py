@@ -19,7 +19,7 @@ from tiny_line import TINY
 from waiting import eventually
 
 from coe.core import Verdict
-from coe.serve.database import audit, calls, recipes
+from coe.serve.database import audit, call_rows, recipe_versions
 from coe.serve.moments import now_us
 from coe.serve.words import ActivationState, CallReason, Role
 
@@ -30,7 +30,7 @@ PATH = "/api/v1/recipes/new/1"
 def staged(served: Served, **changes: Any) -> int:
     """Add a version of the recipe `new`, and return its number."""
     with served.database.writing() as connection:
-        return recipes.add(connection, "new", {**CONTENT, **changes}, by="ann", now_us=now_us()).version
+        return recipe_versions.add(connection, "new", {**CONTENT, **changes}, by="ann", now_us=now_us()).version
 
 
 def overlay(client: httpx.Client, path: str = PATH) -> httpx.Response:
@@ -146,18 +146,18 @@ def test_a_line_opens_no_version_that_cannot_be_activated(served: Served, tiny: 
     """A board and an activation that got into the database in another way."""
     version, config, database = moved_by(served), served.gate.config, served.database
     with database.writing() as connection:
-        refused = recipes.version(connection, "new", version)
+        refused = recipe_versions.version(connection, "new", version)
         assert refused is not None
-        asked = recipes.ask_activation(connection, refused.id, by="ann", now_us=now_us())
+        asked = recipe_versions.ask_activation(connection, refused.id, by="ann", now_us=now_us())
     board = accept_request(config, database, refused.id, {"top": png(BOARD)}, {"whole": "top"})
     with deciding(config, database, quick_opener(tiny, RedDevice())):
         eventually(lambda: state_of(database, board.id).verdict is not None)
         with database.reading() as connection:
-            eventually(lambda: recipes.asked(connection) == [])
+            eventually(lambda: recipe_versions.asked(connection) == [])
     assert state_of(database, board.id).verdict is Verdict.REVIEW
     with database.reading() as connection:
-        answered = recipes.get_activation(connection, asked.id)
-        assert {call.reason for call in calls.of_board(connection, board.id)} == {CallReason.FAILED}
+        answered = recipe_versions.get_activation(connection, asked.id)
+        assert {call.reason for call in call_rows.of_board(connection, board.id)} == {CallReason.FAILED}
     assert answered is not None
     assert answered.state is ActivationState.FAILED
 

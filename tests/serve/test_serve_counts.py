@@ -18,15 +18,15 @@ from thorough import THOROUGH
 
 from coe.core import Verdict
 from coe.placement.dialects import Side
-from coe.serve.database import boards, calls, decisions, escapes, history, verifications
-from coe.serve.database.boards import Board, NewBoard
-from coe.serve.database.calls import NewCall
+from coe.serve.database import board_rows, call_rows, decisions, escape_rows, hourly, verifications
+from coe.serve.database.board_rows import Board, NewBoard
+from coe.serve.database.call_rows import NewCall
+from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Amendment
-from coe.serve.database.escapes import NewEscape
-from coe.serve.database.history import BoardCount, CallCount, Window
+from coe.serve.database.escape_rows import NewEscape
+from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.migration import migrate
-from coe.serve.database.opening import Database
-from coe.serve.database.schema import board, board_count, call, call_count, verification
+from coe.serve.database.tables import board, board_count, call, call_count, verification
 from coe.serve.database.verifications import NewVerification
 from coe.serve.moments import HOUR_US, hour_of
 from coe.serve.words import BoardState, CallKind, Dimension, Outcome
@@ -40,7 +40,7 @@ def accept(connection: Connection, serial: str = "", recipe_name: str = "demo") 
     new = NewBoard(
         f"n{next(_keys)}", "d", recipe(connection, recipe_name).id, serial, "", Side.TOP, "", {}, "f", NOON, None
     )
-    return boards.accept(connection, new)
+    return board_rows.accept(connection, new)
 
 
 def looked_at(connection: Connection, window: Window) -> tuple[list[BoardCount], Counter[Any]]:
@@ -130,7 +130,7 @@ class Shift:
             serial = f"SN{step.which % 3}" if step.which % 2 else ""
             self._boards.append(accept(self._connection, serial, ("demo", "other")[step.which % 5 == 0]))
         elif step.what == "seed":
-            calls.add(self._connection, None, [blind_audit("R5", CallKind.SEEDED)], NOON + step.minute * MINUTE_US)
+            call_rows.add(self._connection, None, [blind_audit("R5", CallKind.SEEDED)], NOON + step.minute * MINUTE_US)
         elif step.what == "verify":
             self._verify(step)
         elif self._boards:
@@ -144,14 +144,14 @@ class Shift:
                 decision_made = replace(decision_made, verdict=Verdict.REVIEW)
             decisions.write(self._connection, decision_made)
         elif step.what == "abort":
-            boards.abort(self._connection, one, at_us, reason="taken back")
+            board_rows.abort(self._connection, one, at_us, reason="taken back")
         elif step.what == "amend":
-            found = boards.get(self._connection, one.id)
+            found = board_rows.get(self._connection, one.id)
             if found is not None and found.verdict is not None:
                 new = replace(ng("P0"), label="lifted")
                 decisions.amend(self._connection, Amendment(one.id, at_us, [new], []))
         elif step.what == "escape" and one.serial:
-            escapes.report(self._connection, NewEscape(one.serial, at_us, "ann"))
+            escape_rows.report(self._connection, NewEscape(one.serial, at_us, "ann"))
 
     def _new_calls(self, kinds: Sequence[str]) -> list[NewCall]:
         made = {"ng": ng, "late": late, "audit": blind_audit}
@@ -160,7 +160,7 @@ class Shift:
     def _verify(self, step: Step) -> None:
         ids = self._connection.scalars(select(call.c.id)).all()
         if ids:
-            seen = calls.get(self._connection, ids[-1 - step.which % len(ids)])
+            seen = call_rows.get(self._connection, ids[-1 - step.which % len(ids)])
             assert seen is not None
             word = NewVerification(step.outcome, NOON + step.minute * MINUTE_US, "ann", step.label)
             verifications.record_verification(self._connection, seen, word)
@@ -178,12 +178,12 @@ def test_counts_are_what_a_look_at_every_row_gives(
             shift.take(step)
         for one in (ALWAYS, window):
             expected_boards, expected_calls = looked_at(connection, one)
-            assert history.board_counts(connection, one) == expected_boards
-            assert as_counted(history.call_counts(connection, one)) == expected_calls
+            assert hourly.board_counts(connection, one) == expected_boards
+            assert as_counted(hourly.call_counts(connection, one)) == expected_calls
             by_hour = Counter[Any]()
             for key, number in expected_calls.items():
                 by_hour[key[0], key[5], key[6]] += number
-            told = history.call_counts(connection, one, by=[Dimension.HOUR])
+            told = hourly.call_counts(connection, one, by=[Dimension.HOUR])
             assert {(one.hour_us, one.kind, one.outcome): one.calls for one in told} == by_hour
         connection.rollback()
 
@@ -193,8 +193,8 @@ def test_all_passes_count_as_decided_and_first_passes_alone_in_a_yield(database:
         first, second = accept(connection, "SN1"), accept(connection, "SN1")
         decisions.write(connection, decision(first, ng()))
         decisions.write(connection, decision(second))
-        assert history.decided(connection) == {Verdict.NG: 1, Verdict.OK: 1}
-        (count,) = history.board_counts(connection, ALWAYS)
+        assert hourly.decided(connection) == {Verdict.NG: 1, Verdict.OK: 1}
+        (count,) = hourly.board_counts(connection, ALWAYS)
     assert (count.boards, count.clean) == (1, 0)
 
 
@@ -202,8 +202,8 @@ def test_an_amendment_moves_a_board_to_its_new_verdict(database: Database) -> No
     with database.writing() as connection:
         board = decided(connection, "k1", late("R1"))
         assert decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")], []))
-        assert history.decided(connection) == {Verdict.NG: 1}
-        (count,) = history.call_counts(connection, ALWAYS)
+        assert hourly.decided(connection) == {Verdict.NG: 1}
+        (count,) = hourly.call_counts(connection, ALWAYS)
     assert (count.label, count.outcome, count.calls) == ("cracked", None, 1)
 
 
@@ -211,7 +211,7 @@ def test_an_amendment_moves_a_board_to_its_new_verdict(database: Database) -> No
 def test_two_people_who_answer_the_last_two_calls_at_once_close_the_board(database: Database, last: NewCall) -> None:
     with database.writing() as connection:
         board = decided(connection, "k1", ng("R1"), last)
-        first, second = calls.of_board(connection, board.id)
+        first, second = call_rows.of_board(connection, board.id)
 
     def answer_second() -> None:
         with database.writing() as connection:
@@ -226,11 +226,11 @@ def test_two_people_who_answer_the_last_two_calls_at_once_close_the_board(databa
         assert other.is_alive()
     other.join()
     with database.reading() as connection:
-        (count,) = history.board_counts(connection, ALWAYS)
+        (count,) = hourly.board_counts(connection, ALWAYS)
         expected_boards, expected_calls = looked_at(connection, ALWAYS)
         assert (count.verified, count.good) == (1, 0)
         assert [count] == expected_boards
-        assert as_counted(history.call_counts(connection, ALWAYS)) == expected_calls
+        assert as_counted(hourly.call_counts(connection, ALWAYS)) == expected_calls
 
 
 def a_shift(connection: Connection) -> None:
@@ -261,7 +261,7 @@ def test_a_database_of_an_older_schema_is_counted_when_it_is_migrated(
         a_shift(connection)
         said = {"serials": {"left": "SN7", "right": "", "third": "SN7"}}
         new = NewBoard("p", "d", recipe(connection).id, "P1", "", Side.TOP, "", said, "f", NOON, None)
-        panel = boards.accept(connection, new)
+        panel = board_rows.accept(connection, new)
         decisions.write(connection, decision(panel))
     migrate(bare_database, schema)
     old = MetaData()
@@ -276,8 +276,8 @@ def test_a_database_of_an_older_schema_is_counted_when_it_is_migrated(
         expected_boards, expected_calls = looked_at(target, ALWAYS)
         assert {one.verified for one in expected_boards} > {0}
         assert len(expected_calls) > 4
-        assert history.board_counts(target, ALWAYS) == expected_boards
-        assert as_counted(history.call_counts(target, ALWAYS)) == expected_calls
+        assert hourly.board_counts(target, ALWAYS) == expected_boards
+        assert as_counted(hourly.call_counts(target, ALWAYS)) == expected_calls
         for counts in (board_count, call_count):
             # A row of which nothing is left is no difference.
             there, here = (
@@ -287,5 +287,5 @@ def test_a_database_of_an_older_schema_is_counted_when_it_is_migrated(
             )
             number = len(counts.primary_key)
             assert sorted(row for row in there if any(row[number:])) == sorted(row for row in here if any(row[number:]))
-        assert boards.newest_decided(target, "SN7") == panel.id
-        assert history.decisions(target) == history.decided(target)
+        assert board_rows.newest_decided(target, "SN7") == panel.id
+        assert hourly.decisions(target) == hourly.decided(target)

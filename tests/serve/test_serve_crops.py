@@ -20,16 +20,16 @@ from tiny_line import TINY
 
 from coe.core import Verdict
 from coe.prepare.golden_reference import learn
-from coe.serve.config import LineSettings
-from coe.serve.crops import Cutter, Place
-from coe.serve.database import boards, decisions
-from coe.serve.database.calls import NewCall
+from coe.serve.component_pictures import Cutter, Place
+from coe.serve.database import board_rows, decisions
+from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
 from coe.serve.line.items import Item, Items, Whole
 from coe.serve.line.located import Located, located
 from coe.serve.moments import now_us
-from coe.serve.recipe import RecipeContent
+from coe.serve.recipe_content import RecipeContent
+from coe.serve.service_config import LineSettings
 from coe.serve.whole_board import WholeBoard
 from coe.serve.words import CallReason
 from coe.store.references import References
@@ -65,7 +65,7 @@ def with_call(served: Served, board: Located, refdes: str, component: str) -> No
         put(served.feeder, key, "top", png(BOARD))
         assert served.feeder.post(f"/api/v1/boards/{key}", json={"recipe": "whole", "whole": "top"}).status_code == 202
     with served.database.writing() as connection:
-        first, second = (boards.of_key(connection, key) for key in ("k1", "k2"))
+        first, second = (board_rows.of_key(connection, key) for key in ("k1", "k2"))
         assert first is not None
         assert second is not None
         good = [GoodComponent(refdes, component, 1, at[refdes], [])]
@@ -171,7 +171,7 @@ def test_a_view_that_shows_a_part_alone_says_how_large_it_is(served: Served) -> 
     body = {"recipe": "tiny", "views": {"R1": {"refdes": "R1", "component": "A"}}}
     assert served.feeder.post("/api/v1/boards/k1", json=body).status_code == 202
     with served.database.writing() as connection:
-        handed_in = boards.of_key(connection, "k1")
+        handed_in = board_rows.of_key(connection, "k1")
         assert handed_in is not None
         decisions.write(connection, Decision(handed_in, Verdict.NG, now_us(), False, [ng(view_id=1)], [], []))
     call = served.operator.get("/api/v1/calls/1").json()

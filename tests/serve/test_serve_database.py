@@ -17,32 +17,32 @@ from coe.errors import ConfigError
 from coe.placement.dialects import Side
 from coe.serve.database import (
     audit,
-    boards,
-    calls,
+    board_rows,
+    call_rows,
     confirmations,
     decisions,
-    escapes,
-    events,
-    faults,
+    escape_rows,
+    event_log,
+    fault_log,
     findings,
-    history,
+    hourly,
     keys,
     outbox,
-    recipes,
-    schema,
+    recipe_versions,
     states,
+    tables,
     tallies,
     verifications,
     views,
 )
+from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.decisions import Amendment
-from coe.serve.database.escapes import NewEscape
-from coe.serve.database.events import NewEvent
-from coe.serve.database.faults import NewFault
-from coe.serve.database.history import Window
+from coe.serve.database.escape_rows import NewEscape
+from coe.serve.database.event_log import NewEvent
+from coe.serve.database.fault_log import NewFault
+from coe.serve.database.hourly import Window
 from coe.serve.database.migration import expect_newest, migrate, newest, revision_of
-from coe.serve.database.opening import Database, open_database
-from coe.serve.database.rows import upserting
+from coe.serve.database.row_types import upserting
 from coe.serve.database.tallies import Tally
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.database.verifications import CallChanged, NewVerification
@@ -64,7 +64,7 @@ from coe.serve.words import (
 
 def kinds(database: Database) -> list[EventKind]:
     with database.reading() as connection:
-        return [event.kind for event in events.after(connection, 0)]
+        return [event.kind for event in event_log.after(connection, 0)]
 
 
 def test_the_migrations_make_the_tables_of_the_schema(database: Database) -> None:
@@ -73,7 +73,7 @@ def test_the_migrations_make_the_tables_of_the_schema(database: Database) -> Non
     assert not migrate(database)
     with database.reading() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        differences = [one for one in compare_metadata(context, schema.metadata) if "comment" not in str(one[0])]
+        differences = [one for one in compare_metadata(context, tables.metadata) if "comment" not in str(one[0])]
     assert not differences
 
 
@@ -86,8 +86,8 @@ def test_a_transaction_that_fails_leaves_nothing(database: Database) -> None:
     with pytest.raises(ZeroDivisionError):
         write_and_fail()
     with database.reading() as connection:
-        assert boards.of_key(connection, "k1") is None
-        assert events.newest_id(connection) == 0
+        assert board_rows.of_key(connection, "k1") is None
+        assert event_log.newest_id(connection) == 0
 
 
 def test_a_key_names_one_board(database: Database) -> None:
@@ -105,20 +105,20 @@ def test_a_key_names_one_board(database: Database) -> None:
 def test_a_board_is_decided_once(database: Database) -> None:
     with database.writing() as connection:
         board = accepted(connection)
-        assert boards.begin(connection, board.id, NOON)
+        assert board_rows.begin(connection, board.id, NOON)
         assert decisions.write(connection, decision(board, ng("R1"), late("R2")))
     with database.writing() as connection:
         assert not decisions.write(connection, decision(board))
-        assert not boards.begin(connection, board.id, NOON)
-        assert not boards.abort(connection, board, NOON, reason="too late")
-        found = boards.get(connection, board.id)
+        assert not board_rows.begin(connection, board.id, NOON)
+        assert not board_rows.abort(connection, board, NOON, reason="too late")
+        found = board_rows.get(connection, board.id)
         assert found is not None
         assert (found.state, found.verdict, found.late) == (BoardState.DECIDED, Verdict.NG, True)
         assert (found.components, found.calls, found.attempts) == (3, 2, 1)
-        assert [call.refdes for call in calls.of_board(connection, board.id)] == ["R1", "R2"]
-        assert findings.unpack(boards.findings_of(connection, board.id)) == [good()]
+        assert [call.refdes for call in call_rows.of_board(connection, board.id)] == ["R1", "R2"]
+        assert findings.unpack(board_rows.findings_of(connection, board.id)) == [good()]
         assert [one.findings for one in tallies.between(connection, NOON, NOON + 1)] == [1]
-        assert boards.undecided(connection) == []
+        assert board_rows.undecided(connection) == []
     assert kinds(database) == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_DECIDED]
 
 
@@ -132,7 +132,7 @@ def test_a_board_for_review_without_calls_is_not_taken_as_verified(database: Dat
     with database.writing() as connection:
         board = accepted(connection, "k1")
         assert decisions.write(connection, replace(decision(board), verdict=Verdict.REVIEW))
-        found = boards.get(connection, board.id)
+        found = board_rows.get(connection, board.id)
     assert found is not None
     assert (found.state, found.verified_us) == (BoardState.DECIDED, None)
 
@@ -140,16 +140,16 @@ def test_a_board_for_review_without_calls_is_not_taken_as_verified(database: Dat
 def test_an_aborted_board_gets_no_decision(database: Database) -> None:
     with database.writing() as connection:
         board = accepted(connection)
-        assert boards.abort(connection, board, NOON, reason="wrong side")
+        assert board_rows.abort(connection, board, NOON, reason="wrong side")
         assert not decisions.write(connection, decision(board, ng()))
-        assert calls.of_board(connection, board.id) == []
+        assert call_rows.of_board(connection, board.id) == []
 
 
 def test_a_board_in_danger_is_named_once(database: Database) -> None:
     with database.writing() as connection:
         board = accepted(connection, due_us=NOON + 5)
-        boards.endanger(connection, [board], NOON + 1)
-        boards.endanger(connection, [board], NOON + 2)
+        board_rows.endanger(connection, [board], NOON + 1)
+        board_rows.endanger(connection, [board], NOON + 2)
     assert kinds(database).count(EventKind.BOARD_ENDANGERED) == 1
 
 
@@ -161,16 +161,16 @@ def test_later_findings_raise_severity_and_never_lower_it(database: Database) ->
         assert not decisions.amend(connection, same)
         assert decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")], []))
         assert not decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1", Verdict.REVIEW)], []))
-        found = boards.get(connection, board.id)
+        found = board_rows.get(connection, board.id)
         assert found is not None
         assert (found.verdict, found.revision) == (Verdict.NG, 1)
-        assert [call.verdict for call in calls.of_board(connection, board.id)] == [Verdict.NG, Verdict.REVIEW]
+        assert [call.verdict for call in call_rows.of_board(connection, board.id)] == [Verdict.NG, Verdict.REVIEW]
 
 
 def test_the_word_of_a_person_outranks_a_later_finding(database: Database) -> None:
     with database.writing() as connection:
         board = decided(connection, "k1", late("R1"))
-        (call,) = calls.of_board(connection, board.id)
+        (call,) = call_rows.of_board(connection, board.id)
         verifications.record_verification(connection, call, NewVerification(Outcome.FALSE_CALL, NOON + 2, "op"))
         assert not decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")], []))
 
@@ -178,15 +178,15 @@ def test_the_word_of_a_person_outranks_a_later_finding(database: Database) -> No
 def test_verifications_supersede_and_are_never_overwritten(database: Database) -> None:
     with database.writing() as connection:
         board = decided(connection, "k1", ng("R1"), ng("R2"))
-        first, second = calls.open_calls(connection)
+        first, second = call_rows.open_calls(connection)
         verifications.record_verification(connection, first, NewVerification(Outcome.FALSE_CALL, NOON + 2, "op"))
         with pytest.raises(CallChanged):
             verifications.record_verification(connection, first, NewVerification(Outcome.CONFIRMED, NOON + 3, "two"))
         verifications.record_verification(connection, second, NewVerification(Outcome.CONFIRMED, NOON + 4, "op"))
-        found = boards.get(connection, board.id)
+        found = board_rows.get(connection, board.id)
         assert found is not None
         assert (found.state, found.verified_us) == (BoardState.VERIFIED, NOON + 4)
-        again = calls.get(connection, first.id)
+        again = call_rows.get(connection, first.id)
         assert again is not None
         verifications.record_verification(connection, again, NewVerification(Outcome.CONFIRMED, NOON + 5, "op"))
         words = verifications.of_call(connection, first.id)
@@ -201,7 +201,7 @@ def test_verifications_supersede_and_are_never_overwritten(database: Database) -
         EventKind.CALL_VERIFIED,
         EventKind.BOARD_VERIFIED,
     ]
-    for change in (update(schema.verification).values(note="no"), delete(schema.verification)):
+    for change in (update(tables.verification).values(note="no"), delete(tables.verification)):
         with pytest.raises(IntegrityError, match="never changed"), database.writing() as connection:
             connection.execute(change)
 
@@ -210,16 +210,16 @@ def test_no_insert_takes_the_place_of_a_row_that_is_never_changed(database: Data
     with database.writing() as connection:
         board = accepted(connection, "k1", serial="SN1")
         decisions.write(connection, decision(board, ng("R1")))
-        (call,) = calls.open_calls(connection)
+        (call,) = call_rows.open_calls(connection)
         for outcome in (Outcome.FALSE_CALL, Outcome.CONFIRMED):
-            seen = calls.get(connection, call.id)
+            seen = call_rows.get(connection, call.id)
             assert seen is not None
             verifications.record_verification(connection, seen, NewVerification(outcome, NOON, "op"))
         audit.append(connection, "ann", "drain", "line", now_us=NOON)
-        escapes.report(connection, NewEscape("SN1", NOON, "ict"))
+        escape_rows.report(connection, NewEscape("SN1", NOON, "ict"))
         of = recipe(connection)
         confirmations.add(connection, of, by="ann", now_us=NOON, picture_sha256="0" * 64)
-    for table in schema.APPEND_ONLY:
+    for table in tables.APPEND_ONLY:
         alone = [[column.name for column in key.columns] for key in table.constraints if not is_reference(key)]
         assert ["id"] in alone
         for key in alone:
@@ -248,18 +248,18 @@ def test_triggers_keep_the_append_only_tables_and_no_others(database: Database) 
     if database.is_sqlite:
         triggers = "SELECT DISTINCT tbl_name FROM sqlite_master WHERE type = 'trigger'"
     with database.reading() as connection:
-        tables = set(connection.scalars(text(triggers)))
-    assert tables == {table.name for table in schema.APPEND_ONLY}
+        found = set(connection.scalars(text(triggers)))
+    assert found == {table.name for table in tables.APPEND_ONLY}
 
 
 def test_a_call_is_claimed_by_one_person_until_the_claim_expires(database: Database) -> None:
     with database.writing() as connection:
         decided(connection, "k1", ng())
-        (call,) = calls.open_calls(connection)
-        assert calls.claim(connection, call.id, by="ann", until_us=NOON + 10, now_us=NOON)
-        assert calls.claim(connection, call.id, by="ann", until_us=NOON + 20, now_us=NOON + 5)
-        assert not calls.claim(connection, call.id, by="bob", until_us=NOON + 30, now_us=NOON + 15)
-        assert calls.claim(connection, call.id, by="bob", until_us=NOON + 30, now_us=NOON + 20)
+        (call,) = call_rows.open_calls(connection)
+        assert call_rows.claim(connection, call.id, by="ann", until_us=NOON + 10, now_us=NOON)
+        assert call_rows.claim(connection, call.id, by="ann", until_us=NOON + 20, now_us=NOON + 5)
+        assert not call_rows.claim(connection, call.id, by="bob", until_us=NOON + 30, now_us=NOON + 15)
+        assert call_rows.claim(connection, call.id, by="bob", until_us=NOON + 30, now_us=NOON + 20)
 
 
 def test_tallies_add_up(database: Database) -> None:
@@ -277,14 +277,14 @@ def test_tallies_add_up(database: Database) -> None:
 
 def test_each_sink_gets_each_event_in_order_until_it_acknowledges(database: Database) -> None:
     with database.writing() as connection:
-        events.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON, {"n": 0}))
+        event_log.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON, {"n": 0}))
         outbox.register_sinks(connection, ["mqtt", "cfx"], NOON)
         for number in (1, 2, 3):
-            events.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON + number, {"n": number}))
+            event_log.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON + number, {"n": number}))
     with database.writing() as connection:
         waiting = outbox.due(connection, "mqtt", NOON + 9)
         assert [delivery.event.body["n"] for delivery in waiting] == [1, 2, 3]
-        assert [one.uuid for one in events.after(connection, 1)] == [delivery.event.uuid for delivery in waiting]
+        assert [one.uuid for one in event_log.after(connection, 1)] == [delivery.event.uuid for delivery in waiting]
         outbox.failed(connection, "mqtt", waiting[0].event.id, error="no broker", next_try_us=NOON + 100)
         assert outbox.due(connection, "mqtt", NOON + 99) == []
         assert [delivery.attempts for delivery in outbox.due(connection, "mqtt", NOON + 100)] == [1, 0, 0]
@@ -304,7 +304,7 @@ def test_ids_of_events_grow_in_the_order_of_commits(database: Database) -> None:
         begun.wait()
         for _ in range(20):
             with database.writing() as connection:
-                events.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON))
+                event_log.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON))
 
     threads = [threading.Thread(target=append_some) for _ in range(4)]
     for thread in threads:
@@ -312,14 +312,14 @@ def test_ids_of_events_grow_in_the_order_of_commits(database: Database) -> None:
     begun.wait()
     while len(seen) < 80 and (any(thread.is_alive() for thread in threads) or not seen or last != seen[-1]):
         with database.reading() as connection:
-            new = [event.id for event in events.after(connection, last)]
+            new = [event.id for event in event_log.after(connection, last)]
         seen += new
         last = new[-1] if new else last
     for thread in threads:
         thread.join()
     with database.reading() as connection:
-        seen += [event.id for event in events.after(connection, last)]
-        assert seen == list(connection.scalars(select(schema.event.c.id).order_by(schema.event.c.id)))
+        seen += [event.id for event in event_log.after(connection, last)]
+        assert seen == list(connection.scalars(select(tables.event.c.id).order_by(tables.event.c.id)))
     assert len(seen) == 80
 
 
@@ -327,16 +327,16 @@ def test_versions_of_a_recipe_never_change_and_one_is_active(database: Database)
     with database.writing() as connection:
         first, second = recipe(connection, rules="one"), recipe(connection, rules="two")
         assert recipe(connection, rules="one") == first
-        assert [one.version for one in recipes.versions(connection, "demo")] == [2, 1]
-        assert recipes.active(connection, "demo") is None
+        assert [one.version for one in recipe_versions.versions(connection, "demo")] == [2, 1]
+        assert recipe_versions.active(connection, "demo") is None
         for version in (first, second):
-            asked = recipes.ask_activation(connection, version.id, by="ann", now_us=NOON)
-            assert recipes.asked(connection) == [asked]
+            asked = recipe_versions.ask_activation(connection, version.id, by="ann", now_us=NOON)
+            assert recipe_versions.asked(connection) == [asked]
             state = ActivationState.ACTIVE if version is first else ActivationState.FAILED
-            assert recipes.answer(connection, asked.id, state, now_us=NOON, reason="no weights")
-            assert not recipes.answer(connection, asked.id, ActivationState.ACTIVE, now_us=NOON)
-        assert recipes.active(connection, "demo") == first
-        assert recipes.all_active(connection) == [first]
+            assert recipe_versions.answer(connection, asked.id, state, now_us=NOON, reason="no weights")
+            assert not recipe_versions.answer(connection, asked.id, ActivationState.ACTIVE, now_us=NOON)
+        assert recipe_versions.active(connection, "demo") == first
+        assert recipe_versions.all_active(connection) == [first]
 
 
 def view(name: str = "top", key: str = "k1") -> NewView:
@@ -352,7 +352,7 @@ def test_no_picture_goes_before_its_board_is_decided_or_while_its_call_is_open(d
         assert views.removable(connection, [shown.id]) == []
         assert decisions.write(connection, decision(board, ng()))
         assert views.removable(connection, [shown.id]) == []
-        (call,) = calls.open_calls(connection)
+        (call,) = call_rows.open_calls(connection)
         verifications.record_verification(connection, call, NewVerification(Outcome.CONFIRMED, NOON, "op"))
         assert [one.id for one in views.removable(connection, [shown.id])] == [shown.id]
         views.removed(connection, [shown.id], NOON)
@@ -377,16 +377,16 @@ def test_a_view_whose_picture_goes_leaves_a_row_only_where_a_call_refers_to_it_a
 def test_the_same_fault_again_counts_up(database: Database) -> None:
     fault = NewFault(Process.LINE, FaultKind.IMAGE_LOST, "gone", about="a.png")
     with database.writing() as connection:
-        first = faults.note(connection, fault, NOON)
-        again = faults.note(connection, fault, NOON + 1)
+        first = fault_log.note(connection, fault, NOON)
+        again = fault_log.note(connection, fault, NOON + 1)
         assert (again.id, again.times, again.raised_us, again.seen_us) == (first.id, 2, NOON, NOON + 1)
-        assert faults.clear_about(connection, Process.LINE, FaultKind.IMAGE_LOST, about="a.png", now_us=NOON + 2)
-        assert faults.open_faults(connection) == []
-        third = faults.note(connection, fault, NOON + 3)
+        assert fault_log.clear_about(connection, Process.LINE, FaultKind.IMAGE_LOST, about="a.png", now_us=NOON + 2)
+        assert fault_log.open_faults(connection) == []
+        third = fault_log.note(connection, fault, NOON + 3)
         assert third.id != first.id
-        assert faults.clear(connection, third.id, by="ann", now_us=NOON + 4)
-        assert not faults.clear(connection, third.id, by="ann", now_us=NOON + 5)
-        assert [one.cleared_by for one in faults.newest(connection)] == ["ann", "line"]
+        assert fault_log.clear(connection, third.id, by="ann", now_us=NOON + 4)
+        assert not fault_log.clear(connection, third.id, by="ann", now_us=NOON + 5)
+        assert [one.cleared_by for one in fault_log.newest(connection)] == ["ann", "line"]
     assert kinds(database) == [EventKind.FAULT_RAISED, EventKind.FAULT_CLEARED] * 2
 
 
@@ -447,7 +447,7 @@ def test_the_chain_of_the_audit_shows_a_changed_entry(database: Database) -> Non
         # Whoever owns the file can remove a trigger.
         for trigger in ("audit_no_update",) if database.is_sqlite else ("audit_append_only ON audit",):
             connection.exec_driver_sql(f"DROP TRIGGER {trigger}")
-        connection.execute(update(schema.audit).where(schema.audit.c.id == 2).values(actor="bob"))
+        connection.execute(update(tables.audit).where(tables.audit.c.id == 2).values(actor="bob"))
         assert audit.prove(connection).broken_id == 2
         # The entry before the newest is the broken one, or lies after it.
         assert audit.prove(connection, newest=proof.sound - 1).broken_id == 2
@@ -459,15 +459,17 @@ def test_an_escape_belongs_to_the_newest_decided_board_of_its_serial(database: D
         board = accepted(connection, "k1", serial="SN1")
         decisions.write(connection, decision(board))
         accepted(connection, "k2", serial="SN1")
-        assert escapes.report(connection, NewEscape("SN1", NOON, "ict")).board_id == board.id
-        assert escapes.report(connection, NewEscape("SN2", NOON, "ict")).board_id is None
-        assert len(escapes.between(connection, NOON, NOON + 1)) == 2
+        assert escape_rows.report(connection, NewEscape("SN1", NOON, "ict")).board_id == board.id
+        assert escape_rows.report(connection, NewEscape("SN2", NOON, "ict")).board_id is None
+        assert len(escape_rows.between(connection, NOON, NOON + 1)) == 2
 
 
-def panel(connection: Connection, key: str, serial: str, units: dict[str, str], product: str = "demo") -> boards.Board:
+def panel(
+    connection: Connection, key: str, serial: str, units: dict[str, str], product: str = "demo"
+) -> board_rows.Board:
     of, said = recipe(connection, product), {"serials": units}
-    new = boards.NewBoard(key, "d" * 64, of.id, serial, "", Side.TOP, "", said, "feeder", NOON, None)
-    return boards.accept(connection, new)
+    new = board_rows.NewBoard(key, "d" * 64, of.id, serial, "", Side.TOP, "", said, "feeder", NOON, None)
+    return board_rows.accept(connection, new)
 
 
 def test_an_escape_of_a_unit_belongs_to_its_panel_and_one_that_is_repeated_counts_once(database: Database) -> None:
@@ -475,28 +477,28 @@ def test_an_escape_of_a_unit_belongs_to_its_panel_and_one_that_is_repeated_count
     with database.writing() as connection:
         board = panel(connection, "k1", "P1", {"left": "SN7", "right": "SN8"})
         decisions.write(connection, decision(board))
-        first = escapes.report(connection, NewEscape("SN7", NOON, "ict", "R1", label="open"))
+        first = escape_rows.report(connection, NewEscape("SN7", NOON, "ict", "R1", label="open"))
         assert first.board_id == board.id
-        assert escapes.report(connection, NewEscape("SN7", NOON + 5, "ict", "R1", label="open")) == first
-        escapes.report(connection, NewEscape("SN7", NOON + 6, "ict", "R1", label="open", found_at="customer"))
-        assert history.escapes_of(connection, window) == 1
-        escapes.report(connection, NewEscape("SN8", NOON + 6, "ict", "R1", label="open"))
-        assert history.escapes_of(connection, window) == 2
-        assert [history.escapes_of(connection, replace(window, recipe=name)) for name in ("demo", "other")] == [2, 0]
-        assert len(escapes.between(connection, NOON, NOON + 10)) == 3
+        assert escape_rows.report(connection, NewEscape("SN7", NOON + 5, "ict", "R1", label="open")) == first
+        escape_rows.report(connection, NewEscape("SN7", NOON + 6, "ict", "R1", label="open", found_at="customer"))
+        assert hourly.escapes_of(connection, window) == 1
+        escape_rows.report(connection, NewEscape("SN8", NOON + 6, "ict", "R1", label="open"))
+        assert hourly.escapes_of(connection, window) == 2
+        assert [hourly.escapes_of(connection, replace(window, recipe=name)) for name in ("demo", "other")] == [2, 0]
+        assert len(escape_rows.between(connection, NOON, NOON + 10)) == 3
     assert kinds(database).count(EventKind.ESCAPE_REPORTED) == 3
 
 
 def test_a_first_pass_is_the_first_decision_of_a_product_and_a_serial(database: Database) -> None:
-    def decide(board: boards.Board) -> int:
+    def decide(board: board_rows.Board) -> int:
         assert decisions.write(connection, decision(board))
-        found = boards.get(connection, board.id)
+        found = board_rows.get(connection, board.id)
         assert found is not None
         return found.pass_number
 
     with database.writing() as connection:
         first, second, third = (accepted(connection, f"k{number}", serial="SN1") for number in range(3))
-        boards.abort(connection, first, NOON, reason="taken back")
+        board_rows.abort(connection, first, NOON, reason="taken back")
         assert [decide(third), decide(second)] == [1, 2]
         assert decide(panel(connection, "o1", "SN1", {}, "other")) == 1, "another product has numbers of its own"
         units = enumerate(("SN5", "SN6", "SN5"))
@@ -508,7 +510,7 @@ def test_a_first_pass_is_the_first_decision_of_a_product_and_a_serial(database: 
 
 def test_a_row_that_refers_to_nothing_is_refused(database: Database) -> None:
     with pytest.raises(IntegrityError), database.writing() as connection:
-        events.append(connection, NewEvent(EventKind.BOARD_DECIDED, NOON, board_id=99))
+        event_log.append(connection, NewEvent(EventKind.BOARD_DECIDED, NOON, board_id=99))
 
 
 def test_a_locked_database_says_so_after_its_time(sqlite_database: Database) -> None:
@@ -516,7 +518,7 @@ def test_a_locked_database_says_so_after_its_time(sqlite_database: Database) -> 
     with sqlite_database.writing() as connection:
         accepted(connection)
         with impatient.reading() as reader:
-            assert reader.scalar(select(func.count()).select_from(schema.board)) == 0
+            assert reader.scalar(select(func.count()).select_from(tables.board)) == 0
         with pytest.raises(DatabaseTrouble, match="locked") as raised, impatient.writing():
             pass
     assert raised.value.kind == "busy"

@@ -13,8 +13,8 @@ from serving import Served, hand_in
 from test_serve_sessions import signed_in
 
 from coe.scheduler.events import Event, Evicted, Loaded, Lost
-from coe.serve.database import boards, decisions, states
-from coe.serve.database.opening import Database
+from coe.serve.database import board_rows, decisions, states
+from coe.serve.database.connecting import Database
 from coe.serve.database.tallies import Tally, add
 from coe.serve.line.residents import Residents
 from coe.serve.moments import HOUR_US, hour_of, now_us
@@ -63,7 +63,7 @@ def used(served: Served) -> Served:
     hour = hour_of(now_us())
     hand_in(served.feeder, "k1", {"R1": "A"})
     with served.database.writing() as connection:
-        board = boards.of_key(connection, "k1")
+        board = board_rows.of_key(connection, "k1")
         assert board is not None
         made = decision(board, ng("R1"), at_us=now_us())
         decisions.write(connection, replace(made, tallies=[]))

@@ -12,9 +12,9 @@ from serving import Served, hand_in, png, put
 from sqlalchemy import insert
 
 from coe.core import Verdict
-from coe.serve.database import audit, boards, decisions, views
+from coe.serve.database import audit, board_rows, decisions, views
 from coe.serve.database.findings import GoodComponent
-from coe.serve.database.schema import escape, unit_serial
+from coe.serve.database.tables import escape, unit_serial
 from coe.serve.moments import now_us
 from coe.serve.retention import sweep
 from coe.serve.words import CallKind, Outcome
@@ -25,7 +25,7 @@ def with_answers(served: Served) -> None:
     parts = ("R1", "R2", "R3", "R4", "R8", "R9")
     hand_in(served.feeder, "k1", dict.fromkeys(parts, "A"))
     with served.database.writing() as connection:
-        board = boards.of_key(connection, "k1")
+        board = board_rows.of_key(connection, "k1")
         assert board is not None
         view_of = {view.name: view.id for view in views.of_board(connection, "k1")}
         rows = [{"expert": "body", "label": "good", "score": 0.99}]
@@ -105,7 +105,7 @@ def test_a_defect_is_never_exported_under_a_label_that_passes(
 ) -> None:
     hand_in(served.feeder, "k1", {"R1": "A"})
     with served.database.writing() as connection:
-        board = boards.of_key(connection, "k1")
+        board = board_rows.of_key(connection, "k1")
         assert board is not None
         (view,) = views.of_board(connection, "k1")
         doubt = replace(ng("R1", Verdict.REVIEW, view.id), expert=expert, label=label)
@@ -123,7 +123,7 @@ def test_a_defect_is_never_exported_under_a_label_that_passes(
 def test_a_part_that_is_reported_as_an_escape_is_no_good_part(served: Served, where: dict[str, str], left: int) -> None:
     with_answers(served)
     with served.database.writing() as connection:
-        board = boards.of_key(connection, "k1")
+        board = board_rows.of_key(connection, "k1")
         assert board is not None
         row = {"refdes": "", "component": "", "serial": "", "reported_us": now_us(), "reported_by": "ann", **where}
         connection.execute(insert(escape).values(board_id=board.id, **row))
@@ -137,7 +137,7 @@ def test_the_escape_of_a_unit_is_no_good_part_of_its_panel(served: Served) -> No
     said = {"recipe": "tiny", "serial": "P1", "views": shown}
     assert served.feeder.post("/api/v1/boards/p1", json=said).status_code == 202
     with served.database.writing() as connection:
-        board = boards.of_key(connection, "p1")
+        board = board_rows.of_key(connection, "p1")
         assert board is not None
         connection.execute(insert(unit_serial).values(serial="SN7", board_id=board.id))
         (view,) = views.of_board(connection, "p1")
@@ -158,7 +158,7 @@ def inspected(served: Served, key: str, side: str, *parts: str) -> None:
     """Decide a board of serial S1: its first part is OK, the others are calls."""
     assert hand_in(served.feeder, key, dict.fromkeys(parts, "A"), serial="S1", side=side).status_code == 202
     with served.database.writing() as connection:
-        board = boards.of_key(connection, key)
+        board = board_rows.of_key(connection, key)
         assert board is not None
         view_of = {view.name: view.id for view in views.of_board(connection, key)}
         finding = {"expert": "body", "label": "ok", "score": 0.99}
@@ -215,7 +215,7 @@ def test_operators_do_not_export(served: Served) -> None:
 def test_no_picture_goes_while_a_call_or_an_audit_of_its_board_is_open(served: Served) -> None:
     hand_in(served.feeder, "k1", {"R1": "A", "R8": "A"})
     with served.database.writing() as connection:
-        board = boards.of_key(connection, "k1")
+        board = board_rows.of_key(connection, "k1")
         assert board is not None
         decisions.write(connection, decision(board, ng("R1"), blind_audit("R8", CallKind.AUDIT), at_us=now_us()))
     retention = served.gate.config.retention

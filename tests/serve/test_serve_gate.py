@@ -12,17 +12,17 @@ from serve_rows import NOON, decision, late, ng
 from serving import Served, hand_in, png, put
 from tiny_line import TINY
 
-from coe.serve.database import audit, boards, decisions, events, faults, recipes, states, views
-from coe.serve.database.events import NewEvent
-from coe.serve.database.faults import NewFault
+from coe.serve.database import audit, board_rows, decisions, event_log, fault_log, recipe_versions, states, views
+from coe.serve.database.event_log import NewEvent
+from coe.serve.database.fault_log import NewFault
 from coe.serve.moments import now_us
 from coe.serve.words import ActivationState, BoardState, EventKind, FaultKind, Intake, LineState, Process, Subject
 from coe.store.store import Store
 
 
-def the_board(served: Served, key: str = "k1") -> boards.Board:
+def the_board(served: Served, key: str = "k1") -> board_rows.Board:
     with served.database.reading() as connection:
-        board = boards.of_key(connection, key)
+        board = board_rows.of_key(connection, key)
     assert board is not None
     return board
 
@@ -48,7 +48,7 @@ def test_the_same_key_and_body_get_the_same_answer_and_another_body_is_refused(s
     other = hand_in(served.feeder, "k1", {"R1": "A"}, serial="SN2")
     assert (other.status_code, other.json()["type"]) == (409, "urn:coe:problem:conflict")
     with served.database.reading() as connection:
-        assert boards.count_undecided(connection) == 1
+        assert board_rows.count_undecided(connection) == 1
 
 
 def test_eight_clients_with_one_key_make_one_board(served: Served) -> None:
@@ -166,7 +166,7 @@ def lines_of(served: Served, wanted: int, **options: object) -> list[str]:
 
 def append(served: Served, number: int) -> None:
     with served.database.writing() as connection:
-        events.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON, {"n": number}))
+        event_log.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON, {"n": number}))
 
 
 def test_a_client_that_comes_back_gets_the_events_that_it_missed(served: Served) -> None:
@@ -181,7 +181,7 @@ def test_a_client_that_comes_back_gets_the_events_that_it_missed(served: Served)
 
 def test_the_kind_of_an_event_stands_beside_that_of_its_fault(served: Served) -> None:
     with served.database.writing() as connection:
-        faults.note(connection, NewFault(Process.LINE, FaultKind.CLOCK, "the clock went back"), NOON)
+        fault_log.note(connection, NewFault(Process.LINE, FaultKind.CLOCK, "the clock went back"), NOON)
     with served.operator.stream("GET", "/api/v1/events", params={"after": 0}) as answer:
         line = next(line for line in answer.iter_lines() if line.startswith("data:"))
     told = json.loads(line.removeprefix("data:"))
@@ -209,8 +209,8 @@ def test_a_recipe_is_checked_staged_and_activated(served: Served) -> None:
     assert (answer.status_code, answer.json()["state"]) == (202, "asked")
     activation = answer.headers["location"]
     with served.database.writing() as connection:
-        (asked,) = recipes.asked(connection)
-        recipes.answer(connection, asked.id, ActivationState.FAILED, now_us=NOON, reason="no weights")
+        (asked,) = recipe_versions.asked(connection)
+        recipe_versions.answer(connection, asked.id, ActivationState.FAILED, now_us=NOON, reason="no weights")
     assert served.engineer.get(activation).json()["reason"] == "no weights"
     assert served.engineer.post("/api/v1/recipes/tiny/9/activate").status_code == 404
     assert served.operator.get("/api/v1/recipes").json()["recipes"] == [{"name": "tiny", "active": 1, "newest": 1}]
@@ -259,7 +259,7 @@ def test_ready_means_that_line_and_database_answer(served: Served) -> None:
 def test_metrics_and_description_say_what_there_is(served: Served) -> None:
     hand_in(served.feeder, "k1", {"R1": "A"})
     with served.database.writing() as connection:
-        board = boards.of_key(connection, "k1")
+        board = board_rows.of_key(connection, "k1")
         assert board is not None
         decisions.write(connection, decision(board, late("R1")))
     text = served.operator.get("/metrics").text

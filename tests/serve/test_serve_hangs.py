@@ -16,17 +16,17 @@ from test_serve_whole import BOARD, WHOLE, png
 from tiny_line import TINY
 from waiting import eventually
 
-from coe.board.picture_file import PictureFile
 from coe.core import Verdict
+from coe.pictures.picture_file import PictureFile
 from coe.results.metrics import Watcher
-from coe.serve.config import ServeConfig
-from coe.serve.database import faults
-from coe.serve.database.opening import Database
+from coe.serve.database import fault_log
+from coe.serve.database.connecting import Database
 from coe.serve.line import locating
 from coe.serve.line import station as station_module
-from coe.serve.line.batches import LineHangs
+from coe.serve.line.board_batches import LineHangs
 from coe.serve.line.product import OpenLine
 from coe.serve.line.station import Clocks, Station
+from coe.serve.service_config import ServeConfig
 from coe.serve.words import FaultKind
 
 ONE: Mapping[str, Any] = {"views": {"R1": {"refdes": "R1", "component": "C"}}}
@@ -52,7 +52,7 @@ def hang_of(station: Station) -> str:
 
 def hung(database: Database) -> list[str]:
     with database.reading() as connection:
-        return [fault.about for fault in faults.open_faults(connection) if fault.kind is FaultKind.EXPERT_HANGS]
+        return [fault.about for fault in fault_log.open_faults(connection) if fault.kind is FaultKind.EXPERT_HANGS]
 
 
 @pytest.mark.parametrize("is_whole", [False, True])

@@ -16,15 +16,15 @@ from serving import Served, hand_in, png, put
 from tiny_line import TINY
 
 from coe.config import MAX_IMAGE_PIXELS
-from coe.serve.config import Limits
-from coe.serve.database import boards, faults, keys
-from coe.serve.database.faults import NewFault
-from coe.serve.database.opening import open_database
+from coe.serve.database import board_rows, fault_log, keys
+from coe.serve.database.connecting import open_database
+from coe.serve.database.fault_log import NewFault
 from coe.serve.gate import connections
 from coe.serve.gate.app import OPERATIONS
-from coe.serve.gate.operations import Operation
+from coe.serve.gate.operation_routes import Operation
 from coe.serve.moments import now_us
-from coe.serve.pictures import Receiving
+from coe.serve.picture_folder import Receiving
+from coe.serve.service_config import Limits
 from coe.serve.words import FaultKind, Process, Role
 
 GUARDED = [operation for operation in OPERATIONS if operation.roles is not None]
@@ -103,8 +103,8 @@ def test_names_that_look_like_statements_are_names(served: Served) -> None:
     answer = hand_in(served.feeder, key, {"R1": "A"}, serial="' OR 1=1 --", work_order="<script>alert(1)</script>")
     assert answer.status_code == 202
     with served.database.reading() as connection:
-        assert boards.newest(connection, serial="' OR") != []
-        assert boards.newest(connection, serial="%") == []
+        assert board_rows.newest(connection, serial="' OR") != []
+        assert board_rows.newest(connection, serial="%") == []
 
 
 def test_a_body_that_is_too_large_is_refused_with_and_without_its_length(served: Served) -> None:
@@ -248,8 +248,8 @@ def test_a_full_disk_refuses_pictures_and_is_told_until_there_is_room(
 
 def test_a_full_disk_before_the_gate_was_started_is_no_fault_once_there_is_room(served: Served) -> None:
     with served.database.writing() as connection:
-        faults.note(connection, NewFault(Process.GATE, FaultKind.DISK_FULL, "of the gate before"), now_us())
-        faults.note(connection, NewFault(Process.LINE, FaultKind.DISK_FULL, "of the line"), now_us())
+        fault_log.note(connection, NewFault(Process.GATE, FaultKind.DISK_FULL, "of the gate before"), now_us())
+        fault_log.note(connection, NewFault(Process.LINE, FaultKind.DISK_FULL, "of the line"), now_us())
     assert put(served.feeder, "k", "v").status_code == 201
     (fault,) = served.operator.get("/api/v1/faults").json()["faults"]
     assert fault["process"] == "line"
@@ -271,7 +271,7 @@ def test_a_locked_database_sends_clients_away_and_comes_back(served: Served) -> 
 
 def test_a_fault_is_cleared_by_name(served: Served) -> None:
     with served.database.writing() as connection:
-        fault = faults.note(connection, NewFault(Process.LINE, FaultKind.SINK, "x"), now_us())
+        fault = fault_log.note(connection, NewFault(Process.LINE, FaultKind.SINK, "x"), now_us())
     assert served.engineer.post(f"/api/v1/faults/{fault.id}/clear").status_code == 204
     problem(served.engineer.post(f"/api/v1/faults/{fault.id}/clear"), 404, "not-found")
     (row,) = served.operator.get("/api/v1/faults", params={"all": 1}).json()["faults"]

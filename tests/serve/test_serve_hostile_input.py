@@ -15,7 +15,7 @@ from test_serve_sessions import WITH_HEADER, signed_in
 from coe.errors import ConfigError
 from coe.serve.database import keys
 from coe.serve.form import of_json
-from coe.serve.gate import events, health, recipes
+from coe.serve.gate import event_routes, health_routes, recipe_routes
 from coe.serve.gate.sessions import COOKIE
 from coe.serve.gate.tensors import parse
 from coe.serve.moments import now_us
@@ -52,7 +52,7 @@ def test_a_filter_that_no_database_can_answer_is_refused(served: Served) -> None
 
 
 def test_a_name_of_other_letters_stands_in_the_location(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recipes, "check", lambda *_: ())
+    monkeypatch.setattr(recipe_routes, "check", lambda *_: ())
     content = served.engineer.get("/api/v1/recipes/tiny/1").json()["content"]
     for name, written in (("板", "%E6%9D%BF"), ("a?b#c", "a%3Fb%23c")):
         answer = served.engineer.post(f"/api/v1/recipes/{written}", json=content)
@@ -156,7 +156,7 @@ def test_a_fault_of_the_service_has_the_headers_of_every_answer(
     def broken(*_: object) -> str:
         raise RuntimeError("secret words")
 
-    monkeypatch.setattr(health, "why_not_ready", broken)
+    monkeypatch.setattr(health_routes, "why_not_ready", broken)
     answer = served.nobody.get("/v2/health/ready")
     assert "secret words" not in problem(answer, 500, "fault")["detail"]
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -164,7 +164,7 @@ def test_a_fault_of_the_service_has_the_headers_of_every_answer(
 
 
 def test_a_stream_of_events_ends_with_its_key(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "ALIVE_S", 0.05)
+    monkeypatch.setattr(event_routes, "ALIVE_S", 0.05)
     key = keys.generate()
     with served.database.writing() as connection:
         keys.add(connection, "guest", Role.OPERATOR, key, now_us=now_us())

@@ -17,21 +17,21 @@ from waiting import eventually
 
 from coe.core import Verdict
 from coe.errors import ConfigError
-from coe.serve.config import ServeConfig
-from coe.serve.database import boards, events
-from coe.serve.database.boards import Board
-from coe.serve.database.opening import Database, open_database
+from coe.serve.database import board_rows, event_log
+from coe.serve.database.board_rows import Board
+from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.line import report as report_module
+from coe.serve.line import write_report as report_module
 from coe.serve.line.hangs import Hangs
 from coe.serve.line.items import Items
 from coe.serve.line.product import Products
-from coe.serve.line.queue import Queue
-from coe.serve.line.report import Report
 from coe.serve.line.residents import Residents
 from coe.serve.line.run import BoardRun
 from coe.serve.line.station import Clocks, Station
+from coe.serve.line.waiting_boards import Queue
+from coe.serve.line.write_report import Report
 from coe.serve.moments import now_us
+from coe.serve.service_config import ServeConfig
 from coe.serve.words import UNDECIDED, EventKind, LineState
 
 
@@ -48,12 +48,12 @@ def jam(config: ServeConfig, database: Database, number: int, within_s: float | 
 
 def undecided(database: Database) -> int:
     with database.reading() as connection:
-        return boards.count_undecided(connection)
+        return board_rows.count_undecided(connection)
 
 
 def endangered(database: Database) -> list[int | None]:
     with database.reading() as connection:
-        new = events.after(connection, 0)
+        new = event_log.after(connection, 0)
     return [event.board_id for event in new if event.kind is EventKind.BOARD_ENDANGERED]
 
 
@@ -167,15 +167,15 @@ def test_all_boards_in_danger_are_locked_before_the_first_event(
     """Who takes a board back has its lock, and waits for that of events: PostgreSQL would end one of the two."""
     first, second = jam(config, database, 2)
     seen: list[set[int | None]] = []
-    append = events.append
+    append = event_log.append
 
     def look(connection: object, new: object) -> object:
-        seen.append({boards.get(connection, board.id).endangered_us for board in (first, second)})  # type: ignore[arg-type, union-attr]
+        seen.append({board_rows.get(connection, board.id).endangered_us for board in (first, second)})  # type: ignore[arg-type, union-attr]
         return append(connection, new)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(boards.events, "append", look)
+    monkeypatch.setattr(board_rows.event_log, "append", look)
     with database.writing() as connection:
-        boards.endanger(connection, [first, second], 7)
+        board_rows.endanger(connection, [first, second], 7)
     assert seen == [{7}, {7}]
 
 

@@ -15,7 +15,7 @@ from test_serve_crops import found, with_call
 from test_serve_whole import BOARD, WHOLE, png
 from tiny_line import TINY
 
-from coe.serve.database import calls, confirmations, decisions, keys, recipes, verifications
+from coe.serve.database import call_rows, confirmations, decisions, keys, recipe_versions, verifications
 from coe.serve.moments import now_us
 from coe.serve.words import Outcome, Role
 
@@ -73,7 +73,7 @@ def test_placements_are_looked_at_and_confirmed(served: Served, browser: Any, tm
     blank.write_bytes(png(np.full_like(BOARD, 200)))
     with served.database.writing() as connection:
         content = {"rules": TINY, "whole": WHOLE, "within_s": None, "terminations": {}, "parts": {}}
-        staged = recipes.add(connection, "new", content, by="ann", now_us=now_us())
+        staged = recipe_versions.add(connection, "new", content, by="ann", now_us=now_us())
     page = signed_in(served, browser, Role.ENGINEER, "/recipes/new/1")
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -123,7 +123,7 @@ def test_fifty_calls_are_verified_by_keyboard_and_nothing_is_loaded_from_elsewhe
     page.keyboard.press("1")
     page.wait_for_selector("#queue-empty:not([hidden])")
     with served.database.reading() as connection:
-        assert calls.count_open(connection) == 0
+        assert call_rows.count_open(connection) == 0
         words = [verifications.of_call(connection, id + 1) for id in range(CALLS)]
     assert [word[0].outcome for word in words] == [presses["123"[number % 3]] for number in range(CALLS)]
     assert [len(word) for word in words] == [1] * (CALLS - 1) + [2]

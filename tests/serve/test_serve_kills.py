@@ -21,13 +21,13 @@ from stations import DARK, LIGHT, accept
 from tiny_line import TINY
 
 from coe.core import Verdict
-from coe.serve.config import ServeConfig
-from coe.serve.database import boards, calls, events, keys, views
-from coe.serve.database.opening import Database, open_database
+from coe.serve.database import board_rows, call_rows, event_log, keys, views
+from coe.serve.database.connecting import Database, open_database
 from coe.serve.moments import DAY_US, now_us
-from coe.serve.pictures import PARTS, Pictures
+from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.points import Point
 from coe.serve.retention import remove_strays
+from coe.serve.service_config import ServeConfig
 from coe.serve.words import EventKind, Role
 
 LINE_POINTS = (Point.BOARD_BEGUN, Point.SUBMITTED, Point.FOUND, Point.DECIDING, Point.DECIDED)
@@ -64,9 +64,9 @@ def decisions(database: Database) -> Decided:
         return {
             board.key: (
                 board.verdict,
-                tuple((call.refdes, call.verdict, call.label) for call in calls.of_board(connection, board.id)),
+                tuple((call.refdes, call.verdict, call.label) for call in call_rows.of_board(connection, board.id)),
             )
-            for board in reversed(boards.newest(connection, limit=10_000))
+            for board in reversed(board_rows.newest(connection, limit=10_000))
         }
 
 
@@ -74,11 +74,11 @@ def check_one_decision_each(database: Database) -> None:
     with database.reading() as connection:
         told = Counter(
             event.board_id
-            for event in events.after(connection, 0, limit=100_000)
+            for event in event_log.after(connection, 0, limit=100_000)
             if event.kind is EventKind.BOARD_DECIDED
         )
-        assert boards.count_undecided(connection) == 0
-        assert told == Counter(board.id for board in boards.newest(connection, limit=10_000))
+        assert board_rows.count_undecided(connection) == 0
+        assert told == Counter(board.id for board in board_rows.newest(connection, limit=10_000))
 
 
 def test_a_line_that_is_killed_decides_as_one_that_is_not(
@@ -104,7 +104,7 @@ def test_a_kill_during_an_amendment_leaves_the_decision(
     assert run_line(config, tiny) == 0
     check_one_decision_each(database)
     with database.reading() as connection:
-        found = boards.get(connection, board.id)
+        found = board_rows.get(connection, board.id)
     assert found is not None
     assert (found.verdict, found.late, found.revision) == (Verdict.REVIEW, True, 0)
 
@@ -171,7 +171,7 @@ def check_pictures(config: ServeConfig, database: Database) -> None:
     """Check that each picture of each board is on the disk, and that nothing else stays there."""
     pictures = Pictures(config.pictures)
     with database.reading() as connection:
-        for board in boards.newest(connection, limit=10_000):
+        for board in board_rows.newest(connection, limit=10_000):
             shown = views.of_board(connection, board.key)
             assert shown
             assert all(pictures.path(view.file).stat().st_size == view.size_bytes for view in shown)
@@ -193,7 +193,7 @@ def test_what_a_killed_gate_has_accepted_is_on_the_disk_and_nothing_else_is(
     feeder = Feeder(address, add_feeder(database), "k1", pictures, body)
     hand_in_while_the_gate_is_killed(config, feeder, GATE_POINTS)
     with database.reading() as connection:
-        (board,) = boards.newest(connection)
+        (board,) = board_rows.newest(connection)
         assert [view.name for view in views.of_board(connection, board.key)] == ["R1", "R2"]
     check_pictures(config, database)
     database.close()

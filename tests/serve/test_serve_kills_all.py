@@ -32,15 +32,15 @@ from test_serve_whole import BOARD, WHOLE, png
 from tiny_line import TINY
 
 from coe.core import Verdict
-from coe.serve.config import Retention, ServeConfig
-from coe.serve.database import audit, boards, calls, events, outbox, verifications, views
-from coe.serve.database.opening import Database
-from coe.serve.database.recipes import Recipe
+from coe.serve.database import audit, board_rows, call_rows, event_log, outbox, verifications, views
+from coe.serve.database.connecting import Database
+from coe.serve.database.recipe_versions import Recipe
 from coe.serve.database.verifications import NewVerification, Verification
 from coe.serve.moments import DAY_US, now_us
-from coe.serve.pictures import PARTS, Pictures
+from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.points import Point
 from coe.serve.retention import remove_strays, sweep
+from coe.serve.service_config import Retention, ServeConfig
 from coe.serve.words import UNDECIDED, Outcome
 
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(3600)]
@@ -105,7 +105,7 @@ class Service:
         # In their order: a board does not pass a point again once it is beyond it.
         hand_in_while_the_gate_is_killed(self.config, feeder, GATE_POINTS)
         with self.database.reading() as connection:
-            board = boards.of_key(connection, key)
+            board = board_rows.of_key(connection, key)
         assert board is not None, "202 was said"
         self.tidy()
         return len(GATE_POINTS)
@@ -123,9 +123,9 @@ class Service:
         pictures, keep = Pictures(self.config.pictures), Retention(ok_days=0, review_days=0, ng_days=0, orphan_days=1)
         sweep(self.database, pictures, keep, now_us() + DAY_US // 2)
         with self.database.reading() as connection:
-            for board in boards.newest(connection, limit=10_000):
+            for board in board_rows.newest(connection, limit=10_000):
                 if board.state in UNDECIDED or any(
-                    one.verification_id is None for one in calls.of_board(connection, board.id)
+                    one.verification_id is None for one in call_rows.of_board(connection, board.id)
                 ):
                     for view in views.of_board(connection, board.key):
                         assert pictures.path(view.file).stat().st_size == view.size_bytes
@@ -133,7 +133,7 @@ class Service:
     def answer(self, chance: Random) -> None:
         """Answer some calls, and correct an earlier answer."""
         with self.database.writing() as connection:
-            for call in chance.sample(found := calls.open_calls(connection), len(found) // 2):
+            for call in chance.sample(found := call_rows.open_calls(connection), len(found) // 2):
                 word = NewVerification(chance.choice(list(Outcome)), now_us(), "ann")
                 given = verifications.record_verification(connection, call, word)
                 self.answered[given.id] = given
@@ -160,7 +160,7 @@ def check_told(service: Service) -> None:
     """Check that the other machine was told each event, for the first time in order, and always with the same id."""
     told = [tuple(json.loads(line)) for line in service.told.read_text(encoding="utf-8").splitlines()]
     with service.database.reading() as connection:
-        happened = [(one.uuid, one.kind.value, one.id) for one in events.after(connection, 0, limit=1_000_000)]
+        happened = [(one.uuid, one.kind.value, one.id) for one in event_log.after(connection, 0, limit=1_000_000)]
     assert list(dict.fromkeys(told)) == happened
 
 

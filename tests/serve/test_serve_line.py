@@ -21,16 +21,16 @@ from coe.inspector.asked_boards import AskedBoard
 from coe.results.metrics import Watcher
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Lost, Run, RunFailed, Why
-from coe.serve.config import ServeConfig
-from coe.serve.database import boards, calls, events, faults, findings, recipes, states, tallies
-from coe.serve.database.faults import Fault
-from coe.serve.database.opening import Database, open_database
-from coe.serve.line import process
+from coe.serve.database import board_rows, call_rows, event_log, fault_log, findings, recipe_versions, states, tallies
+from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.fault_log import Fault
+from coe.serve.line import line_process
 from coe.serve.line import station as station_module
-from coe.serve.line.batches import Batches, LineHangs, Loads, Running
+from coe.serve.line.board_batches import Batches, LineHangs, Loads, Running
 from coe.serve.line.product import OpenLine
 from coe.serve.line.station import MAX_ATTEMPTS, Clocks, Station
 from coe.serve.moments import now_us
+from coe.serve.service_config import ServeConfig
 from coe.serve.words import (
     ActivationState,
     BoardState,
@@ -55,23 +55,23 @@ def device() -> QuickDevice:
     return QuickDevice()
 
 
-def kinds(database: Database, board: boards.Board) -> list[EventKind]:
+def kinds(database: Database, board: board_rows.Board) -> list[EventKind]:
     with database.reading() as connection:
-        return [event.kind for event in events.after(connection, 0, board_id=board.id)]
+        return [event.kind for event in event_log.after(connection, 0, board_id=board.id)]
 
 
-def is_decided(database: Database, board: boards.Board) -> bool:
+def is_decided(database: Database, board: board_rows.Board) -> bool:
     return state_of(database, board.id).verdict is not None
 
 
-def calls_of(database: Database, board: boards.Board) -> list[calls.Call]:
+def calls_of(database: Database, board: board_rows.Board) -> list[call_rows.Call]:
     with database.reading() as connection:
-        return calls.of_board(connection, board.id)
+        return call_rows.of_board(connection, board.id)
 
 
 def open_faults(database: Database) -> list[Fault]:
     with database.reading() as connection:
-        return faults.open_faults(connection)
+        return fault_log.open_faults(connection)
 
 
 def test_a_board_gets_its_verdict_its_calls_and_its_tallies(
@@ -88,7 +88,7 @@ def test_a_board_gets_its_verdict_its_calls_and_its_tallies(
     assert (call.refdes, call.expert, call.label, call.reason) == ("R2", "body-c", "bad", CallReason.EXPERT)
     assert state_of(database, fine.id).state is BoardState.VERIFIED
     with database.reading() as connection:
-        good = findings.unpack(boards.findings_of(connection, board.id))
+        good = findings.unpack(board_rows.findings_of(connection, board.id))
         assert [one.refdes for one in good] == ["R1", "R3"]
         counted = {one.label: (one.findings, one.called) for one in tallies.between(connection, 0, now_us())}
         assert counted == {"ok": (3, 0), "bad": (1, 1)}
@@ -212,10 +212,10 @@ def test_the_process_of_a_line_that_hangs_waits_for_no_thread(
         raise SystemExit(status)
 
     monkeypatch.setattr(Station, "run", hang)
-    monkeypatch.setattr(process.os, "_exit", leave)
-    monkeypatch.setattr(process.signal, "signal", lambda *_: None)
-    with pytest.raises(SystemExit, match=str(process.HUNG)):
-        process.run(config)
+    monkeypatch.setattr(line_process.os, "_exit", leave)
+    monkeypatch.setattr(line_process.signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit, match=str(line_process.HUNG)):
+        line_process.run(config)
 
 
 def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(
@@ -385,7 +385,7 @@ def test_an_aborted_board_gets_no_decision(
     with deciding(config, database, quick_opener(tiny, device)):
         eventually(lambda: state_of(database, board.id).state is BoardState.RUNNING)
         with database.writing() as connection:
-            assert boards.abort(connection, state_of(database, board.id), now_us(), reason="wrong side")
+            assert board_rows.abort(connection, state_of(database, board.id), now_us(), reason="wrong side")
         device.gate.set()
         eventually(lambda: is_decided(database, second))
     assert state_of(database, board.id).state is BoardState.ABORTED
@@ -399,7 +399,7 @@ def test_a_line_that_starts_again_takes_up_the_boards_of_the_one_before(
     begun = accept(config, database, recipe.id, {"R1": DARK})
     waits = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
     with database.writing() as connection:
-        boards.begin(connection, begun.id, now_us())
+        board_rows.begin(connection, begun.id, now_us())
     with deciding(config, database, quick_opener(tiny, device)):
         eventually(lambda: is_decided(database, begun) and is_decided(database, waits))
     found = state_of(database, begun.id)
@@ -413,7 +413,7 @@ def test_a_board_that_ends_the_line_again_and_again_is_review(
     board = accept(config, database, recipe.id, {"R1": LIGHT})
     with database.writing() as connection:
         for _ in range(MAX_ATTEMPTS):
-            boards.begin(connection, board.id, now_us())
+            board_rows.begin(connection, board.id, now_us())
     with deciding(config, database, quick_opener(tiny, device)):
         eventually(lambda: is_decided(database, board) and bool(open_faults(database)))
     (call,) = calls_of(database, board)
@@ -453,22 +453,22 @@ def test_a_recipe_that_cannot_be_opened_leaves_the_version_before(
     first = activated(database, TINY)
     with deciding(config, database, quick_opener(tiny, device)):
         with database.writing() as connection:
-            second = recipes.add(
+            second = recipe_versions.add(
                 connection, "tiny", {"rules": TINY.replace("body-a", "body-x")}, by="ann", now_us=now_us()
             )
-            asked = recipes.ask_activation(connection, second.id, by="ann", now_us=now_us())
+            asked = recipe_versions.ask_activation(connection, second.id, by="ann", now_us=now_us())
         eventually(lambda: answered(database, asked.id) is ActivationState.FAILED)
         board = accept(config, database, first.id, {"R1": LIGHT})
         eventually(lambda: is_decided(database, board))
     assert state_of(database, board.id).verdict is Verdict.OK
     with database.reading() as connection:
-        assert recipes.active(connection, "tiny") == first
+        assert recipe_versions.active(connection, "tiny") == first
     assert open_faults(database)[0].kind is FaultKind.RECIPE_REFUSED
 
 
 def answered(database: Database, id: int) -> ActivationState:
     with database.reading() as connection:
-        found = recipes.get_activation(connection, id)
+        found = recipe_versions.get_activation(connection, id)
     assert found is not None
     return found.state
 
@@ -538,7 +538,7 @@ def test_a_locked_database_delays_the_decision_and_is_told_as_a_fault(
     other.close()
     assert state_of(database, board.id).verdict is Verdict.NG
     with database.reading() as connection:
-        (fault,) = faults.newest(connection)
+        (fault,) = fault_log.newest(connection)
     assert (fault.kind, fault.cleared_by) == (FaultKind.DATABASE, "line")
 
 

@@ -13,11 +13,11 @@ from sqlalchemy import event, text
 from sqlalchemy.engine import Engine
 
 from coe.placement.dialects import Side
-from coe.serve.benchmark import history
-from coe.serve.benchmark.parts import PAGES
-from coe.serve.database import boards, decisions, escapes, recipes, schema
-from coe.serve.database.escapes import NewEscape
-from coe.serve.database.history import decided
+from coe.serve.benchmark import past_boards
+from coe.serve.benchmark.benchmark_boards import PAGES
+from coe.serve.database import board_rows, decisions, escape_rows, recipe_versions, tables
+from coe.serve.database.escape_rows import NewEscape
+from coe.serve.database.hourly import decided
 from coe.serve.moments import hour_of, now_us
 from coe.serve.retention import sweep
 
@@ -32,8 +32,8 @@ ALSO = (*PAGES, "/statistics?hours=168&recipe=tiny")
 
 def fill(served: Served, boards: int, end_us: int) -> None:
     with served.database.reading() as connection:
-        (recipe,) = recipes.all_active(connection)
-    history.fill(served.database, recipe.id, ["A", "B", "C"], boards, end_us)
+        (recipe,) = recipe_versions.all_active(connection)
+    past_boards.fill(served.database, recipe.id, ["A", "B", "C"], boards, end_us)
 
 
 @contextmanager
@@ -75,10 +75,10 @@ def test_no_page_and_no_sweep_reads_a_whole_table(served: Served) -> None:
 def test_a_board_and_an_escape_are_found_by_their_serials_alone(served: Served) -> None:
     fill(served, 60, now_us())
     with served.database.writing() as connection, statements(served.database.engine) as seen:
-        (recipe,) = recipes.all_active(connection)
-        new = boards.NewBoard("k", "d" * 64, recipe.id, "SN0000001", "", Side.TOP, "", {}, "f", now_us(), None)
-        assert decisions.write(connection, decision(boards.accept(connection, new), at_us=now_us()))
-        assert escapes.report(connection, NewEscape("SN0000001", now_us(), "ann")).board_id
+        (recipe,) = recipe_versions.all_active(connection)
+        new = board_rows.NewBoard("k", "d" * 64, recipe.id, "SN0000001", "", Side.TOP, "", {}, "f", now_us(), None)
+        assert decisions.write(connection, decision(board_rows.accept(connection, new), at_us=now_us()))
+        assert escape_rows.report(connection, NewEscape("SN0000001", now_us(), "ann")).board_id
         for statement, parameters in seen:
             plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
             assert not scans(plan, statement), (statement, plan)
@@ -90,7 +90,7 @@ def multiply(served: Served, times: int) -> None:
     shifted, renamed = ("id", "board_id", "call_id", "verification_id"), ("key", "board_key", "file", "uuid", "hash")
     with served.database.writing() as connection:
         for table in ("board", "view", "call", "verification", "event", "audit"):
-            columns = [column.name for column in schema.metadata.tables[table].c]
+            columns = [column.name for column in tables.metadata.tables[table].c]
             copied = [
                 f"{name} + :number * 1000000" if name in shifted
                 else f"\"{name}\" || '-' || :number" if name in renamed
@@ -101,7 +101,7 @@ def multiply(served: Served, times: int) -> None:
             copy = text(f'INSERT INTO "{table}" ({names}) SELECT {", ".join(copied)} FROM "{table}" WHERE id < 1000000')
             for number in range(1, times):
                 connection.execute(copy, {"number": number})
-        for counts in (schema.board_count, schema.call_count):
+        for counts in (tables.board_count, tables.call_count):
             sums = {column.name: column * times for column in counts.c if not column.primary_key}
             connection.execute(counts.update().values(sums))
 
@@ -109,7 +109,7 @@ def multiply(served: Served, times: int) -> None:
 @pytest.mark.slow
 def test_what_pages_read_does_not_grow_with_the_history(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same days with 2,000 and with 100,000 boards, in whole hours alone: boards of other hours are read singly."""
-    monkeypatch.setattr(history, "HOURS", 160)
+    monkeypatch.setattr(past_boards, "HOURS", 160)
     fill(served, 2_000, hour_of(now_us()) - 1)
     before = {path: steps_of(served, path.format(board=1)) for path in PAGES}
     multiply(served, 50)

@@ -7,7 +7,7 @@ from serving import Served
 from sqlalchemy import text
 from sqlalchemy.exc import TimeoutError as NoConnection
 
-from coe.serve.database.opening import Database, open_database
+from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.trouble import DatabaseTrouble, TroubleKind, translated
 
 

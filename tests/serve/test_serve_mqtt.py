@@ -16,13 +16,13 @@ from serve_rows import NOON, decided, ng
 from serving import config_of
 from waiting import eventually
 
-from coe.serve.bridge import courier, process
+from coe.serve.bridge import bridge_process, courier
 from coe.serve.bridge.building import posts_of
 from coe.serve.bridge.mqtt import MqttConnection, MqttPlace
 from coe.serve.bridge.sinks import Message, SinkFailed
-from coe.serve.database import events, faults, outbox
-from coe.serve.database.events import NewEvent
-from coe.serve.database.opening import Database
+from coe.serve.database import event_log, fault_log, outbox
+from coe.serve.database.connecting import Database
+from coe.serve.database.event_log import NewEvent
 from coe.serve.words import EventKind
 
 
@@ -46,7 +46,7 @@ def bridged(database: Database, folder: Path, **sink: object) -> Iterator[None]:
     """Run a bridge with one MQTT sink, `plant`, until the block ends."""
     config = config_of(folder, sinks={"mqtt": {"plant": {"host": "localhost", **sink}}})
     stop = threading.Event()
-    bridge = threading.Thread(target=process.tell, args=(list(posts_of(config)), database, stop))
+    bridge = threading.Thread(target=bridge_process.tell, args=(list(posts_of(config)), database, stop))
     bridge.start()
     try:
         eventually(lambda: registered(database) == ["plant"])
@@ -63,7 +63,7 @@ def registered(database: Database) -> list[str]:
 
 def append(database: Database, number: int) -> None:
     with database.writing() as connection:
-        events.append(connection, NewEvent(EventKind.RECIPE_STAGED, NOON, {"n": number}))
+        event_log.append(connection, NewEvent(EventKind.RECIPE_STAGED, NOON, {"n": number}))
 
 
 def test_events_and_the_retained_state_have_their_topics(
@@ -175,7 +175,7 @@ def test_a_bridge_that_is_killed_repeats_what_it_had_not_noted_with_the_same_ids
 
 def is_faulty(database: Database) -> bool:
     with database.reading() as connection:
-        return any(fault.about == "plant" for fault in faults.open_faults(connection))
+        return any(fault.about == "plant" for fault in fault_log.open_faults(connection))
 
 
 def test_a_wrong_password_is_said_and_never_shown(tmp_path: Path) -> None:

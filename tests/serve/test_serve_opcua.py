@@ -21,9 +21,9 @@ from coe.serve.bridge.courier import happening_of
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.opcua import COMPANION, NAMESPACE, OpcUaConnection, OpcUaPlace
 from coe.serve.bridge.sinks import Message, Standing
-from coe.serve.database import events
-from coe.serve.database.opening import Database
-from coe.serve.database.recipes import KeptRecipes
+from coe.serve.database import event_log
+from coe.serve.database.connecting import Database
+from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.words import Intake, LineState
 
 WAITING = Standing(LineState.WAITING, Intake.OPEN, (), NOON)
@@ -40,7 +40,7 @@ def sink() -> Iterator[OpcUaConnection]:
 def decided_board(database: Database, key: str = "k1") -> Message:
     with database.writing() as connection:
         board = decided(connection, key, ng())
-        event = events.after(connection, 0, board_id=board.id)[-1]
+        event = event_log.after(connection, 0, board_id=board.id)[-1]
         return EventFormat("aoi-1").messages(happening_of(connection, event, KeptRecipes()))[0]
 
 

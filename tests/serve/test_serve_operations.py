@@ -16,11 +16,11 @@ from waiting import eventually
 
 from coe.serve import supervisor
 from coe.serve.backup import back_up
-from coe.serve.config import ServeConfig
-from coe.serve.database import audit, boards, decisions, events, keys, views
+from coe.serve.database import audit, board_rows, decisions, event_log, keys, views
+from coe.serve.database.connecting import open_database
 from coe.serve.database.migration import migrate
-from coe.serve.database.opening import open_database
 from coe.serve.moments import now_us
+from coe.serve.service_config import ServeConfig
 from coe.serve.words import EventKind
 
 FOLDER = Path(__file__).parents[2] / "docs" / "operations"
@@ -31,7 +31,7 @@ def test_a_restored_backup_shows_boards_and_pictures_and_decides_what_was_waitin
 ) -> None:
     hand_in(served.feeder, "decided", {"R1": "C", "R2": "C"})
     with served.database.writing() as connection:
-        board = boards.of_key(connection, "decided")
+        board = board_rows.of_key(connection, "decided")
         assert board is not None
         (first, _) = views.of_board(connection, "decided")
         decisions.write(connection, decision(board, ng("R1", view_id=first.id), at_us=now_us()))
@@ -59,19 +59,19 @@ def test_a_restored_backup_shows_boards_and_pictures_and_decides_what_was_waitin
         assert hand_in(service.feeder, "later", {"R1": "C"}).status_code == 202
         with database.reading() as connection:
             assert audit.prove(connection).broken_id is None
-        eventually(lambda: all(one["verdict"] for one in board_rows(service, waiting, waiting + 1)))
+        eventually(lambda: all(one["verdict"] for one in rows_of(service, waiting, waiting + 1)))
         told = [kind for kind in kinds_of(service, waiting) if kind is EventKind.BOARD_DECIDED]
         assert len(told) == 1
     database.close()
 
 
-def board_rows(service: Served, *ids: int) -> list[dict[str, object]]:
+def rows_of(service: Served, *ids: int) -> list[dict[str, object]]:
     return [service.operator.get(f"/api/v1/boards/{id}").json() for id in ids]
 
 
 def kinds_of(service: Served, id: int) -> list[EventKind]:
     with service.database.reading() as connection:
-        return [event.kind for event in events.after(connection, 0, board_id=id)]
+        return [event.kind for event in event_log.after(connection, 0, board_id=id)]
 
 
 @pytest.fixture

@@ -14,17 +14,17 @@ from serving import Served, hand_in
 from test_serve_sessions import signed_in
 
 from coe.core import Verdict
-from coe.serve.database import boards, decisions, escapes, faults, states
-from coe.serve.database.calls import NewCall
+from coe.serve.database import board_rows, decisions, escape_rows, fault_log, states
+from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Decision
-from coe.serve.database.escapes import NewEscape
-from coe.serve.database.faults import NewFault
+from coe.serve.database.escape_rows import NewEscape
+from coe.serve.database.fault_log import NewFault
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.tallies import Tally
-from coe.serve.gate.pages import drawing
-from coe.serve.gate.pages.drawing import Spot
+from coe.serve.gate.pages import svg
+from coe.serve.gate.pages.page_routes import PAGES
 from coe.serve.gate.pages.rendering import STATIC
-from coe.serve.gate.pages.views import PAGES
+from coe.serve.gate.pages.svg import Spot
 from coe.serve.moments import HOUR_US, hour_of, now_us
 from coe.serve.words import CallReason, FaultKind, Process, Role
 
@@ -50,13 +50,13 @@ def with_hostile_texts(served: Served) -> None:
         "R1", word, Verdict.NG, CallReason.EXPERT, detail=word, expert=word, label=word, findings=[finding]
     )
     with served.database.writing() as connection:
-        board = boards.newest(connection)[0]
+        board = board_rows.newest(connection)[0]
         good = GoodComponent(word, word, 1, None, [finding])
         tally = Tally(hour_of(now_us()), board.recipe_id, word, word, word, 1, 1, 0.5, 0.25)
         call = replace(hostile, view_id=1)
         decisions.write(connection, Decision(board, Verdict.NG, now_us(), False, [call], [good], [tally], word))
-        faults.note(connection, NewFault(Process.LINE, FaultKind.BOARD_FAILED, word, word), now_us())
-        escapes.report(connection, NewEscape(word, now_us(), word, word, word, word, word, word))
+        fault_log.note(connection, NewFault(Process.LINE, FaultKind.BOARD_FAILED, word, word), now_us())
+        escape_rows.report(connection, NewEscape(word, now_us(), word, word, word, word, word, word))
         facts = {"recipes": [word], "boards": []}
         states.beat(connection, Process.LINE, pid=1, now_us=now_us(), facts=facts)
     answer = {"outcome": "confirmed", "label": word, "note": word}
@@ -151,7 +151,7 @@ def test_the_picture_of_a_call_stands_beside_a_good_one_of_the_same_place(served
     for key in ("k1", "k2"):
         hand_in(served.feeder, key, {"R1": "A", "R2": "A"})
     with served.database.writing() as connection:
-        first, second = (boards.of_key(connection, key) for key in ("k1", "k2"))
+        first, second = (board_rows.of_key(connection, key) for key in ("k1", "k2"))
         assert first is not None
         assert second is not None
         good = [GoodComponent("R1", "A", 1, None, []), GoodComponent("R2", "A", 2, None, [])]
@@ -167,18 +167,18 @@ def test_the_picture_of_a_call_stands_beside_a_good_one_of_the_same_place(served
 
 def test_a_chart_has_a_gap_where_a_value_is_missing() -> None:
     spots = [Spot(hour * HOUR_US, value) for hour, value in enumerate([0.5, None, 0.7, 0.8])]
-    drawn = drawing.draw(spots, "%", factor=100)
+    drawn = svg.draw(spots, "%", factor=100)
     assert drawn is not None
     assert drawn.line.count("M") == 2
     assert len(drawn.dots) == 3
-    assert all(drawing.TOP <= dot.y <= drawing.HEIGHT - drawing.BOTTOM for dot in drawn.dots)
-    assert drawing.draw([Spot(0, None)], "%") is None
-    assert drawing.draw([Spot(0, 0.0)], "ppm") is not None
+    assert all(svg.TOP <= dot.y <= svg.HEIGHT - svg.BOTTOM for dot in drawn.dots)
+    assert svg.draw([Spot(0, None)], "%") is None
+    assert svg.draw([Spot(0, 0.0)], "ppm") is not None
 
 
 def test_a_long_chart_has_dots_for_what_signals_alone() -> None:
     spots = [Spot(hour * HOUR_US, 0.5, signals=hour == 70) for hour in range(150)]
-    drawn = drawing.draw(spots, "%", factor=100)
+    drawn = svg.draw(spots, "%", factor=100)
     assert drawn is not None
     assert [dot.signals for dot in drawn.dots] == [True]
     assert drawn.line.count("L") == 149

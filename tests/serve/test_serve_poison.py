@@ -14,12 +14,12 @@ from waiting import eventually
 
 from coe.core import Verdict
 from coe.errors import ConfigError
-from coe.serve.database import calls, faults, recipes
-from coe.serve.database.calls import NewCall
-from coe.serve.database.faults import NewFault
-from coe.serve.database.opening import Database
+from coe.serve.database import call_rows, fault_log, recipe_versions
+from coe.serve.database.call_rows import NewCall
+from coe.serve.database.connecting import Database
+from coe.serve.database.fault_log import NewFault
 from coe.serve.form import of_json
-from coe.serve.recipe import RecipeContent
+from coe.serve.recipe_content import RecipeContent
 from coe.serve.words import CallReason, FaultKind, Process
 
 DIRTY = "it said \x00, \x1b[2J and \udcff\nand more"
@@ -31,7 +31,7 @@ def test_a_recipe_of_another_version_of_the_service_ends_no_line(
 ) -> None:
     config = config_of(tmp_path)
     with sqlite_database.writing() as connection:
-        old = recipes.add(connection, "old", {"rules": TINY, "a key of the past": 1}, by="ann", now_us=NOON)
+        old = recipe_versions.add(connection, "old", {"rules": TINY, "a key of the past": 1}, by="ann", now_us=NOON)
     new = activated(sqlite_database, TINY)
     broken = accept(config, sqlite_database, old.id, {"R1": LIGHT}, key="k1")
     good = accept(config, sqlite_database, new.id, {"R1": LIGHT}, key="k2")
@@ -41,7 +41,7 @@ def test_a_recipe_of_another_version_of_the_service_ends_no_line(
     assert found.verdict is Verdict.REVIEW
     assert "a key of the past" in found.reason
     with sqlite_database.reading() as connection:
-        (call,) = calls.of_board(connection, broken.id)
+        (call,) = call_rows.of_board(connection, broken.id)
     assert call.reason is CallReason.FAILED
 
 
@@ -55,11 +55,11 @@ def test_every_database_takes_what_an_experts_code_says(database: Database) -> N
     failed = NewCall("R2", "R0402", Verdict.REVIEW, CallReason.FAILED, detail=DIRTY)
     with database.writing() as connection:
         board = decided(connection, "k1", ng(), failed)
-        fault = faults.note(connection, NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, DIRTY), NOON)
-        again = faults.note(connection, NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, DIRTY), NOON)
+        fault = fault_log.note(connection, NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, DIRTY), NOON)
+        again = fault_log.note(connection, NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, DIRTY), NOON)
         assert (fault.message, again.message, again.times) == (CLEAN, CLEAN, 2)
-        call = calls.of_component(connection, board.id, "R2")
+        call = call_rows.of_component(connection, board.id, "R2")
         assert call is not None
         assert call.detail == CLEAN
         raised = NewCall("R2", "R0402", Verdict.NG, CallReason.EXPERT, detail=DIRTY)
-        assert calls.raise_verdict(connection, call, raised)
+        assert call_rows.raise_verdict(connection, call, raised)

@@ -21,14 +21,14 @@ from coe import Inspector
 from coe.core import Verdict
 from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.line import Line
-from coe.serve.config import LineSettings, ServeConfig
-from coe.serve.database import calls, events, faults, recipes, states
-from coe.serve.database.boards import Board
-from coe.serve.database.opening import Database
-from coe.serve.database.recipes import Activation, Recipe
-from coe.serve.line import changeover
+from coe.serve.database import call_rows, event_log, fault_log, recipe_versions, states
+from coe.serve.database.board_rows import Board
+from coe.serve.database.connecting import Database
+from coe.serve.database.recipe_versions import Activation, Recipe
+from coe.serve.line import recipe_change
 from coe.serve.line.product import RECIPES
 from coe.serve.moments import now_us
+from coe.serve.service_config import LineSettings, ServeConfig
 from coe.serve.words import ActivationState, EventKind, FaultKind, Process
 from coe.store.store import Store
 
@@ -87,13 +87,13 @@ def verdict_of(database: Database, board: Board) -> Verdict | None:
 def add(database: Database, rules: str, name: str = "tiny") -> tuple[Recipe, Activation]:
     """Add a version, and ask for its activation."""
     with database.writing() as connection:
-        recipe = recipes.add(connection, name, {"rules": rules}, by="ann", now_us=now_us())
-        return recipe, recipes.ask_activation(connection, recipe.id, by="ann", now_us=now_us())
+        recipe = recipe_versions.add(connection, name, {"rules": rules}, by="ann", now_us=now_us())
+        return recipe, recipe_versions.ask_activation(connection, recipe.id, by="ann", now_us=now_us())
 
 
 def answer(database: Database, asked: Activation) -> Activation:
     with database.reading() as connection:
-        found = recipes.get_activation(connection, asked.id)
+        found = recipe_versions.get_activation(connection, asked.id)
     assert found is not None
     return found
 
@@ -104,7 +104,7 @@ def is_answered(database: Database, asked: Activation) -> Callable[[], bool]:
 
 def open_faults(database: Database) -> list[tuple[FaultKind, str]]:
     with database.reading() as connection:
-        return [(fault.kind, fault.about) for fault in faults.open_faults(connection)]
+        return [(fault.kind, fault.about) for fault in fault_log.open_faults(connection)]
 
 
 def decided_by(config: ServeConfig, database: Database, boards: list[Board], opener: Opener) -> list[object]:
@@ -113,7 +113,7 @@ def decided_by(config: ServeConfig, database: Database, boards: list[Board], ope
         eventually(lambda: all(verdict_of(database, board) is not None for board in boards))
     with database.reading() as connection:
         return [
-            (board.key, verdict_of(database, board), [call.refdes for call in calls.of_board(connection, board.id)])
+            (board.key, verdict_of(database, board), [call.refdes for call in call_rows.of_board(connection, board.id)])
             for board in boards
         ]
 
@@ -167,15 +167,15 @@ def test_a_version_is_activated_in_mid_stream_and_begun_boards_keep_theirs(
     assert [verdict_of(database, board) for board in (begun, new, old)] == [Verdict.NG, Verdict.REVIEW, Verdict.NG]
     assert opener.opened == [["tiny 1"]]
     with database.reading() as connection:
-        assert recipes.active(connection, "tiny") == second
-        told = [event.kind for event in events.after(connection, 0)]
+        assert recipe_versions.active(connection, "tiny") == second
+        told = [event.kind for event in event_log.after(connection, 0)]
     assert told.count(EventKind.RECIPE_ACTIVATED) == 1
 
 
 def test_a_version_without_boards_leaves_the_line(
     config: ServeConfig, database: Database, opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changeover, "STAYS_S", 0.0)
+    monkeypatch.setattr(recipe_change, "STAYS_S", 0.0)
     activated(database, TINY)
     with deciding(config, database, opener):
         eventually(lambda: bool(opener.lines))
@@ -235,7 +235,7 @@ def test_an_expert_that_is_missing_or_torn_at_an_activation_leaves_the_other_rec
     assert open_faults(database) == [(FaultKind.RECIPE_REFUSED, "tiny 2")]
     assert opener.opened == [["tiny 1"]]
     with database.reading() as connection:
-        assert recipes.active(connection, "tiny") == first
+        assert recipe_versions.active(connection, "tiny") == first
 
 
 def test_a_recipe_that_cannot_be_opened_at_the_start_keeps_only_its_own_boards_from_the_experts(
@@ -261,7 +261,7 @@ def test_a_recipe_that_was_mended_is_opened_for_its_next_board_and_its_fault_is_
     with deciding(config, database, Opener(own_tiny)):
         eventually(lambda: open_faults(database) == [(FaultKind.INSPECTOR_FAILED, "tiny 1")])
         moved.rename(own_tiny[1] / "tiny" / "body-a")
-        monkeypatch.setattr(changeover, "REFUSED_S", 0.0)
+        monkeypatch.setattr(recipe_change, "REFUSED_S", 0.0)
         refused = accept(config, database, recipe.id, {"R1": LIGHT})
         eventually(lambda: verdict_of(database, refused) is not None)
         _, asked = add(database, TINY)
@@ -355,4 +355,4 @@ def test_real_experts_inspect_boards_of_two_recipes_and_a_version_that_comes_lat
     called = {refdes for refdes, verdict in verdicts.items() if verdict is not Verdict.OK}
     with database.reading() as connection:
         for board in boards:
-            assert {call.refdes for call in calls.of_board(connection, board.id)} == called
+            assert {call.refdes for call in call_rows.of_board(connection, board.id)} == called

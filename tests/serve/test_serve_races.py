@@ -15,17 +15,17 @@ from tiny_line import TINY
 
 from coe import system
 from coe.serve import points, retention
-from coe.serve.config import Retention
-from coe.serve.database import audit, boards, calls, events, verifications, views
-from coe.serve.database.calls import NewCall
-from coe.serve.database.opening import Database, open_database
+from coe.serve.database import audit, board_rows, call_rows, event_log, verifications, views
+from coe.serve.database.call_rows import NewCall
+from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView, View
-from coe.serve.gate import recipes, server
+from coe.serve.gate import recipe_routes, server
 from coe.serve.moments import DAY_US, SECOND_US, now_us
-from coe.serve.pictures import Pictures
+from coe.serve.picture_folder import Pictures
 from coe.serve.points import Point
 from coe.serve.retention import sweep
+from coe.serve.service_config import Retention
 from coe.serve.words import BoardState, CallKind, Outcome
 
 
@@ -93,11 +93,11 @@ def test_a_picture_that_is_still_needed_keeps_no_other(
             new = NewView("k1", f"v{number}", kept.file, kept.sha256, kept.size_bytes, 1600, now_us())
             views.add(connection, new)
         board = decided(connection, "k1", ng())
-        (call,) = calls.of_board(connection, board.id)
+        (call,) = call_rows.of_board(connection, board.id)
         verifications.record_verification(connection, call, NewVerification(Outcome.CONFIRMED, now_us(), "op"))
         oldest = views.of_board(connection, "k1")[0]
         audited = NewCall("", "R0402", ng().verdict, ng().reason, CallKind.SEEDED, view_id=oldest.id, truth="cracked")
-        calls.add(connection, None, [audited], now_us())
+        call_rows.add(connection, None, [audited], now_us())
     assert sweep(sqlite_database, pictures, Retention(), now_us() + 1000 * DAY_US) == 2
     assert pictures.path(oldest.file).exists()
 
@@ -106,7 +106,7 @@ def test_pictures_that_nobody_removes_cost_no_lock(tmp_path: Path, sqlite_databa
     pictures = Pictures(tmp_path / "pictures")
     impatient = open_database(sqlite_database.url.render_as_string(), busy_s=0.01)
     with sqlite_database.writing() as connection:
-        boards.undecided(connection)
+        board_rows.undecided(connection)
         assert sweep(impatient, pictures, Retention(), now_us()) == 0
     impatient.close()
 
@@ -114,7 +114,7 @@ def test_pictures_that_nobody_removes_cost_no_lock(tmp_path: Path, sqlite_databa
 def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(database: Database) -> None:
     with database.writing() as connection:
         board = decided(connection, "k1", ng(), blind_audit())
-        defect, audit = calls.of_board(connection, board.id)
+        defect, audit = call_rows.of_board(connection, board.id)
 
     def answer_defect() -> None:
         with database.writing() as connection:
@@ -127,7 +127,7 @@ def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(dat
         other.join(0.5)  # it has to wait for this transaction
     other.join()
     with database.reading() as connection:
-        found = boards.get(connection, board.id)
+        found = board_rows.get(connection, board.id)
     assert found is not None
     assert found.state is BoardState.VERIFIED
 
@@ -135,9 +135,9 @@ def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(dat
 def test_locks_of_events_come_before_that_of_the_audit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the other order two requests of a PostgreSQL service would wait for each other."""
     taken: list[str] = []
-    for module in (audit, events):
+    for module in (audit, event_log):
         monkeypatch.setattr(module, "in_turn", lambda _, table: taken.append(table.name))
-    monkeypatch.setattr(recipes, "check", lambda *_: ())
+    monkeypatch.setattr(recipe_routes, "check", lambda *_: ())
     content = {**served.engineer.get("/api/v1/recipes/tiny/1").json()["content"], "within_s": 7}
     assert served.engineer.post("/api/v1/recipes/tiny", json=content).status_code == 201
     assert served.engineer.post("/api/v1/drain").status_code == 200

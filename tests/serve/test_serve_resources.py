@@ -15,12 +15,12 @@ from serving import Served, hand_in, png
 from test_serve_hostile import problem
 from waiting import eventually
 
-from coe.serve.crops import Pixels
-from coe.serve.database.opening import Database
-from coe.serve.gate import connections, images, models, request_data, server
+from coe.serve.component_pictures import Pixels
+from coe.serve.database.connecting import Database
+from coe.serve.gate import connections, image_routes, models, request_data, server
 from coe.serve.gate.connections import Connection
-from coe.serve.gate.feed import Feed
-from coe.serve.pictures import Receiving
+from coe.serve.gate.feed_routes import Feed
+from coe.serve.picture_folder import Receiving
 
 
 def test_bodies_in_memory_have_a_bound_together(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def test_bodies_in_memory_have_a_bound_together(served: Served, monkeypatch: pyt
 
 def test_few_pictures_are_decoded_at_a_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
-    now, most, lock, genuine = 0, 0, threading.Lock(), images.decode
+    now, most, lock, genuine = 0, 0, threading.Lock(), image_routes.decode
 
     def counted(data: bytes, **options: int) -> Pixels:
         nonlocal now, most
@@ -47,7 +47,7 @@ def test_few_pictures_are_decoded_at_a_time(served: Served, monkeypatch: pytest.
             now -= 1
         return genuine(data, **options)
 
-    monkeypatch.setattr(images, "decode", counted)
+    monkeypatch.setattr(image_routes, "decode", counted)
     with ThreadPoolExecutor(6) as pool:
         answers = list(pool.map(lambda _: served.operator.get("/api/v1/views/1/picture").status_code, range(6)))
     assert answers == [200] * 6
@@ -99,7 +99,7 @@ def test_a_client_that_never_reads_its_answer_is_not_waited_for(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "READ_S", 0.1)
-    monkeypatch.setattr(images, "shown", lambda pixels: (bytes(30_000_000), "image/png"))
+    monkeypatch.setattr(image_routes, "shown", lambda pixels: (bytes(30_000_000), "image/png"))
     assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
     key = served.operator.headers["Authorization"]
     with connected(served) as client:

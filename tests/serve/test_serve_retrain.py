@@ -17,12 +17,12 @@ from test_serve_whole import POSE, WHOLE, RedDevice, layout_of, picture_of, png
 from tiny_line import TINY, Call
 from waiting import eventually
 
-from coe.cli import experts
+from coe.cli import experts_command
 from coe.core import Verdict
 from coe.placement import Layout, crop
-from coe.serve.database import boards, calls, findings
-from coe.serve.database.boards import Board
-from coe.serve.database.opening import open_database
+from coe.serve.database import board_rows, call_rows, findings
+from coe.serve.database.board_rows import Board
+from coe.serve.database.connecting import open_database
 from coe.serve.line.station import Station
 from coe.serve.words import BoardState, Outcome
 
@@ -86,7 +86,7 @@ def test_an_expert_that_learned_from_verified_boards_decides_the_next_boards(
         rules = tmp_path / "tiny.yaml"
         rules.write_text(NEW)
         options = ("--board", rules, "--epochs", 6, "--batch", 8, "--threads", 1, "--lr", 0.01, "--store", own_tiny[1])
-        said = call("train", "tiny/body-d", "--data", folder / "body-c", *options, command=experts)
+        said = call("train", "tiny/body-d", "--data", folder / "body-c", *options, command=experts_command)
         assert said.status == 0, said.words
         posted = served.engineer.post("/api/v1/recipes/whole", json={"rules": NEW, "whole": WHOLE})
         assert posted.status_code == 201, posted.text
@@ -107,8 +107,8 @@ def test_an_expert_that_learned_from_verified_boards_decides_the_next_boards(
         activation = served.engineer.get(asked.headers["location"]).json()
     assert (version, activation["state"]) == (2, "active"), activation
     with database.reading() as connection:
-        passed = {one.refdes: one.findings[0] for one in findings.unpack(boards.findings_of(connection, good.id))}
-        called = {one.refdes: one for one in calls.of_board(connection, bad.id)}
+        passed = {one.refdes: one.findings[0] for one in findings.unpack(board_rows.findings_of(connection, good.id))}
+        called = {one.refdes: one for one in call_rows.of_board(connection, bad.id)}
     assert (passed["P4"]["expert"], passed["P4"]["label"]) == ("body-d", "ok")
     assert (called["P4"].expert, called["P4"].label, called["P4"].verdict) == ("body-d", "bad", Verdict.NG)
     database.close()

@@ -11,10 +11,10 @@ from serve_rows import NOON, accepted, decided, decision, ng
 
 from coe.core import Verdict
 from coe.rates import Rate
-from coe.serve.database import decisions, history, verifications
-from coe.serve.database.calls import NewCall, of_board
-from coe.serve.database.history import BoardCount, CallCount, Window
-from coe.serve.database.opening import Database
+from coe.serve.database import decisions, hourly, verifications
+from coe.serve.database.call_rows import NewCall, of_board
+from coe.serve.database.connecting import Database
+from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.tallies import Tally
 from coe.serve.database.verifications import NewVerification
 from coe.serve.moments import DAY_US, HOUR_US
@@ -250,10 +250,10 @@ def test_the_database_counts_as_the_words_say(database: Database) -> None:
     answer(database, false.id, FALSE)
     answer(database, audited.id, FALSE)
     with database.reading() as connection:
-        (count,) = history.board_counts(connection, WHOLE)
-        found = history.call_counts(connection, WHOLE)
-        nothing = history.board_counts(connection, Window(NOON + HOUR_US, NOON + 2 * HOUR_US))
-        other = history.board_counts(connection, Window(NOON - HOUR_US, NOON + HOUR_US, "other"))
+        (count,) = hourly.board_counts(connection, WHOLE)
+        found = hourly.call_counts(connection, WHOLE)
+        nothing = hourly.board_counts(connection, Window(NOON + HOUR_US, NOON + 2 * HOUR_US))
+        other = hourly.board_counts(connection, Window(NOON - HOUR_US, NOON + HOUR_US, "other"))
     assert (count.boards, count.clean, count.verified, count.good) == (5, 2, 4, 3)
     assert yields.number(found, CONFIRMED) == 2
     assert yields.number(found, FALSE) == 1
@@ -270,7 +270,7 @@ def test_second_passes_and_second_thoughts_count_rightly(database: Database) -> 
     answer(database, 1, FALSE)
     answer(database, 1, CONFIRMED, label="chipped")
     with database.reading() as connection:
-        (count,) = history.board_counts(connection, WHOLE)
-        (found,) = history.call_counts(connection, WHOLE)
+        (count,) = hourly.board_counts(connection, WHOLE)
+        (found,) = hourly.call_counts(connection, WHOLE)
     assert (count.boards, count.good) == (1, 0)
     assert (found.outcome, found.label, found.calls) == (CONFIRMED, "chipped", 1)

@@ -7,8 +7,8 @@ from serve_rows import decision, ng
 from serving import Served, activated, hand_in
 from tiny_line import TINY
 
-from coe.serve.database import boards, decisions, escapes
-from coe.serve.database.escapes import NewEscape
+from coe.serve.database import board_rows, decisions, escape_rows
+from coe.serve.database.escape_rows import NewEscape
 from coe.serve.moments import now_us
 from coe.serve.words import Outcome
 
@@ -19,11 +19,11 @@ def with_history(served: Served) -> None:
         hand_in(served.feeder, f"k{number}", {"R1": "A"}, serial=f"SN{number}")
     with served.database.writing() as connection:
         for number in range(4):
-            board = boards.of_key(connection, f"k{number}")
+            board = board_rows.of_key(connection, f"k{number}")
             assert board is not None
             found = [ng()] if number else []
             decisions.write(connection, decision(board, *found, at_us=now_us()))
-        escapes.report(connection, NewEscape("SN0", now_us(), "ann"))
+        escape_rows.report(connection, NewEscape("SN0", now_us(), "ann"))
     for id, outcome in ((1, Outcome.CONFIRMED), (2, Outcome.FALSE_CALL)):
         path = f"/api/v1/calls/{id}/verification"
         served.operator.post(path, json={"outcome": outcome}, headers={"If-Match": '"0"'})

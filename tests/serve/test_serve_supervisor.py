@@ -22,19 +22,30 @@ from waiting import eventually
 
 from coe.core import Verdict
 from coe.errors import ConfigError
-from coe.serve import backup, config, notify, supervisor
+from coe.serve import backup, notify, service_config, supervisor
 from coe.serve import command as serve
 from coe.serve.bridge import building
-from coe.serve.config import Retention, ServeConfig
 from coe.serve.creation import Wanted, create
-from coe.serve.database import boards, calls, decisions, faults, keys, outbox, recipes, states, verifications, views
-from coe.serve.database.opening import Database, open_database
+from coe.serve.database import (
+    board_rows,
+    call_rows,
+    decisions,
+    fault_log,
+    keys,
+    outbox,
+    recipe_versions,
+    states,
+    verifications,
+    views,
+)
+from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView
 from coe.serve.moments import DAY_US, HOUR_US, now_us
 from coe.serve.notify import SystemdNotice
-from coe.serve.pictures import PARTS, Pictures
+from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
+from coe.serve.service_config import Retention, ServeConfig
 from coe.serve.supervisor import Supervisor
 from coe.serve.words import FaultKind, Intake, Outcome, Process, Role, Subject
 
@@ -54,7 +65,7 @@ def service(tmp_path: Path, sqlite_template: Path) -> Path:
 
 @pytest.fixture
 def database(service: Path) -> Iterator[Database]:
-    found = open_database(config.load(service).database_url)
+    found = open_database(service_config.load(service).database_url)
     yield found
     found.close()
 
@@ -90,7 +101,7 @@ def supervised(service: Path, commands: dict[Process, Sequence[str]], until: Cal
 
 def fault_kinds(database: Database) -> list[tuple[FaultKind, str]]:
     with database.reading() as connection:
-        return [(fault.kind, fault.about) for fault in faults.newest(connection)]
+        return [(fault.kind, fault.about) for fault in fault_log.newest(connection)]
 
 
 def test_a_process_that_dies_is_started_again_later_and_later_and_the_others_go_on(
@@ -108,7 +119,7 @@ def test_a_process_that_dies_is_started_again_later_and_later_and_the_others_go_
     assert len(gates - {None}) == 1
     assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "line")]
     with database.reading() as connection:
-        assert faults.newest(connection)[0].times >= 3
+        assert fault_log.newest(connection)[0].times >= 3
 
 
 def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_go_on(
@@ -223,12 +234,12 @@ def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny: tup
     folder = board.parent / "service"
     said = call("init", folder, "--board", board, "--store", store, "--memory", "100MB", command=serve)
     assert (said.status, "recipe 'tiny' is active" in said.out) == (0, True)
-    made = config.load(folder / "serve.yaml")
+    made = service_config.load(folder / "serve.yaml")
     assert (made.line.store, made.line.memory) == (store, 100_000_000)
     assert (folder / "keys.json").stat().st_mode & 0o777 == 0o600
     database = open_database(made.database_url)
     with database.reading() as connection:
-        active = recipes.active(connection, "tiny")
+        active = recipe_versions.active(connection, "tiny")
         assert active is not None
         assert {key.role for key in keys.all_keys(connection)} == set(Role)
     database.close()
@@ -281,7 +292,7 @@ def test_nobody_else_can_read_the_keys_while_they_are_written(
 
 @pytest.fixture
 def filled(service: Path, database: Database) -> ServeConfig:
-    settings = config.load(service)
+    settings = service_config.load(service)
     recipe = activated(database, TINY)
     accept(settings, database, recipe.id, {"R1": LIGHT, "R2": DARK})
     return settings
@@ -311,13 +322,13 @@ def test_pictures_go_after_their_time_and_none_while_it_is_needed(filled: ServeC
 
     assert left(1000) == 2  # the board is not decided
     with database.writing() as connection:
-        board = boards.of_key(connection, "k1")
+        board = board_rows.of_key(connection, "k1")
         assert board is not None
         decision = decisions.Decision(board, ng().verdict, now_us(), False, [ng("R2")], [], [])
         assert decisions.write(connection, decision)
     assert left(1000) == 2  # a call is open
     with database.writing() as connection:
-        (call,) = calls.open_calls(connection)
+        (call,) = call_rows.open_calls(connection)
         verifications.record_verification(connection, call, NewVerification(Outcome.CONFIRMED, now_us(), "op"))
     assert left(2.5) == 2
     assert left(3.5) == 0
@@ -325,7 +336,7 @@ def test_pictures_go_after_their_time_and_none_while_it_is_needed(filled: ServeC
 
 def test_a_board_whose_pictures_are_gone_is_not_looked_at_again(filled: ServeConfig, database: Database) -> None:
     with database.writing() as connection:
-        board = boards.of_key(connection, "k1")
+        board = board_rows.of_key(connection, "k1")
         assert board is not None
         assert decisions.write(connection, decision(board, at_us=now_us()))
     pictures, keep, later_us = Pictures(filled.pictures), Retention(ok_days=1), now_us() + 2 * DAY_US
@@ -351,9 +362,9 @@ def test_pictures_without_a_board_are_looked_for_since_the_last_sweep(filled: Se
 def test_pictures_without_a_board_and_of_aborted_boards_go(filled: ServeConfig, database: Database) -> None:
     pictures = Pictures(filled.pictures)
     with database.writing() as connection:
-        board = boards.of_key(connection, "k1")
+        board = board_rows.of_key(connection, "k1")
         assert board is not None
-        assert boards.abort(connection, board, now_us(), reason="no")
+        assert board_rows.abort(connection, board, now_us(), reason="no")
         view = views.of_board(connection, "k1")[0]
     assert sweep(database, pictures, Retention(), now_us()) == 0
     assert sweep(database, pictures, Retention(), now_us() + 2 * DAY_US) == 2

@@ -36,14 +36,14 @@ from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.mqtt import MqttConnection, MqttPlace
 from coe.serve.bridge.sinks import SinkFailed
 from coe.serve.bridge.tls import context_of
-from coe.serve.config import Retention, ServeConfig
-from coe.serve.database import audit, boards, decisions, events, faults, keys, outbox, queue, tallies
-from coe.serve.database.opening import Database, open_database
-from coe.serve.gate.calls import CLAIM_S
+from coe.serve.database import audit, board_rows, call_queue, decisions, event_log, fault_log, keys, outbox, tallies
+from coe.serve.database.connecting import Database, open_database
+from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.sessions import COOKIE, CSRF_HEADER
 from coe.serve.line.station import Clocks
 from coe.serve.moments import DAY_US, HOUR_US, SECOND_US, SteadyClock, now_us
 from coe.serve.retention import sweep
+from coe.serve.service_config import Retention, ServeConfig
 from coe.serve.sink_config import Tls
 from coe.serve.words import EventKind, FaultKind, Outcome, Role
 
@@ -60,7 +60,7 @@ def is_decided(database: Database, id: int) -> bool:
 
 def all_faults(database: Database) -> list[tuple[FaultKind, str]]:
     with database.reading() as connection:
-        return [(fault.kind, fault.cleared_by) for fault in faults.newest(connection)]
+        return [(fault.kind, fault.cleared_by) for fault in fault_log.newest(connection)]
 
 
 # ---- the database is locked for a minute; here for as long as it takes that everybody has met the lock
@@ -146,7 +146,7 @@ def test_a_decision_for_which_the_disk_has_no_room_is_written_once_there_is_room
     assert (found.verdict, found.calls) == (Verdict.NG, 40)
     assert all_faults(database) == [(FaultKind.DISK_FULL, "line")]
     with database.reading() as connection:
-        assert [one.kind for one in events.after(connection, 0)].count(EventKind.BOARD_DECIDED) == 1
+        assert [one.kind for one in event_log.after(connection, 0)].count(EventKind.BOARD_DECIDED) == 1
 
 
 def test_a_board_for_which_the_database_has_no_room_is_refused_and_accepted_once_there_is_room(served: Served) -> None:
@@ -191,7 +191,7 @@ def test_an_export_that_does_not_fit_on_the_disk_leaves_nothing(served: Served) 
     body = {"recipe": "tiny", "views": {"R1": {"refdes": "R1", "component": "A"}}}
     served.feeder.post("/api/v1/boards/k1", json=body)
     with served.database.writing() as connection:
-        board = boards.of_key(connection, "k1")
+        board = board_rows.of_key(connection, "k1")
         assert board is not None
         decisions.write(connection, decision(board, ng("R1", view_id=1), at_us=now_us()))
     word = {"outcome": Outcome.CONFIRMED.value}
@@ -249,7 +249,7 @@ def test_a_clock_that_jumps_to_and_fro_breaks_no_order_and_no_count(served: Serv
     found = [state_of(served.database, id) for id in ids]
     assert [(board.verdict, board.late) for board in found] == [(Verdict.OK, False)] * len(JUMPS_H)
     with served.database.reading() as connection:
-        happened = events.after(connection, 0)
+        happened = event_log.after(connection, 0)
         assert [one.id for one in happened] == sorted(one.id for one in happened)
         assert [one.happened_us for one in happened] != sorted(one.happened_us for one in happened)
         assert audit.prove(connection).broken_id is None
@@ -301,7 +301,7 @@ def test_retention_and_orphans_go_by_the_steady_clock(served: Served) -> None:
     hand_in(served.feeder, "k1", {"R1": "A"})
     put(served.feeder, "coming", "v")
     with served.database.writing() as connection:
-        board = boards.of_key(connection, "k1")
+        board = board_rows.of_key(connection, "k1")
         assert board is not None
         decisions.write(connection, decision(board, at_us=now_us()))
     wall.ahead_us = 400 * DAY_US
@@ -340,10 +340,12 @@ def test_a_call_that_was_reserved_before_the_clock_was_set_back_is_free(sqlite_d
     with sqlite_database.writing() as connection:
         decided(connection, "k1", ng())
         until_us = NOON + CLAIM_S * SECOND_US
-        assert queue.claim_next(connection, by="ann", now_us=NOON, until_us=until_us)
-        assert queue.claim_next(connection, by="bea", now_us=NOON - 60 * SECOND_US, until_us=until_us) is None
+        assert call_queue.claim_next(connection, by="ann", now_us=NOON, until_us=until_us)
+        assert call_queue.claim_next(connection, by="bea", now_us=NOON - 60 * SECOND_US, until_us=until_us) is None
         earlier_us = NOON - 5 * HOUR_US
-        taken = queue.claim_next(connection, by="bea", now_us=earlier_us, until_us=earlier_us + CLAIM_S * SECOND_US)
+        taken = call_queue.claim_next(
+            connection, by="bea", now_us=earlier_us, until_us=earlier_us + CLAIM_S * SECOND_US
+        )
     assert taken is not None
     assert taken.claimed_by == "bea"
 
@@ -394,7 +396,7 @@ def test_a_broker_that_is_away_for_an_hour_gets_everything_in_order_and_is_asked
     assert sink.numbers == list(range(hour.happened))
     with sqlite_database.reading() as connection:
         assert outbox.queues(connection)[0].waiting <= 1, "the event that the fault is over"
-        (fault,) = faults.newest(connection)
+        (fault,) = fault_log.newest(connection)
     assert (fault.kind, fault.times, fault.cleared_by) == (FaultKind.SINK, 65, "bridge")
 
 

@@ -10,10 +10,10 @@ import httpx
 from serve_rows import NOON, accepted, blind_audit, decided, decision, late, ng
 from serving import Served, client_of
 
-from coe.serve.database import audit, boards, decisions, events, keys, queue, verifications
-from coe.serve.database.calls import NewCall
-from coe.serve.database.opening import Database
-from coe.serve.gate.calls import CLAIM_S
+from coe.serve.database import audit, board_rows, call_queue, decisions, event_log, keys, verifications
+from coe.serve.database.call_rows import NewCall
+from coe.serve.database.connecting import Database
+from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.sessions import CSRF_HEADER
 from coe.serve.moments import now_us
 from coe.serve.words import BoardState, CallKind, EventKind, Role
@@ -21,7 +21,7 @@ from coe.serve.words import BoardState, CallKind, EventKind, Role
 CONFIRMED = {"outcome": "confirmed"}
 
 
-def with_calls(served: Served, *calls: NewCall, key: str = "k1") -> boards.Board:
+def with_calls(served: Served, *calls: NewCall, key: str = "k1") -> board_rows.Board:
     with served.database.writing() as connection:
         return decided(connection, key, *calls)
 
@@ -47,7 +47,7 @@ def test_a_board_is_verified_once_its_last_call_is_answered(served: Served) -> N
     assert served.operator.get(f"/api/v1/boards/{board.id}").json()["state"] == BoardState.VERIFIED
     assert served.operator.get("/api/v1/calls").json() == {"calls": []}
     with served.database.reading() as connection:
-        newest = events.after(connection, 0)[-1]
+        newest = event_log.after(connection, 0)[-1]
         proof = audit.prove(connection)
     assert (newest.kind, newest.body["confirmed"]) == (EventKind.BOARD_VERIFIED, ["R2"])
     assert (proof.sound, proof.broken_id) == (2, None)
@@ -131,9 +131,9 @@ def test_a_claim_ends_by_itself(database: Database) -> None:
     with database.writing() as connection:
         decided(connection, "k1", ng())
         end_us = NOON + CLAIM_S * 1_000_000
-        assert queue.claim_next(connection, by="ann", now_us=NOON, until_us=end_us)
-        assert queue.claim_next(connection, by="bea", now_us=end_us - 1, until_us=end_us) is None
-        taken = queue.claim_next(connection, by="bea", now_us=end_us, until_us=end_us + 1)
+        assert call_queue.claim_next(connection, by="ann", now_us=NOON, until_us=end_us)
+        assert call_queue.claim_next(connection, by="bea", now_us=end_us - 1, until_us=end_us) is None
+        taken = call_queue.claim_next(connection, by="bea", now_us=end_us, until_us=end_us + 1)
     assert taken is not None
     assert taken.claimed_by == "bea"
 
@@ -142,11 +142,11 @@ def test_a_call_that_was_left_out_comes_again(database: Database) -> None:
     with database.writing() as connection:
         decided(connection, "k1", ng("R1"), ng("R2"))
         times = {"by": "ann", "now_us": NOON, "until_us": NOON + 1}
-        first = queue.claim_next(connection, **times)
+        first = call_queue.claim_next(connection, **times)
         assert first is not None
-        second = queue.claim_next(connection, after_id=first.id, **times)
+        second = call_queue.claim_next(connection, after_id=first.id, **times)
         assert second is not None
-        again = queue.claim_next(connection, after_id=second.id, **times)
+        again = call_queue.claim_next(connection, after_id=second.id, **times)
     assert (first.refdes, second.refdes) == ("R1", "R2")
     assert again is not None
     assert again.refdes == "R1"

@@ -11,8 +11,8 @@ from serving import Served, hand_in
 from stations import deciding, quick_opener
 
 from coe.serve import wake
-from coe.serve.database.opening import open_database
-from coe.serve.gate import feed
+from coe.serve.database.connecting import open_database
+from coe.serve.gate import feed_routes
 from coe.serve.wake import Bell
 
 
@@ -84,7 +84,7 @@ def test_a_decision_of_the_line_reaches_a_client_that_waits_without_any_look(
     served: Served, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LOOK_S", "IDLE_LOOK_S"):
-        monkeypatch.setattr(feed, name, 3600)
+        monkeypatch.setattr(feed_routes, name, 3600)
     # A line has its own connections, as a process has.
     database = open_database(served.gate.config.database_url)
     with deciding(served.gate.config, database, quick_opener(tiny, QuickDevice())):

@@ -19,12 +19,12 @@ from serving import config_of
 from test_serve_trouble import Authority
 from waiting import eventually
 
-from coe.serve.bridge import courier, process
+from coe.serve.bridge import bridge_process, courier
 from coe.serve.bridge.building import posts_of
 from coe.serve.bridge.sinks import Message, SinkFailed
 from coe.serve.bridge.webhook import WebhookConnection, WebhookPlace, signature
-from coe.serve.database import faults, outbox
-from coe.serve.database.opening import Database
+from coe.serve.database import fault_log, outbox
+from coe.serve.database.connecting import Database
 
 
 @dataclass
@@ -179,7 +179,7 @@ def test_a_hook_of_the_config_is_told_until_it_acknowledges(
         hook = {"url": f"http://127.0.0.1:{server.port}/in", "secret": {"file": str(tmp_path / "key")}}
         config = config_of(tmp_path, sinks={"hosts": ["127.0.0.1"], "webhooks": {"erp": hook}})
         posts, stop = list(posts_of(config)), threading.Event()
-        bridge = threading.Thread(target=process.tell, args=(posts, sqlite_database, stop))
+        bridge = threading.Thread(target=bridge_process.tell, args=(posts, sqlite_database, stop))
         bridge.start()
         try:
             eventually(lambda: is_registered(sqlite_database))
@@ -193,7 +193,7 @@ def test_a_hook_of_the_config_is_told_until_it_acknowledges(
     assert kinds == ["board.accepted"] * 3 + ["board.decided", "fault.raised", "fault.cleared"]
     assert len({headers["X-CoE-Id"] for _, headers, _ in server.posted[:3]}) == 1
     with sqlite_database.reading() as connection:
-        assert not faults.open_faults(connection)
+        assert not fault_log.open_faults(connection)
 
 
 def is_registered(database: Database) -> bool:

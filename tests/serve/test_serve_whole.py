@@ -28,19 +28,19 @@ from coe.core import Expert, Finding, Verdict
 from coe.errors import ConfigError
 from coe.inspector.asked_boards import AskedBoard
 from coe.placement import Layout, Placement, Side, crop, outline
-from coe.serve.config import ServeConfig
-from coe.serve.database import boards, calls, decisions, events, faults, findings
-from coe.serve.database.boards import Board
-from coe.serve.database.calls import Call, NewCall
+from coe.serve.database import board_rows, call_rows, decisions, event_log, fault_log, findings
+from coe.serve.database.board_rows import Board
+from coe.serve.database.call_rows import Call, NewCall
+from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Decision
-from coe.serve.database.opening import Database
 from coe.serve.form import of_json
 from coe.serve.line import locating
 from coe.serve.line.located import Located, located
 from coe.serve.moments import now_us
 from coe.serve.points import Point
-from coe.serve.recipe import RecipeContent
+from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest
+from coe.serve.service_config import ServeConfig
 from coe.serve.whole_board import WholeBoard
 from coe.serve.words import BoardState, CallReason, EventKind, FaultKind
 from coe.store.kinds import Prepared
@@ -103,7 +103,7 @@ def decided(config: ServeConfig, database: Database, tiny: tuple[Path, Path], *h
     with deciding(config, database, quick_opener(tiny, RedDevice())):
         eventually(lambda: all(state_of(database, board.id).verdict is not None for board in handed_in))
     with database.reading() as connection:
-        return [calls.of_board(connection, board.id) for board in handed_in]
+        return [call_rows.of_board(connection, board.id) for board in handed_in]
 
 
 def words(found: Sequence[Call]) -> list[tuple[str, str, Verdict, CallReason, str, str]]:
@@ -128,7 +128,7 @@ def test_a_whole_board_is_decided_as_the_pictures_of_its_components_are(
     true = outline(layout.sites[2], fit, BOARD.shape[1], BOARD.shape[0]).corners
     np.testing.assert_allclose(np.array(of_whole[0].place["polygon"]), true, atol=0.5)
     with database.reading() as connection:
-        good = findings.unpack(boards.findings_of(connection, whole.id))
+        good = findings.unpack(board_rows.findings_of(connection, whole.id))
     assert [(one.refdes, len(one.place["polygon"])) for one in good] == [("P1", 4), ("P2", 4)]
 
 
@@ -179,7 +179,7 @@ def test_units_that_are_marked_or_named_as_bad_are_one_call_each_and_never_ok(
     assert of_seen.detail.startswith("unit 'r1c2' is skipped: it has a bad mark")
     assert (of_told.refdes, of_told.detail) == ("r1c1", "unit 'r1c1' is skipped: it was named as bad")
     with database.reading() as connection:
-        good = findings.unpack(boards.findings_of(connection, seen.id))
+        good = findings.unpack(board_rows.findings_of(connection, seen.id))
     assert [one.refdes for one in good] == ["r1c1/P1", "r1c1/P2"]
 
 
@@ -194,7 +194,7 @@ def test_a_torn_picture_is_review_and_a_lost_one_is_a_fault(
     for of_board in found:
         assert [(call.verdict, call.reason) for call in of_board] == [(Verdict.REVIEW, CallReason.FAILED)] * 4
     with database.reading() as connection:
-        (fault,) = faults.open_faults(connection)
+        (fault,) = fault_log.open_faults(connection)
     assert (fault.kind, fault.board_id) == (FaultKind.IMAGE_LOST, lost.id)
 
 
@@ -244,8 +244,8 @@ def test_other_boards_are_decided_when_they_are_due_while_a_picture_is_looked_at
         go_on.set()
         eventually(lambda: state_of(database, slow.id).verdict is not None)
     with database.reading() as connection:
-        assert [call.reason for call in calls.of_board(connection, due.id)] == [CallReason.LATE] * 4
-        assert calls.of_board(connection, due.id)[0].place == {"polygon": []}
+        assert [call.reason for call in call_rows.of_board(connection, due.id)] == [CallReason.LATE] * 4
+        assert call_rows.of_board(connection, due.id)[0].place == {"polygon": []}
     assert state_of(database, slow.id).verdict is Verdict.NG
 
 
@@ -278,7 +278,7 @@ def test_the_board_after_is_located_while_a_board_runs_and_pictures_are_let_go(
 
 def words_of(database: Database, board: Board) -> list[tuple[str, str, Verdict, CallReason, str, str]]:
     with database.reading() as connection:
-        return words(calls.of_board(connection, board.id))
+        return words(call_rows.of_board(connection, board.id))
 
 
 @pytest.mark.slow
@@ -294,7 +294,7 @@ def test_a_line_that_is_killed_while_a_board_is_located_decides_it_once(
     assert run_line(config, tiny) == 0
     assert [refdes for refdes, *_ in words_of(database, board)] == ["P3", "P4"]
     with database.reading() as connection:
-        kinds = [event.kind for event in events.after(connection, 0, board_id=board.id)]
+        kinds = [event.kind for event in event_log.after(connection, 0, board_id=board.id)]
     assert kinds == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_STARTED, EventKind.BOARD_DECIDED]
 
 
@@ -374,7 +374,7 @@ def test_a_panel_is_handed_in_with_the_serials_of_its_units(served: Served) -> N
     place = {"polygon": [[1, 2], [3, 2], [3, 4], [1, 4]]}
     call = NewCall("r1c1/P1", "A", Verdict.NG, CallReason.EXPERT, place=place)
     with served.database.writing() as connection:
-        board = boards.of_key(connection, "k1")
+        board = board_rows.of_key(connection, "k1")
         assert board is not None
         decisions.write(connection, Decision(board, Verdict.NG, now_us(), False, [call], [], []))
     assert served.feeder.get(answer.headers["location"]).json()["calls"][0]["place"] == place

@@ -9,8 +9,8 @@ from golden_parts import moved, noisy, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coe.board.alignment import align, same_shape
-from coe.board.motion import LEAST_FIT, LEAST_SEEN, fit_of, lasting_differences
+from coe.comparing.alignment import align, same_shape
+from coe.comparing.motion import LEAST_FIT, LEAST_SEEN, fit_of, lasting_differences
 
 PART = part(2)
 POINTS = np.array([[40, 40, 1], [120, 50, 1], [70, 120, 1]], np.float64).T

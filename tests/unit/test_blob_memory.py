@@ -9,7 +9,7 @@ from fake_gpu import FakeDriver
 from coe.errors import DeviceFull
 from coe.runtime.blob import Content, Structure
 from coe.runtime.cuda.blob_memory import BlobMemory
-from coe.runtime.cuda.host import Copy, HostMemory
+from coe.runtime.cuda.pinned_memory import Copy, HostMemory
 from coe.runtime.cuda.unpacking import unpacking_like
 from coe.store.blob_format import PAGE
 

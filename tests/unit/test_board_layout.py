@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from coe.errors import ConfigError, RulesError
 from coe.placement import BoardRecipe, Bottom, Layout, Placement, Side, lay_out, parse_recipe
-from coe.placement.layout import BottomAngle, BottomX
+from coe.placement.board_layout import BottomAngle, BottomX
 
 PLAIN: dict[str, Any] = {
     "recipe": "r",

@@ -17,10 +17,10 @@ from thorough import THOROUGH
 from coe.core import FailureKind, Verdict
 from coe.errors import ImageError, RulesError
 from coe.placement import Layout, blind_to, crop, locate, overlay, read_board, warnings_of
+from coe.placement.board_layout import Bottom
 from coe.placement.dialects import Side
 from coe.placement.fiducials import discs
 from coe.placement.fit import Fit, affine, fitted, residual_um, similarity
-from coe.placement.layout import Bottom
 from coe.placement.overlay_picture import heading_lines
 
 LAYOUT = layout()

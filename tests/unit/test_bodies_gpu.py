@@ -15,7 +15,7 @@ from fake_gpu import FakeDriver
 from coe.core import Expert, Finding
 from coe.errors import DeviceFull, StoreError
 from coe.runtime.cpu import CpuDevice
-from coe.runtime.cuda.device import CudaDevice
+from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.reading import Weights
 from coe.store import bodies
 from coe.store.kinds import ModuleKind, Prepared

@@ -18,7 +18,7 @@ from fake_gpu import FakeDriver
 from tables import with_slow_rows
 from tiny_line import Call
 
-from coe.cli import experts
+from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.files import DiskFull
@@ -26,7 +26,7 @@ from coe.prepare.fold import fold
 from coe.prepare.layout import lay_out
 from coe.prepare.sharing import Sharing
 from coe.runtime.cpu import CpuDevice
-from coe.runtime.cuda.device import CudaDevice
+from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.store import bodies, kinds, variants
 from coe.store.blob_format import Variant
 from coe.store.kinds import Prepared
@@ -190,7 +190,7 @@ def test_a_disk_that_is_full_for_the_body_or_for_the_rest_leaves_the_expert_whol
 
 def test_an_export_onto_a_full_disk_says_so_and_leaves_nothing(shared: Store, call: Call, tmp_path: Path) -> None:
     with largest_file(1 << 20):
-        said = call("export", "trunk/a", tmp_path / "a.safetensors", "--store", shared.root, command=experts)
+        said = call("export", "trunk/a", tmp_path / "a.safetensors", "--store", shared.root, command=experts_command)
     assert said.status == 2
     assert "a.safetensors cannot be written: File too large" in said.words
     assert sorted(path.name for path in tmp_path.iterdir() if "safetensors" in path.name) == []

@@ -16,7 +16,7 @@ from coe.board import rules
 from coe.board.scores import adjusted, honest
 from coe.calibrate import edit, verified
 from coe.calibrate.answers import Answer, Answers, BoardExperts
-from coe.calibrate.draw import draw
+from coe.calibrate.draw_thresholds import draw
 from coe.calibrate.edit import RulesEntry
 from coe.calibrate.honest import Said, calibrated, error, temperature
 from coe.calibrate.result import Calibrated, StatedScores, calibrate, unreached, warnings

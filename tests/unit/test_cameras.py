@@ -14,7 +14,7 @@ import pages
 import pytest
 from numpy.typing import NDArray
 
-from coe.board.image_source import ImageSource
+from coe.pictures.image_source import ImageSource
 
 PAGE = pages.ROOT / "docs" / "cameras.md"
 RED, GREEN, BLUE = (np.array(colour, np.uint8) for colour in ([250, 20, 10], [10, 240, 30], [20, 10, 230]))

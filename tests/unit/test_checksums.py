@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from tiny_line import Call
 
-from coe.board import images
-from coe.board.decoding import decode
 from coe.calibrate import verified
 from coe.cli import inspect
 from coe.core import Expert, FailureKind
 from coe.errors import ConfigError, DamagedImage
+from coe.pictures import finding
+from coe.pictures.decoding import decode
 
 NOISE = cv2.GaussianBlur(np.random.default_rng(2).integers(0, 256, (240, 320, 3), np.uint8), (3, 3), 0)
 EXPERT = Expert("e", "resnet18", ("ok", "bad"), 32, "b/e")
@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_table_states_checksums(folder: Path) -> None:
     decode(folder / "b.jpg")  # nothing else would find it
-    (whole, damaged), _ = images.find(folder, ["A"])
+    (whole, damaged), _ = finding.find(folder, ["A"])
     assert decode(whole.file).shape == (240, 320, 3)
     with pytest.raises(DamagedImage, match="another SHA-256"):
         decode(damaged.file)
@@ -66,7 +66,7 @@ def test_the_command_judges_only_what_fits(folder: Path, tiny: tuple[Path, Path]
 @pytest.mark.parametrize("stated", ["12ab", "g" * 64, "a" * 63, "sha256:" + "a" * 64])
 def test_what_is_no_checksum_is_an_error_of_its_line(stated: str, folder: Path) -> None:
     (folder / "images.csv").write_text(f"path,component,sha256\na.jpg,A,{stated}\nb.jpg,A,\n")
-    (wrong, unsaid), _ = images.find(folder, ["A"])
+    (wrong, unsaid), _ = finding.find(folder, ["A"])
     assert wrong.failure is not None
     assert wrong.failure.kind is FailureKind.IMAGE
     assert "images.csv:2: " in wrong.failure.reason

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coe.board.image_source import ImageSource
 from coe.cluster.box import BoxWorker
 from coe.cluster.decisions.stage_rules import StageRequest
 from coe.cluster.messages import CarriedImage, Parcel, RunStage
 from coe.core import Request, Result
+from coe.pictures.image_source import ImageSource
 from coe.testing import rules_from
 
 RULES = rules_from(

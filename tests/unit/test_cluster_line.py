@@ -18,7 +18,7 @@ from tiny_line import fill
 
 from coe import Inspector, Picture
 from coe.board import rules
-from coe.cluster.engine import ClusterEngine
+from coe.cluster.cluster_engine import ClusterEngine
 from coe.core import Failure, FailureKind, Result
 from coe.errors import ConfigError
 from coe.runtime import at_exit

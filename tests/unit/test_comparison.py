@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from golden_parts import DEFECT, bad, moved, noisy, part
 
-from coe.board.comparison import compare
+from coe.comparing.comparison import compare
 from coe.store.kinds import Reference
 from experts.pair import compared, differences
 

@@ -14,7 +14,7 @@ from fake_gpu import FakeDriver, FakeGraph
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.runtime.cuda import garbage, probe
-from coe.runtime.cuda.device import CudaDevice
+from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.cuda.networks import Networks
 from coe.runtime.reading import Weights
 from coe.store.kinds import FileKind, ModuleKind, Prepared

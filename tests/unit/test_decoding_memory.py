@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coe.board.image_source import ImageSource
+from coe.pictures.image_source import ImageSource
 from coe.runtime.activations import peak_growth_bytes
 
 WIDTH, HEIGHT = 2600, 2400

@@ -7,7 +7,7 @@ import pytest
 from apps.deeppcb import measures
 from apps.deeppcb.data import DataMissing, find, read, split_held_out
 from apps.deeppcb.images import write
-from coe.board.images import find as find_images
+from coe.pictures.finding import find as find_images
 
 
 def data_set(root, pairs=6, size=640):

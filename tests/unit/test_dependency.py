@@ -10,11 +10,11 @@ from coe.core import Expert
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.demand import Demand
 from coe.scheduler.events import Why
+from coe.scheduler.expert_state import State
 from coe.scheduler.plan import PoolSpec
 from coe.scheduler.policies.base import World
 from coe.scheduler.policies.eviction.dependency import Dependency
 from coe.scheduler.pool import ModelPool
-from coe.scheduler.state import State
 
 NAMES = [f"e{index}" for index in range(8)]
 

@@ -17,7 +17,7 @@ from tables import with_slow_rows
 from tiny_line import Call
 
 from coe import Inspector, Picture
-from coe.cli import experts
+from coe.cli import experts_command
 from coe.errors import ConfigError, StoreError
 from coe.prepare import difference
 from coe.prepare.fold import fold, network
@@ -26,7 +26,7 @@ from coe.prepare.prepare import Preparer
 from coe.prepare.sharing import Sharing, resident
 from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
-from coe.runtime.cuda.device import CudaDevice
+from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot
 from coe.store import blob_format, bodies
@@ -179,7 +179,7 @@ def test_a_parent_must_be_given_and_be_of_the_same_kind(own_store: Store) -> Non
 
 def test_the_command_prepares_differences_to_a_parent_that_is_named(own_store: Store, call: Call) -> None:
     arguments = ("prepare", "tuned/b", "--store", own_store.root, "--force", "--variants")
-    said = call(*arguments, "delta", "--parent", PARENT, command=experts)
+    said = call(*arguments, "delta", "--parent", PARENT, command=experts_command)
     assert said.status == 0
     own = own_store.manifest("tuned/b").variants["delta"].bytes
     assert f"tuned/b  delta to tuned/p   {own / 1e6:.1f}        100.0%" in said.out
@@ -188,7 +188,7 @@ def test_the_command_prepares_differences_to_a_parent_that_is_named(own_store: S
         (("q8", "--parent", PARENT), "give that as the parent, and only with `delta`"),
         (("delta", "--parent", "tuned/q"), "no expert 'tuned/q' in the store"),
     ):
-        said = call(*arguments, *words, command=experts)
+        said = call(*arguments, *words, command=experts_command)
         assert said.status == 2
         assert sentence in said.words
 

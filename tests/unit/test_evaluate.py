@@ -9,7 +9,7 @@ import pytest
 from lamp import lamp, picture
 from tiny_line import Call
 
-from coe.cli import experts
+from coe.cli import experts_command
 
 RULES = """board: b
 experts:
@@ -26,7 +26,9 @@ def board(tmp_path: Path, call: Call) -> Path:
     (tmp_path / "b.yaml").write_text(RULES)
     lamp(tmp_path / "lamp.onnx")
     options = ("--kind", "onnx", "--input", "32", "--labels", "dark,bright", "--no-prepare")
-    said = call("import", "b/lamp", tmp_path / "lamp.onnx", *options, "--store", tmp_path / "store", command=experts)
+    said = call(
+        "import", "b/lamp", tmp_path / "lamp.onnx", *options, "--store", tmp_path / "store", command=experts_command
+    )
     assert said.status == 0, said.err
     return tmp_path / "b.yaml"
 
@@ -35,7 +37,7 @@ def board(tmp_path: Path, call: Call) -> Path:
 def evaluate(board: Path, tmp_path: Path, call: Call) -> Any:
     def run(*options: object) -> Any:
         arguments = (board, "--images", tmp_path / "labelled", "--store", tmp_path / "store", *options)
-        return call("evaluate", *arguments, command=experts)
+        return call("evaluate", *arguments, command=experts_command)
 
     return run
 
@@ -107,7 +109,7 @@ def test_labels_and_experts_that_the_board_does_not_have_are_refused(evaluate: A
 def test_calibrate_takes_no_picture_without_a_label_of_a_classifier(board: Path, tmp_path: Path, call: Call) -> None:
     picture(tmp_path / "labelled/lamp/none/a.png", 5)
     arguments = ("--images", tmp_path / "labelled", "--escapes", "0.5", "--store", tmp_path / "store")
-    said = call("calibrate", board, *arguments, command=experts)
+    said = call("calibrate", board, *arguments, command=experts_command)
     assert (said.status, "it is no detector" in said.words) == (1, True)
 
 
@@ -125,12 +127,12 @@ def test_pictures_that_the_expert_learned_from_are_refused(tmp_path: Path, call:
     (tmp_path / "b.yaml").write_text(RULES.replace("onnx", "narrow").replace("dark", "bad").replace("bright", "ok"))
     store = ("--store", tmp_path / "store")
     options = ("--kind", "narrow", "--input", "32", "--labels", "bad,ok", "--epochs", "1", "--no-prepare")
-    said = call("train", "b/lamp", "--data", tmp_path / "learned", *options, *store, command=experts)
+    said = call("train", "b/lamp", "--data", tmp_path / "learned", *options, *store, command=experts_command)
     assert said.status == 0, said.err
     picture(tmp_path / "labelled/lamp/ok/another-name.png", 201)
     picture(tmp_path / "labelled/lamp/ok/new.png", 190)
     images = ("--images", tmp_path / "labelled", *store)
-    said = call("evaluate", tmp_path / "b.yaml", *images, command=experts)
+    said = call("evaluate", tmp_path / "b.yaml", *images, command=experts_command)
     assert (said.status, "lamp/ok/another-name.png" in said.words, "as labelled" in said.out) == (2, True, False)
     (tmp_path / "labelled/lamp/ok/another-name.png").unlink()
-    assert call("evaluate", tmp_path / "b.yaml", *images, command=experts).status in (0, 1)
+    assert call("evaluate", tmp_path / "b.yaml", *images, command=experts_command).status in (0, 1)

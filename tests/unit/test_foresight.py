@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.board.parts import PlacedPart
+from coe.board.parts_list import PlacedPart
 from coe.core import Request
 from coe.scheduler.foresight import LATE_PARTS, Foresight
 from coe.scheduler.history import ImageView

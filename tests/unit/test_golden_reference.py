@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from golden_parts import bad, moved, noisy, part
 
-from coe.board.decoding import decode
 from coe.errors import ConfigError, StoreError
+from coe.pictures.decoding import decode
 from coe.prepare import golden_reference
 from coe.prepare.golden_reference import learn
 from coe.store.references import EncodedReference, NewReference, ReferenceManifest, References

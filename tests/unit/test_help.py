@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 import typer
 
-from coe.cli import experts, inspect, profile
+from coe.cli import experts_command, inspect, profile_command
 from coe.lab.cli import bench
 from coe.serve import command as serve
 
 APPLICATIONS = {
     "coe-bench": bench.app,
-    "coe-experts": experts.app,
+    "coe-experts": experts_command.app,
     "coe-inspect": inspect.app,
-    "coe-profile": profile.app,
+    "coe-profile": profile_command.app,
     "coe-serve": serve.app,
 }
 

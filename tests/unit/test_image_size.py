@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from test_images_decode import FILES, HEIGHT, WIDTH
 
-from coe.board import decoding
-from coe.board.image_size import pixels_in
-from coe.board.image_source import ImageSource
 from coe.errors import ImageError
+from coe.pictures import decoding
+from coe.pictures.image_size import pixels_in
+from coe.pictures.image_source import ImageSource
 
 
 @pytest.mark.parametrize("name", FILES)

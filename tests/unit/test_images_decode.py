@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from thorough import THOROUGH
 
-from coe.board.decoding import Order
-from coe.board.images import decode
 from coe.errors import ImageError, UnsupportedImage
+from coe.pictures.decoding import Order
+from coe.pictures.finding import decode
 
 HEIGHT, WIDTH = 19, 26
 RGB = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from texts import texts
 
-from coe.board.images import FoundImage, find, natural
 from coe.errors import ConfigError
+from coe.pictures.finding import FoundImage, find, natural
 
 COMPONENTS = {"R0402", "C0603", "U-QFP32"}
 

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from tiny_line import Call, Said
 
 from coe.board import rules
-from coe.cli import experts
+from coe.cli import experts_command
 from coe.core import Expert, Finding, Verdict
 from coe.store import kinds
 from coe.store.store import Store
@@ -28,7 +28,7 @@ def run(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> Callable
     """Return a function that runs `coe-experts` with a store, in a folder of its own."""
     (here := tmp_path / "here").mkdir()
     monkeypatch.chdir(here)
-    return lambda *arguments: call(*arguments, "--store", tmp_path / "store", command=experts)
+    return lambda *arguments: call(*arguments, "--store", tmp_path / "store", command=experts_command)
 
 
 def state(labels: int = 2) -> dict[str, torch.Tensor]:

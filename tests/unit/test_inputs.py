@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from coe.board.decoding import Order
-from coe.board.image_source import ImageSource
+from coe.pictures.decoding import Order
+from coe.pictures.image_source import ImageSource
 from coe.runtime.admission import Admission
 from coe.runtime.inputs import Decoding, ImageInputs, Inputs
 from coe.runtime.reference_source import ReferenceSource

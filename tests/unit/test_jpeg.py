@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from coe.board.images import decode
 from coe.errors import ImageError
+from coe.pictures.finding import decode
 
 HEIGHT, WIDTH = 150, 200
 NOISE = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
@@ -224,7 +224,7 @@ def test_a_size_that_differs_from_that_of_the_header_is_refused() -> None:
 
 def test_a_last_byte_of_the_picture_may_be_zero_behind_fill() -> None:
     """0xFF, 0 is a byte of the picture; zeros that follow are not."""
-    from coe.board.jpeg import Jpeg
+    from coe.pictures.jpeg import Jpeg
 
     picture = Jpeg(WHOLE["as it comes"][:-2] + b"\xff\0\0\0\xff\xd9")
     unpadded = picture._unpadded()
@@ -234,7 +234,7 @@ def test_a_last_byte_of_the_picture_may_be_zero_behind_fill() -> None:
 
 def test_a_cut_picture_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search for padding holds the interpreter's lock, so only the fault that padding causes leads to it."""
-    from coe.board import jpeg
+    from coe.pictures import jpeg
 
     monkeypatch.setattr(jpeg.Jpeg, "_unpadded", lambda picture: pytest.fail("searched"))
     for data in (WHOLE["as it comes"][:3000], a_piece_is_lost(WHOLE["as it comes"], 3000)):

@@ -35,9 +35,11 @@ TORCH = {
     "profiler.backends",
 }
 # These make weights for trials, and import torch inside the functions that do, so that `--help` starts without it.
-LAZY_TORCH = {"lab", "trials", "serve.benchmark", "cli.experts", "store.store"}
+LAZY_TORCH = {"lab", "trials", "serve.benchmark", "cli.experts_command", "store.store"}
 # `system` waits where Windows does not let a file be replaced yet.
-CLUSTER_THREADS = {f"cluster.{name}" for name in ("box", "driver", "engine", "over_ray", "ray_calls", "ray_session")}
+CLUSTER_THREADS = {
+    f"cluster.{name}" for name in ("box", "head_thread", "cluster_engine", "over_ray", "ray_calls", "ray_session")
+}
 CLOCKS = {"runtime", "profiler", "cli", "inspector", "lab", "trials", "serve", "system", "timely", *CLUSTER_THREADS}
 CLOCK_MODULES = {"time", "threading", "concurrent", "asyncio", "multiprocessing"}
 NETWORK = {"socket", "ssl", "urllib", "http", "requests", "httpx", "ftplib", "smtplib"}
@@ -203,7 +205,7 @@ def test_one_package_alone_knows_ray() -> None:
 def test_the_walk_sees_every_way_to_import(tmp_path: Path) -> None:
     path, other = tmp_path / "m.py", tmp_path / "n.py"
     statements = (
-        "import a.b as c, d\nfrom coe.board import rules, images as i\nfrom coe.scheduler.pool import State\n"
+        "import a.b as c, d\nfrom coe.board import rules, router as i\nfrom coe.scheduler.pool import State\n"
         "def f():\n    import time\n    if TYPE_CHECKING:\n        from coe.x import y\n"
         "    try:\n        import e\n    except ImportError:\n        import g\n"
         "    match 1:\n        case 1:\n            with h:\n                import j\n"
@@ -212,7 +214,7 @@ def test_the_walk_sees_every_way_to_import(tmp_path: Path) -> None:
     seen = [
         (1, "a.b"),
         (1, "d"),
-        (2, "coe.board.images"),
+        (2, "coe.board.router"),
         (2, "coe.board.rules"),
         (3, "coe.scheduler.pool"),
         (5, "time"),
@@ -226,7 +228,9 @@ def test_the_walk_sees_every_way_to_import(tmp_path: Path) -> None:
     assert sorted(imports(other)) == [*seen, (16, "torch")]
 
 
-@pytest.mark.parametrize("modules", ["coe", "coe.lab.cli.bench, coe.cli.inspect, coe.cli.profile, coe.serve.command"])
+@pytest.mark.parametrize(
+    "modules", ["coe", "coe.lab.cli.bench, coe.cli.inspect, coe.cli.profile_command, coe.serve.command"]
+)
 def test_neither_the_front_door_nor_help_waits_for_large_libraries(modules: str) -> None:
     large = {"torch", "cv2", "matplotlib", "networkx", "sqlalchemy", "starlette", "alembic"}
     imports_all = f"import sys, {modules}; print(*{large} & sys.modules.keys())"

@@ -14,12 +14,12 @@ from PIL import Image
 from tiny_line import Call
 
 from coe.board import rules
-from coe.board.decoding import decode
 from coe.calibrate.answers import BoardExperts
 from coe.calibrate.verified import VerifiedPicture
-from coe.cli import experts
+from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
+from coe.pictures.decoding import decode
 from coe.store.kinds import Reference, Trained, TrainingPlan
 from coe.store.learned import LearnedPictures, PictureDigests
 from coe.store.store import Store
@@ -194,7 +194,7 @@ def test_pictures_from_which_their_own_reference_is_made_are_named(tmp_path: Pat
     for number in range(3):
         save(tmp_path / "good/U1" / f"{number}.png", noisy(part(), number))
     options = ("--images", tmp_path / "good", "--store", tmp_path / "store")
-    assert call("reference", tmp_path / "b.yaml", *options, command=experts).status == 0
+    assert call("reference", tmp_path / "b.yaml", *options, command=experts_command).status == 0
     own = shutil.copy(tmp_path / "good/U1/1.png", tmp_path / "copy.png")
     other = save(tmp_path / "other.png", noisy(part(), 7))
     board = rules.load(tmp_path / "b.yaml")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coe.board.parts import PlacedPart
+from coe.board.parts_list import PlacedPart
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.inspector.asked_boards import AskedBoard, asked_boards

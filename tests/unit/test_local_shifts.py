@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from golden_parts import noisy, part
 
-from coe.board.local_shifts import MOST, settled
-from coe.board.motion import lasting_differences
+from coe.comparing.local_shifts import MOST, settled
+from coe.comparing.motion import lasting_differences
 from coe.store.kinds import Reference
 from experts.pair import compared
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coe.board import parts
-from coe.board.parts import PlacedPart
+from coe.board import parts_list
+from coe.board.parts_list import PlacedPart
 from coe.errors import ConfigError
 
 TWO = (PlacedPart("R0402", "R1"), PlacedPart("U-QFP32", "U1"))
@@ -28,7 +28,7 @@ TWO = (PlacedPart("R0402", "R1"), PlacedPart("U-QFP32", "U1"))
 )
 def test_a_list_has_a_header_and_a_line_for_each_part(tmp_path: Path, text: str) -> None:
     (tmp_path / "parts.csv").write_text(text, encoding="utf-8", newline="")
-    assert parts.read(tmp_path / "parts.csv") == TWO
+    assert parts_list.read(tmp_path / "parts.csv") == TWO
 
 
 @pytest.mark.parametrize(
@@ -47,26 +47,26 @@ def test_a_list_has_a_header_and_a_line_for_each_part(tmp_path: Path, text: str)
 def test_a_list_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "parts.csv").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=complaint):
-        parts.read(tmp_path / "parts.csv")
+        parts_list.read(tmp_path / "parts.csv")
 
 
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "parts.csv").write_bytes(b"refdes,component\nR1,\xff\xfe\n")
     with pytest.raises(ConfigError, match="is not a text in UTF-8"):
-        parts.read(tmp_path / "parts.csv")
+        parts_list.read(tmp_path / "parts.csv")
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        parts.read(tmp_path / "none.csv")
+        parts_list.read(tmp_path / "none.csv")
     with pytest.raises(ConfigError, match="cannot be read"):
-        parts.read(tmp_path)
+        parts_list.read(tmp_path)
 
 
 def test_components_that_the_board_lacks_are_named_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        parts.check((*TWO, PlacedPart("U-QFP32", "U2")), {"R0402": 1, "U-QFP33": 1}, "b")
+        parts_list.check((*TWO, PlacedPart("U-QFP32", "U2")), {"R0402": 1, "U-QFP33": 1}, "b")
     assert str(caught.value) == (
         "the parts list names 1 component(s) that board 'b' does not have: 'U-QFP32'; did you mean 'U-QFP33'?; correct "
         "the list, or add them to the board's rules"
     )
     with pytest.raises(ConfigError, match="a reference designator twice"):
-        parts.check((*TWO, TWO[0]), {"R0402": 1, "U-QFP32": 1}, "b")
-    parts.check(TWO, {"R0402": 1, "U-QFP32": 1}, "b")
+        parts_list.check((*TWO, TWO[0]), {"R0402": 1, "U-QFP32": 1}, "b")
+    parts_list.check(TWO, {"R0402": 1, "U-QFP32": 1}, "b")

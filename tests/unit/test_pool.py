@@ -6,9 +6,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from coe.scheduler.costs import Body, Cost, Tier
 from coe.scheduler.events import Why
+from coe.scheduler.expert_state import State
 from coe.scheduler.plan import PoolSpec
 from coe.scheduler.pool import ModelPool
-from coe.scheduler.state import State
 
 CAPACITY, WORKSPACE = 100, 15
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from tiny_line import Call
 
 from coe import Inspector, Picture
-from coe.cli import experts
+from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import ImageError, StoreError
 from coe.inspector.weights_used import findings_facts
@@ -206,11 +206,11 @@ def test_training_records_what_it_showed_the_network(tmp_path: Path, call: Call)
             pixels = np.full((32, 32, 3), level + number, np.uint8)
             Image.fromarray(pixels).save(tmp_path / "d" / label / f"{number}.png")
     given = ("--kind", "narrow", "--input", "32", "--epochs", "1", "--no-prepare", "--store", tmp_path / "s")
-    assert call("train", "t/x", "--data", tmp_path / "d", *given, command=experts).status == 0
+    assert call("train", "t/x", "--data", tmp_path / "d", *given, command=experts_command).status == 0
     store, usual = Store(tmp_path / "s"), kinds.resolve("narrow").preprocessing
     assert store.manifest("t/x").preprocessing == usual
     put(store, "scaled", Preprocessing())
-    more = call("train", "t/y", "--data", tmp_path / "d", *given, "--init", "t/scaled", command=experts)
+    more = call("train", "t/y", "--data", tmp_path / "d", *given, "--init", "t/scaled", command=experts_command)
     assert more.status == 0
     assert store.manifest("t/y").preprocessing == Preprocessing()
 
@@ -243,13 +243,13 @@ def test_the_arguments_of_a_training_script_say_what_its_network_saw(
     state = kind.skeleton(Expert("x", "narrow", ("ok", "bad"), 32, "t/x")).state_dict()
     torch.save({"model": state, "args": argparse.Namespace(**arguments)}, tmp_path / "x.pth")
     given = ("import", "t/x", tmp_path / "x.pth", "--kind", "narrow", "--labels", "ok,bad", "--no-prepare")
-    said = call(*given, "--store", tmp_path / "s", *([] if fields else ["--input", 32]), command=experts)
+    said = call(*given, "--store", tmp_path / "s", *([] if fields else ["--input", 32]), command=experts_command)
     assert said.status == 0, said.err
     stored = Store(tmp_path / "s").manifest("t/x")
     assert (stored.preprocessing, stored.input_size) == (kind.preprocessing.model_copy(update=fields), 32)
     if fields:
-        assert call(*given, "--store", tmp_path / "s", "--resize", "stretch", command=experts).status == 2
-        assert call(*given, "--store", tmp_path / "s", "--pad", "9", command=experts).status == 0
+        assert call(*given, "--store", tmp_path / "s", "--resize", "stretch", command=experts_command).status == 2
+        assert call(*given, "--store", tmp_path / "s", "--pad", "9", command=experts_command).status == 0
 
 
 def test_a_file_that_was_exported_here_says_what_it_sees(tmp_path: Path, call: Call) -> None:
@@ -257,20 +257,20 @@ def test_a_file_that_was_exported_here_says_what_it_sees(tmp_path: Path, call: C
     store = Store(tmp_path / "s")
     put(store, "x", seen)
     file = tmp_path / "x.safetensors"
-    assert call("export", "t/x", file, "--store", store.root, command=experts).status == 0
+    assert call("export", "t/x", file, "--store", store.root, command=experts_command).status == 0
     given = ("import", "t/y", file, "--kind", "narrow", "--no-prepare", "--store", store.root)
-    assert call(*given, command=experts).status == 0
+    assert call(*given, command=experts_command).status == 0
     stored = store.manifest("t/y")
     assert (stored.preprocessing, stored.labels, stored.input_size) == (seen, ("ok", "bad"), 32)
-    assert call(*given, "--labels", "a,b", command=experts).status == 2
-    assert call(*given, "--channels", "rgb", command=experts).status == 2
+    assert call(*given, "--labels", "a,b", command=experts_command).status == 2
+    assert call(*given, "--channels", "rgb", command=experts_command).status == 2
 
 
 def test_a_classifier_of_one_label_is_refused(tmp_path: Path, call: Call) -> None:
     kind: Any = kinds.resolve("narrow")
     torch.save(kind.skeleton(Expert("x", "narrow", ("bad",), 32, "t/x")).state_dict(), tmp_path / "x.pth")
     given = ("--kind", "narrow", "--labels", "bad", "--input", 32, "--no-prepare", "--store", tmp_path / "s")
-    assert call("import", "t/x", tmp_path / "x.pth", *given, command=experts).status == 2
+    assert call("import", "t/x", tmp_path / "x.pth", *given, command=experts_command).status == 2
 
 
 @pytest.mark.parametrize(("options", "status"), [((), 0), (("--input", 64), 2), (("--interpolation", "area"), 2)])
@@ -286,7 +286,7 @@ def test_a_checkpoint_of_ultralytics_says_what_its_network_sees(
     network.names = {str(number): f"c{number}" for number in range(11)}
     torch.save({"model": network, "train_args": {"imgsz": 96}}, tmp_path / "x.pt")
     given = ("--kind", "yolov5n", "--no-prepare", "--store", tmp_path / "s")
-    assert call("import", "t/x", tmp_path / "x.pt", *given, *options, command=experts).status == status
+    assert call("import", "t/x", tmp_path / "x.pt", *given, *options, command=experts_command).status == status
     if status == 0:
         stored = Store(tmp_path / "s").manifest("t/x")
         assert stored.labels == tuple(f"c{number}" for number in range(11))

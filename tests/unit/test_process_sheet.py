@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coe import config
-from coe.board import process_sheet
+from coe import config, strict_yaml
 from coe.errors import RulesError
 
 Write = Callable[[str | bytes], Path]
@@ -15,12 +14,12 @@ Write = Callable[[str | bytes], Path]
 
 def refusal(path: Path) -> str:
     with pytest.raises(RulesError) as caught:
-        process_sheet.read(path)
+        strict_yaml.read(path)
     return str(caught.value)
 
 
 def test_every_scalar_stays_the_text_that_was_written(board_file: Write) -> None:
-    sheet = process_sheet.read(board_file("a: [yes, 1e3, 0o17, 2024-01-01, '~', ~, null, '', <<]\nnull: 5"))
+    sheet = strict_yaml.read(board_file("a: [yes, 1e3, 0o17, 2024-01-01, '~', ~, null, '', <<]\nnull: 5"))
     assert sheet.data == {
         "a": ["yes", "1e3", "0o17", "2024-01-01", "~", None, None, "", "<<"],
         "null": "5",
@@ -28,7 +27,7 @@ def test_every_scalar_stays_the_text_that_was_written(board_file: Write) -> None
 
 
 def test_lines_are_those_of_keys_and_items(board_file: Write) -> None:
-    sheet = process_sheet.read(board_file("a:\n  b: 1\n  c:\n    - x\n    - y\n"))
+    sheet = strict_yaml.read(board_file("a:\n  b: 1\n  c:\n    - x\n    - y\n"))
     assert sheet.lines == {
         (): 1,
         ("a",): 1,
@@ -40,7 +39,7 @@ def test_lines_are_those_of_keys_and_items(board_file: Write) -> None:
 
 
 def test_an_error_is_placed_at_the_nearest_line_that_the_file_holds(board_file: Write) -> None:
-    sheet = process_sheet.read(board_file("a:\n  b: 1\n"))
+    sheet = strict_yaml.read(board_file("a:\n  b: 1\n"))
     assert str(sheet.error(("a", "b"), "here")) == "board.yaml:2: here"
     assert str(sheet.error(("a", "[key]", "b", 7), "here")) == "board.yaml:2: here"
     assert str(sheet.error(("z",), "here")) == "board.yaml:1: here"
@@ -90,7 +89,7 @@ def test_deep_nesting_is_refused(board_file: Write, nest: str) -> None:
 
 def test_nesting_up_to_the_bound_is_read(board_file: Write) -> None:
     depth = config.MAX_RULES_DEPTH
-    assert str(process_sheet.read(board_file("[" * depth + "]" * depth)).data) == "[" * depth + "]" * depth
+    assert str(strict_yaml.read(board_file("[" * depth + "]" * depth)).data) == "[" * depth + "]" * depth
 
 
 BYTES = {
@@ -122,7 +121,7 @@ def test_a_folder_or_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_digest_is_that_of_the_bytes_that_were_read(board_file: Write) -> None:
-    one = process_sheet.read(board_file("a: b")).digest
-    two = process_sheet.read(board_file("a: b # c")).digest
-    assert one != two == process_sheet.read(board_file("a: b # c")).digest
+    one = strict_yaml.read(board_file("a: b")).digest
+    two = strict_yaml.read(board_file("a: b # c")).digest
+    assert one != two == strict_yaml.read(board_file("a: b # c")).digest
     assert len(one) == 64

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from texts import texts
 
-from coe.board.images import FoundImage
 from coe.core import Box, Failure, FailureKind, Finding, Heat, Request, Result, Verdict
 from coe.errors import ImageError
 from coe.files import DiskFull
+from coe.pictures.finding import FoundImage
 from coe.results.report import PixelSource, ReferencePicture, write_report
 from coe.results.result_lines import from_line, to_line
 from coe.results.summary import RunFigures, summarise

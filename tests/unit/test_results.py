@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 from thorough import THOROUGH
 
 from coe import files
-from coe.board.images import FoundImage
 from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import ConfigError
 from coe.files import LOCK, DiskFull, NotWritten, write_atomically
+from coe.pictures.finding import FoundImage
 from coe.results.records import ResultsFile, read
 from coe.results.result_lines import from_line, to_line
 from coe.results.run_file import RunIdentity

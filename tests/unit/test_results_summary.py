@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tables import with_slow_rows
 
-from coe.board.images import FoundImage
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
+from coe.pictures.finding import FoundImage
 from coe.results.summary import OutcomeCounts, RunFigures, summarise
 from coe.scheduler.demand import Drift
 

@@ -9,12 +9,12 @@ import pytest
 from coe.core import Expert
 from coe.errors import ConfigError, DeviceFull
 from coe.profiler import survey
-from coe.profiler.draft import Draft
 from coe.profiler.several_executors import _batch_s
 from coe.profiler.site import ProfiledSite
 from coe.profiler.steps import ProgressSteps
 from coe.profiler.survey import measure_together
 from coe.profiler.target import Target
+from coe.profiler.unfinished import Draft
 from coe.store.store import Store
 from coe.testing import rules_from
 

@@ -13,10 +13,10 @@ import pytest
 from waiting import eventually
 
 from coe import FailureKind, Inspector, timely
-from coe.board import picture_file
-from coe.board.decoding import decode
-from coe.board.picture_file import PictureFile
 from coe.errors import ConfigError, ImageError, LateImage
+from coe.pictures import picture_file
+from coe.pictures.decoding import decode
+from coe.pictures.picture_file import PictureFile
 from coe.runtime.workers import Workers
 
 OPTIONS = {"memory": "200MB", "executors": "cpu=1", "profile": None}

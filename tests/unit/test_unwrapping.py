@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from tiny_line import Call
 from torch import nn
 
-from coe.cli import experts
+from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.prepare.unwrapping import check_layers, unwrapped
@@ -139,7 +139,7 @@ SAID = {
 @pytest.mark.parametrize("name", WRAPPED)
 def test_the_weights_are_found_in_what_a_training_saves(tmp_path: Path, call: Call, state: State, name: str) -> None:
     torch.save(WRAPPED[name](state), tmp_path / "x.pt")
-    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts_command)
     assert said.status == 0, said.err
     stored = Store(tmp_path / "store").load("t/x")
     assert stored.keys() == state.keys()
@@ -152,7 +152,9 @@ def test_the_weights_are_found_in_what_a_training_saves(tmp_path: Path, call: Ca
 
 def test_safetensors_have_wrappers_too(tmp_path: Path, call: Call, state: State) -> None:
     save_file(under("model.backbone.", state), tmp_path / "x.safetensors", metadata={"format": "pt", "by": "somebody"})
-    said = call("import", "t/x", tmp_path / "x.safetensors", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    said = call(
+        "import", "t/x", tmp_path / "x.safetensors", *OPTIONS, "--store", tmp_path / "store", command=experts_command
+    )
     assert (said.status, "under 'model.backbone.'" in said.words) == (0, True)
 
 
@@ -171,7 +173,7 @@ UNCLEAR: dict[str, Callable[[State], Any]] = {
 @pytest.mark.parametrize("name", UNCLEAR)
 def test_what_is_not_clear_is_refused(tmp_path: Path, call: Call, state: State, name: str) -> None:
     torch.save(UNCLEAR[name](state), tmp_path / "x.pt")
-    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts_command)
     assert (said.status, said.err.count("error:")) == (2, 1)
     assert not (tmp_path / "store").exists()
 
@@ -202,7 +204,7 @@ def test_a_whole_network_is_taken(tmp_path: Path, call: Call, state: State) -> N
     }
     for name, module in wholes.items():
         torch.save({"model": module, "epoch": 3}, tmp_path / "x.pt")
-        said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / name, command=experts)
+        said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / name, command=experts_command)
         assert said.status == 0, said.err
         stored = Store(tmp_path / name).load("t/x")
         assert all(torch.equal(stored[n], state[n]) for n in state)
@@ -247,7 +249,7 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path, call: Ca
         ("keras.pt", "ONNX"),
         ("safe.pt", ".safetensors"),
     ):
-        said = call("import", "t/x", tmp_path / name, *OPTIONS, "--store", tmp_path / "store", command=experts)
+        said = call("import", "t/x", tmp_path / name, *OPTIONS, "--store", tmp_path / "store", command=experts_command)
         assert (said.status, way in said.words) == (2, True), said.err
 
 
@@ -302,7 +304,9 @@ def test_a_network_with_the_same_tensors_that_computes_something_else_is_refused
     for name, status in (("resnetblur50", 2), ("resnetaa50.d_in1k", 2), ("resnet50.a1_in1k", 0), ("my_resnet", 0)):
         said = {"arch": name} if where == "arch" else {"arch": "resnet", "args": argparse.Namespace(model=name)}
         torch.save({"state_dict": state, **said}, tmp_path / "x.pth")
-        answer = call("import", "t/x", tmp_path / "x.pth", *OPTIONS, "--store", tmp_path / "store", command=experts)
+        answer = call(
+            "import", "t/x", tmp_path / "x.pth", *OPTIONS, "--store", tmp_path / "store", command=experts_command
+        )
         assert (answer.status, "ONNX" in answer.err) == (status, status == 2), answer.err
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from coe.board.router import Router
+from coe.cluster.decisions.failing_boxes import Suspects
 from coe.cluster.decisions.homes import Homes
 from coe.cluster.decisions.routing import BoxView, Routing
 from coe.cluster.decisions.stage_rules import StageRequest
-from coe.cluster.decisions.suspects import Suspects
 from coe.core import Failure, FailureKind, Finding, Request, Stage
 from coe.scheduler.cases import Advance, Cases
 from coe.scheduler.events import Arrived, Reply, Stopped
@@ -50,7 +50,8 @@ class ExpertsReported:
 class BoxLost:
     """A box no longer answers; whatever it sends from now on is ignored.
 
-    `crashed` says that its machine lives on: one of its images may have ended it (`coe.cluster.decisions.suspects`).
+    `crashed` says that its machine lives on: one of its images may have ended it
+    (`coe.cluster.decisions.failing_boxes`).
     `reason` is for people.
     """
 

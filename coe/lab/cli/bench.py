@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coe.cli.common import application, run
 from coe.lab.cli import bench_run, bench_scale, bench_sim, bench_switch
-from coe.serve.benchmark import command as bench_serve
+from coe.serve.benchmark import benchmark_command as bench_serve
 
 app = application("Compare strategies: in virtual time, or on this machine with real weights files.")
 app.command("sim")(bench_sim.sim)

@@ -192,7 +192,7 @@ def run(  # noqa: PLR0913
     from coe.lab.busy import busy_processes
     from coe.trials import engine_run as engine
     from coe.trials import synthetic
-    from coe.trials.host import RememberedOutputs
+    from coe.trials.remembered_device import RememberedOutputs
 
     names = bench_out.strategies(strategy, also=CONFIGURED, usual=True)
     allowed = bench_out.times(within, max_wait, [strategy_of(name) for name in names])

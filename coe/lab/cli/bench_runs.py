@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from coe.inspector.line_costs import LineCosts
     from coe.inspector.profile import Profile
     from coe.trials.engine_run import MeasuredRun
-    from coe.trials.host import RememberedOutputs
+    from coe.trials.remembered_device import RememberedOutputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Comparison:
     """What all runs have in common; each run sets its strategy, precision and costs in `line_config`.
 
     `configured` holds a profile for each name that stands for a configuration. With `remembered` the devices take no
-    time (`coe.trials.host`). Latencies are those of all images but the first `settling`.
+    time (`coe.trials.remembered_device`). Latencies are those of all images but the first `settling`.
     """
 
     line_config: LineConfig
@@ -54,7 +54,7 @@ class Comparison:
 
     def _measure(self, name: str, precision: str, tick: Callable[[], None]) -> MeasuredRun:
         from coe.trials import engine_run as engine
-        from coe.trials import host
+        from coe.trials import remembered_device
         from coe.trials.rows import Heading
 
         profile, strategy = self.configured.get(name), named_strategy(strategy_of(name))
@@ -71,7 +71,7 @@ class Comparison:
             strategy=strategy,
             precision=precision,
             costs=None if profile else self._costs.get(same_costs),
-            make_devices=make_devices(name) if self.remembered is None else host.devices(self.remembered),
+            make_devices=make_devices(name) if self.remembered is None else remembered_device.devices(self.remembered),
         )
         measured = engine.measured_run(
             line_config,

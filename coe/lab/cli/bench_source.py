@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from coe import config
 from coe.board import rules
 from coe.cli.common import err
-from coe.cli.pictures import pictures_of
+from coe.cli.sample_pictures import pictures_of
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.lab.cli.bench_ways import CONFIGURED, USUAL

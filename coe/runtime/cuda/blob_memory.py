@@ -15,8 +15,8 @@ import torch
 
 from coe.config import format_bytes
 from coe.errors import DeviceFull
-from coe.runtime.cuda.driver import Driver, Stream, StreamMark
 from coe.runtime.cuda.extents import Extent, Extents
+from coe.runtime.cuda.gpu_driver import Driver, Stream, StreamMark
 from coe.runtime.cuda.unpacking import Unpacking
 
 SCRATCH_BYTES = 8 << 20

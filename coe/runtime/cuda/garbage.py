@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from coe.runtime.cuda.driver import Driver
+from coe.runtime.cuda.gpu_driver import Driver
 
 _alone = threading.RLock()
 """Held while a graph is captured and while garbage is collected, for all lines: they share one collector."""

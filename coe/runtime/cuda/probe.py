@@ -16,10 +16,10 @@ from torch.utils._pytree import tree_map
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
-from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.garbage import give_back
-from coe.runtime.cuda.host import Copy, HostMemory, passing_bytes
+from coe.runtime.cuda.gpu_driver import Driver
 from coe.runtime.cuda.networks import Networks
+from coe.runtime.cuda.pinned_memory import Copy, HostMemory, passing_bytes
 from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.cuda.worker import Worker, sizes
 from coe.runtime.reading import Weights, weights

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.runtime.cuda.driver import Driver
-from coe.runtime.cuda.host import passing_bytes
+from coe.runtime.cuda.gpu_driver import Driver
 from coe.runtime.cuda.networks import Network, Networks
+from coe.runtime.cuda.pinned_memory import passing_bytes
 from coe.runtime.cuda.probe import GraphMemory, held
 from coe.runtime.cuda.worker import sizes
 from coe.runtime.measured import MeasuredOnce

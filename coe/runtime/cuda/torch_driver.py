@@ -16,7 +16,7 @@ import torch
 from coe.config import format_bytes
 from coe.errors import ConfigError, DeviceFull, first_line
 from coe.runtime.cuda.capturing import on_capture_thread
-from coe.runtime.cuda.driver import Stream, StreamMark, Usage
+from coe.runtime.cuda.gpu_driver import Stream, StreamMark, Usage
 from coe.runtime.cuda.torch_errors import NO_MEMORY, errors
 from coe.system import private_memory
 

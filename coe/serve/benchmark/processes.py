@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coe.serve import points
-from coe.serve.config import load
+from coe.serve.child import end_with_parent
 from coe.serve.points import Point
-from coe.serve.process import end_with_parent
+from coe.serve.service_config import load
 from coe.serve.supervisor import Supervisor, command_of
 from coe.serve.words import Process
 
@@ -89,19 +89,19 @@ def supervisor(config: Path, stamps: Path, device: Device) -> None:
 
 def line(path: Path, stamps_path: Path, device: Device) -> None:
     """Run the line until SIGTERM."""
-    from coe.serve.line import process
+    from coe.serve.line import line_process
 
     stamps = Stamps(stamps_path)
     points.hook = stamps.reached
 
     def adjust(line_config: LineConfig) -> LineConfig:
-        from coe.trials.host import RememberedOutputs, devices
+        from coe.trials.remembered_device import RememberedOutputs, devices
 
         stub = devices(RememberedOutputs()) if device is Device.STUB else line_config.make_devices
         return replace(line_config, watchers=[*line_config.watchers, stamps], make_devices=stub)
 
     try:
-        process.run(load(path), adjust)
+        line_process.run(load(path), adjust)
     finally:
         stamps.close()
 

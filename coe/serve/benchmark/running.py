@@ -20,13 +20,13 @@ import psutil
 from sqlalchemy import select
 
 from coe.errors import CoeError
-from coe.serve import config as configs
+from coe.serve import service_config as configs
 from coe.serve.benchmark.processes import Device, Stamp
-from coe.serve.config import ServeConfig
 from coe.serve.creation import CONFIG, KEYS, Wanted, create
-from coe.serve.database import schema
-from coe.serve.database.opening import Database, open_database
+from coe.serve.database import tables
+from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.service_config import ServeConfig
 from coe.serve.words import EventKind, Process
 
 STARTS_S = 180.0
@@ -217,8 +217,8 @@ class Running:
 
     def _in_order(self, number: int) -> list[int]:
         """Return the boards of the newest decisions, in their order; raises ServiceFailed if there are fewer."""
-        is_decision = schema.event.c.kind == EventKind.BOARD_DECIDED
-        query = select(schema.event.c.board_id).where(is_decision).order_by(schema.event.c.id.desc()).limit(number)
+        is_decision = tables.event.c.kind == EventKind.BOARD_DECIDED
+        query = select(tables.event.c.board_id).where(is_decision).order_by(tables.event.c.id.desc()).limit(number)
         with self.database.reading() as connection:
             ids = [int(id) for id in connection.scalars(query)][::-1]
         if len(ids) < number:

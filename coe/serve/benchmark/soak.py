@@ -19,10 +19,10 @@ from statistics import fmean, linear_regression
 import psutil
 from sqlalchemy import func, select
 
-from coe.serve.benchmark.figures import Goal, Measured, Part
-from coe.serve.benchmark.pace import Feeding, Pace
+from coe.serve.benchmark.benchmark_figures import Goal, Measured, Part
 from coe.serve.benchmark.running import Picture, Running
-from coe.serve.database import boards, schema
+from coe.serve.benchmark.steady_pace import Feeding, Pace
+from coe.serve.database import board_rows, tables
 from coe.serve.words import EventKind, Outcome
 
 NOISE = 0.03
@@ -30,7 +30,7 @@ WAL_BYTES = 64 << 20
 """The size to which the service cuts its log."""
 _SAMPLES, _LEAST_S = 400, 0.5
 _PAGES = ("/", "/statistics?hours=24", "/metrics", "/experts", "/api/v1/stats/spc")
-_COUNTED = (schema.board, schema.view, schema.event, schema.call, schema.verification, schema.audit)
+_COUNTED = (tables.board, tables.view, tables.event, tables.call, tables.verification, tables.audit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def _sample(service: Running, began_s: float) -> Sample:
     database = service.config.data / "serve.db"
     with service.database.reading() as connection:
         rows = {table.name: connection.scalar(select(func.count()).select_from(table)) or 0 for table in _COUNTED}
-        waiting = boards.count_undecided(connection)
+        waiting = board_rows.count_undecided(connection)
     wal = database.with_name("serve.db-wal")
     at_s = time.monotonic() - began_s
     sizes = [path.stat().st_size if path.exists() else 0 for path in (wal, database)]
@@ -138,10 +138,10 @@ def _verifier(service: Running) -> Callable[[], None]:
 
 def _lost(service: Running, ids: Sequence[int]) -> int:
     """Return how many boards have no decision, or several."""
-    is_decision = schema.event.c.kind == EventKind.BOARD_DECIDED
-    query = select(schema.event.c.board_id, func.count()).where(is_decision, schema.event.c.board_id >= min(ids))
+    is_decision = tables.event.c.kind == EventKind.BOARD_DECIDED
+    query = select(tables.event.c.board_id, func.count()).where(is_decision, tables.event.c.board_id >= min(ids))
     with service.database.reading() as connection:
-        rows = connection.execute(query.group_by(schema.event.c.board_id)).all()
+        rows = connection.execute(query.group_by(tables.event.c.board_id)).all()
     once = {id for id, number in rows if number == 1}
     return sum(id not in once for id in ids)
 

@@ -13,9 +13,9 @@ from statistics import median
 from coe.inspector.inspector import Picture as LinePicture
 from coe.inspector.line import Line
 from coe.inspector.line_config import LineConfig
-from coe.serve.benchmark.figures import Goal, Measured, Part
+from coe.serve.benchmark.benchmark_figures import Goal, Measured, Part
 from coe.serve.benchmark.running import Picture, Running
-from coe.serve.config import ServeConfig
+from coe.serve.service_config import ServeConfig
 from coe.store import dotted
 from coe.store.store import Store
 

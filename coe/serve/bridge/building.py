@@ -14,7 +14,7 @@ from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Format
 from coe.serve.bridge.tls import context_of
 from coe.serve.bridge.webhook import WebhookConnection, WebhookPlace
-from coe.serve.config import ServeConfig
+from coe.serve.service_config import ServeConfig
 from coe.serve.sink_config import (
     AmqpSettings,
     Broker,

@@ -12,7 +12,7 @@ from typing import Any
 
 from coe.serve.bridge import cfx_units as units
 from coe.serve.bridge.sinks import Happening, Message, Standing
-from coe.serve.database.faults import Fault
+from coe.serve.database.fault_log import Fault
 from coe.serve.moments import SECOND_US, iso
 from coe.serve.words import EventKind, FaultKind, LineState, Process, Subject
 

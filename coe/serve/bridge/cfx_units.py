@@ -15,7 +15,7 @@ from coe.errors import ConfigError
 from coe.placement import Site
 from coe.placement.dialects import Side
 from coe.serve.bridge.sinks import Happening
-from coe.serve.recipe import RecipeContent
+from coe.serve.recipe_content import RecipeContent
 from coe.serve.words import CallReason, Outcome
 
 INSPECTED = "CFX.Production.TestAndInspection.UnitsInspected"

@@ -16,11 +16,11 @@ from sqlalchemy import Connection
 
 from coe.serve import points
 from coe.serve.bridge.sinks import Format, Happening, SinkConnection, SinkFailed, Standing
-from coe.serve.database import boards, faults, outbox, states
-from coe.serve.database.events import Event
-from coe.serve.database.faults import NewFault
-from coe.serve.database.opening import Database
-from coe.serve.database.recipes import KeptRecipes
+from coe.serve.database import board_rows, fault_log, outbox, states
+from coe.serve.database.connecting import Database
+from coe.serve.database.event_log import Event
+from coe.serve.database.fault_log import NewFault
+from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.moments import microseconds, now_us
 from coe.serve.words import EventKind, FaultKind, Process
@@ -156,7 +156,9 @@ class Courier:
     def _overcome(self) -> None:
         if self._may_have_fault:
             with self._database.writing() as connection:
-                faults.clear_about(connection, Process.BRIDGE, FaultKind.SINK, about=self._post.name, now_us=now_us())
+                fault_log.clear_about(
+                    connection, Process.BRIDGE, FaultKind.SINK, about=self._post.name, now_us=now_us()
+                )
         self._may_have_fault, self._failures = False, 0
 
     def _fail(self, why: str) -> float:
@@ -174,7 +176,7 @@ class Courier:
         moment_us, name = now_us(), self._post.name
         message = f"sink '{name}' cannot be told: {why}; its messages wait"
         with self._database.writing() as connection:
-            faults.note(connection, NewFault(Process.BRIDGE, FaultKind.SINK, message, name), moment_us)
+            fault_log.note(connection, NewFault(Process.BRIDGE, FaultKind.SINK, message, name), moment_us)
             for oldest in outbox.due(connection, name, _ALWAYS, limit=1):
                 next_try_us = moment_us + microseconds(pause_s)
                 outbox.failed(connection, name, oldest.event.id, error=why, next_try_us=next_try_us)
@@ -183,10 +185,10 @@ class Courier:
 
 def happening_of(connection: Connection, event: Event, kept: KeptRecipes) -> Happening:
     """Return an event with its board and its recipe, whose content is large; raises DatabaseTrouble."""
-    board = None if event.board_id is None else boards.get(connection, event.board_id)
+    board = None if event.board_id is None else board_rows.get(connection, event.board_id)
     recipe = None if board is None else kept.get(connection, board.recipe_id)
     return Happening(event, recipe, board)
 
 
 def _standing(connection: Connection) -> Standing:
-    return Standing(states.line(connection), states.intake(connection), faults.open_faults(connection), now_us())
+    return Standing(states.line(connection), states.intake(connection), fault_log.open_faults(connection), now_us())

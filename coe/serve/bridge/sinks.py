@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from coe.errors import CoeError
-from coe.serve.database.boards import Board
-from coe.serve.database.events import Event
-from coe.serve.database.faults import Fault
-from coe.serve.database.recipes import Recipe
+from coe.serve.database.board_rows import Board
+from coe.serve.database.event_log import Event
+from coe.serve.database.fault_log import Fault
+from coe.serve.database.recipe_versions import Recipe
 from coe.serve.words import Intake, LineState
 
 

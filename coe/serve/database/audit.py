@@ -13,8 +13,8 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from coe.serve.database.rows import in_turn, record, records
-from coe.serve.database.schema import NAME, audit
+from coe.serve.database.row_types import in_turn, record, records
+from coe.serve.database.tables import NAME, audit
 
 BEGINNING = "0" * 64
 """The hash before the first entry."""

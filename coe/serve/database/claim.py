@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from sqlalchemy import Connection, func, select, text
 
-from coe.serve.database.opening import Database
+from coe.serve.database.connecting import Database
 from coe.serve.database.trouble import DatabaseTrouble, translated
 
 _KEY = int.from_bytes(b"coeserve", "big")

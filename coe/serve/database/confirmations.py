@@ -11,10 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from coe.serve.database import recipes
-from coe.serve.database.recipes import Recipe
-from coe.serve.database.rows import record
-from coe.serve.database.schema import confirmation, recipe
+from coe.serve.database import recipe_versions
+from coe.serve.database.recipe_versions import Recipe
+from coe.serve.database.row_types import record
+from coe.serve.database.tables import confirmation, recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def refusal(connection: Connection, version: Recipe) -> str | None:
     """
     if version.content.get("whole") is None or find(connection, version) is not None:
         return None
-    if recipes.was_active(connection, version.id):
+    if recipe_versions.was_active(connection, version.id):
         return None
     return f"nobody has confirmed the placements of version {version.version} of recipe '{version.name}'"
 

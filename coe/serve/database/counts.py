@@ -34,8 +34,8 @@ from sqlalchemy import (
 )
 
 from coe.core import Verdict
-from coe.serve.database.rows import add_up
-from coe.serve.database.schema import board, board_count, call, call_count, verification
+from coe.serve.database.row_types import add_up
+from coe.serve.database.tables import board, board_count, call, call_count, verification
 from coe.serve.moments import HOUR_US
 from coe.serve.words import BoardState, CallKind, Outcome
 

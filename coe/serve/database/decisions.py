@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection, bindparam, update
 
 from coe.core import Verdict
-from coe.serve.database import boards, calls, counts, events, tallies
-from coe.serve.database.boards import Board
-from coe.serve.database.calls import NewCall
-from coe.serve.database.events import NewEvent
+from coe.serve.database import board_rows, call_rows, counts, event_log, tallies
+from coe.serve.database.board_rows import Board
+from coe.serve.database.call_rows import NewCall
+from coe.serve.database.event_log import NewEvent
 from coe.serve.database.findings import GoodComponent, pack
-from coe.serve.database.rows import add_up
-from coe.serve.database.schema import board, decision_count
+from coe.serve.database.row_types import add_up
+from coe.serve.database.tables import board, decision_count
 from coe.serve.database.tallies import Tally
 from coe.serve.words import UNDECIDED, BoardState, CallKind, EventKind
 from coe.visible import visible
@@ -58,7 +58,7 @@ def write(connection: Connection, decision: Decision) -> bool:
     and no board waits for it. Whether it is a first pass is counted now: boards may be decided in another order than
     they came, and not all are.
     """
-    decided = replace(decision.board, pass_number=boards.pass_of(connection, decision.board))
+    decided = replace(decision.board, pass_number=board_rows.pass_of(connection, decision.board))
     defects = sum(call.kind is CallKind.DEFECT for call in decision.calls)
     needs_word = defects > 0 or decision.verdict is not Verdict.OK
     state = BoardState.DECIDED if needs_word else BoardState.VERIFIED
@@ -77,7 +77,7 @@ def write(connection: Connection, decision: Decision) -> bool:
     id = decision.board.id
     if not connection.execute(_DECIDE, {"decided_id": id, **values}).rowcount:
         return False
-    calls.add(connection, id, decision.calls, decision.decided_us)
+    call_rows.add(connection, id, decision.calls, decision.decided_us)
     _tally(connection, decided, decision.tallies)
     body = {
         **decided.facts,
@@ -87,7 +87,7 @@ def write(connection: Connection, decision: Decision) -> bool:
         "reason": decision.reason,
         "calls": [_said(call) for call in decision.calls if call.kind is CallKind.DEFECT],
     }
-    events.append(connection, NewEvent(EventKind.BOARD_DECIDED, decision.decided_us, body, id))
+    event_log.append(connection, NewEvent(EventKind.BOARD_DECIDED, decision.decided_us, body, id))
     counts.newly_decided(connection, id)
     add_up(connection, decision_count, [{"verdict": decision.verdict, "boards": 1}])
     return True
@@ -106,7 +106,7 @@ def amend(connection: Connection, amendment: Amendment) -> bool:
     never lowered, and a call that a person has answered stays as it is. Tallies of a first pass count in any case.
     """
     with counts.followed(connection, amendment.board_id):
-        amended = boards.get(connection, amendment.board_id)
+        amended = board_rows.get(connection, amendment.board_id)
         assert amended is not None
         _tally(connection, amended, amendment.tallies)
         return _raise(connection, amended, amendment)
@@ -115,8 +115,8 @@ def amend(connection: Connection, amendment: Amendment) -> bool:
 def _raise(connection: Connection, amended: Board, amendment: Amendment) -> bool:
     raised: list[NewCall] = []
     for new in amendment.raised:
-        before = calls.of_component(connection, amendment.board_id, new.refdes)
-        if before is not None and calls.raise_verdict(connection, before, new):
+        before = call_rows.of_component(connection, amendment.board_id, new.refdes)
+        if before is not None and call_rows.raise_verdict(connection, before, new):
             raised.append(new)
     if not raised:
         return False
@@ -132,7 +132,7 @@ def _raise(connection: Connection, amended: Board, amendment: Amendment) -> bool
         "revision": amended.revision + 1,
         "calls": [_said(call) for call in raised],
     }
-    events.append(connection, NewEvent(EventKind.BOARD_AMENDED, amendment.amended_us, body, amended.id))
+    event_log.append(connection, NewEvent(EventKind.BOARD_AMENDED, amendment.amended_us, body, amended.id))
     return True
 
 

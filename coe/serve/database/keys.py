@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, insert, or_, select, update
 
 from coe.errors import ConfigError
-from coe.serve.database.rows import record, records
-from coe.serve.database.schema import api_key
+from coe.serve.database.row_types import record, records
+from coe.serve.database.tables import api_key
 from coe.serve.words import Process, Role
 
 PREFIX = "coe_"

@@ -10,7 +10,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from coe.errors import ConfigError
-from coe.serve.database.opening import WRITES, Database
+from coe.serve.database.connecting import WRITES, Database
 from coe.serve.database.trouble import translated
 
 FOLDER = Path(__file__).with_name("migrations")

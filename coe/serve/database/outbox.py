@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from coe.serve.database import schema
-from coe.serve.database.events import Event
-from coe.serve.database.rows import record
+from coe.serve.database import tables
+from coe.serve.database.event_log import Event
+from coe.serve.database.row_types import record
 from coe.visible import visible
 
 
@@ -29,12 +29,12 @@ class Delivery:
 
 def register_sinks(connection: Connection, names: Collection[str], now_us: int) -> None:
     """Make these the sinks: a new sink gets events from now on; events for a sink that was removed are dropped."""
-    before = set(connection.scalars(select(schema.sink.c.name)))
+    before = set(connection.scalars(select(tables.sink.c.name)))
     if gone := before - set(names):
-        connection.execute(delete(schema.outbox).where(schema.outbox.c.sink.in_(gone)))
-        connection.execute(delete(schema.sink).where(schema.sink.c.name.in_(gone)))
+        connection.execute(delete(tables.outbox).where(tables.outbox.c.sink.in_(gone)))
+        connection.execute(delete(tables.sink).where(tables.sink.c.name.in_(gone)))
     if new := sorted(set(names) - before):
-        connection.execute(insert(schema.sink), [{"name": name, "added_us": now_us} for name in new])
+        connection.execute(insert(tables.sink), [{"name": name, "added_us": now_us} for name in new])
 
 
 def due(connection: Connection, sink: str, now_us: int, *, limit: int = 100) -> list[Delivery]:
@@ -43,10 +43,10 @@ def due(connection: Connection, sink: str, now_us: int, *, limit: int = 100) -> 
     The time of the next try counts for the oldest event alone: a later event never overtakes it.
     """
     query = (
-        select(schema.outbox, schema.event)
-        .join(schema.event, schema.event.c.id == schema.outbox.c.event_id)
-        .where(schema.outbox.c.sink == sink)
-        .order_by(schema.outbox.c.event_id)
+        select(tables.outbox, tables.event)
+        .join(tables.event, tables.event.c.id == tables.outbox.c.event_id)
+        .where(tables.outbox.c.sink == sink)
+        .order_by(tables.outbox.c.event_id)
         .limit(limit)
     )
     rows = connection.execute(query).all()
@@ -67,16 +67,16 @@ def due(connection: Connection, sink: str, now_us: int, *, limit: int = 100) -> 
 def delivered(connection: Connection, sink: str, event_ids: Collection[int]) -> None:
     """Note that a sink has acknowledged events."""
     connection.execute(
-        delete(schema.outbox).where(schema.outbox.c.sink == sink, schema.outbox.c.event_id.in_(event_ids))
+        delete(tables.outbox).where(tables.outbox.c.sink == sink, tables.outbox.c.event_id.in_(event_ids))
     )
 
 
 def failed(connection: Connection, sink: str, event_id: int, *, error: str, next_try_us: int) -> None:
     """Note that a sink could not be told an event, and when to try again."""
     connection.execute(
-        update(schema.outbox)
-        .where(schema.outbox.c.sink == sink, schema.outbox.c.event_id == event_id)
-        .values(attempts=schema.outbox.c.attempts + 1, next_try_us=next_try_us, error=visible(error, lines=True))
+        update(tables.outbox)
+        .where(tables.outbox.c.sink == sink, tables.outbox.c.event_id == event_id)
+        .values(attempts=tables.outbox.c.attempts + 1, next_try_us=next_try_us, error=visible(error, lines=True))
     )
 
 
@@ -94,25 +94,25 @@ def queues(connection: Connection) -> list[SinkQueue]:
     """Return the queue of each sink, in the order of their names; `error` is that of the oldest event."""
     oldest = (
         select(
-            schema.outbox.c.sink, func.min(schema.outbox.c.event_id).label("event_id"), func.count().label("waiting")
+            tables.outbox.c.sink, func.min(tables.outbox.c.event_id).label("event_id"), func.count().label("waiting")
         )
-        .group_by(schema.outbox.c.sink)
+        .group_by(tables.outbox.c.sink)
         .subquery()
     )
     query = (
         select(
-            schema.sink.c.name.label("sink"),
+            tables.sink.c.name.label("sink"),
             func.coalesce(oldest.c.waiting, 0).label("waiting"),
-            schema.event.c.happened_us.label("oldest_us"),
-            func.coalesce(schema.outbox.c.error, "").label("error"),
+            tables.event.c.happened_us.label("oldest_us"),
+            func.coalesce(tables.outbox.c.error, "").label("error"),
         )
-        .select_from(schema.sink)
-        .outerjoin(oldest, oldest.c.sink == schema.sink.c.name)
-        .outerjoin(schema.event, schema.event.c.id == oldest.c.event_id)
+        .select_from(tables.sink)
+        .outerjoin(oldest, oldest.c.sink == tables.sink.c.name)
+        .outerjoin(tables.event, tables.event.c.id == oldest.c.event_id)
         .outerjoin(
-            schema.outbox,
-            (schema.outbox.c.sink == schema.sink.c.name) & (schema.outbox.c.event_id == oldest.c.event_id),
+            tables.outbox,
+            (tables.outbox.c.sink == tables.sink.c.name) & (tables.outbox.c.event_id == oldest.c.event_id),
         )
-        .order_by(schema.sink.c.name)
+        .order_by(tables.sink.c.name)
     )
     return [record(SinkQueue, row) for row in connection.execute(query)]

@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import Connection, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from coe.serve.database import events
-from coe.serve.database.events import NewEvent
-from coe.serve.database.rows import in_turn, record, records
-from coe.serve.database.schema import heartbeat, state_change
+from coe.serve.database import event_log
+from coe.serve.database.event_log import NewEvent
+from coe.serve.database.row_types import in_turn, record, records
+from coe.serve.database.tables import heartbeat, state_change
 from coe.serve.words import EventKind, Intake, LineState, Process, Subject
 
 
@@ -62,7 +62,7 @@ def change(
         "by": by,
         "reason": reason,
     }
-    events.append(connection, NewEvent(EventKind.STATE_CHANGED, now_us, body))
+    event_log.append(connection, NewEvent(EventKind.STATE_CHANGED, now_us, body))
     return True
 
 

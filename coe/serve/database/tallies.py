@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, literal, select
 
-from coe.serve.database.rows import add_up, records, total
-from coe.serve.database.schema import tally
+from coe.serve.database.row_types import add_up, records, total
+from coe.serve.database.tables import tally
 from coe.serve.words import Dimension
 
 _SUMS = ("findings", "called", "score_sum", "score_square_sum")

@@ -9,11 +9,11 @@ from sqlalchemy import Connection, insert, or_, select, update
 
 from coe.core import Verdict
 from coe.errors import CoeError
-from coe.serve.database import boards, calls, counts, events
-from coe.serve.database.calls import Call
-from coe.serve.database.events import NewEvent
-from coe.serve.database.rows import record, records
-from coe.serve.database.schema import board, call, verification
+from coe.serve.database import board_rows, call_rows, counts, event_log
+from coe.serve.database.call_rows import Call
+from coe.serve.database.event_log import NewEvent
+from coe.serve.database.row_types import record, records
+from coe.serve.database.tables import board, call, verification
 from coe.serve.words import BoardState, CallKind, EventKind, Outcome
 
 
@@ -88,12 +88,12 @@ def _tell(connection: Connection, seen: Call, added: Verification) -> None:
         "label": added.label or seen.label,
         "by": added.verified_by,
     }
-    events.append(connection, NewEvent(EventKind.CALL_VERIFIED, added.verified_us, body, seen.board_id))
+    event_log.append(connection, NewEvent(EventKind.CALL_VERIFIED, added.verified_us, body, seen.board_id))
 
 
 def _close(connection: Connection, seen: Call, board_id: int, added: Verification) -> None:
     """Make a board verified if none of its calls is open any more; what changes for a verified board is told again."""
-    if calls.count_open_of(connection, board_id):
+    if call_rows.count_open_of(connection, board_id):
         return
     closed = connection.execute(
         update(board)
@@ -101,11 +101,13 @@ def _close(connection: Connection, seen: Call, board_id: int, added: Verificatio
         .values(state=BoardState.VERIFIED, verified_us=added.verified_us)
     )
     if closed.rowcount or _is_news(connection, seen, added):
-        verified = boards.get(connection, board_id)
+        verified = board_rows.get(connection, board_id)
         assert verified is not None
         assert verified.verdict is not None
         confirmed = [
-            answered.refdes for answered in calls.of_board(connection, board_id) if is_confirmed(connection, answered)
+            answered.refdes
+            for answered in call_rows.of_board(connection, board_id)
+            if is_confirmed(connection, answered)
         ]
         body = {
             **verified.facts,
@@ -114,7 +116,7 @@ def _close(connection: Connection, seen: Call, board_id: int, added: Verificatio
             "by": added.verified_by,
             "calls": _answers(connection, board_id),
         }
-        events.append(connection, NewEvent(EventKind.BOARD_VERIFIED, added.verified_us, body, board_id))
+        event_log.append(connection, NewEvent(EventKind.BOARD_VERIFIED, added.verified_us, body, board_id))
 
 
 def _is_news(connection: Connection, seen: Call, added: Verification) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, select, update
 
 from coe.core import Verdict
-from coe.serve.database.rows import in_turn, record, records, upserting
-from coe.serve.database.schema import board, call, view
+from coe.serve.database.row_types import in_turn, record, records, upserting
+from coe.serve.database.tables import board, call, view
 from coe.serve.words import UNDECIDED, BoardState
 
 
@@ -62,7 +62,7 @@ def hold(connection: Connection) -> None:
 def add(connection: Connection, new: NewView) -> View:
     """Add a view, or put it in the place of the view of the same name; its board must not have been accepted.
 
-    The file of a view that is replaced belongs to nobody any more; `coe.serve.pictures` removes it.
+    The file of a view that is replaced belongs to nobody any more; `coe.serve.picture_folder` removes it.
     """
     values = {name: getattr(new, name) for name in NewView.__dataclass_fields__}
     return record(View, connection.execute(_putting(connection.dialect.name), values).one())

@@ -11,9 +11,9 @@ from starlette.responses import Response
 from coe.serve.database import keys
 from coe.serve.database.keys import Key
 from coe.serve.gate import sessions
-from coe.serve.gate.operations import Operation, Visit
+from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.operation_routes import Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.serve.gate.state import Gate
 from coe.serve.words import Role
 
 _MOST_CHARACTERS = 200

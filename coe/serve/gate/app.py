@@ -15,30 +15,30 @@ from starlette.types import ASGIApp
 
 from coe.errors import CoeError
 from coe.serve.gate import (
-    boards,
-    calls,
-    control,
-    escapes,
-    events,
-    exports,
-    faults,
-    health,
-    images,
-    metrics,
+    board_routes,
+    call_routes,
+    control_routes,
+    escape_routes,
+    event_routes,
+    export_routes,
+    fault_routes,
+    health_routes,
+    image_routes,
+    metrics_routes,
     models,
     openapi,
-    overlays,
-    recipes,
+    overlay_routes,
+    recipe_routes,
     sessions,
-    stats,
-    uploads,
+    stats_routes,
+    upload_routes,
 )
 from coe.serve.gate.access import guarded
+from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.headers import SafeHeaders
-from coe.serve.gate.operations import Operation
-from coe.serve.gate.pages import views
+from coe.serve.gate.operation_routes import Operation
+from coe.serve.gate.pages import page_routes
 from coe.serve.gate.problems import Problem, answer
-from coe.serve.gate.state import Gate
 
 
 class _Number(IntegerConvertor):
@@ -53,22 +53,22 @@ _DIGITS = 20
 register_url_convertor("int", _Number())
 
 OPERATIONS: Sequence[Operation] = [
-    *uploads.OPERATIONS,
-    *boards.OPERATIONS,
-    *calls.OPERATIONS,
-    *escapes.OPERATIONS,
-    *exports.OPERATIONS,
-    *events.OPERATIONS,
-    *recipes.OPERATIONS,
-    *stats.OPERATIONS,
+    *upload_routes.OPERATIONS,
+    *board_routes.OPERATIONS,
+    *call_routes.OPERATIONS,
+    *escape_routes.OPERATIONS,
+    *export_routes.OPERATIONS,
+    *event_routes.OPERATIONS,
+    *recipe_routes.OPERATIONS,
+    *stats_routes.OPERATIONS,
     *sessions.OPERATIONS,
-    *images.OPERATIONS,
-    *overlays.OPERATIONS,
-    *control.OPERATIONS,
-    *faults.OPERATIONS,
+    *image_routes.OPERATIONS,
+    *overlay_routes.OPERATIONS,
+    *control_routes.OPERATIONS,
+    *fault_routes.OPERATIONS,
     *models.OPERATIONS,
-    *health.OPERATIONS,
-    *metrics.OPERATIONS,
+    *health_routes.OPERATIONS,
+    *metrics_routes.OPERATIONS,
 ]
 """All operations of the gate except `/openapi.json`, which describes them."""
 
@@ -87,9 +87,9 @@ def application(gate: Gate) -> ASGIApp:
 
     routes = [
         Route(operation.path, guarded(gate, operation), methods=[operation.method])
-        for operation in [*operations, *views.PARTS]
+        for operation in [*operations, *page_routes.PARTS]
     ]
-    routes += [Route(shown.path, views.paged(gate, shown), methods=[shown.method]) for shown in views.PAGES]
+    routes += [Route(shown.path, page_routes.paged(gate, shown), methods=[shown.method]) for shown in page_routes.PAGES]
     errors = (Problem, CoeError, HTTPException, ClientDisconnect, Exception)
     app = Starlette(
         routes=routes,

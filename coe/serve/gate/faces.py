@@ -14,11 +14,11 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from coe.core import worst
-from coe.serve.database import blind, calls, findings
-from coe.serve.database import boards as rows
-from coe.serve.database.boards import Board
-from coe.serve.database.calls import Call
-from coe.serve.database.events import Event
+from coe.serve.database import blind, call_rows, findings
+from coe.serve.database import board_rows as rows
+from coe.serve.database.board_rows import Board
+from coe.serve.database.call_rows import Call
+from coe.serve.database.event_log import Event
 from coe.serve.database.keys import Key
 from coe.serve.words import BoardState, CallKind, EventKind, Role
 
@@ -34,7 +34,7 @@ def is_blind(key: Key | None) -> bool:
 
 def calls_of(connection: Connection, board_id: int, key: Key | None) -> list[Call]:
     """Return the calls of a board as the holder of a key sees them, in the order in which they were opened."""
-    defects = [call for call in calls.of_board(connection, board_id) if call.kind is CallKind.DEFECT]
+    defects = [call for call in call_rows.of_board(connection, board_id) if call.kind is CallKind.DEFECT]
     if not is_blind(key):
         return defects
     audits = blind.of_boards(connection, [board_id])

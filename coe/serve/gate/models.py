@@ -20,19 +20,19 @@ from starlette.responses import JSONResponse, Response
 
 import coe
 from coe.errors import CoeError, ConfigError
-from coe.serve.database import boards, calls, findings, recipes
-from coe.serve.database.boards import Board
-from coe.serve.database.recipes import Recipe
+from coe.serve.database import board_rows, call_rows, findings, recipe_versions
+from coe.serve.database.board_rows import Board
+from coe.serve.database.recipe_versions import Recipe
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.form import of_json
-from coe.serve.gate.boards import hand_in, take_back, until_decided
-from coe.serve.gate.operations import ANY, FEED, Operation, Visit
+from coe.serve.gate.board_routes import hand_in, take_back, until_decided
+from coe.serve.gate.operation_routes import ANY, FEED, Operation, Visit
 from coe.serve.gate.path_names import name_from
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
-from coe.serve.gate.recipes import expect_confirmed
+from coe.serve.gate.recipe_routes import expect_confirmed
 from coe.serve.gate.request_data import JsonBody, expect_query, whole_body
 from coe.serve.gate.tensors import LENGTH_HEADER, InferRequest, Output, Parsed, encode, parse
-from coe.serve.gate.uploads import discard_views, keep_view
+from coe.serve.gate.upload_routes import discard_views, keep_view
 from coe.serve.request import BoardRequest
 from coe.serve.words import BoardState
 
@@ -136,10 +136,10 @@ def _recipe(visit: Visit, connection: Connection) -> Recipe:
     """Return the version that the path names, the active version if it names none; raises Problem."""
     name = name_from(visit, "name")
     if "version" not in visit.request.path_params:
-        recipe = recipes.active(connection, name)
+        recipe = recipe_versions.active(connection, name)
     else:
         number = int(visit.part("version"))
-        recipe = recipes.version(connection, name, number)
+        recipe = recipe_versions.version(connection, name, number)
     if recipe is None:
         raise not_found(f"such active recipe as '{name}'", "see GET /api/v1/recipes")
     expect_confirmed(connection, recipe)
@@ -184,8 +184,8 @@ def _component(parsed: Parsed) -> str:
 
 def _outputs(connection: Connection, *, board: Board) -> list[Output]:
     """Return what was decided: the component's call if there is one, else its last finding."""
-    called = calls.of_board(connection, board.id)
-    good = findings.unpack(boards.findings_of(connection, board.id))
+    called = call_rows.of_board(connection, board.id)
+    good = findings.unpack(board_rows.findings_of(connection, board.id))
     rows: list[Any] = list(called[0].findings if called else good[0].findings if good else ())
     last = rows[-1] if rows else {}
     label = called[0].label if called else str(last.get("label", ""))

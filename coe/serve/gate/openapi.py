@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 import coe
-from coe.serve.gate.operations import Operation, Visit
+from coe.serve.gate.operation_routes import Operation, Visit
 from coe.serve.gate.problems import MEDIA_TYPE
 
 

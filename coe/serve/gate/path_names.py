@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from coe.serve.database.schema import NAME
-from coe.serve.gate.operations import Visit
+from coe.serve.database.tables import NAME
+from coe.serve.gate.operation_routes import Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.visible import is_visible
 

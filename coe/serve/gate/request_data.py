@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
-from coe.serve.database.schema import NAME
+from coe.serve.database.tables import NAME
 from coe.serve.form import Form, of_json
-from coe.serve.gate.operations import Visit
+from coe.serve.gate.operation_routes import Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
 from coe.visible import visible
 

@@ -13,19 +13,19 @@ import uvicorn
 
 from coe import system
 from coe.errors import sentence_of
-from coe.serve.config import ServeConfig
 from coe.serve.database import states
+from coe.serve.database.connecting import open_database
 from coe.serve.database.migration import expect_newest
-from coe.serve.database.opening import open_database
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.exposure import expect_keys
 from coe.serve.gate.app import application
 from coe.serve.gate.connections import SURPLUS, Connection
-from coe.serve.gate.feed import Feed
-from coe.serve.gate.state import Gate
+from coe.serve.gate.feed_routes import Feed
+from coe.serve.gate.gate_state import Gate
 from coe.serve.moments import SteadyClock, microseconds
-from coe.serve.pictures import PARTS, Pictures
+from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
+from coe.serve.service_config import ServeConfig
 from coe.serve.words import FaultKind, Process
 
 BEAT_S, TIDY_S = 2.0, 600.0

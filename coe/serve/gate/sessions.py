@@ -20,10 +20,10 @@ from coe.files import NotWritten
 from coe.serve.database import keys
 from coe.serve.database.keys import Key
 from coe.serve.form import Form
-from coe.serve.gate.operations import ANY, Operation, Visit
+from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.operation_routes import ANY, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, disk_full
 from coe.serve.gate.request_data import expect_query, json_body
-from coe.serve.gate.state import Gate
 from coe.serve.moments import HOUR_US, SECOND_US
 from coe.serve.secret_file import read_or_make
 

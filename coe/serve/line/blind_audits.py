@@ -17,15 +17,15 @@ from typing import Any
 from sqlalchemy import Connection
 
 from coe.core import Verdict
-from coe.serve.config import Audits, ServeConfig
-from coe.serve.crops import Place
-from coe.serve.database import blind, recipes, views
+from coe.serve.component_pictures import Place
+from coe.serve.database import blind, recipe_versions, views
 from coe.serve.database.blind import Face, KnownDefect, Lender
-from coe.serve.database.calls import Call, NewCall
+from coe.serve.database.call_rows import Call, NewCall
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
 from coe.serve.moments import HOUR_US
 from coe.serve.secret_file import read_or_make
+from coe.serve.service_config import Audits, ServeConfig
 from coe.serve.words import CallKind, CallReason
 
 SECRET = "audits.secret"
@@ -75,7 +75,7 @@ class BlindAudits:
         seeds = [call for call in decision.calls if self._has_seed(board_id, call)]
         if not drawn and not seeds:
             return decision
-        recipe_name = recipes.get(connection, decision.board.recipe_id).name
+        recipe_name = recipe_versions.get(connection, decision.board.recipe_id).name
         audits = [self._audit(connection, decision, recipe_name, part) for part in drawn]
         taken = {call.refdes for call in (*decision.calls, *audits)}
         parts = {part.refdes: part for part in decision.good if part.refdes not in taken}

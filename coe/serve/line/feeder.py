@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from coe.board.image_source import ImageLike
-from coe.board.picture_file import PictureFile
 from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import ImageError, LineClosed, sentence_of
+from coe.pictures.image_source import ImageLike
+from coe.pictures.picture_file import PictureFile
 from coe.serve import points
 from coe.serve.line.items import Item
 from coe.serve.line.located import Located

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from coe.errors import ConfigError, sentence_of
-from coe.serve.database.boards import Board
+from coe.serve.database.board_rows import Board
 from coe.serve.database.views import View
-from coe.serve.pictures import Pictures
-from coe.serve.recipe import RecipeContent
+from coe.serve.picture_folder import Pictures
+from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest
 from coe.serve.whole_board import WholeBoard
 from coe.serve.words import CallReason
@@ -30,7 +30,7 @@ class Item:
 
     `place` says where it lies in the view, as JSON: `{"polygon": [[x, y], ...], "size": [width, height]}`, the corners
     in pixels of the view, from the upright crop's top left on and round, and the pixels of the crop; see
-    `coe.serve.crops.Place`. It is None if the view shows the component alone.
+    `coe.serve.component_pictures.Place`. It is None if the view shows the component alone.
     """
 
     refdes: str

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coe.board.picture_file import PictureFile
 from coe.errors import ImageError, sentence_of
+from coe.pictures.picture_file import PictureFile
 from coe.placement import BoardPicture, Layout, Site, outline, read_board
 from coe.serve.line.items import NOWHERE, Item, Items, Unseen, Whole, skipped
 from coe.serve.words import CallReason

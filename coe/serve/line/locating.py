@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coe.serve import points
-from coe.serve.database import boards
-from coe.serve.database.boards import Board
-from coe.serve.database.opening import Database
-from coe.serve.line.batches import Hang
+from coe.serve.database import board_rows
+from coe.serve.database.board_rows import Board
+from coe.serve.database.connecting import Database
+from coe.serve.line.board_batches import Hang
 from coe.serve.line.hangs import Hangs, picture_hang
 from coe.serve.line.items import Items, Whole
 from coe.serve.line.located import Located, located
-from coe.serve.line.report import Report
+from coe.serve.line.write_report import Report
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
@@ -65,7 +65,7 @@ class Locating:
         if items.whole is None:
             return True
         with self._database.writing() as connection:
-            if not boards.take_up(connection, board.id):
+            if not board_rows.take_up(connection, board.id):
                 return True  # it was aborted, and will not begin
         self._attempt = _Attempt(board, self._thread.submit(self._located, items.whole, items))
         self._attempt.future.add_done_callback(lambda _: self._ring())
@@ -91,7 +91,7 @@ class Locating:
         board, found = attempt.board, attempt.future.result()
         if found.is_registered:
             with self._database.writing() as connection:
-                boards.located(connection, board.id)
+                board_rows.located(connection, board.id)
             points.reached(points.Point.LOCATED)
         if found.lost is not None:
             self._report.picture_gone(board.id, f"board {board.id}", found.lost)

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coe.board.parts import PlacedPart
+from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
 from coe.errors import BoardsClash, LineClosed, sentence_of
 from coe.files import write_atomically
 from coe.inspector.asked_boards import AskedBoard
-from coe.serve.config import ServeConfig
-from coe.serve.database.recipes import Recipe
+from coe.serve.database.recipe_versions import Recipe
 from coe.serve.line.residents import Residents
-from coe.serve.recipe import RecipeContent
+from coe.serve.recipe_content import RecipeContent
+from coe.serve.service_config import ServeConfig
 from coe.store import dotted
 from coe.store.store import Store
 from coe.visible import visible

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from coe.core import FailureKind, Result
-from coe.serve.database.boards import Board
+from coe.serve.database.board_rows import Board
 from coe.serve.line.items import Item, Items
 from coe.serve.line.product import Product
 

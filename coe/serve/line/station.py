@@ -16,28 +16,28 @@ from functools import partial
 
 from coe.core import Failure, FailureKind
 from coe.serve import points
-from coe.serve.config import ServeConfig
-from coe.serve.database import boards, decisions, events, recipes, states, views
-from coe.serve.database.boards import Board
-from coe.serve.database.events import NewEvent
-from coe.serve.database.faults import NewFault
-from coe.serve.database.opening import Database
+from coe.serve.database import board_rows, decisions, event_log, recipe_versions, states, views
+from coe.serve.database.board_rows import Board
+from coe.serve.database.connecting import Database
+from coe.serve.database.event_log import NewEvent
+from coe.serve.database.fault_log import NewFault
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.line.blind_audits import BlindAudits
-from coe.serve.line.changeover import Changeover
 from coe.serve.line.danger import LateBoards
 from coe.serve.line.feeder import Feeder
 from coe.serve.line.hangs import Hangs
 from coe.serve.line.items import Item, Items, items_of
 from coe.serve.line.locating import Locating
 from coe.serve.line.product import Adjust, OpenLine, Product, Products, line_opener
-from coe.serve.line.queue import Queue, Queued
-from coe.serve.line.report import Report
+from coe.serve.line.recipe_change import Changeover
 from coe.serve.line.residents import Residents
 from coe.serve.line.run import UNSEEN_BY_LINE, BoardRun
 from coe.serve.line.verdicts import amendment_of, decision_of, is_lost_image
+from coe.serve.line.waiting_boards import Queue, Queued
+from coe.serve.line.write_report import Report
 from coe.serve.moments import now_us
-from coe.serve.pictures import Pictures
+from coe.serve.picture_folder import Pictures
+from coe.serve.service_config import ServeConfig
 from coe.serve.wake import Bell, ring
 from coe.serve.words import EventKind, FaultKind, Intake, LineState, Process
 
@@ -202,7 +202,7 @@ class Station:
         self._report.fault(NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, reason))
         self._products.give_up()
         with self._database.reading() as connection:
-            again = [boards.get(connection, id) for id, run in self._runs.items() if not run.is_decided]
+            again = [board_rows.get(connection, id) for id, run in self._runs.items() if not run.is_decided]
         due_s = {id: run.due_s for id, run in self._runs.items()}
         self._queue.come_back([Queued(board, due_s[board.id]) for board in again if board is not None])
         self._runs.clear()
@@ -279,10 +279,10 @@ class Station:
         board, moment_us = queued.board, self._clocks.now_us()
         located, items = self._locating.of(board), self._items(board)
         with self._database.writing() as connection:
-            begun = boards.begin(connection, board.id, moment_us, is_counted=located is not None)
+            begun = board_rows.begin(connection, board.id, moment_us, is_counted=located is not None)
             if begun:
                 body = {**board.facts, "components": items.number}
-                events.append(connection, NewEvent(EventKind.BOARD_STARTED, moment_us, body, board.id))
+                event_log.append(connection, NewEvent(EventKind.BOARD_STARTED, moment_us, body, board.id))
         self._leave(board)
         if begun:
             points.reached(points.Point.BOARD_BEGUN)
@@ -293,6 +293,6 @@ class Station:
         if (located := self._locating.of(board)) is not None:
             return located.items
         with self._database.reading() as connection:
-            content = recipes.get(connection, board.recipe_id).content
+            content = recipe_versions.get(connection, board.recipe_id).content
             there = views.of_board(connection, board.key)
         return items_of(board, content, there, self._pictures)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from coe.board.router import Router, Step
 from coe.core import Failure, Finding, Result, Verdict, decided, deciding, worst
 from coe.errors import RulesError
-from coe.serve.database.calls import NewCall
+from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Amendment, Decision
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.tallies import Tally, together

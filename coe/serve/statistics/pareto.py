@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from coe.serve.database.history import CallCount
+from coe.serve.database.hourly import CallCount
 from coe.serve.words import CallKind, Outcome
 
 DEFINITION = "calls of first passes by {by}, the most frequent first; cumulative = share of this row and those before"

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from coe.serve.database.history import BoardCount, CallCount
+from coe.serve.database.hourly import BoardCount, CallCount
 from coe.serve.moments import DAY_US, HOUR_US
 from coe.serve.statistics import yields
 

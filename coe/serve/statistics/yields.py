@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from coe.serve.database.history import BoardCount, CallCount
+from coe.serve.database.hourly import BoardCount, CallCount
 from coe.serve.statistics.figures import Figure, Unit, figure
 from coe.serve.words import CallKind, Outcome
 

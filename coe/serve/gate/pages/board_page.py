@@ -8,13 +8,13 @@ from typing import Any
 from sqlalchemy import Connection
 from starlette.responses import Response
 
-from coe.serve.database import blind, boards, findings, recipes, verifications
+from coe.serve.database import blind, board_rows, findings, recipe_versions, verifications
 from coe.serve.database import views as pictures
-from coe.serve.database.calls import Call
+from coe.serve.database.call_rows import Call
 from coe.serve.database.verifications import Verification
 from coe.serve.gate import faces
-from coe.serve.gate.calls import picture_of
-from coe.serve.gate.operations import Visit
+from coe.serve.gate.call_routes import picture_of
+from coe.serve.gate.operation_routes import Visit
 from coe.serve.gate.pages.rendering import page
 from coe.serve.gate.problems import not_found
 from coe.serve.gate.request_data import expect_query, id_of
@@ -33,7 +33,7 @@ async def board(visit: Visit) -> Response:
     expect_query(visit)
 
     def read(connection: Connection) -> dict[str, Any]:
-        inspected = boards.get(connection, id_of(visit))
+        inspected = board_rows.get(connection, id_of(visit))
         if inspected is None:
             raise not_found(f"board {id_of(visit)}", "see the newest boards on the page of the line")
         of_board = faces.calls_of(connection, inspected.id, visit.key)
@@ -46,11 +46,11 @@ async def board(visit: Visit) -> Response:
         return {
             "board": faces.board_of(connection, inspected, visit.key),
             "audits": [] if faces.is_blind(visit.key) else _audits(connection, inspected.id),
-            "recipe": recipes.get(connection, inspected.recipe_id),
+            "recipe": recipe_versions.get(connection, inspected.recipe_id),
             "calls": of_board,
             "good": [
                 part
-                for part in findings.unpack(boards.findings_of(connection, inspected.id))
+                for part in findings.unpack(board_rows.findings_of(connection, inspected.id))
                 if part.refdes not in names
             ],
             "views": views,

@@ -8,13 +8,13 @@ from sqlalchemy import Connection
 from starlette.responses import Response
 
 from coe.errors import ConfigError
-from coe.serve.database import confirmations, recipes
-from coe.serve.database.recipes import Recipe
-from coe.serve.gate.operations import ENGINEER, Visit
+from coe.serve.database import confirmations, recipe_versions
+from coe.serve.database.recipe_versions import Recipe
+from coe.serve.gate.operation_routes import ENGINEER, Visit
 from coe.serve.gate.pages.rendering import page
-from coe.serve.gate.recipes import version_of
+from coe.serve.gate.recipe_routes import version_of
 from coe.serve.gate.request_data import expect_query
-from coe.serve.recipe import RecipeContent
+from coe.serve.recipe_content import RecipeContent
 
 
 async def recipes_page(visit: Visit) -> Response:
@@ -23,11 +23,11 @@ async def recipes_page(visit: Visit) -> Response:
 
     def read(connection: Connection) -> dict[str, Any]:
         listed, confirmed = [], set[int]()
-        for name in recipes.names(connection):
-            versions = recipes.versions(connection, name)
-            listed.append((name, recipes.active(connection, name), versions))
+        for name in recipe_versions.names(connection):
+            versions = recipe_versions.versions(connection, name)
+            listed.append((name, recipe_versions.active(connection, name), versions))
             confirmed |= confirmations.confirmed(connection, versions)
-        asked = {activation.recipe_id for activation in recipes.asked(connection)}
+        asked = {activation.recipe_id for activation in recipe_versions.asked(connection)}
         return {"recipes": listed, "asked": asked, "confirmed": confirmed}
 
     may = visit.key is not None and visit.key.role in ENGINEER
@@ -40,12 +40,12 @@ async def recipe_page(visit: Visit) -> Response:
 
     def read(connection: Connection) -> dict[str, Any]:
         recipe = version_of(visit, connection)
-        active = recipes.active(connection, recipe.name)
+        active = recipe_versions.active(connection, recipe.name)
         return {
             "recipe": recipe,
             "confirmation": confirmations.find(connection, recipe),
             "is_active": active is not None and active.id == recipe.id,
-            "is_asked": recipe.id in {activation.recipe_id for activation in recipes.asked(connection)},
+            "is_asked": recipe.id in {activation.recipe_id for activation in recipe_versions.asked(connection)},
         }
 
     shown = await visit.gate.read(read)

@@ -11,9 +11,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sqlalchemy import Connection
 from starlette.responses import HTMLResponse, Response
 
-from coe.serve.database import calls, faults
+from coe.serve.database import call_rows, fault_log
 from coe.serve.gate import sessions
-from coe.serve.gate.operations import Visit
+from coe.serve.gate.operation_routes import Visit
 from coe.serve.moments import SECOND_US
 
 _FOLDER = Path(__file__).parent
@@ -31,7 +31,7 @@ async def page(visit: Visit, template: str, status: int = 200, /, **shown: Any) 
     """Return a page with what all pages show: who is signed in, how many calls and faults are open."""
 
     def counts(connection: Connection) -> dict[str, int]:
-        return {"open_calls": calls.count_open(connection), "open_faults": len(faults.open_faults(connection))}
+        return {"open_calls": call_rows.count_open(connection), "open_faults": len(fault_log.open_faults(connection))}
 
     around = {
         **await visit.gate.read(counts),

@@ -1,0 +1,92 @@
+"""Parts lists: which component stands at which reference designator, in the order in which the camera reaches them.
+
+A pick-and-place file will do: a text file with a header line and columns between commas, semicolons, tabs or spaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from coe import text_table
+from coe.errors import ConfigError, did_you_mean
+from coe.text_table import SEPARATORS, TextLine
+
+REFDES = ("refdes", "designator", "ref", "reference")
+"""Names of the column of reference designators, in upper or lower case; the first that the header has counts."""
+COMPONENT = ("component", "type", "part", "part number", "comment", "value", "val")
+"""Names of the column of components, by the same rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPart:
+    """A component on a board: its type and its reference designator."""
+
+    component: str
+    refdes: str
+
+
+def read(path: Path) -> tuple[PlacedPart, ...]:
+    """Read a parts list; raises ConfigError that names the file, and the line where there is one.
+
+    Lines before the header, empty lines, and lines that begin with '#' are passed over. The header may begin with '#'
+    if no other line is a header.
+    """
+    lines = text_table.lines(path, "the parts list")
+    header = _header(path, lines)
+    parts: dict[str, PlacedPart] = {}
+    for line in lines:
+        if line.number <= header.number or line.is_remark:
+            continue
+        number, cells = line.number, line.cells(header.separator)
+        if len(cells) <= max(header.refdes, header.component) or not (cells[header.refdes] and cells[header.component]):
+            raise ConfigError(f"{path}:{number}: this line lacks a reference designator or a component; complete it")
+        part = PlacedPart(cells[header.component], cells[header.refdes])
+        if "," in part.refdes:
+            raise ConfigError(f"{path}:{number}: '{part.refdes}' names several parts; give each part a line")
+        if part.refdes in parts:
+            raise ConfigError(f"{path}:{number}: '{part.refdes}' stands in an earlier line already; take one line out")
+        parts[part.refdes] = part
+    if not parts:
+        raise ConfigError(f"{path}: there is no part under the header; add a line for each part")
+    return tuple(parts.values())
+
+
+def check(parts: Sequence[PlacedPart], components: Mapping[str, object], board: str) -> None:
+    """Raise ConfigError if a list names components that a board lacks, or a reference designator twice."""
+    unknown = list(dict.fromkeys(part.component for part in parts if part.component not in components))
+    if unknown:
+        few = ", ".join(f"'{name}'" for name in unknown[:5]) + (" ..." if len(unknown) > 5 else "")
+        raise ConfigError(
+            f"the parts list names {len(unknown)} component(s) that board '{board}' does not have: {few}"
+            f"{did_you_mean(unknown[0], components)}; correct the list, or add them to the board's rules"
+        )
+    if len({part.refdes for part in parts}) < len(parts):
+        raise ConfigError("the parts list names a reference designator twice; take one of the two parts out")
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """The number of a header's line, what stands between cells (None: spaces), and the indices of its two columns."""
+
+    number: int
+    separator: str | None
+    refdes: int
+    component: int
+
+
+def _header(path: Path, lines: Sequence[TextLine]) -> _Header:
+    """Return the header of a list: the first line that names both columns, a remark only if no other line does."""
+    for line in sorted(lines, key=lambda line: line.is_remark):
+        for separator in SEPARATORS:
+            words = [cell.casefold() for cell in line.without_mark.cells(separator)]
+            refdes, component = (
+                next((words.index(name) for name in names if name in words), None) for names in (REFDES, COMPONENT)
+            )
+            if refdes is not None and component is not None:
+                return _Header(line.number, separator, refdes, component)
+    raise ConfigError(
+        f"{path}: no line names a column of reference designators ({', '.join(REFDES)}) and a column of components "
+        f"({', '.join(COMPONENT)}); add such a line above the parts"
+    )

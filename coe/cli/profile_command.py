@@ -1,0 +1,230 @@
+"""`coe-profile`: measures this machine once; from then on `coe-inspect` and `Inspector` use the profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from coe import config
+from coe.board import rules
+from coe.cli.common import application, err, out, run, wide
+from coe.cli.console import Progress, styled, words
+from coe.cli.options import AllowKindOption, DeviceMemoryOption, HostMemoryOption, StoreOption
+from coe.cli.sample_pictures import pictures_of
+from coe.config import format_bytes
+from coe.errors import ConfigError, did_you_mean
+from coe.inspector import fingerprint, profile
+from coe.inspector.profile import BoardProfile, KindProfile, Profile
+from coe.store.store import Store
+
+if TYPE_CHECKING:
+    from coe.profiler.site import ProfiledSite
+
+_SHOWN = 10
+"""How many experts the tables of usage show."""
+
+app = application("Measure this machine for a board; once is enough.")
+
+
+@app.command()
+def profile_machine(  # noqa: PLR0913
+    board: Annotated[
+        str | None, typer.Option(help="Board: a name (A, demo, ...) or a YAML file of routing rules.")
+    ] = None,
+    images_at: Annotated[
+        Path | None, typer.Option("--images", help="Sample images of the board. Default: generated images.")
+    ] = None,
+    memory: Annotated[
+        str, typer.Option(help="The memory that the line will have for experts and activations, as 1.5GiB.")
+    ] = config.MEMORY,
+    device_memory: DeviceMemoryOption = None,
+    host_memory: HostMemoryOption = None,
+    store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Take about a minute instead of up to ten; the figures are coarser.")
+    ] = False,
+    faithful: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=config.MAX_SEED,
+            metavar="SEED",
+            help="Search the split of memory as the paper does, with this seed for its random choice.",
+        ),
+    ] = None,
+    on_machine: Annotated[
+        bool,
+        typer.Option(
+            "--on-machine/--simulate",
+            help="Run the samples of the search on the machine, which takes long, or simulate them with the measured "
+            "costs. The winner is confirmed on the machine in both cases.",
+        ),
+    ] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Where to write the profile. Default: the file where coe-inspect looks for it.",
+        ),
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Measure nothing; print the profile and draw its curves.")
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where to write the drawing of the curves. Default: a .png in the profile's folder."
+        ),
+    ] = None,
+) -> None:
+    """Measure what experts cost on this machine, choose executors and the split of memory, and confirm the choice.
+
+    coe-inspect finds the profile by itself. An interrupted run goes on where it stopped; a second board is
+    added to the profile. Nothing else should run on the machine meanwhile.
+
+    Example: coe-profile --board demo --images build/demo/images --memory 150MB --quick
+    """
+    place = to or profile.place()
+    if show:
+        stored = profile.load(place)
+        if changed := fingerprint.differences(stored.machine, fingerprint.here()):
+            other = f" this profile is of another machine: {'; '.join(changed)}"
+            err.print(styled(("warning:", "yellow"), other), soft_wrap=True)
+        _show(stored, _chosen_board(stored, board), place, plot)
+        return
+    if board is None:
+        raise ConfigError("which board? give one with --board, or look at the existing profile with --show")
+    loaded = rules.load(board)
+    from coe.profiler.site import ProfiledSite
+
+    site = ProfiledSite(
+        loaded,
+        Store(store),
+        pictures_of(loaded, images_at) if images_at else [],
+        config.parse_bytes(memory),
+        config.parse_bytes(device_memory) if device_memory else None,
+        config.parse_bytes(host_memory) if host_memory else None,
+        tuple(allow_kind or ()),
+    )
+    done = _profiled(site, place, quick=quick, faithful=faithful, on_machine=on_machine)
+    _show(done, done.boards[loaded.board], place, plot)
+
+
+def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | None, on_machine: bool) -> Profile:
+    """Profile a site (see `coe.profiler.profiling.profile_machine`) with a progress bar."""
+    from coe.profiler import profiling
+    from coe.profiler.steps import ProgressSteps
+
+    # Checked now rather than after ten minutes.
+    profile.writable(place)
+    columns = (
+        words("{task.description}", "bold"),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+        printed: list[str] = []
+
+        def step(what: str, done: float, total: float) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+            if not err.is_terminal and printed[-1:] != [what]:
+                printed.append(what)
+                err.print(f"{done / total:4.0%} {what}", soft_wrap=True)
+
+        def say(sentence: str) -> None:
+            err.print(sentence, soft_wrap=True)
+
+        return profiling.profile_machine(
+            site,
+            place=place,
+            effort=profiling.QUICK if quick else profiling.THOROUGH,
+            steps=ProgressSteps(say, step),
+            faithful=faithful,
+            on_machine=on_machine,
+        )
+
+
+def _chosen_board(stored: Profile, board: str | None) -> BoardProfile:
+    if not stored.boards:
+        raise ConfigError("this profile knows no board yet; run coe-profile --board NAME")
+    if board is None:
+        return next(reversed(stored.boards.values()))
+    name = board if board in stored.boards else rules.load(board).board
+    if name not in stored.boards:
+        raise ConfigError(f"this profile does not know board '{name}'{did_you_mean(name, stored.boards)}")
+    return stored.boards[name]
+
+
+def _show(stored: Profile, board: BoardProfile, place: Path, plot: Path | None) -> None:
+    from coe.profiler.draw_profile import draw
+    from coe.profiler.usage import differences
+
+    origin = f", made {stored.made} on {stored.machine.cores} x {stored.machine.cpu}"
+    out.print(styled((str(place), "bold"), origin), soft_wrap=True)
+    wide(out).print(_kinds(stored.kinds))
+    chosen = board.chosen
+    executors = ", ".join(
+        f"{device}={number}" + (f" of {chosen.threads[device]} thread(s)" if device in chosen.threads else "")
+        for device, number in chosen.executors.items()
+    )
+    budgets = [(board.memory_bytes, ""), (board.device_bytes, " of the GPU"), (board.host_bytes, " for copies")]
+    under = ", ".join(format_bytes(size) + words for size, words in budgets if size is not None)
+    out.print()
+    out.print(styled((f"board {board.board}", "bold"), f" under {under}: {executors}"), soft_wrap=True)
+    spaces = ", ".join(f"{format_bytes(size)} ({device})" for device, size in chosen.workspace_bytes.items())
+    left = f"each pool leaves {spaces} to batches; " if spaces else ""
+    out.print(f"{left}about {chosen.loaded_experts} experts stay loaded", soft_wrap=True)
+    for reason in chosen.reasons:
+        out.print(f"- {reason}", soft_wrap=True)
+    out.print(_usage(board))
+    for usage in differences(board.usage, chosen.sample_images)[:_SHOWN]:
+        shares = f"{usage.by_rules:.1%} by the rules, {usage.by_images:.1%} of the images"
+        out.print(f"{usage.expert}: {shares}", soft_wrap=True)
+    path = draw(stored, board.board, plot or place.with_suffix(".png"))
+    err.print(f"drew {path}", soft_wrap=True)
+
+
+def _usage(board: BoardProfile) -> Table:
+    """Return a table of the most used experts with their memory scores."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("most used", justify="left")
+    for name in ("by rules", "by images", "memory score"):
+        table.add_column(name, justify="right")
+    for row in board.usage[:_SHOWN]:
+        by_images = "" if row.by_images is None else f"{row.by_images:.1%}"
+        table.add_row(row.expert, f"{row.by_rules:.1%}", by_images, f"{row.memory_score:.2f}")
+    return table
+
+
+def _kinds(kinds: tuple[KindProfile, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("kind", "threads", "way", "K", "B", "off", "max batch", "weights", "an image", "load", "agrees"):
+        table.add_column(name, justify="left" if name in ("kind", "way") else "right")
+    for kind in kinds:
+        table.add_row(
+            f"{kind.kind} {kind.input_size} px",
+            str(kind.threads),
+            f"{kind.device} {kind.backend} {kind.precision}",
+            f"{1e3 * kind.line.per_image_s:.1f} ms",
+            f"{1e3 * kind.line.base_s:.1f} ms",
+            f"{kind.line.error:.1%}",
+            str(kind.max_batch),
+            format_bytes(kind.weights_bytes),
+            format_bytes(kind.activation_bytes),
+            f"{1e3 * kind.load_s:.0f} ms" + ("" if kind.load_cold else " cached"),
+            f"{kind.agreement.labels_equal:.1%}" if kind.agreement else "",
+        )
+    return table
+
+
+def main() -> None:
+    """Run the command."""
+    run(app)

@@ -1,0 +1,288 @@
+"""The threads of a cluster's head: what a line on several boxes runs on.
+
+All that happens comes through one queue to the head's thread, which alone calls the driver. A thread for each box waits
+for its reports, and another for machines that come. Images are shared on the caller's thread. Whatever becomes of the
+boxes, every image gets its reply.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from coe.board.rules import Rules
+from coe.cluster.carrying import whole
+from coe.cluster.decisions.head import BoxLost
+from coe.cluster.head_thread import BoxOpened, BoxReported, Driver, Happening, Housing, ImageArrived
+from coe.cluster.links import Boxes, BoxGone, Link, NotCarried, Say, check_same
+from coe.cluster.messages import CarriedImage
+from coe.core import Failure, FailureKind, Request, Result
+from coe.errors import ConfigError, ImageError, sentence_of
+from coe.pictures.image_source import ImageSource
+from coe.results.metrics import Metrics, Recorder, Watcher, of_cluster
+from coe.runtime.at_exit import end_at_exit
+from coe.runtime.line_threads import LineThreads
+from coe.runtime.pending import Pending, answered
+from coe.runtime.reference_source import ReferenceSource
+from coe.scheduler.events import Command, Event, Stopped
+from coe.scheduler.failures import STOPPED
+
+_LOOK_S = 1.0
+"""How often the cluster is asked for machines that came."""
+_PARCEL_EVERY_S = 0.005
+"""Parcels go out no more often than this: a parcel for each image would take longer than the images."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is kept for a request until its reply."""
+
+    request: Request
+    future: Pending
+
+
+class ClusterEngine:
+    """Runs a head on boxes that are open. `rules` are those of all boards, with experts in their variants.
+
+    `watchers` see, on the head's thread, images that come, boxes that are lost (`Lost`), replies, and what boxes say of
+    boards that will be late and of their pace. `say` is told of boxes that come.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        boxes: Boxes,
+        links: Sequence[Link],
+        housing: Housing,
+        *,
+        watchers: Sequence[Watcher] = (),
+        say: Say = lambda sentence: None,
+    ) -> None:
+        self._boxes, self._say, self._first = boxes, _guarded(say), links[0]
+        self._driver = Driver(rules, links, housing, now=self.now, reply=self._reply, observe=self._observe)
+        self.line_threads = LineThreads()
+        self._recorder = Recorder({}, rules.router.second_looks)
+        self._watchers = (self._recorder, *watchers)
+        self._jobs: dict[int, _Job] = {}
+        self._ids = itertools.count()
+        self._queue: queue.SimpleQueue[Happening | None] = queue.SimpleQueue()
+        """None means: end once every image has its reply."""
+        self._replies: queue.SimpleQueue[tuple[Pending, Result] | None] = queue.SimpleQueue()
+        self._settled, self._ended = threading.Event(), threading.Event()
+        self._stopped = self._has_initial = False
+        self._began = time.monotonic()
+        end_at_exit(self)
+        try:
+            self._start("coe-head", self._control)
+            self._start("coe-reply", self._answer)
+            for link in links:
+                self._listen(link)
+            # Last: from now on the head's thread starts threads.
+            self._start("coe-machines", self._look_for_machines)
+        except BaseException:  # the system is out of threads
+            self._queue.put(None)
+            self._ended.set()
+            raise
+
+    def __repr__(self) -> str:
+        return repr(self._driver.head)
+
+    # What a line calls
+
+    def submit(
+        self,
+        request: Request,
+        source: ImageSource,
+        reference: ReferenceSource | None = None,
+        *,
+        refused: Failure | None = None,
+    ) -> Pending:
+        """Take in an image, and the reference that came with it; the future's result is its one reply.
+
+        With `refused` that reply is this failure, and the image is not looked at. The files of the image are read now.
+        """
+        job = self._jobs[request.id] = _Job(request, Pending(self.line_threads))
+        try:
+            image = CarriedImage(source, reference, request.rule)
+            refused = STOPPED if refused is None and self._stopped else refused
+            self._queue.put(ImageArrived(request, refused or self._share(image)))
+        except BaseException:  # an interrupt, perhaps: an image that nothing answers would keep the line from ending
+            self._jobs.pop(request.id, None)
+            raise
+        return job.future
+
+    def _share(self, image: CarriedImage) -> object | Failure:
+        try:
+            return self._boxes.share(whole(image))
+        except NotCarried as error:
+            return Failure(FailureKind.LINE, sentence_of(error))
+        except Exception as error:
+            kind = FailureKind(error.failure) if isinstance(error, ImageError) else FailureKind.IMAGE
+            return Failure(kind, sentence_of(error, during="decoding"))
+
+    def now(self) -> float:
+        """Return the time on the clock of this line, in seconds; due times are on this clock."""
+        return time.monotonic() - self._began
+
+    def next_id(self) -> int:
+        """Return a fresh request id."""
+        return next(self._ids)
+
+    def metrics(self) -> Metrics:
+        """Return the counts so far; of a lost box those of its last report."""
+        return of_cluster(self._recorder.metrics(), self._driver.metrics())
+
+    def longest_decoding_s(self) -> float:
+        """Return 0: files are read on the caller's thread, and boxes decode what is in their memory."""
+        return 0.0
+
+    def ready(self, timeout_s: float | None = None) -> bool:
+        """Wait until all boxes hold their first experts; return False on a timeout, or if the line ended first."""
+        self._settled.wait(timeout_s)
+        return self._has_initial
+
+    def stop(self) -> None:
+        """Finish running batches and answer all other images with an error. Waits for nothing, takes no lock."""
+        self._stopped = True
+        self._queue.put(Stopped())
+
+    def close(self) -> None:
+        """End all threads and boxes once every reply is out. Any number of calls is safe."""
+        self._queue.put(None)
+        self.join()
+
+    def abandon(self) -> None:
+        """Stop, and tell all threads to end; waits for nothing. For a line that its owner dropped."""
+        if not self.line_threads.is_forked:
+            self.stop()
+            self._queue.put(None)
+
+    def join(self, until_s: float = math.inf) -> None:
+        """Wait until all threads have ended, at most until the time `until_s` on the monotonic clock."""
+        self.line_threads.join(until_s)
+
+    # Threads
+
+    def _start(self, name: str, function: Callable[[], None]) -> None:
+        thread = threading.Thread(target=function, name=name, daemon=True)
+        self.line_threads.threads = frozenset({*self.line_threads.threads, thread})
+        thread.start()
+
+    def _listen(self, link: Link) -> None:
+        self._start(f"coe-{link.id}", lambda: self._hear(link))
+
+    def _hear(self, link: Link) -> None:
+        """Pass on what a box says, until it is gone or the line ends."""
+        try:
+            while not self._ended.is_set():
+                report = link.next_report()
+                self._queue.put(BoxReported(link.id, report))
+                if report.broken:
+                    raise BoxGone(report.broken, crashed=True)
+        except BaseException as error:
+            crashed = isinstance(error, BoxGone) and error.crashed
+            self._queue.put(BoxLost(link.id, sentence_of(error), crashed))
+            if not self._ended.is_set():
+                link.close()  # whatever is left of it
+
+    def _look_for_machines(self) -> None:
+        try:
+            while not self._ended.is_set():
+                for link in self._boxes.open_new(_LOOK_S):
+                    try:
+                        check_same(self._first, link)
+                    except ConfigError as error:
+                        link.close()
+                        self._say(f"warning: a machine cannot join: {sentence_of(error)}")
+                    else:
+                        self._queue.put(BoxOpened(link))
+        except BaseException as error:
+            self._say(f"warning: machines that come are not found any more: {sentence_of(error)}")
+
+    def _answer(self) -> None:
+        while answered(self._replies.get()):
+            pass
+
+    # The head's thread
+
+    def _control(self) -> None:
+        try:
+            self._driver.start()
+            self._decide()
+        except BaseException as error:
+            # A bug of ours, or of a watcher. Every image still gets its reply, which says why the line stopped.
+            self._give_up(Failure(FailureKind.LINE, f"the head of the cluster failed: {sentence_of(error)}"))
+        finally:
+            self._end()
+
+    def _decide(self) -> None:
+        ending, flushed_s = False, -math.inf
+        while not ending or self._jobs:
+            for happening in self._came(flushed_s + _PARCEL_EVERY_S):
+                if happening is None:
+                    ending = True
+                    continue
+                self._driver.take_in(happening)
+                if isinstance(happening, BoxOpened):
+                    self._listen(happening.link)
+                    self._say(f"{happening.link.id} has joined; {len(self._driver.links)} boxes")
+            self._driver.flush()
+            flushed_s = time.monotonic()
+            if not self._has_initial and self._driver.is_settled:
+                self._has_initial = True
+                self._settled.set()
+
+    def _came(self, until_s: float) -> Iterator[Happening | None]:
+        """Wait for the next happening; yield it, and those that come until `until_s` on the monotonic clock."""
+        yield self._queue.get()
+        with suppress(queue.Empty):
+            while (left_s := until_s - time.monotonic()) > 0:
+                yield self._queue.get(timeout=left_s)
+
+    def _reply(self, result: Result) -> None:
+        job = self._jobs.pop(result.request.id, None)
+        if job is not None:  # None: `submit` was interrupted, and its caller has no future
+            self._replies.put((job.future, result))
+
+    def _observe(self, event: Event | None, commands: list[Command]) -> None:
+        for watcher in self._watchers:
+            watcher.observe(event, commands, self.now())
+
+    def _give_up(self, failure: Failure) -> None:
+        """Answer every image with the reason why the line stopped, until the line ends."""
+        self._settled.set()
+        ending = False
+        while not ending or self._jobs:
+            for id in list(self._jobs):
+                job = self._jobs.pop(id)
+                self._replies.put((job.future, Result.refused(job.request, failure, self.now())))
+            ending = ending or self._queue.get() is None
+
+    def _end(self) -> None:
+        """End the boxes and all other threads."""
+        self._ended.set()
+        try:
+            self._driver.close()
+            self._boxes.close()
+        finally:
+            self._replies.put(None)
+            self._settled.set()
+
+
+def _guarded(say: Say) -> Say:
+    """Return `say`, which may be a user's function, as one that raises nothing: images must not wait for words."""
+
+    def guarded(sentence: str) -> None:
+        try:
+            say(sentence)
+        except BaseException:
+            logging.getLogger(__name__).exception("`say` failed for: %s", sentence)
+
+    return guarded

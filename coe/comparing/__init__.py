@@ -1,0 +1,1 @@
+"""How a picture and its references are brought onto each other, and where they differ."""

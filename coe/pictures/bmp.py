@@ -1,0 +1,36 @@
+"""BMP files, which Pillow decodes. Law: what passes here is whole, and of a form that was proved."""
+
+from __future__ import annotations
+
+import io
+
+from PIL.BmpImagePlugin import BmpImageFile
+
+from coe.pictures.picture_faults import truncated, unsupported
+
+_RAW, _RLE8, _RLE4, _BITFIELDS = 0, 1, 2, 3
+
+
+class Bmp(BmpImageFile):
+    """A BMP as Pillow opens it: size and mode; no pixel is decoded."""
+
+    def __init__(self, data: bytes) -> None:
+        """Raises ImageError, and what Pillow raises."""
+        compression = int.from_bytes(data[30:34], "little") if int.from_bytes(data[14:18], "little") > 12 else _RAW
+        if compression in (_RLE8, _RLE4):
+            raise unsupported("a BMP compressed by RLE")  # a lost piece of it would become background
+        if compression not in (_RAW, _BITFIELDS):
+            raise unsupported(f"a BMP compressed by scheme {compression}")
+        super().__init__(io.BytesIO(data))
+        self._file_bytes = len(data)
+        bits = int.from_bytes(data[24:26] if data[14:18] == b"\x0c\0\0\0" else data[28:30], "little")
+        modes = {1: ("1", "P"), 4: ("P",), 8: ("L", "P")}.get(bits, (self.mode,))
+        if self.mode not in modes or (compression == _BITFIELDS and not any(data[54:66])):
+            raise unsupported(f"a BMP of {bits} bits with rare colours")
+
+    def load_prepare(self) -> None:
+        """Prove that all rows are there: Pillow would not notice that the padding of the last one is missing."""
+        for tile in self.tile:
+            if isinstance(tile.args, tuple) and tile.offset + tile.args[1] * self.height > self._file_bytes:
+                raise truncated()
+        super().load_prepare()

@@ -1,0 +1,236 @@
+"""The images of a run, and the component that each of them shows. Law: no image is dropped, and nothing is guessed.
+
+There are three layouts: `<component>/<image>`, `<serial>/<refdes>__<component>.<ext>` and a table `images.csv`. An
+image that fits no layout, or whose names disagree, becomes a `FoundImage` with an `error`, so that it gets a result
+like every other image. So does every file that lies where an image belongs and cannot be read, whatever its ending is
+(`coe.pictures.picture_names`). `decode` gives the pixels.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from coe.core import Failure, FailureKind
+from coe.errors import ConfigError
+from coe.pictures.decoding import decode
+from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
+from coe.pictures.found_image import Components, FoundImage, Skipped, natural, printable
+from coe.pictures.image_table import read_table
+from coe.pictures.picture_names import (
+    EXTENSIONS,
+    RAW_BESIDE,
+    bare,
+    goes_with_pictures,
+    holds_picture,
+    is_called_picture,
+    is_temporary,
+    other_format,
+    raw_beside,
+    stem,
+    unfinished,
+)
+from coe.spelling import composed
+
+__all__ = ["EXTENSIONS", "TABLE", "FoundImage", "Skipped", "decode", "find", "natural", "printable"]
+
+TABLE = "images.csv"
+LAYOUTS = f"expected <component>/<image>, <serial>/<refdes>__<component>.<ext>, or a table {TABLE}"
+
+
+def find(source: Path, components: Collection[str]) -> tuple[list[FoundImage], list[Skipped]]:
+    """Return the images in a folder, a table or a single file, in natural order (R2 before R10).
+
+    If a folder holds a table `images.csv`, only the images in the table are inspected, each as the component that the
+    table states, whatever the names of folders and files are. Otherwise every file is an image that lies where an image
+    belongs, whatever its ending is, but not notes and tables; see `coe.pictures.picture_names`. Names meet whether they
+    are in NFC or NFD. Raises ConfigError if `source` does not exist, cannot be read or holds no image, and if the table
+    is no file, has no usable header or names an image twice.
+    """
+    known = Components(components)
+    skipped: list[Skipped] = []
+    try:
+        if source.is_dir():
+            table = source / TABLE
+            if os.path.lexists(table):
+                _must_be_file(table)
+                items = read_table(table, known)
+            else:
+                items, skipped = _walk(source, known)
+        elif not source.exists():
+            raise ConfigError(f"{source}: there is no such folder or file; give --images a folder of images")
+        elif source.suffix.lower() == ".csv":
+            _must_be_file(source)
+            items = read_table(source, known)
+        elif source.suffix.lower() in EXTENSIONS or (source.is_file() and not goes_with_pictures(source)):
+            _must_be_file(source)
+            items = [_file(source, PurePosixPath(source.name), _absolute(source).parent, known)]
+        else:
+            raise ConfigError(f"{source} is not an image ({' '.join(sorted(EXTENSIONS))}), a folder or a .csv table")
+    except OSError as error:
+        raise ConfigError(f"{error.filename or source} cannot be read: {error.strerror}") from error
+    if not items:
+        others = f" (only {len(skipped)} other files)" if skipped else ""
+        raise ConfigError(f"{source} holds no images{others}; {LAYOUTS}")
+    return items, skipped
+
+
+def _must_be_file(path: Path) -> None:
+    if reason := why_no_file(path):
+        raise ConfigError(f"{path} {reason}; give --images a folder of images, an image or a table")
+
+
+def _absolute(path: Path) -> Path:
+    """Return a path whose last part is the name of a folder, which `.` and `..` are not."""
+    whole = path.absolute()
+    return whole.resolve() if ".." in whole.parts[-2:] else whole
+
+
+def _walk(folder: Path, known: Components) -> tuple[list[FoundImage], list[Skipped]]:
+    items: list[FoundImage] = []
+    notes: list[FoundImage] = []
+    skipped: list[Skipped] = []
+    whole = _absolute(folder)
+    entries = list(walk(folder, hidden=True))
+    raw = raw_beside(entry.path for entry in entries)
+    for entry in entries:
+        inside = PurePosixPath(entry.path.relative_to(folder).as_posix())
+        item = _file(entry.path, inside, whole, known, entry.reason)
+        if entry.path in raw:
+            skipped.append(Skipped(entry.path, RAW_BESIDE))
+        elif entry.kind is EntryKind.FILE and goes_with_pictures(entry.path):
+            notes.append(item)
+        elif _is_image(item, entry, inside.parent):
+            items.append(item)
+        else:
+            reason = entry.reason or "is not called a picture, and lies where none belongs"
+            board = composed(inside.name) if entry.kind is EntryKind.EMPTY and len(inside.parts) == 1 else ""
+            skipped.append(Skipped(entry.path, reason, "" if board in known else printable(board)))
+    items = list(_on_boards(_told_apart(items)))
+    shown = {(item.serial, item.refdes) for item in items}
+    for note in notes:
+        hidden = note.path.name.startswith(".")
+        if not hidden and note.serial and note.component in known and (note.serial, note.refdes) not in shown:
+            reason = f"goes with a picture of {note.refdes}, and there is no such picture"
+            items.append(replace(note, failure=Failure(FailureKind.IMAGE, reason)))
+        else:
+            skipped.append(Skipped(note.path, f"'{printable(note.path.suffix)}' is not the extension of an image"))
+    items.sort(key=lambda item: natural(item.name))
+    return items, sorted(skipped, key=lambda other: natural(str(other.path)))
+
+
+def _is_image(item: FoundImage, entry: FolderEntry, parent: PurePosixPath) -> bool:
+    """Tell whether an entry is an image, or may have been one: by its ending, its place, or its content."""
+    name, kind = entry.path.name, entry.kind
+    if kind is EntryKind.LEFT:
+        return False
+    refdes, _, component = stem(name).partition("__")
+    if is_called_picture(name) or (refdes and component):
+        return True
+    if kind is EntryKind.FILE and (any(map(is_called_picture, parent.parts)) or (parent.name and is_temporary(name))):
+        return True
+    if name.startswith("."):
+        return kind is EntryKind.FILE and ("upload" in name.lower() or holds_picture(entry.path))
+    if kind is EntryKind.EMPTY:
+        return False
+    # In the folder of a component names are free. What cannot be looked into may be a folder of images.
+    return kind is EntryKind.UNREADABLE or (
+        kind is EntryKind.FILE and (item.component != "" or holds_picture(entry.path))
+    )
+
+
+def _told_apart(items: Iterable[FoundImage]) -> Iterator[FoundImage]:
+    """Give images an error whose names are one name in NFC: they look the same, and nobody could tell their results."""
+    names: dict[str, list[str]] = defaultdict(list)
+    items = list(items)
+    for item in items:
+        names[composed(item.name)].append(item.name)
+    for item in items:
+        same = names[composed(item.name)]
+        if len(same) > 1:
+            reason = f"has a name that is there in two spellings, {' and '.join(map(ascii, same))}; rename one of them"
+            yield replace(item, failure=Failure(FailureKind.IMAGE, reason))
+        else:
+            yield item
+
+
+def _on_boards(items: Iterable[FoundImage]) -> Iterator[FoundImage]:
+    """Give images without serial and component to the board in whose folder they lie: it is not OK without them."""
+    items = list(items)
+    serials = {item.serial for item in items if item.serial}
+    for item in items:
+        parent, mark, _ = composed(item.name).partition("/")
+        lies_there = mark and not item.serial and not item.component and parent in serials
+        yield replace(item, serial=parent) if lies_there else item
+
+
+def _file(path: Path, inside: PurePosixPath, folder: Path, known: Components, reason: str = "") -> FoundImage:
+    """Return the item of an entry, which has a failure if it cannot be the picture that its name is about.
+
+    `reason` says why it cannot be read at all. Hidden folders do not count in `inside`: programs write uploads there.
+    """
+    open_parts = [part for part in inside.parts[:-1] if not part.startswith(".")]
+    item = _place(path, PurePosixPath(*open_parts, inside.name), folder, known)
+    if len(open_parts) < len(inside.parts) - 1:
+        reason = reason or "lies in a hidden folder, as uploads under way do; wait for the picture, or take it away"
+    reason = reason or unfinished(inside.name) or other_format(path)
+    failure = Failure(FailureKind.IMAGE, reason) if reason else item.failure
+    return replace(item, name=printable(str(inside)), failure=failure)
+
+
+def _place(path: Path, inside: PurePosixPath, folder: Path, known: Components) -> FoundImage:
+    """Return the item of an image by its name; `inside` is its path relative to `folder`, which is absolute."""
+    name = printable(str(inside))
+    if len(inside.parts) > 2:
+        return FoundImage(path, "", name=name, failure=_unclear(f"lies too deep in the folder; {LAYOUTS}"))
+    parent = composed(inside.parts[0] if len(inside.parts) == 2 else folder.name)
+    refdes, mark, component = composed(_named(inside.name, known)).partition("__")
+    if parent in known:
+        stated = _stated(component, known)
+        failure = None if stated in (None, parent) else _two_names(parent, str(stated))
+        # We do not guess which of two names is right: the image counts for neither component.
+        return FoundImage(path, "" if failure else parent, name=name, failure=failure)
+    serial = printable(parent)
+    component_of_folder, stated = known.spelt(parent), known.spelt(component)
+    if component_of_folder is not None and stated not in (None, component_of_folder):
+        # c0/R1__C5: a serial hardly has the name of a component.
+        return FoundImage(path, "", name=name, failure=_two_names(parent, str(stated)))
+    if not mark:
+        reason = f"its folder '{serial}' is not a component of the board{known.hint(parent) or '; ' + LAYOUTS}"
+        return FoundImage(path, "", name=name, failure=_unclear(reason))
+    refdes, component = printable(refdes), printable(component)
+    failure = None if component in known else _unclear(known.unknown(component))
+    return FoundImage(path, component, serial, refdes, name, failure)
+
+
+def _named(name: str, known: Components) -> str:
+    """Return a file's name without what does not belong to a component; names of components may have dots."""
+    whole = bare(name)
+    return next(
+        (text for text in (whole, whole.rpartition(".")[0]) if composed(text).partition("__")[2] in known), stem(name)
+    )
+
+
+def _stated(after_mark: str, known: Components) -> str | None:
+    """Return the component that a file name states after `__`, as `R1__C5` or `R1__C5__2` do; None if it states none.
+
+    In the folder of a component the names are free, and most state no component.
+    """
+    for text in (after_mark, *after_mark.split("__")):
+        if (component := known.spelt(text)) is not None:
+            return component
+    return None
+
+
+def _unclear(reason: str) -> Failure:
+    return Failure(FailureKind.RULES, reason)
+
+
+def _two_names(folder: str, stated: str) -> Failure:
+    return _unclear(
+        f"its folder says component '{folder}' and its name says '{stated}'; rename one of them, or list the image in "
+        f"a table {TABLE}"
+    )

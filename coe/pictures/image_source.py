@@ -1,0 +1,158 @@
+"""An image as the caller handed it over. Law: its pixels stay those of that moment, even if the buffer changes."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from coe import config, values
+from coe.errors import ConfigError, ImageError
+from coe.pictures.decoding import Order, Pixels, decode, kept
+from coe.pictures.foreign_images import SupportsArray, SupportsDlpack, frame_of
+from coe.pictures.image_size import pixels_in
+from coe.pictures.picture_file import PictureFile
+from coe.timely import in_time
+
+ImageLike = (
+    NDArray[np.uint8]
+    | str
+    | Path
+    | PictureFile
+    | bytes
+    | bytearray
+    | memoryview
+    | Image.Image
+    | SupportsArray
+    | SupportsDlpack
+)
+"""The forms in which an image may be handed over."""
+
+_ARRAY_BYTES, _DECODER_BYTES = 3, 4
+"""The bytes of a pixel in the decoded array, and in Pillow's memory during decoding.
+
+A progressive JPEG takes up to two more (with four inks five): libjpeg holds all frequencies until the last scan.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One image for `Inspector.stream`, in the forms that `Inspector.submit` takes.
+
+    `reference` is a picture of a good part, for a component whose rules say `reference: given`. `within_s`, `board` and
+    `bits` mean the same as for `Inspector.submit`.
+    """
+
+    image: ImageLike
+    component: str
+    serial: str = ""
+    refdes: str = ""
+    name: str = ""
+    order: Order | None = None
+    within_s: float | None = None
+    reference: ImageLike | None = None
+    board: str = ""
+    bits: int | None = None
+
+    def check(self) -> None:
+        """Raise ConfigError if a name is not a text, or `bits` no number of bits."""
+        for word in ("component", "serial", "refdes", "name", "board"):
+            values.text(word, getattr(self, word))
+        if self.bits is not None:
+            values.whole("bits", self.bits, least=config.MIN_SAMPLE_BITS, most=config.MAX_SAMPLE_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSource:
+    """A source of the pixels of an image, which can be read repeatedly; it holds `held_bytes` while the image waits.
+
+    `bits` of its 16-bit samples count (see `decode`).
+    """
+
+    image: NDArray[Any] | bytes | PictureFile
+    order: Order
+    held_bytes: int
+    bits: int | None = None
+
+    @classmethod
+    def of(cls, image: ImageLike, order: Order | None = None, bits: int | None = None) -> ImageSource:
+        """Take an image over: arrays and buffers are copied now, the file at a path is read when its turn comes.
+
+        Without `order`, the colours of a numpy array are BGR. A file says its order. A uint8 array with one axis, or
+        one column, is the bytes of a file (`np.fromfile` and `cv2.imencode` give such arrays).
+
+        Raises TypeError if `image` has none of these forms, ConfigError if `order` is neither "BGR" nor "RGB", or if
+        it must be said (see `frame_of`).
+        """
+        if order not in (None, "BGR", "RGB"):
+            raise ConfigError(f"order={values.shown(order)} is neither 'BGR' nor 'RGB'")
+        if isinstance(image, str | Path):
+            image = PictureFile(Path(image))
+        if isinstance(image, PictureFile):
+            return cls(image, "BGR", 0, bits)
+        if (
+            isinstance(image, np.ndarray)
+            and image.dtype == np.uint8
+            and image.shape in {(image.size,), (image.size, 1)}
+        ):
+            image = image.tobytes()
+        elif not isinstance(image, np.ndarray | bytes | bytearray | memoryview):
+            frame = frame_of(image, order)
+            if frame is None:
+                given = "a single number" if isinstance(image, np.generic) else type(image).__name__
+                raise TypeError(
+                    "an image is an array (H, W, 3) or (H, W), the bytes of a file, a path or a Pillow image, not "
+                    + (f"{given}; hand in what its `read()` returns" if hasattr(image, "read") else given)
+                )
+            image, order = frame.image, frame.order
+        if isinstance(image, np.ndarray):
+            held = kept(image, bits)
+            return cls(held, order or "BGR", 0 if held is image else held.nbytes, bits)
+        encoded = bytes(image)
+        return cls(encoded, "BGR", len(encoded), bits)
+
+    def decoding_bytes(self) -> int:
+        """Return the bytes that decoding needs, by the picture's header; without a readable header, the file's size."""
+        if isinstance(self.image, np.ndarray):
+            copies = 1 if self.image.dtype == np.uint8 else 2
+            return copies * _ARRAY_BYTES * self.image.shape[0] * self.image.shape[1] if self.image.ndim > 1 else 0
+        read_bytes = 0
+        if isinstance(self.image, bytes):
+            size, pixels = len(self.image), pixels_in(io.BytesIO(self.image))
+        else:
+            try:
+                size, pixels = in_time(self.image.header)
+            except ImageError:  # `decode` will report what is wrong
+                return 0
+            read_bytes = size
+        if pixels is None or pixels > config.image_pixels():
+            return size
+        # The low bytes of colours are decoded beside the high ones.
+        passes = 1 if self.bits in (None, config.MAX_SAMPLE_BITS) else 2
+        return read_bytes + (_ARRAY_BYTES + passes * _DECODER_BYTES) * pixels
+
+    def pixels(self) -> int:
+        """Return how many pixels the picture has by its header; 0 if that does not tell."""
+        if isinstance(self.image, np.ndarray):
+            return self.image.shape[0] * self.image.shape[1] if self.image.ndim > 1 else 0
+        if isinstance(self.image, bytes):
+            return _plausible(pixels_in(io.BytesIO(self.image)))
+        try:
+            return _plausible(in_time(self.image.header)[1])
+        except ImageError:  # `decode` will report what is wrong
+            return 0
+
+    def decode(self) -> Pixels:
+        """Return the pixels, (H, W, 3) uint8 RGB, as an array that nobody else sees; raises ImageError."""
+        pixels = decode(self.image, order=self.order, bits=self.bits)
+        # An array in RGB comes back as it is; whoever writes into it must not change the picture for the next expert.
+        return pixels.copy() if isinstance(self.image, np.ndarray) and np.shares_memory(pixels, self.image) else pixels
+
+
+def _plausible(pixels: int | None) -> int:
+    return 0 if pixels is None or pixels > config.image_pixels() else pixels

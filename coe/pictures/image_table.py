@@ -1,0 +1,83 @@
+"""A table `images.csv`: the images of a run, and what each shows. Law: each row is an image, and nothing is guessed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+
+from coe.core import Failure, FailureKind
+from coe.errors import ConfigError
+from coe.pictures.folder import why_no_file
+from coe.pictures.found_image import Components, FoundImage
+from coe.pictures.picture_names import other_format
+from coe.pictures.table_paths import at, checksum_of, leaves, reference_at
+from coe.spelling import composed
+
+
+def read_table(table: Path, known: Components) -> list[FoundImage]:
+    """Return the images of a table, in its order; raises ConfigError if it has no usable header or is no table."""
+    try:
+        text = table.read_bytes().decode("utf-8-sig")  # `read_text` would change line ends within cells
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{table} is not UTF-8 text; save it as CSV UTF-8") from error
+    first = text.partition("\n")[0]
+    delimiter = max(",;\t", key=first.count)  # spreadsheets in many countries write ';'
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    items: list[FoundImage] = []
+    lines: dict[str, tuple[int, str]] = {}
+    try:
+        header = [column.strip().lower() for column in next(rows, [])]
+        missing = [column for column in ("path", "component") if column not in header]
+        if missing:
+            raise ConfigError(
+                f"{table}:1: no column {' and no column '.join(missing)}; "
+                "the first line must be path,component,serial,refdes (and reference, sha256, if images bring them)"
+            )
+        if twice := sorted(column for column in set(header) if column and header.count(column) > 1):
+            raise ConfigError(f"{table}:1: the column {twice[0]} is there twice; rename or remove one of them")
+        for cells in rows:
+            if not any(cell.strip() for cell in cells):
+                continue
+            row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
+            surplus = [cell for cell in cells[len(header) :] if cell.strip()]
+            item = _row(table, rows.line_num, row, known, surplus)
+            number, before = lines.setdefault(composed(item.name), (rows.line_num, item.name))
+            if number != rows.line_num:
+                spelt = "" if before == item.name else f" ({before!a} and {item.name!a} are one name)"
+                raise ConfigError(
+                    f"{table}:{rows.line_num}: '{item.name}' is listed already in line {number}{spelt}; "
+                    "list each image once"
+                )
+            items.append(item)
+    except csv.Error as error:
+        raise ConfigError(f"{table}:{rows.line_num}: not a line of CSV: {error}") from error
+    return items
+
+
+def _row(table: Path, line: int, row: dict[str, str], known: Components, surplus: list[str]) -> FoundImage:
+    where = f"{table.name}:{line}"
+    inside = os.path.normpath(row["path"].replace("\\", "/")) if row.get("path") else ""
+    component, serial, refdes = (composed(row.get(column, "")) for column in ("component", "serial", "refdes"))
+    kind, error = FailureKind.IMAGE, ""
+    path = at(table.parent, inside) if inside and not leaves(inside) else table.parent / inside
+    if not inside:
+        error = "the path is empty"
+    elif leaves(inside):
+        error = f"'{inside}' leaves the folder of the table; give a path relative to it"
+    elif surplus:
+        error = f"'{surplus[0]}' stands after the last column; quote cells that contain the separator"
+    elif not component:
+        kind, error = FailureKind.RULES, "the component is empty"
+    elif not os.path.lexists(path):
+        error = f"there is no file '{inside}'"
+    elif reason := why_no_file(path) or other_format(path):
+        error = f"'{inside}' {reason}"
+    elif component not in known:
+        kind, error = FailureKind.RULES, known.unknown(component)
+    reference, reference_error = reference_at(table.parent, row.get("reference", ""))
+    sha256, checksum_error = checksum_of(row.get("sha256", ""))
+    error = error or reference_error or checksum_error
+    failure = Failure(kind, f"{where}: {error}") if error else None
+    return FoundImage(path, component, serial, refdes, inside or where, failure, reference, sha256)

@@ -1,0 +1,77 @@
+"""The first directory of a TIFF file. Law: Pillow reads what passes here without a warning, and reads the same."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import ClassVar, TypeVar
+
+from PIL import TiffTags
+
+from coe.pictures.image_size import MOST_MARKS
+from coe.pictures.picture_faults import damaged, truncated
+
+T = TypeVar("T")
+
+
+class Directory:
+    """The first directory of a file; raises ImageError where Pillow would warn and go on.
+
+    The tags `must_be_numbers` hold whole numbers, and stand there once at most.
+    """
+
+    _SIZES: ClassVar = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
+    _NUMBERS: ClassVar = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q"}
+
+    def __init__(self, data: bytes, must_be_numbers: Iterable[int]) -> None:
+        self._must_be_numbers = frozenset(must_be_numbers)
+        self._data = data
+        self._order = "<" if data[:1] == b"I" else ">"
+        self._big = 43 in data[2:4]
+        self._tags: dict[int, tuple[int, int, int]] = {}  # tag: type, count, offset of the value
+        self._entries = 0
+        self._walk(self._unpack("Q", 8) if self._big else self._unpack("I", 4), depth=0)
+
+    def numbers(self, tag: int) -> tuple[int, ...]:
+        """Return the values of a tag that holds whole numbers; none if the tag is missing or of another type."""
+        kind, count, at = self._tags.get(tag, (0, 0, 0))
+        return struct.unpack_from(f"{self._order}{count}{self._NUMBERS[kind]}", self._data, at) if count else ()
+
+    def number(self, tag: int, default: T) -> int | T:
+        """Return the one value of a tag, or the default; the first if there are several."""
+        return next(iter(self.numbers(tag)), default)
+
+    def _walk(self, start: int, depth: int) -> None:
+        inline, entry_bytes = (8, 20) if self._big else (4, 12)
+        entries = self._unpack("Q" if self._big else "H", start)
+        first = start + (8 if self._big else 2)
+        if first + entries * entry_bytes + inline > len(self._data):
+            raise truncated()
+        self._entries += entries
+        if self._entries > MOST_MARKS:  # directories may name each other
+            raise damaged()
+        outside = 0
+        for at in range(first, first + entries * entry_bytes, entry_bytes):
+            tag, kind = self._unpack("H", at), self._unpack("H", at + 2)
+            count = self._unpack("Q" if self._big else "I", at + 4)
+            size = count * self._SIZES.get(kind, 0)
+            value = at + entry_bytes - inline
+            if size > inline:
+                value = self._unpack("Q" if self._big else "I", value)
+                outside += size
+                if value + size > len(self._data):
+                    raise truncated()
+            if outside > len(self._data) or (count > 1 and kind not in (1, 2, 7) and TiffTags.lookup(tag).length == 1):
+                raise damaged()
+            if depth == 0 and tag in self._must_be_numbers and (kind not in self._NUMBERS or tag in self._tags):
+                raise damaged()
+            if depth == 0 and kind in self._NUMBERS and tag not in self._tags:
+                self._tags[tag] = (kind, count, value)
+            if tag in TiffTags.TAGS_V2_GROUPS and kind in self._NUMBERS and size and depth < 3:
+                self._walk(self._unpack(self._NUMBERS[kind], value), depth + 1)
+
+    def _unpack(self, code: str, at: int) -> int:
+        try:
+            return int(struct.unpack_from(self._order + code, self._data, at)[0])
+        except struct.error as error:
+            raise truncated() from error

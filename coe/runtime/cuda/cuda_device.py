@@ -1,0 +1,421 @@
+"""A GPU as a device: blobs lie in device memory, are activated into each executor's weights, and run as graphs.
+
+All device memory is given out before the pools fill: executors take their memory and capture their graphs, and blobs
+get the rest of the budget. A line states at its start what the driver's context takes beside it (docs/gpu.md).
+
+The file is long because it is one protocol: measuring, the memory, loads and batches depend on each other's order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coe import config
+from coe.config import format_bytes
+from coe.core import Expert, Finding
+from coe.errors import BoardsClash, ConfigError, DeviceFull, DeviceLost, StoreError
+from coe.runtime.blob import Content
+from coe.runtime.cpu import findings_of
+from coe.runtime.cuda.blob_memory import SCRATCH_BYTES, BlobMemory, Resident
+from coe.runtime.cuda.device_bodies import BodyPlace, DeviceBodies, DeviceBody
+from coe.runtime.cuda.garbage import give_back
+from coe.runtime.cuda.gpu_driver import Driver
+from coe.runtime.cuda.networks import Networks
+from coe.runtime.cuda.pinned_memory import Copy, HostMemory, passing_bytes
+from coe.runtime.cuda.probe import GpuTrial, gpu_trial
+from coe.runtime.cuda.sizing import PIECES_BYTES, Sizes, Sizing, largest_first
+from coe.runtime.cuda.unpacking import Unpacking
+from coe.runtime.cuda.worker import DEPTH, Template, Worker
+from coe.runtime.fresh_thread import on_fresh_thread
+from coe.runtime.measured import HERE, identity
+from coe.runtime.processor import bound_threads
+from coe.runtime.reading import Weights, weights
+from coe.runtime.trial import quick_cost
+from coe.scheduler.costs import Cost
+from coe.scheduler.lanes import STAGED
+from coe.store.blob_format import PAGE, padded
+from coe.store.kinds import Kind, Prepared
+from coe.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadedExpert:
+    """An expert on the device, with all that its batches need.
+
+    `body` is the digest of its body, "" if it has none; `owns_body` if no other expert uses that.
+    """
+
+    resident: Resident
+    content: Content
+    template: Template
+    most: int
+    body: str = ""
+    owns_body: bool = False
+
+
+class CudaDevice:
+    """Runs experts of torch kinds on a GPU within `memory_bytes`, for `executors` executors.
+
+    `host_bytes` of pinned memory keep copies, beside the memory that weights pass through. `say` gets the progress of
+    `prepare`. Raises ConfigError for kinds that open their own files.
+    """
+
+    threads = 1
+    has_lane = True
+    holds_bodies = True
+    depth = DEPTH
+
+    def __init__(
+        self,
+        store: Store,
+        kinds: Mapping[str, Kind],
+        driver: Driver,
+        *,
+        executors: int,
+        memory_bytes: int,
+        host_bytes: int = 0,
+        say: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        self.store, self.driver, self._say = store, driver, say
+        self.memory_bytes: int | None = memory_bytes
+        self.host_bytes, self._budget_bytes = host_bytes, memory_bytes
+        self._networks = Networks(store, kinds, driver.device)
+        # All executors' graphs together may hold the share of a pool that is set aside for activations.
+        graphs_bytes = int(config.WORKSPACE_SHARE * memory_bytes) // executors
+        self._sizing = Sizing(store, self._networks, driver, graphs_bytes)
+        self._lane = driver.stream("lane")
+        self._host: HostMemory | None = None
+        self._blobs: BlobMemory | None = None
+        self._loaded: dict[tuple[str, str], _LoadedExpert] = {}
+        self._bodies = DeviceBodies()
+        self._spare: list[Worker] = []
+        self._workers: dict[str, Worker] = {}
+        self._capturing = threading.Lock()
+        self._lost: str | None = None
+        self._captured: frozenset[tuple[Unpacking, int]] = frozenset()
+        self._largest_file = 0
+        # What torch merely keeps from a line that is closed is nobody's.
+        give_back(driver)
+        self._limit(driver.usage().reserved)
+
+    def __repr__(self) -> str:
+        return f"<CudaDevice {len(self._loaded)} resident, {self._blobs!r}, {self._host!r}>"
+
+    # Before anything runs
+
+    def measure(self, expert: Expert) -> Cost:
+        """Time batches and loads, once in this process. The memory of batches is part of `fixed_bytes`, not of it."""
+
+        def work() -> Cost:
+            with self.trial(expert) as trial:
+                return quick_cost(trial, self._sizing.held(expert).most)
+
+        if self._blobs is not None:
+            self.admit([expert], 0)
+        file = identity(weights(self.store, expert).path)
+        network = *self._sizing.measured_as(expert), len(expert.labels), expert.variant
+        # The load reports a file that cannot be read; its cost is not remembered.
+        return HERE.once(None if file is None else (*network, file), lambda: on_fresh_thread(work))
+
+    @contextlib.contextmanager
+    def trial(self, expert: Expert) -> Iterator[GpuTrial]:
+        """Give a trial of an expert; raises StoreError if its manifest cannot be read."""
+        with self._watched(), contextlib.ExitStack() as stack:
+            most, reason = self._sizing.held(expert).most, ""
+            give_back(self.driver)
+            try:
+                trial = gpu_trial(self._networks, self.driver, self.store, expert, most)
+                yield stack.enter_context(trial)
+            except DeviceFull as error:
+                reason = str(error)
+            # Raised after the handler: the handled error holds all objects that were being made.
+            if reason:
+                raise ConfigError(
+                    f"the device memory is too small to measure expert '{expert.id}' ({reason}); "
+                    "give more --device-memory"
+                )
+
+    def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
+        """Return the bytes that the executors hold for good: activated weights, images, and the graphs' memory.
+
+        After `prepare` this is what they really reserved; before, an upper bound.
+        """
+        if self._blobs is not None:
+            return self._budget_bytes - self._blobs.capacity
+        with self._watched():
+            return executors * self._sizing.of(experts).worker + SCRATCH_BYTES + PIECES_BYTES
+
+    def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
+        """Take pinned memory, capture all graphs of all executors, and take the memory for blobs.
+
+        Raises ConfigError if no memory is left for experts.
+        """
+        experts = largest_first(experts)
+        with self._watched():
+            try:
+                # The memory of measurings, and of an earlier line, may still be reserved.
+                give_back(self.driver)
+                sizes, before = self._sizing.of(experts), self.driver.usage().reserved
+                self._limit(before)
+                self._check_left(executors * sizes.buffers + SCRATCH_BYTES, sizes)
+                # A file begins at an offset that aligns its tensors: up to a page more, and so does each copy. Files of
+                # boards to come may be a page larger, because each file holds its name.
+                staged = STAGED * (padded(sizes.file, PAGE) + 2 * PAGE) + PAGE * len(experts)
+                self._host = HostMemory(self.driver, self.host_bytes + staged)
+                self._largest_file = sizes.file
+                self._capture(experts, executors, sizes)
+                give_back(self.driver)
+                # Each executor's thread takes its workspace of products at its first change of a body, thus later.
+                later = executors * sizes.products + SCRATCH_BYTES + PIECES_BYTES
+                taken = self.driver.usage().reserved - before + later
+                self._blobs = BlobMemory(self.driver, self._lane, self._check_left(taken, sizes))
+            except DeviceFull as error:
+                reason = str(error)
+            else:
+                return
+            finally:
+                if self._blobs is None:
+                    self._close_workers()
+                    self._spare.clear()
+        raise ConfigError(f"{reason}; give less --host-memory, more --device-memory, or fewer executors")
+
+    def _limit(self, before: int) -> None:
+        """Bound what is reserved in this process: the budget, and the bytes that others reserved before."""
+        self.driver.limit(before + self._budget_bytes)
+
+    def admit(self, experts: Iterable[Expert], executors: int) -> None:
+        """Raise BoardsClash for experts without captured graphs, or whose files are larger than those that can pass."""
+        with self._watched():
+            for expert in experts:
+                network = self._networks.unpacking_of(expert), expert.input_size
+                size = passing_bytes(weights(self.store, expert))
+                if network not in self._captured or padded(size, PAGE) > padded(self._largest_file, PAGE) + PAGE:
+                    raise BoardsClash(
+                        f"expert '{expert.id}', a {expert.kind} of {expert.input_size} pixels, needs graphs that this "
+                        "line has not captured, and a GPU has no memory left for more while a line runs; close the "
+                        "line, and open a line with all boards that are to come"
+                    )
+
+    def _check_left(self, taken: int, sizes: Sizes) -> int:
+        """Return the bytes left of the budget; raises ConfigError if the largest file does not fit."""
+        left = self._budget_bytes - taken
+        if left < sizes.file:
+            raise ConfigError(
+                f"a device memory of {format_bytes(self._budget_bytes)} leaves {format_bytes(max(0, left))} for "
+                f"experts, of which the largest has {format_bytes(sizes.file)}; "
+                "give more --device-memory, or fewer executors"
+            )
+        return left
+
+    def _capture(self, experts: Iterable[Expert], executors: int, sizes: Sizes) -> None:
+        """Make workers that have captured all graphs that they will run; raises DeviceFull."""
+        names = [f"executor {number + 1}" for number in range(executors)]
+        self._spare = [Worker(name, self.driver, sizes.weights, sizes.images, self._capturing) for name in names]
+        distinct: dict[tuple[Unpacking, int], Expert] = {}
+        for expert in experts:
+            # The load of an expert reports that it cannot be read; the others go on.
+            with contextlib.suppress(StoreError):
+                distinct.setdefault((self._networks.unpacking_of(expert), expert.input_size), expert)
+        self._captured = frozenset(distinct)
+        # The largest first: all later graphs then reuse the memory that its graphs work in.
+        order = sorted(distinct.items(), key=lambda item: -self._sizing.held(item[1]).bytes)
+        for number, ((unpacking, size), expert) in enumerate(order, start=1):
+            most = self._sizing.held(expert).most
+            self._say(
+                f"capturing {expert.kind} for {len(expert.labels)} labels at {size} px, up to {most} images at a time, "
+                f"{number} of {len(order)}"
+            )
+            for worker in self._spare:
+                worker.prepare(self._networks.template(expert), unpacking, size, most)
+
+    def enter(self, executor: str) -> None:
+        """Set up the calling thread: its operators on the host use one thread."""
+        bound_threads(1)
+
+    # The disk reader and the lane
+
+    def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
+        """Read an expert into pinned memory, for the `load` that follows, and with `body` its body, unless it is there.
+
+        Raises StoreError, DeviceFull, DeviceLost.
+        """
+        assert self._host is not None, "read before prepare"
+        with self._watched():
+            file = weights(self.store, expert)
+            try:
+                if body and file.body is not None:
+                    self._bodies.read(pool, expert.id, file.body, self._host)
+                self._host.keep((pool, expert.id), self._read(file))
+            except BaseException:
+                self._bodies.let_go(pool, expert.id, self._host)
+                raise
+
+    def fill(self, expert: Expert) -> None:
+        """Read an expert into pinned memory, where its copy stays; raises StoreError, DeviceFull, DeviceLost."""
+        assert self._host is not None, "fill before prepare"
+        with self._watched():
+            self._host.keep(expert.id, self._read(weights(self.store, expert)))
+
+    def _read(self, file: Weights) -> Copy:
+        assert self._host is not None, "read before prepare"
+        return Copy(*file.content(self._host), body=file.body.digest if file.body is not None else "")
+
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
+        """Copy an expert to the device from host memory; with `keep_copy` a copy stays there.
+
+        Returns before the copy is done: batches wait for it on the device. If the expert was not read, and its copy is
+        gone, it is read first. An expert whose body nobody has brought into the pool has a copy of its own. Raises
+        StoreError, DeviceFull, DeviceLost.
+        """
+        assert self._host is not None, "load before prepare"
+        assert self._blobs is not None, "load before prepare"
+        read = pool, expert.id
+        with self._watched(), self._host.lock, contextlib.ExitStack() as ended:
+            ended.callback(self._bodies.let_go, pool, expert.id, self._host)
+            if (copy := self._host.copy_of(expert.id) or self._host.copy_of(read)) is None:
+                copy = self._read(weights(self.store, expert))
+                self._host.keep(read, copy)
+            try:
+                # Before any memory is taken: what has a place and no entry in the books would never leave.
+                template, most = self._networks.template(expert), self._sizing.held(expert).most
+                place = BodyPlace(pool, copy.body, expert, self._networks.of(expert).structure)
+                with self._bodies.under(place, self.store, self._host, self._blobs, bring=body) as common:
+                    resident = self._put(expert, copy, common)
+            except BaseException:
+                keep_copy = False
+                # The next load reads the disk, as the books say.
+                self._host.forget(expert.id)
+                raise
+            finally:
+                was_read = self._host.pull(read)
+                if was_read is not None and keep_copy:
+                    self._host.keep(expert.id, was_read)
+                elif was_read is not None:
+                    self._host.give(was_read.buffer)
+            content, owns = replace(copy.content, start=0), common is not None and common.is_private
+            self._loaded[read] = _LoadedExpert(resident, content, template, most, copy.body, owns)
+
+    def _put(self, expert: Expert, copy: Copy, common: DeviceBody | None) -> Resident:
+        assert self._blobs is not None, "load before prepare"
+        if copy.unpacking is None:
+            copy.unpacking = self._networks.unpacking(copy.content, expert, common.content if common else None)
+        resident = self._blobs.put(expert.id, copy.data(), copy.unpacking, common.resident if common else None)
+        copy.buffer.busy = resident.written
+        return resident
+
+    def forget(self, expert: str) -> None:
+        """Drop the copy of an expert in host memory, if there is one."""
+        if self._host is not None:
+            self._host.forget(expert)
+
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
+        """Free an expert's device memory without waiting: on the device, later writes there wait for its last reads."""
+        loaded = self._loaded.pop((pool, expert.id), None)
+        common = self._bodies.pop(pool, body) if body is not None else None
+        assert self._host is not None, "evict before prepare"
+        assert self._blobs is not None, "evict before prepare"
+        if self._lost is not None:
+            return
+        with contextlib.suppress(DeviceLost), self._watched():
+            if loaded is not None:
+                if keep_copy and self._host.copy_of(expert.id) is None:
+                    # It is only a copy: if there is no room for it, the next load reads the disk.
+                    with contextlib.suppress(DeviceFull):
+                        self._bring_down(expert.id, loaded, self._host, self._blobs)
+                self._blobs.drop(loaded.resident)
+                if common is None and loaded.owns_body and loaded.resident.body is not None:
+                    self._blobs.drop(loaded.resident.body)
+            if common is not None:
+                self._blobs.drop(common.resident)
+
+    def trim(self) -> None:
+        """Do nothing: the memory for blobs has a fixed size."""
+
+    def close(self) -> None:
+        """Wait until the GPU neither copies nor runs: its memory, pinned memory and graphs may go only then."""
+        self.settle()
+        self._close_workers()
+
+    def _close_workers(self) -> None:
+        for worker in (*self._spare, *self._workers.values()):
+            worker.close()
+
+    def settle(self) -> None:
+        """Wait until the GPU neither copies nor runs, or is lost."""
+        with contextlib.suppress(DeviceLost), self._watched():
+            for stream in (self._lane, *(worker.stream for worker in (*self._spare, *self._workers.values()))):
+                stream.mark().wait()
+
+    # Executors
+
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
+        """Run a batch, in parts if it is larger than the largest graph; return one finding for each image.
+
+        Raises CoeError if the expert's answer makes no sense, DeviceFull, DeviceLost.
+        """
+        return self.launch(executor, pool, expert, images)()
+
+    def launch(
+        self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
+    ) -> Callable[[], list[Finding]]:
+        """Put a batch on the executor's stream; the function that is returned waits for its findings, as `run` does.
+
+        At most `depth` batches of an executor may be without findings.
+        """
+        assert self._blobs is not None, "run before prepare"
+        loaded, kind = self._loaded[pool, expert.id], self._networks.kind(expert)
+        with self._watched():
+            worker = self._worker(executor)
+            worker.activate(self._blobs, loaded.resident)
+            pixels = [image.pixels for image in images]
+            parts = worker.launch(loaded.template, loaded.resident.unpacking, pixels, loaded.most)
+
+        def findings() -> list[Finding]:
+            findings: list[Finding] = []
+            with self._watched():
+                for part in parts:
+                    outputs = part.outputs()
+                    findings += findings_of(kind, outputs, images[len(findings) : len(findings) + part.images], expert)
+            return findings
+
+        return findings
+
+    def activate(self, executor: str, pool: str, expert: Expert) -> None:
+        """Make a loaded expert ready to run and wait until it is, to measure that alone; raises DeviceLost."""
+        assert self._blobs is not None, "activate before prepare"
+        with self._watched():
+            worker = self._worker(executor)
+            worker.activate(self._blobs, self._loaded[pool, expert.id].resident)
+            worker.stream.mark().wait()
+
+    def _bring_down(self, expert: str, loaded: _LoadedExpert, host: HostMemory, memory: BlobMemory) -> None:
+        with host.lock:
+            buffer = host.take(loaded.resident.size)
+            try:
+                buffer.busy = memory.bring_down(loaded.resident, buffer.pieces(0, loaded.resident.size))
+            except BaseException:
+                host.give(buffer)
+                raise
+            host.keep(expert, Copy(buffer, loaded.content, loaded.resident.unpacking, loaded.body))
+
+    def _worker(self, executor: str) -> Worker:
+        if executor not in self._workers:
+            with self._capturing:
+                assert self._spare, "more executors run than were prepared"
+                self._workers[executor] = self._spare.pop(0)
+        return self._workers[executor]
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Remember when the device is lost; from then on, do not call it."""
+        if self._lost is not None:
+            raise DeviceLost(self._lost)
+        try:
+            yield
+        except DeviceLost as error:
+            # Not the error itself, which holds all objects that were being made.
+            self._lost = str(error)
+            raise

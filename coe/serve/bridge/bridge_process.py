@@ -1,0 +1,62 @@
+"""The bridge as a process. Law: it ends in order at SIGTERM, whatever a sink is doing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import suppress
+
+from coe.serve.bridge.building import posts_of
+from coe.serve.bridge.courier import Courier, Post
+from coe.serve.database import outbox, states
+from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.migration import expect_newest
+from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.moments import now_us
+from coe.serve.service_config import ServeConfig
+from coe.serve.words import Process
+
+BEAT_S = 2.0
+GRACE_S = 3.0
+"""How long a sink may take to finish what it sends when the bridge ends; what was not acknowledged is sent again."""
+
+
+def run(config: ServeConfig) -> None:
+    """Tell all sinks until SIGTERM or SIGINT; raises ConfigError if it cannot begin."""
+    posts = list(posts_of(config))
+    database = open_database(config.database_url)
+    expect_newest(database)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        tell(posts, database, stop)
+    finally:
+        database.close()
+
+
+def tell(posts: list[Post], database: Database, stop: threading.Event) -> None:
+    """Make these the sinks, and tell each on a thread of its own until `stop`; raises DatabaseTrouble at the start."""
+    with database.writing() as connection:
+        outbox.register_sinks(connection, [post.name for post in posts], now_us())
+    # Daemons: a sink that hangs does not keep the process alive.
+    threads = [
+        threading.Thread(target=Courier(post, database, stop).run, name=f"coe-sink-{post.name}", daemon=True)
+        for post in posts
+    ]
+    for thread in threads:
+        thread.start()
+    while True:
+        _beat(database, posts)
+        if stop.wait(BEAT_S):
+            break
+    for thread in threads:
+        thread.join(GRACE_S)
+
+
+def _beat(database: Database, posts: list[Post]) -> None:
+    """Give a sign of life, as long as the database takes it."""
+    facts = {"sinks": [post.name for post in posts]}
+    with suppress(DatabaseTrouble), database.writing() as connection:
+        states.beat(connection, Process.BRIDGE, pid=os.getpid(), now_us=now_us(), facts=facts)

@@ -1,0 +1,58 @@
+"""`python -m coe.serve.child gate CONFIG`: a process of the service, started by the supervisor.
+
+Law: it ends in order when its standard input ends, because then the supervisor is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from coe.errors import CoeError
+from coe.serve.service_config import ServeConfig, load
+from coe.serve.words import Process
+
+
+def run(process: Process, config: ServeConfig) -> None:
+    """Run a process until it is told to end; raises CoeError if it cannot begin."""
+    # Imported here: the gate needs no torch, and the line no HTTP.
+    if process is Process.GATE:
+        import asyncio
+
+        from coe.serve.gate import server
+
+        asyncio.run(server.serve(config))
+    elif process is Process.LINE:
+        from coe.serve.line import line_process as line
+
+        line.run(config)
+    elif process is Process.BRIDGE:
+        from coe.serve.bridge import bridge_process as bridge
+
+        bridge.run(config)
+    else:
+        raise AssertionError(f"{process} is not started by itself")
+
+
+def end_with_parent() -> None:
+    """Wait until standard input ends, and end this process in order."""
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> None:
+    """Run the process that the arguments name."""
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    try:
+        run(Process(sys.argv[1]), load(Path(sys.argv[2])))
+    except CoeError as error:
+        sys.stderr.write(f"{sys.argv[1]}: {error}\n")
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

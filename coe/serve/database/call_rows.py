@@ -1,0 +1,187 @@
+"""Calls: what is not OK, and blind audits. Law: a call is open until a person has answered it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, update
+
+from coe.core import Verdict
+from coe.serve.database.row_types import record, records
+from coe.serve.database.tables import board, call
+from coe.serve.moments import SECOND_US
+from coe.serve.words import CallKind, CallReason
+from coe.visible import visible
+
+LONGEST_CLAIM_US = 600 * SECOND_US
+"""No claim of a call may last longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewCall:
+    """A component for the operator's queue; see `coe.serve.database.tables.call` for each field."""
+
+    refdes: str
+    component: str
+    verdict: Verdict
+    reason: CallReason
+    kind: CallKind = CallKind.DEFECT
+    view_id: int | None = None
+    place: Any = None
+    detail: str = ""
+    expert: str = ""
+    label: str = ""
+    score: float | None = None
+    late: bool = False
+    findings: Sequence[Mapping[str, Any]] = ()
+    truth: str = ""
+    face: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call; open while `verification_id` is None. `revision` counts up at each change."""
+
+    id: int
+    board_id: int | None
+    kind: CallKind
+    refdes: str
+    component: str
+    view_id: int | None
+    place: Any
+    verdict: Verdict
+    reason: CallReason
+    detail: str
+    expert: str
+    label: str
+    score: float | None
+    late: bool
+    findings: Sequence[Mapping[str, Any]]
+    truth: str
+    face: Mapping[str, Any] | None
+    shown_board_id: int | None
+    opened_us: int
+    revision: int
+    verification_id: int | None
+    claimed_by: str
+    claimed_session: str
+    claimed_until_us: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has answered it."""
+        return self.verification_id is None
+
+
+_OPEN = insert(call)
+
+
+def add(connection: Connection, board_id: int, opened: Sequence[NewCall], now_us: int) -> None:
+    """Open calls of a board; seeded defects only seem to be its calls, and no board has them."""
+    if not opened:
+        return
+    rows = [
+        {name: getattr(new, name) for name in NewCall.__dataclass_fields__}
+        | {"findings": [dict(finding) for finding in new.findings], "opened_us": now_us}
+        | _whose(new, board_id)
+        # The text comes from an expert's code: it may hold any character, and not every database takes all of them.
+        | {"detail": visible(new.detail, lines=True)}
+        for new in opened
+    ]
+    connection.execute(_OPEN, rows)
+
+
+def _whose(new: NewCall, board_id: int) -> dict[str, int | None]:
+    is_seeded = new.kind is CallKind.SEEDED
+    return {"board_id": None if is_seeded else board_id, "shown_board_id": board_id if is_seeded else None}
+
+
+def get(connection: Connection, id: int) -> Call | None:
+    """Return a call, or None."""
+    row = connection.execute(select(call).where(call.c.id == id)).one_or_none()
+    return None if row is None else record(Call, row)
+
+
+def of_board(connection: Connection, board_id: int) -> list[Call]:
+    """Return the calls of a board, in the order in which they were opened."""
+    return records(Call, connection.execute(select(call).where(call.c.board_id == board_id).order_by(call.c.id)))
+
+
+def of_component(connection: Connection, board_id: int, refdes: str) -> Call | None:
+    """Return the call of a component of a board, or None."""
+    query = select(call).where(call.c.board_id == board_id, call.c.refdes == refdes)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else record(Call, row)
+
+
+def open_calls(
+    connection: Connection, *, after_id: int = 0, limit: int = 100, recipe_id: int | None = None, component: str = ""
+) -> list[Call]:
+    """Return open calls, the oldest first; of one recipe's boards, or of one component type, if given."""
+    query = select(call).where(call.c.verification_id.is_(None), call.c.id > after_id).order_by(call.c.id).limit(limit)
+    if recipe_id is not None:
+        query = query.join(board, board.c.id == call.c.board_id).where(board.c.recipe_id == recipe_id)
+    if component:
+        query = query.where(call.c.component == component)
+    return records(Call, connection.execute(query))
+
+
+def count_open(connection: Connection) -> int:
+    """Return how many calls are open."""
+    return connection.scalar(select(func.count()).where(call.c.verification_id.is_(None))) or 0
+
+
+def count_open_of(connection: Connection, board_id: int) -> int:
+    """Return how many calls of a board are open; nothing waits for blind audits."""
+    is_open = (call.c.board_id == board_id, call.c.kind == CallKind.DEFECT, call.c.verification_id.is_(None))
+    return connection.scalar(select(func.count()).where(*is_open)) or 0
+
+
+def is_unclaimed(now_us: int) -> ColumnElement[bool]:
+    """Return the condition that nobody has a call reserved.
+
+    A claim that would last longer than any claim may was made before the clock was set back, and counts as ended.
+    """
+    until = call.c.claimed_until_us
+    return or_(until <= now_us, until > now_us + LONGEST_CLAIM_US)
+
+
+def is_free(by: str, session: str, now_us: int) -> ColumnElement[bool]:
+    """Return the condition that nobody has a call reserved but one person, in one session."""
+    is_mine = and_(call.c.claimed_by == by, call.c.claimed_session == session)
+    return or_(is_unclaimed(now_us), is_mine)
+
+
+def claim(connection: Connection, id: int, *, by: str, session: str = "", until_us: int, now_us: int) -> bool:
+    """Reserve an open call for one person, who has one of several sessions, until a time.
+
+    False if another person or session has it, or if it was answered.
+    """
+    claimed = connection.execute(
+        update(call)
+        .where(
+            call.c.id == id,
+            call.c.verification_id.is_(None),
+            is_free(by, session, now_us),
+        )
+        .values(claimed_by=by, claimed_session=session, claimed_until_us=until_us)
+    )
+    return claimed.rowcount == 1
+
+
+def raise_verdict(connection: Connection, before: Call, new: NewCall) -> bool:
+    """Give an open call a more severe verdict and its findings; False if it is not less severe, or was answered.
+
+    A person who looks at the call meanwhile finds that its revision changed.
+    """
+    if new.verdict.severity <= before.verdict.severity:
+        return False
+    values = {name: getattr(new, name) for name in ("verdict", "reason", "detail", "expert", "label", "score", "late")}
+    values |= {"findings": [dict(finding) for finding in new.findings], "revision": call.c.revision + 1}
+    values["detail"] = visible(new.detail, lines=True)
+    raised = connection.execute(
+        update(call).where(call.c.id == before.id, call.c.verification_id.is_(None)).values(values)
+    )
+    return raised.rowcount == 1

@@ -1,0 +1,72 @@
+"""Events, for other machines and for pages. Law: an event is appended in the transaction that makes it true."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import BigInteger, Connection, Integer, bindparam, func, insert, literal, select
+
+from coe.serve.database.row_types import in_turn, record, records
+from coe.serve.database.tables import event, outbox, sink
+from coe.serve.words import EventKind
+
+# Built once: to build them takes longer than to run them.
+_APPEND = insert(event).returning(event)
+_AFTER = select(event).where(event.c.id > bindparam("after_id")).order_by(event.c.id).limit(bindparam("at_most"))
+_TOLD = (bindparam("told_id", type_=Integer), bindparam("told_us", type_=BigInteger), literal(0), literal(""))
+_TELL_SINKS = insert(outbox).from_select(
+    ["sink", "event_id", "next_try_us", "attempts", "error"], select(sink.c.name, *_TOLD)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event to be appended; `body` is JSON."""
+
+    kind: EventKind
+    happened_us: int
+    body: Mapping[str, Any] = field(default_factory=dict)
+    board_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event; ids grow in the order of commits, and the uuid is the same at every delivery."""
+
+    id: int
+    uuid: str
+    kind: EventKind
+    board_id: int | None
+    happened_us: int
+    body: Mapping[str, Any]
+
+
+def append(connection: Connection, new: NewEvent) -> Event:
+    """Append an event, and a row of the outbox for each registered sink, in the caller's transaction."""
+    in_turn(connection, event)
+    row = {
+        "uuid": str(uuid.uuid4()),
+        "kind": new.kind,
+        "board_id": new.board_id,
+        "happened_us": new.happened_us,
+        "body": dict(new.body),
+    }
+    appended = record(Event, connection.execute(_APPEND, row).one())
+    connection.execute(_TELL_SINKS, {"told_id": appended.id, "told_us": new.happened_us})
+    return appended
+
+
+def after(connection: Connection, id: int, *, limit: int = 500, board_id: int | None = None) -> list[Event]:
+    """Return the events after the event of an id, the oldest first; with `board_id` those of one board."""
+    bounds = {"after_id": id, "at_most": limit}
+    if board_id is not None:
+        return records(Event, connection.execute(_AFTER.where(event.c.board_id == board_id), bounds))
+    return records(Event, connection.execute(_AFTER, bounds))
+
+
+def newest_id(connection: Connection) -> int:
+    """Return the id of the newest event; 0 if there is none."""
+    return connection.scalar(select(func.coalesce(func.max(event.c.id), 0))) or 0

@@ -1,0 +1,153 @@
+"""What happened to boards and calls, by the hour. Law: whole hours are read from counts, rows only for parts of hours.
+
+First passes alone count: a board that comes back from repair says nothing about the process. The hour is that of the
+board's decision, so that a call counts where its board does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, and_, cast, func, literal, null, select, true, union_all
+
+from coe.core import Verdict
+from coe.serve.database import counts
+from coe.serve.database.row_types import records, total
+from coe.serve.database.tables import board, board_count, call_count, decision_count, escape, recipe
+from coe.serve.moments import HOUR_US, hour_of
+from coe.serve.words import CallKind, Dimension, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time that counts, from `start_us` on and before `end_us`; of one recipe if `recipe` names it."""
+
+    start_us: int
+    end_us: int
+    recipe: str = ""
+
+    @property
+    def whole_hours(self) -> tuple[int, int]:
+        """The beginning of the first whole hour, and the end of the last; the same if there is none."""
+        first = hour_of(self.start_us - 1) + HOUR_US
+        return first, max(first, hour_of(self.end_us))
+
+
+@dataclass(frozen=True, slots=True)
+class BoardCount:
+    """Boards that were decided in an hour: all; without calls; late; fully verified; and of those, without a defect."""
+
+    hour_us: int
+    recipe_id: int
+    boards: int
+    clean: int
+    late: int
+    verified: int
+    good: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallCount:
+    """How many calls have these values. `outcome` is None while they are open; `recipe_id` is None for seeded defects.
+
+    `label` is that of the person if the person gave one, else that of the expert. A value that a query did not tell
+    apart is 0, None or empty.
+    """
+
+    hour_us: int
+    recipe_id: int | None
+    component: str
+    expert: str
+    label: str
+    kind: CallKind
+    outcome: Outcome | None
+    calls: int
+
+
+def board_counts(connection: Connection, window: Window) -> list[BoardCount]:
+    """Return the counts of boards by hour and recipe, in this order."""
+    numbers = ("boards", "clean", "late", "verified", "good")
+    kept = select(board_count).where(_in_whole_hours(window, board_count.c.hour_us), board_count.c.boards > 0)
+    rows = union_all(kept, *(counts.of_boards(which) for which in _in_parts_of_hours(window))).subquery()
+    query = (
+        select(rows.c.hour_us, rows.c.recipe_id, *(total(rows.c[name]) for name in numbers))
+        .where(rows.c.first_pass, _of_recipe(window, rows.c.recipe_id))
+        .group_by(rows.c.hour_us, rows.c.recipe_id)
+        .order_by(rows.c.hour_us, rows.c.recipe_id)
+    )
+    return records(BoardCount, connection.execute(query))
+
+
+def call_counts(
+    connection: Connection, window: Window, *, by: Collection[Dimension] = tuple(Dimension)
+) -> list[CallCount]:
+    """Return the counts of calls and audits on boards, and of seeded defects, told apart by `by`, kind and outcome.
+
+    Seeded defects belong to no recipe, so they count whatever the window's recipe is.
+    """
+    kept = select(call_count).where(_in_whole_hours(window, call_count.c.hour_us), call_count.c.calls > 0)
+    parts = (counts.of_calls(which) for which in _in_parts_of_hours(window))
+    rows = union_all(kept, *parts, counts.of_seeded(window.start_us, window.end_us)).subquery()
+    unknown: dict[Dimension, ColumnElement[Any]] = {
+        Dimension.HOUR: literal(0),
+        Dimension.RECIPE: cast(null(), BigInteger),
+    }
+    told = [rows.c[name] if name in by else unknown.get(name, literal("")).label(name) for name in Dimension]
+    key = [rows.c[name] for name in Dimension if name in by] + [rows.c.kind, rows.c.outcome]
+    query = (
+        select(*told, rows.c.kind, rows.c.outcome, total(rows.c.calls))
+        .where(_of_recipe(window, rows.c.recipe_id) | (rows.c.kind == CallKind.SEEDED))
+        .group_by(*key)
+    )
+    return [
+        CallCount(**{**row._mapping, "outcome": Outcome(row.outcome) if row.outcome else None})
+        for row in connection.execute(query)
+    ]
+
+
+def decided(connection: Connection) -> dict[Verdict, int]:
+    """Return how many boards have been decided, by their verdict; all passes count."""
+    query = select(board_count.c.verdict, total(board_count.c.boards)).group_by(board_count.c.verdict)
+    return {verdict: number for verdict, number in connection.execute(query) if number}
+
+
+def decisions(connection: Connection) -> dict[Verdict, int]:
+    """Return how many decisions there were of each verdict, as they were made: amendments leave them as they are."""
+    rows = connection.execute(select(decision_count.c.verdict, decision_count.c.boards))
+    return {row.verdict: row.boards for row in rows}
+
+
+def escapes_of(connection: Connection, window: Window) -> int:
+    """Return how many escapes were first reported within a window; of a recipe, those whose board is known.
+
+    Several tests may report one defect, which is one escape.
+    """
+    defect = (escape.c.board_id, escape.c.serial, escape.c.refdes, escape.c.component, escape.c.label)
+    first = select(func.min(escape.c.reported_us).label("at_us")).group_by(*defect)
+    if window.recipe:
+        first = first.join(board, board.c.id == escape.c.board_id).where(_of_recipe(window, board.c.recipe_id))
+    reported = first.subquery()
+    query = select(func.count()).where(reported.c.at_us >= window.start_us, reported.c.at_us < window.end_us)
+    return connection.scalar(query) or 0
+
+
+def _in_whole_hours(window: Window, hour_us: ColumnElement[int]) -> ColumnElement[bool]:
+    first_us, end_us = window.whole_hours
+    return and_(hour_us >= first_us, hour_us < end_us)
+
+
+def _in_parts_of_hours(window: Window) -> Iterator[ColumnElement[bool]]:
+    """Yield the conditions that a board was decided in a part of an hour at the beginning, or the end, of a window."""
+    first_us, end_us = window.whole_hours
+    moment = board.c.decided_us
+    if window.start_us < first_us:
+        yield and_(moment >= window.start_us, moment < min(first_us, window.end_us))
+    if first_us <= end_us < window.end_us:
+        yield and_(moment >= end_us, moment < window.end_us)
+
+
+def _of_recipe(window: Window, recipe_id: ColumnElement[int]) -> ColumnElement[bool]:
+    # The sum with 0 keeps SQLite from reading all boards of the recipe by its index: the time narrows the search more.
+    return (recipe_id + 0).in_(select(recipe.c.id).where(recipe.c.name == window.recipe)) if window.recipe else true()

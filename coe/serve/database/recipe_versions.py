@@ -1,0 +1,166 @@
+"""Recipes: versions that never change, and which of them is active. Law: activations are added, never rewritten."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from coe.serve.database.row_types import in_turn, record, records
+from coe.serve.database.tables import activation, recipe
+from coe.serve.words import ActivationState
+
+MOST_VERSION = 2**31 - 1
+"""The column holds no larger number, and drivers refuse to ask for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A version of a recipe; `content` is JSON, see `coe.serve.recipe_content.RecipeContent`."""
+
+    id: int
+    name: str
+    version: int
+    content: Mapping[str, Any]
+    digest: str
+    created_us: int
+    created_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """A request to make a version the active version, and its result."""
+
+    id: int
+    recipe_id: int
+    state: ActivationState
+    asked_us: int
+    asked_by: str
+    answered_us: int | None
+    reason: str
+
+
+def add(connection: Connection, name: str, content: Mapping[str, Any], *, by: str, now_us: int) -> Recipe:
+    """Add a version of a recipe; the version that has this content already is returned as it is."""
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    in_turn(connection, recipe)
+    same = connection.execute(select(recipe).where(recipe.c.name == name, recipe.c.digest == digest)).one_or_none()
+    if same is not None:
+        return record(Recipe, same)
+    last = connection.scalar(select(func.max(recipe.c.version)).where(recipe.c.name == name)) or 0
+    row = {
+        "name": name,
+        "version": last + 1,
+        "content": dict(content),
+        "digest": digest,
+        "created_us": now_us,
+        "created_by": by,
+    }
+    return record(Recipe, connection.execute(insert(recipe).values(row).returning(recipe)).one())
+
+
+def get(connection: Connection, id: int) -> Recipe:
+    """Return the version of an id, which a row refers to."""
+    return record(Recipe, connection.execute(select(recipe).where(recipe.c.id == id)).one())
+
+
+class KeptRecipes:
+    """The versions of recipes that were asked for last, in memory: a version never changes. One thread at a time."""
+
+    def __init__(self, most: int = 8) -> None:
+        self._most = most
+        self._kept: dict[int, Recipe] = {}
+
+    def get(self, connection: Connection, id: int) -> Recipe:
+        """Return the version of an id, which a row refers to."""
+        self._kept[id] = wanted = self._kept.pop(id, None) or get(connection, id)
+        if len(self._kept) > self._most:
+            del self._kept[next(iter(self._kept))]
+        return wanted
+
+
+def version(connection: Connection, name: str, number: int) -> Recipe | None:
+    """Return a version of a recipe, or None."""
+    if number > MOST_VERSION:
+        return None
+    row = connection.execute(select(recipe).where(recipe.c.name == name, recipe.c.version == number)).one_or_none()
+    return None if row is None else record(Recipe, row)
+
+
+def versions(connection: Connection, name: str) -> list[Recipe]:
+    """Return all versions of a recipe, the newest first."""
+    query = select(recipe).where(recipe.c.name == name).order_by(recipe.c.version.desc())
+    return records(Recipe, connection.execute(query))
+
+
+def names(connection: Connection) -> list[str]:
+    """Return the names of all recipes, sorted."""
+    return list(connection.scalars(select(recipe.c.name).distinct().order_by(recipe.c.name)))
+
+
+def active(connection: Connection, name: str) -> Recipe | None:
+    """Return the active version of a recipe; None if none was ever activated."""
+    query = (
+        select(recipe)
+        .join(activation, activation.c.recipe_id == recipe.c.id)
+        .where(recipe.c.name == name, activation.c.state == ActivationState.ACTIVE)
+        .order_by(activation.c.id.desc())
+        .limit(1)
+    )
+    row = connection.execute(query).one_or_none()
+    return None if row is None else record(Recipe, row)
+
+
+def was_active(connection: Connection, id: int) -> bool:
+    """Return whether a version is active, or was."""
+    query = select(activation.c.id).where(activation.c.recipe_id == id, activation.c.state == ActivationState.ACTIVE)
+    return connection.execute(query.limit(1)).first() is not None
+
+
+def all_active(connection: Connection) -> list[Recipe]:
+    """Return the active version of each recipe that has one, in the order of their names."""
+    query = select(recipe).where(recipe.c.id.in_(active_ids(connection))).order_by(recipe.c.name)
+    return records(Recipe, connection.execute(query))
+
+
+def active_ids(connection: Connection) -> frozenset[int]:
+    """Return the ids of the active version of each recipe that has one."""
+    newest = (
+        select(func.max(activation.c.id))
+        .join(recipe, recipe.c.id == activation.c.recipe_id)
+        .where(activation.c.state == ActivationState.ACTIVE)
+        .group_by(recipe.c.name)
+    )
+    return frozenset(connection.scalars(select(activation.c.recipe_id).where(activation.c.id.in_(newest))))
+
+
+def ask_activation(connection: Connection, recipe_id: int, *, by: str, now_us: int) -> Activation:
+    """Ask the line to make a version the active version."""
+    row = {"recipe_id": recipe_id, "state": ActivationState.ASKED, "asked_us": now_us, "asked_by": by, "reason": ""}
+    return record(Activation, connection.execute(insert(activation).values(row).returning(activation)).one())
+
+
+def asked(connection: Connection) -> list[Activation]:
+    """Return the activations that the line has not answered yet, the oldest first."""
+    query = select(activation).where(activation.c.state == ActivationState.ASKED).order_by(activation.c.id)
+    return records(Activation, connection.execute(query))
+
+
+def get_activation(connection: Connection, id: int) -> Activation | None:
+    """Return an activation, or None."""
+    row = connection.execute(select(activation).where(activation.c.id == id)).one_or_none()
+    return None if row is None else record(Activation, row)
+
+
+def answer(connection: Connection, id: int, state: ActivationState, *, now_us: int, reason: str = "") -> bool:
+    """Note the result of an activation; return False if it was answered before."""
+    answered = connection.execute(
+        update(activation)
+        .where(activation.c.id == id, activation.c.state == ActivationState.ASKED)
+        .values(state=state, answered_us=now_us, reason=reason)
+    )
+    return answered.rowcount == 1

@@ -1,0 +1,288 @@
+"""Verified pictures as labelled folders for training. Law: a person's word gives the label, and a folder is whole.
+
+`DIR/<expert>/<label>/<picture>` is what `coe-experts train --data DIR/<expert>` takes. The label of a call is what the
+person said it is: of a confirmed or accepted defect the person's label, else the expert's; a false call goes to the
+label under which this expert's good parts were found. A defect never gets a label that passes. A picture whose label
+nobody can tell is named in the manifest, and not exported. Open calls, pictures whose retention is over, and,
+as good ones, parts that were reported as escapes, are not exported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from sqlalchemy import Connection, select
+
+from coe import system
+from coe.errors import ImageError
+from coe.serve.component_pictures import Cutter, Place
+from coe.serve.database.connecting import Database
+from coe.serve.database.findings import unpack
+from coe.serve.database.tables import board, call, recipe, verification, view
+from coe.serve.moments import iso
+from coe.serve.passing import Passing
+from coe.serve.picture_folder import Pictures
+from coe.serve.suspected_pictures import Suspects
+from coe.serve.words import CallKind, Outcome
+
+FOLDER, MANIFEST = "exports", "manifest.json"
+"""The folder of exports in the folder of a service, and the manifest in each of them."""
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_GONE = "the picture is gone"
+_UNSAID = "nobody said a label that can name a folder"
+_PASSES = "it is a defect, and its label is one that passes: nobody said what the defect is"
+_ESCAPED = "a later test found a defect there"
+_SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89P": ".png", b"BM": ".bmp"}
+"""The first bytes of a picture's file; others are TIFF, because the gate takes nothing else."""
+_GOOD_BOARDS = 200
+"""How many boards are looked through for pictures of good parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A picture and its label; `file` is its path in the export, `outcome` None for a part that the line called OK.
+
+    `sha256` is that of the exported file. `place` says where the part lies in the view of a whole board, out of which
+    it is cut as the experts saw it; None if the view shows it alone.
+    """
+
+    file: str
+    expert: str
+    label: str
+    outcome: Outcome | None
+    board: int | None
+    refdes: str
+    component: str
+    sha256: str
+    call: int | None = None
+    verified_by: str = ""
+    verified: str = ""
+    source: str = ""
+    place: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """An export: its name, the number of pictures by expert and label, and why the others were left out."""
+
+    name: str
+    counts: Mapping[str, Mapping[str, int]]
+    left_out: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportScope:
+    """What is exported: answers from `start_us` on and before `end_us`; of a recipe; so many good parts by label."""
+
+    start_us: int
+    end_us: int
+    recipe: str = ""
+    good: int = 0
+
+
+def export(
+    database: Database, pictures: Pictures, folder: Path, asked: ExportScope, now_us: int, *, limit_pixels: int
+) -> Export:
+    """Write an export into a new folder below `folder`; raises DatabaseTrouble, and OSError.
+
+    A view of more than `limit_pixels` is not cut. A crash leaves a hidden folder that no export is; nothing is deleted
+    from the pictures.
+    """
+    with database.reading() as connection:
+        suspects = Suspects(connection)
+        good = _good(connection, asked, suspects)
+        answered, unlabelled = _answered(connection, asked, good, suspects)
+    left_out = Counter(unlabelled.values())
+    cutter = Cutter(kept_pixels=limit_pixels)
+    name = iso(now_us)[:19].replace(":", "") + "-" + secrets.token_hex(3)
+    staging = folder / f".{name}"
+    staging.mkdir(parents=True)
+    try:
+        kept = []
+        # The parts of a view one after the other, so that each view is decoded once.
+        for example in sorted([*answered, *_limited(good, asked.good)], key=_by_view):
+            source = pictures.path(example.source)
+            try:
+                if example.place is None:
+                    kept.append(_copy(source, example, staging))
+                else:
+                    kept.append(_cut(cutter, source, example, staging, limit_pixels))
+            except FileNotFoundError:  # retention was quicker
+                left_out[_GONE] += 1
+            except ImageError:
+                left_out["the picture cannot be read"] += 1
+        manifest = {
+            "made": iso(now_us),
+            "from": iso(asked.start_us),
+            "until": iso(asked.end_us),
+            "recipe": asked.recipe,
+            "left_out": dict(left_out),
+            "left_out_calls": [{"call": call, "why": why} for call, why in unlabelled.items()],
+            "pictures": [_row(example) for example in kept],
+        }
+        (staging / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        staging.rename(folder / name)
+    except OSError:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    system.save_names(folder)
+    return Export(name, _counts(kept), dict(left_out))
+
+
+def _answered(
+    connection: Connection, asked: ExportScope, good: Sequence[Example], suspects: Suspects
+) -> tuple[list[Example], dict[int, str]]:
+    """Return the answered calls as examples, and why others are left out, by their ids."""
+    query = (
+        select(call, verification.c.outcome, verification.c.label.label("word"), verification.c.verified_us,
+               verification.c.verified_by, view.c.file, view.c.sha256, view.c.removed_us, board.c.recipe_id)
+        .join(verification, verification.c.id == call.c.verification_id)
+        .join(board, board.c.id == call.c.board_id)
+        .outerjoin(view, view.c.id == call.c.view_id)
+        .where(verification.c.verified_us >= asked.start_us, verification.c.verified_us < asked.end_us)
+        .where(call.c.kind != CallKind.SEEDED)
+        .order_by(call.c.id)
+    )  # fmt: skip
+    if asked.recipe:
+        query = query.join(recipe, recipe.c.id == board.c.recipe_id).where(recipe.c.name == asked.recipe)
+    examples, left_out, good_labels = [], dict[int, str](), _good_labels(good)
+    rows = connection.execute(query).all()
+    passing = Passing(connection, {row.recipe_id for row in rows}, ((one.expert, one.label) for one in good))
+    for row in rows:
+        is_good = row.outcome is Outcome.FALSE_CALL
+        label = row.word or _unsaid_label(row, good_labels, good=is_good)
+        why = _why_not(row, label)
+        if not (why or is_good) and passing.may_pass(row.expert, label, said=bool(row.word), verdict=row.verdict):
+            why = _PASSES
+        if is_good and suspects.has(row.board_id, row.refdes):
+            why = _ESCAPED
+        if why:
+            left_out[row.id] = why
+            continue
+        file = f"{row.expert}/{label}/call-{row.id}"
+        examples.append(
+            Example(file, row.expert, label, row.outcome, row.board_id, row.refdes, row.component, row.sha256, row.id,
+                    row.verified_by, iso(row.verified_us), row.file, row.place)
+        )  # fmt: skip
+    return examples, left_out
+
+
+def _unsaid_label(row: Any, good_labels: Mapping[str, str], *, good: bool) -> str:
+    """Return the label of an answer in which the person gave none."""
+    if row.kind is CallKind.AUDIT:
+        return row.label if good else ""  # the line called it OK, and nobody said what the defect is
+    return good_labels.get(row.expert, "") if good else row.label
+
+
+def _why_not(row: Any, label: str) -> str:
+    if row.file is None or row.removed_us is not None:
+        return _GONE
+    if row.place is not None and Place.of(row.place) is None:
+        return "nobody knows where the part lies on its board"
+    if not _PLAIN.fullmatch(row.expert):
+        return "no expert decided"
+    return "" if _PLAIN.fullmatch(label) else _UNSAID
+
+
+def _copy(source: Path, example: Example, folder: Path) -> Example:
+    """Copy a picture into a folder; return the example with the suffix of its format."""
+    with source.open("rb") as file:
+        suffix = _SUFFIXES.get(file.read(2), ".tif")
+    named = replace(example, file=example.file + suffix)
+    target = folder / named.file
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    return named
+
+
+def _good(connection: Connection, asked: ExportScope, suspects: Suspects) -> list[Example]:
+    """Return pictures of parts that the line called OK, the newest boards first, by the last expert that saw each."""
+    query = select(board.c.id, board.c.findings, board.c.key).where(
+        board.c.decided_us >= asked.start_us, board.c.decided_us < asked.end_us, board.c.findings.is_not(None)
+    )
+    if asked.recipe:
+        query = query.join(recipe, recipe.c.id == board.c.recipe_id).where(recipe.c.name == asked.recipe)
+    examples = []
+    for row in connection.execute(query.order_by(board.c.id.desc()).limit(_GOOD_BOARDS)):
+        # A part that a person was shown blindly is exported with the person's word.
+        asked_about = set(connection.scalars(select(call.c.refdes).where(call.c.board_id == row.id)))
+        of_board = select(view).where(view.c.board_key == row.key, view.c.removed_us.is_(None))
+        views = {row_of_view.id: row_of_view for row_of_view in connection.execute(of_board)}
+        for number, part in enumerate(unpack(row.findings)):
+            if part.view_id not in views or part.refdes in asked_about or not part.findings:
+                continue
+            if suspects.has(row.id, part.refdes):
+                continue
+            if part.place is not None and Place.of(part.place) is None:
+                continue
+            expert, label = part.findings[-1]["expert"], part.findings[-1]["label"]
+            if not (_PLAIN.fullmatch(expert) and _PLAIN.fullmatch(label)):
+                continue
+            picture = views[part.view_id]
+            which = f"{picture.id}" if part.place is None else f"{picture.id}-{number}"
+            examples.append(
+                Example(f"{expert}/{label}/good-{which}", expert, label, None, row.id, part.refdes, part.component,
+                        picture.sha256, source=picture.file, place=part.place)
+            )  # fmt: skip
+    return examples
+
+
+def _by_view(example: Example) -> str:
+    return "" if example.place is None else example.source
+
+
+def _cut(cutter: Cutter, source: Path, example: Example, folder: Path, limit_pixels: int) -> Example:
+    """Cut a part out of the view of a whole board, without loss; raises OSError, ImageError."""
+    place = Place.of(example.place)
+    assert place is not None
+    file = io.BytesIO()
+    Image.fromarray(cutter.cut(source, place, limit_pixels)).save(file, "png", compress_level=1)
+    content = file.getvalue()
+    named = replace(example, file=example.file + ".png", sha256=hashlib.sha256(content).hexdigest())
+    target = folder / named.file
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content)
+    return named
+
+
+def _good_labels(good: Sequence[Example]) -> dict[str, str]:
+    """Return the most frequent label of each expert's good parts."""
+    labels: dict[str, Counter[str]] = {}
+    for example in good:
+        labels.setdefault(example.expert, Counter())[example.label] += 1
+    return {expert: counter.most_common(1)[0][0] for expert, counter in labels.items()}
+
+
+def _limited(good: Sequence[Example], most: int) -> list[Example]:
+    """Return at most a number of examples of each expert and label."""
+    taken: Counter[tuple[str, str]] = Counter()
+    limited = []
+    for example in good:
+        taken[example.expert, example.label] += 1
+        if taken[example.expert, example.label] <= most:
+            limited.append(example)
+    return limited
+
+
+def _counts(examples: Sequence[Example]) -> dict[str, dict[str, int]]:
+    counts: dict[str, dict[str, int]] = {}
+    for example in examples:
+        labels = counts.setdefault(example.expert, {})
+        labels[example.label] = labels.get(example.label, 0) + 1
+    return counts
+
+
+def _row(example: Example) -> dict[str, Any]:
+    row = {name: value for name, value in asdict(example).items() if name != "source"}
+    return row | {"outcome": example.outcome and example.outcome.value}

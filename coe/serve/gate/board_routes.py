@@ -1,0 +1,318 @@
+"""Boards: hand in, read, take back. Law: 202 is said after the commit; the same key and body get the same answer.
+
+The file is long because each reason to refuse a board has a sentence of its own that says the way out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+from starlette.responses import JSONResponse, Response
+
+from coe.serve import points
+from coe.serve.database import audit, board_rows, call_rows, findings, recipe_versions, states, views
+from coe.serve.database.board_rows import Board, NewBoard
+from coe.serve.database.keys import Key
+from coe.serve.database.recipe_versions import Recipe
+from coe.serve.gate import faces
+from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.operation_routes import ANY, FEED, Operation, Visit
+from coe.serve.gate.path_names import name_from
+from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
+from coe.serve.gate.recipe_routes import expect_confirmed
+from coe.serve.gate.request_data import JsonBody, expect_query, id_of, json_body, number_of, whole_number_of
+from coe.serve.moments import iso, microseconds
+from coe.serve.recipe_content import RecipeContent
+from coe.serve.request import BoardRequest, digest_of
+from coe.serve.words import UNDECIDED, Intake
+
+MAX_WAIT_S = 60.0
+"""The longest time that a client may wait for a decision in one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A board that is in the database, with its recipe."""
+
+    board: Board
+    recipe: Recipe
+
+
+async def post_board(visit: Visit) -> Response:
+    """Hand in a board whose views have come."""
+    expect_query(visit)
+    key = name_from(visit, "key")
+    body = await json_body(visit, BoardRequest)
+    handed = await hand_in(visit, key, body)
+    board, recipe = handed.board, handed.recipe
+    answer = {
+        "board": board.id,
+        "key": board.key,
+        "recipe": recipe.name,
+        "version": recipe.version,
+        "pass": board.pass_number,
+        "accepted": iso(board.accepted_us),
+        "due": board.due_us and iso(board.due_us),
+    }
+    return JSONResponse(answer, int(HTTPStatus.ACCEPTED), {"Location": f"/api/v1/boards/{board.id}"})
+
+
+async def hand_in(visit: Visit, key: str, body: JsonBody[BoardRequest]) -> Handed:
+    """Accept a board whose views are there, and wake the line; raises Problem, and ConfigError for wrong views."""
+    accept = partial(_hand_in, visit.gate, key, body, visit.caller)
+    try:
+        handed = await visit.gate.run(accept)
+    except IntegrityError:  # another client handed the same key in at the same moment
+        handed = await visit.gate.run(accept)
+    visit.gate.feed.hurry()
+    visit.gate.wake_line()
+    return handed
+
+
+def _hand_in(gate: Gate, key: str, body: JsonBody[BoardRequest], by: str) -> Handed:
+    digest = digest_of(body.data)
+    with gate.database.reading() as connection:
+        # Rules are checked here, where nobody waits for the lock.
+        known = _known(connection, key, digest) or _checked(gate, connection, key, body.form)
+    if isinstance(known, Handed):
+        return known
+    with gate.database.writing() as connection:
+        views.hold(connection)
+        if again := _known(connection, key, digest):
+            return again
+        # A view may have come or changed since the check, and the gate may be draining.
+        recipe = _checked(gate, connection, key, body.form)
+        new = _new_board(gate, key, digest, body, recipe, by)
+        points.reached(points.Point.BOARD_CHECKED)
+        board = board_rows.accept(connection, new)
+    points.reached(points.Point.BOARD_ACCEPTED)
+    return Handed(board, recipe)
+
+
+def _known(connection: Connection, key: str, digest: str) -> Handed | None:
+    """Return the board that was handed in under this key with this body; raises Problem if the body was another."""
+    board = board_rows.of_key(connection, key)
+    if board is None:
+        return None
+    if board.digest != digest:
+        raise Problem(
+            HTTPStatus.CONFLICT,
+            ProblemKind.CONFLICT,
+            f"board '{key}' was handed in before with another body",
+            "use a new key for each handing in, also when a board is inspected again",
+        )
+    return Handed(board, recipe_versions.get(connection, board.recipe_id))
+
+
+def _checked(gate: Gate, connection: Connection, key: str, form: BoardRequest) -> Recipe:
+    """Return the recipe of a board that may be accepted now; raises Problem, and ConfigError for wrong views."""
+    if states.intake(connection) is not Intake.OPEN:
+        raise unavailable(ProblemKind.DRAINING, "the service is draining", "hand the board in after it has resumed")
+    if board_rows.count_undecided(connection) >= gate.config.limits.waiting_boards:
+        detail = f"{gate.config.limits.waiting_boards} boards wait for their decision"
+        raise unavailable(ProblemKind.BUSY, detail, "try again later, or raise `limits.waiting_boards`")
+    recipe = _recipe(connection, form)
+    content = RecipeContent.model_validate(recipe.content)
+    there = {view.name: view.sha256 for view in views.of_board(connection, key) if view.removed_us is None}
+    form.check(content, content.board(recipe.name), there)
+    return recipe
+
+
+def _recipe(connection: Connection, form: BoardRequest) -> Recipe:
+    if form.version is not None:
+        recipe = recipe_versions.version(connection, form.recipe, form.version)
+        way_out = "leave `version` out for the active version, or see GET /api/v1/recipes"
+    else:
+        recipe = recipe_versions.active(connection, form.recipe)
+        way_out = "activate a version of it: POST /api/v1/recipes/{name}/{version}/activate"
+    if recipe is None:
+        which = f"version {form.version}" if form.version else "active version"
+        raise Problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            ProblemKind.INVALID,
+            f"recipe '{form.recipe}' has no {which}",
+            way_out,
+        )
+    expect_confirmed(connection, recipe)
+    return recipe
+
+
+def _new_board(gate: Gate, key: str, digest: str, body: JsonBody[BoardRequest], recipe: Recipe, by: str) -> NewBoard:
+    form, now_us = body.form, gate.now_us()
+    content = RecipeContent.model_validate(recipe.content)
+    within_s = form.within_s or content.within_s
+    due_us = None if within_s is None else now_us + microseconds(within_s)
+    return NewBoard(
+        key=key,
+        digest=digest,
+        recipe_id=recipe.id,
+        serial=form.serial,
+        panel=form.panel,
+        side=form.side,
+        work_order=form.work_order,
+        request=form.model_dump(mode="json"),
+        fed_by=by,
+        accepted_us=now_us,
+        due_us=due_us,
+        components=len(form.views if form.whole is None else content.components),
+    )
+
+
+async def get_board(visit: Visit) -> Response:
+    """Return a board; with `wait`, as soon as it is decided."""
+    expect_query(visit, "wait", "good")
+    gate, id = visit.gate, id_of(visit)
+    wait_s = number_of(visit, "wait", default=0, least=0, most=MAX_WAIT_S)
+    with_good = whole_number_of(visit, "good", default=0, least=0, most=1) > 0
+    if wait_s:
+        await until_decided(gate, id, wait_s)
+    return JSONResponse(await gate.read(partial(_shown, id=id, with_good=with_good, key=visit.key)))
+
+
+async def until_decided(gate: Gate, id: int, wait_s: float) -> Board:
+    """Return a board once it is decided or aborted, or as it is after a time; raises Problem if there is none."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + wait_s
+    seen_id = gate.feed.last_id
+    board = await gate.read(partial(_board, id=id))
+    while board.state in UNDECIDED and (left_s := until_s - loop.time()) > 0 and not gate.feed.closed:
+        new = await gate.feed.after(seen_id, left_s)
+        seen_id = new[-1].id if new else seen_id
+        if any(event.board_id == id for event in new):
+            board = await gate.read(partial(_board, id=id))
+    return board
+
+
+def _board(connection: Connection, *, id: int) -> Board:
+    board = board_rows.get(connection, id)
+    if board is None:
+        raise _no_board(id)
+    return board
+
+
+def _shown(connection: Connection, *, id: int, with_good: bool, key: Key | None) -> Mapping[str, Any]:
+    board = faces.board_of(connection, _board(connection, id=id), key)
+    called = faces.calls_of(connection, id, key)
+    recipe = recipe_versions.get(connection, board.recipe_id)
+    body: dict[str, Any] = {
+        "board": board.id,
+        "key": board.key,
+        "state": board.state.value,
+        "verdict": board.verdict and board.verdict.value,
+        "late": board.late,
+        "revision": board.revision,
+        "serial": board.serial,
+        "panel": board.panel,
+        "side": board.side.value,
+        "work_order": board.work_order,
+        "recipe": recipe.name,
+        "version": recipe.version,
+        "pass": board.pass_number,
+        "components": board.components,
+        "reason": board.reason,
+        "serials": board.request.get("serials", {}),
+        **{
+            name: moment and iso(moment)
+            for name, moment in (
+                ("accepted", board.accepted_us),
+                ("due", board.due_us),
+                ("started", board.started_us),
+                ("decided", board.decided_us),
+                ("verified", board.verified_us),
+            )
+        },
+        "calls": [_call(call) for call in called],
+    }
+    if with_good:
+        names = {call.refdes for call in called}
+        good = [part for part in findings.unpack(board_rows.findings_of(connection, id)) if part.refdes not in names]
+        body["good"] = [
+            {"refdes": part.refdes, "component": part.component, "findings": part.findings} for part in good
+        ]
+    return body
+
+
+def _call(call: call_rows.Call) -> dict[str, Any]:
+    names = ("id", "refdes", "component", "detail", "expert", "label", "score", "late", "place", "revision")
+    return {
+        **{name: getattr(call, name) for name in names},
+        "verdict": call.verdict.value,
+        "reason": call.reason.value,
+        "open": call.is_open,
+    }
+
+
+async def delete_board(visit: Visit) -> Response:
+    """Take a board back that is not decided yet."""
+    expect_query(visit)
+    await take_back(visit, id_of(visit))
+    return Response(status_code=int(HTTPStatus.NO_CONTENT))
+
+
+async def take_back(visit: Visit, id: int) -> None:
+    """Abort a board for the caller; raises Problem if it is decided."""
+    gate = visit.gate
+
+    def abort(connection: Connection) -> None:
+        board = _board(connection, id=id)
+        now_us = gate.now_us()
+        if not board_rows.abort(connection, board, now_us, reason=f"taken back by {visit.caller}"):
+            raise Problem(
+                HTTPStatus.CONFLICT,
+                ProblemKind.CONFLICT,
+                f"board {id} is {board.state}",
+                "only a board that is not decided can be taken back",
+            )
+        audit.append(connection, visit.caller, "abort", f"board {id}", now_us=now_us)
+
+    await gate.write(abort)
+    gate.wake_line()
+
+
+def _no_board(id: int) -> Problem:
+    return not_found(f"board {id}", "use the number of `board` in the answer to its POST")
+
+
+OPERATIONS = [
+    Operation(
+        "POST",
+        "/api/v1/boards/{key}",
+        "Hand a board in, after its views. Once 202 is said, the board will be decided or aborted, whatever happens. "
+        "The same key and body get the same answer.",
+        post_board,
+        FEED,
+        body=BoardRequest,
+        answers={
+            202: "accepted",
+            409: "the key was used with another body, or nobody has confirmed where the recipe cuts whole boards",
+            503: "draining, or too many boards wait",
+        },
+    ),
+    Operation(
+        "GET",
+        "/api/v1/boards/{id:int}",
+        "A board with its verdict and its calls.",
+        get_board,
+        ANY,
+        query={
+            "wait": "seconds to wait for the decision, at most 60",
+            "good": "1: with the components that are OK, too",
+        },
+        answers={200: "the board", 404: "no such board"},
+    ),
+    Operation(
+        "DELETE",
+        "/api/v1/boards/{id:int}",
+        "Take a board back that is not decided yet.",
+        delete_board,
+        FEED,
+        answers={204: "aborted", 409: "it is decided"},
+    ),
+]

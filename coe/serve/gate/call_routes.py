@@ -1,0 +1,344 @@
+"""Calls and the words of people on them. Law: an answer is to the call as the person saw it, and is never overwritten.
+
+A person reserves a call before looking at it; the reservation ends by itself, so that nobody can block the queue.
+The file is long because each way in which an answer can come too late has its own sentence with a way out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from sqlalchemy import Connection
+from starlette.responses import JSONResponse, Response
+
+from coe.serve.component_pictures import Place
+from coe.serve.database import audit, call_queue, call_rows, verifications
+from coe.serve.database.call_rows import Call
+from coe.serve.database.verifications import NewVerification, Verification
+from coe.serve.form import Form
+from coe.serve.gate import golden_routes
+from coe.serve.gate.operation_routes import VERIFY, Operation, Visit
+from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.request_data import expect_query, id_of, json_body, whole_number_of
+from coe.serve.moments import SECOND_US, iso
+from coe.serve.texts import Note, Text
+from coe.serve.words import Outcome
+
+CLAIM_S = 90
+"""How long a person has for a call before others may take it."""
+_MOST_LISTED = 500
+_LARGEST_ID = 2**63 - 1
+
+
+class VerificationRequest(Form):
+    """A person's word on a call; `label` is what the person sees, if that is not the label of the call."""
+
+    outcome: Outcome
+    label: Text = ""
+    note: Note = ""
+
+
+async def get_calls(visit: Visit) -> Response:
+    """List open calls, the oldest first, or answered calls, the newest first."""
+    expect_query(visit, "status", "after", "before", "limit", "component")
+    asked = visit.request.query_params
+    status = asked.get("status", "open")
+    after = whole_number_of(visit, "after", default=0, least=0, most=_LARGEST_ID)
+    before = whole_number_of(visit, "before", default=_LARGEST_ID, least=1, most=_LARGEST_ID)
+    limit = whole_number_of(visit, "limit", default=100, least=1, most=_MOST_LISTED)
+    if status not in ("open", "answered"):
+        raise Problem(
+            HTTPStatus.BAD_REQUEST,
+            ProblemKind.BAD_REQUEST,
+            f"status={status[:100]!r} is not a status of calls",
+            "ask for status=open or status=answered",
+        )
+    for name in ("before",) if status == "open" else ("after", "component"):
+        if name in asked:
+            raise Problem(
+                HTTPStatus.BAD_REQUEST,
+                ProblemKind.BAD_REQUEST,
+                f"`{name}` does not go with status={status}",
+                f"leave `{name}` out, or ask for the other status",
+            )
+
+    def listed(connection: Connection) -> list[dict[str, Any]]:
+        if status == "open":
+            component = asked.get("component", "")
+            rows = call_rows.open_calls(connection, after_id=after, limit=limit, component=component)
+        else:
+            rows = call_queue.answered(connection, before_id=before, limit=limit)
+        return [facts(connection, row) for row in rows]
+
+    return JSONResponse({"calls": await visit.gate.read(listed)})
+
+
+async def get_call(visit: Visit) -> Response:
+    """Show a call with all words on it."""
+    expect_query(visit)
+
+    def shown(connection: Connection) -> dict[str, Any]:
+        call = _call(visit, connection)
+        words = [said(word) for word in verifications.of_call(connection, call.id)]
+        return {**full_facts(connection, call), "verifications": words}
+
+    return _tagged(await visit.gate.read(shown))
+
+
+async def claim_next(visit: Visit) -> Response:
+    """Reserve the next open call for the caller."""
+    expect_query(visit, "after")
+    after = whole_number_of(visit, "after", default=0, least=0, most=_LARGEST_ID)
+    now_us = visit.gate.now_us()
+    until_us = now_us + CLAIM_S * SECOND_US
+
+    def take(connection: Connection) -> _Taken:
+        taken = call_queue.claim_next(
+            connection,
+            by=visit.caller,
+            session=visit.session,
+            now_us=now_us,
+            until_us=until_us,
+            after_id=after,
+            # A page that is loaded again shows its call again; of programs with one key nobody knows which is which.
+            is_again=bool(visit.session),
+        )
+        return _Taken(None if taken is None else full_facts(connection, taken), call_rows.count_open(connection))
+
+    taken = await visit.gate.write(take)
+    answer = Response(status_code=int(HTTPStatus.NO_CONTENT)) if taken.facts is None else _tagged(taken.facts)
+    answer.headers["X-Open-Calls"] = str(taken.open_calls)
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """The call that was reserved, and how many calls are open."""
+
+    facts: dict[str, Any] | None
+    open_calls: int
+
+
+async def claim(visit: Visit) -> Response:
+    """Reserve a call for the caller, or extend the caller's reservation."""
+    expect_query(visit)
+    now_us = visit.gate.now_us()
+    until_us = now_us + CLAIM_S * SECOND_US
+
+    def take(connection: Connection) -> dict[str, Any]:
+        call = _call(visit, connection)
+        if not call_rows.claim(
+            connection, call.id, by=visit.caller, session=visit.session, until_us=until_us, now_us=now_us
+        ):
+            raise _taken(call)
+        return full_facts(connection, _call(visit, connection))
+
+    return _tagged(await visit.gate.write(take))
+
+
+async def give_back(visit: Visit) -> Response:
+    """Give a reserved call back."""
+    expect_query(visit)
+    now_us = visit.gate.now_us()
+
+    def give(connection: Connection) -> None:
+        call = _call(visit, connection)
+        if not call_queue.release(connection, call.id, by=visit.caller, session=visit.session, now_us=now_us):
+            raise _taken(call)
+
+    await visit.gate.write(give)
+    return Response(status_code=int(HTTPStatus.NO_CONTENT))
+
+
+async def verify(visit: Visit) -> Response:
+    """Add the caller's word on a call as the caller saw it."""
+    expect_query(visit)
+    revision = _revision(visit)
+    form = (await json_body(visit, VerificationRequest)).form
+    now_us = visit.gate.now_us()
+    new = NewVerification(form.outcome, now_us, visit.caller, form.label, form.note)
+    answer = await visit.gate.write(partial(_add, visit, revision, new))
+    return JSONResponse(answer, int(HTTPStatus.CREATED), {"ETag": _tag(revision + 1)})
+
+
+def _add(visit: Visit, revision: int, new: NewVerification, connection: Connection) -> dict[str, Any]:
+    call = _call(visit, connection)
+    if call.revision != revision:
+        raise verifications.CallChanged(
+            f"call {call.id} has changed since you saw it; look at it again and then decide"
+        )
+    is_mine = (call.claimed_by, call.claimed_session) == (visit.caller, visit.session)
+    if call.is_open and not is_mine and call.claimed_until_us > new.verified_us:
+        raise _taken(call)
+    added = verifications.record_verification(connection, call, new)
+    word = {"outcome": added.outcome.value, "label": added.label, "supersedes": added.supersedes}
+    audit.append(connection, visit.caller, "verify", f"call {call.id}", now_us=new.verified_us, detail=word)
+    return said(added)
+
+
+def facts(connection: Connection, call: Call) -> dict[str, Any]:
+    """Return a call as JSON, as a person may see it: nothing tells whether it is a blind audit."""
+    shown = call_queue.shown(connection, call)
+    face = shown.call
+    return {
+        "call": face.id,
+        "board": face.board_id,
+        "serial": shown.serial,
+        "recipe": shown.recipe,
+        "refdes": face.refdes,
+        "component": face.component,
+        "verdict": face.verdict.value,
+        "reason": face.reason.value,
+        "detail": face.detail,
+        "expert": face.expert,
+        "label": face.label,
+        "score": face.score,
+        "late": face.late,
+        "findings": list(face.findings),
+        "picture": picture_of(face, shown.view_pixels),
+        "opened": iso(face.opened_us),
+        "open": face.is_open,
+        "revision": face.revision,
+        "claimed_by": face.claimed_by,
+        "claimed_until": face.claimed_until_us and iso(face.claimed_until_us),
+    }
+
+
+def full_facts(connection: Connection, call: Call) -> dict[str, Any]:
+    """Return a call as JSON, with whether its part has a golden reference."""
+    return {**facts(connection, call), "golden": bool(golden_routes.id_of(connection, call))}
+
+
+def picture_of(call: Call, view_pixels: int) -> dict[str, Any] | None:
+    """Return how boxes lie in the picture of a call: `pixels` in all, `around` of them on each side of the crop.
+
+    `in_view` says whether the picture is cut out of a view of a whole board. None without a picture.
+    """
+    place = Place.of(call.place)
+    if call.view_id is None:
+        return None
+    if place is None:
+        return {"pixels": view_pixels, "around": 0, "in_view": False}
+    return {"pixels": place.shown_pixels, "around": place.around, "in_view": True}
+
+
+def said(word: Verification) -> dict[str, Any]:
+    """Return a person's word as JSON."""
+    return {
+        "verification": word.id,
+        "call": word.call_id,
+        "supersedes": word.supersedes,
+        "outcome": word.outcome.value,
+        "label": word.label,
+        "note": word.note,
+        "by": word.verified_by,
+        "at": iso(word.verified_us),
+    }
+
+
+def _call(visit: Visit, connection: Connection) -> Call:
+    id = id_of(visit)
+    call = call_rows.get(connection, id)
+    if call is None:
+        raise not_found(f"call {id}", "see GET /api/v1/calls?status=open")
+    return call
+
+
+def _tag(revision: int) -> str:
+    return f'"{revision}"'
+
+
+def _tagged(body: dict[str, Any]) -> Response:
+    return JSONResponse(body, headers={"ETag": _tag(body["revision"])})
+
+
+def _revision(visit: Visit) -> int:
+    """Return the revision that the caller saw; raises Problem without If-Match."""
+    given = visit.request.headers.get("if-match", "").strip()
+    number = given.removeprefix('"').removesuffix('"')
+    if not (number.isascii() and number.isdecimal() and len(number) < 10):
+        raise Problem(
+            HTTPStatus.PRECONDITION_REQUIRED,
+            ProblemKind.NO_MATCH,
+            "this needs the header If-Match with the ETag of the call that you saw",
+            'read the call, and send its ETag, as If-Match: "0"',
+        )
+    return int(number)
+
+
+def _taken(call: Call) -> Problem:
+    if not call.is_open:
+        detail = f"call {call.id} was answered"
+    else:
+        detail = f"{call.claimed_by or 'another person'} looks at call {call.id} until {iso(call.claimed_until_us)}"
+    return Problem(HTTPStatus.CONFLICT, ProblemKind.CONFLICT, detail, "take the next call: POST /api/v1/calls/next")
+
+
+OPERATIONS = [
+    Operation(
+        "GET",
+        "/api/v1/calls",
+        "Calls that wait for a person, the oldest first, or answered calls, the newest first.",
+        get_calls,
+        VERIFY,
+        query={
+            "status": "open (if not given) or answered",
+            "after": "open calls after the call of this id",
+            "before": "answered calls before the call of this id",
+            "limit": "how many, at most 500",
+            "component": "open calls of this component type",
+        },
+        answers={200: "calls"},
+    ),
+    Operation(
+        "POST",
+        "/api/v1/calls/next",
+        f"Reserve the next open call for {CLAIM_S} s; others do not get it meanwhile.",
+        claim_next,
+        VERIFY,
+        query={"after": "begin after the call of this id"},
+        answers={200: "the call, with its ETag; X-Open-Calls says how many are open", 204: "no call is free"},
+    ),
+    Operation(
+        "GET",
+        "/api/v1/calls/{id:int}",
+        "A call with all words on it.",
+        get_call,
+        VERIFY,
+        answers={200: "the call, with its ETag"},
+    ),
+    Operation(
+        "POST",
+        "/api/v1/calls/{id:int}/claim",
+        f"Reserve a call for {CLAIM_S} s from now.",
+        claim,
+        VERIFY,
+        answers={200: "the call, with its ETag", 409: "another person has it, or it was answered"},
+    ),
+    Operation(
+        "DELETE",
+        "/api/v1/calls/{id:int}/claim",
+        "Give a reserved call back.",
+        give_back,
+        VERIFY,
+        answers={204: "others may take it", 409: "another person has it, or it was answered"},
+    ),
+    Operation(
+        "POST",
+        "/api/v1/calls/{id:int}/verification",
+        "Answer a call. The word is added to earlier words and supersedes them; none is overwritten. Once all calls of "
+        "a board are answered, the board is verified.",
+        verify,
+        VERIFY,
+        body=VerificationRequest,
+        answers={
+            201: "the word was added",
+            409: "another person looks at the call",
+            412: "the call has changed",
+            428: "If-Match is missing",
+        },
+    ),
+]

@@ -1,0 +1,99 @@
+"""`GET /api/v1/events`: events as they happen, as server-sent events. Law: a client that comes back misses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+
+from starlette.responses import Response, StreamingResponse
+
+from coe.serve.database.event_log import Event, newest_id
+from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.gate import faces
+from coe.serve.gate.access import admitted
+from coe.serve.gate.operation_routes import ANY, Operation, Visit
+from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.gate.request_data import expect_query
+from coe.serve.moments import iso
+
+ALIVE_S = 15.0
+"""After this time without an event the client gets a comment, so that nobody considers the connection dead.
+
+After each such time the gate also checks whether the client's key is still valid.
+"""
+
+
+async def get_events(visit: Visit) -> Response:
+    """Stream events after the one that the client saw last, else from now on."""
+    expect_query(visit, "after")
+    request = visit.request
+    given = request.headers.get("last-event-id") or request.query_params.get("after")
+    if given is not None and not (given.isascii() and given.isdecimal() and len(given) < 19):
+        raise Problem(
+            HTTPStatus.BAD_REQUEST,
+            ProblemKind.BAD_REQUEST,
+            f"{given[:100]!r} is not the id of an event",
+            "send the `id` of the last event that you saw, or nothing",
+        )
+    newest = visit.gate.feed.last_id
+    start = newest if given is None else int(given)
+    if start > newest:
+        newest = await visit.gate.read(newest_id)
+    if start > newest:  # the client would wait for it, and miss all before it
+        raise Problem(
+            HTTPStatus.CONFLICT,
+            ProblemKind.CONFLICT,
+            f"event {start} has not happened here; the newest is {newest}, so the history may be that of a backup",
+            "read the boards again, and begin without `Last-Event-ID`",
+        )
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_stream(visit, start), media_type="text/event-stream", headers=headers)
+
+
+async def _stream(visit: Visit, seen_id: int) -> AsyncIterator[str]:
+    yield ": begins\n\n"
+    now_s = asyncio.get_running_loop().time
+    asked_s = now_s()
+    while not visit.gate.feed.closed:
+        events = await visit.gate.feed.after(seen_id, ALIVE_S)
+        if now_s() - asked_s >= ALIVE_S:
+            if not await _may_read(visit):
+                return
+            asked_s = now_s()
+        if not events:
+            yield ": alive\n\n"
+        for event in events:
+            if (shown := faces.event_of(event, visit.key)) is not None:
+                yield _message(shown)
+            seen_id = event.id
+
+
+async def _may_read(visit: Visit) -> bool:
+    """Return whether the key or the session with which a stream was begun is still valid."""
+    try:
+        await admitted(visit.gate, visit.request, ANY)
+    except DatabaseTrouble:  # nobody knows now; the next time will tell
+        return True
+    except Problem:
+        return False
+    return True
+
+
+def _message(event: Event) -> str:
+    data = {"id": event.uuid, "kind": event.kind.value, "at": iso(event.happened_us), **event.body}
+    return f"id: {event.id}\nevent: {event.kind}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
+
+
+OPERATIONS = [
+    Operation(
+        "GET",
+        "/api/v1/events",
+        "Events as they happen, as server-sent events. `Last-Event-ID` continues after the event that was seen last.",
+        get_events,
+        ANY,
+        query={"after": "the id of the last event that was seen, if the header cannot be sent"},
+        answers={200: "text/event-stream", 409: "the event has not happened here"},
+    )
+]

@@ -1,0 +1,76 @@
+"""`POST /api/v1/exports`: verified pictures as labelled folders, on the machine of the service."""
+
+from __future__ import annotations
+
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated
+
+from pydantic import Field
+from starlette.responses import JSONResponse, Response
+
+from coe import files
+from coe.serve import export_files
+from coe.serve.database import audit
+from coe.serve.export_files import FOLDER, MANIFEST, ExportScope
+from coe.serve.form import Form
+from coe.serve.gate.operation_routes import ENGINEER, Operation, Visit
+from coe.serve.gate.problems import disk_full
+from coe.serve.gate.recipe_routes import expect_recipe
+from coe.serve.gate.request_data import expect_query, json_body
+from coe.serve.moments import DAY_US
+from coe.serve.texts import Text
+
+
+class ExportRequest(Form):
+    """Answers of the last `days`; of one recipe's boards; and up to `good` good parts of each expert and label."""
+
+    days: Annotated[int, Field(ge=1, le=36500)] = 30
+    recipe: Text = ""
+    good: Annotated[int, Field(ge=0, le=100_000)] = 500
+
+
+async def post_export(visit: Visit) -> Response:
+    """Write an export."""
+    expect_query(visit)
+    gate = visit.gate
+    form = (await json_body(visit, ExportRequest)).form
+    await expect_recipe(gate, form.recipe)
+    now_us = gate.now_us()
+    asked = ExportScope(now_us - form.days * DAY_US, now_us, form.recipe, form.good)
+    folder = gate.config.data / FOLDER
+    try:
+        write = partial(export_files.export, gate.database, gate.pictures, folder, asked, now_us)
+        made = await gate.run(partial(write, limit_pixels=gate.config.limits.pixels))
+    except OSError as error:
+        if not files.is_full(error):
+            raise
+        raise disk_full("there is no room for the export") from None
+    number = sum(sum(labels.values()) for labels in made.counts.values())
+    detail = {"pictures": number, "recipe": form.recipe, "days": form.days}
+    await gate.write(
+        lambda connection: audit.append(
+            connection, visit.caller, "export", made.name, now_us=gate.now_us(), detail=detail
+        )
+    )
+    body = {
+        "export": made.name,
+        "folder": str(folder / made.name),
+        "manifest": str(folder / made.name / MANIFEST),
+        "counts": made.counts,
+        "left_out": made.left_out,
+    }
+    return JSONResponse(body, int(HTTPStatus.CREATED))
+
+
+OPERATIONS = [
+    Operation(
+        "POST",
+        "/api/v1/exports",
+        "Write verified pictures as EXPERT/LABEL/PICTURE into a new folder of the service, with a manifest.",
+        post_export,
+        ENGINEER,
+        body=ExportRequest,
+        answers={201: "the folder; `coe-experts train --data FOLDER/EXPERT` takes each expert's part"},
+    )
+]

@@ -1,0 +1,116 @@
+"""New events for all clients that wait. Law: however many wait, one task asks the database.
+
+The newest events stay in memory. A client that was away longer reads the database until it has caught up, so a slow
+client costs no memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import takewhile
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from coe.serve import wake
+from coe.serve.database import event_log
+from coe.serve.database.connecting import Database
+from coe.serve.database.event_log import Event
+from coe.serve.database.trouble import DatabaseTrouble
+
+LOOK_S, IDLE_LOOK_S = 0.25, 1.0
+"""How often the database is asked while somebody waits, and while nobody does, if no bell rings."""
+KEPT = 2000
+"""How many events stay in memory."""
+_TOGETHER = 500
+
+_T = TypeVar("_T")
+
+
+class Feed:
+    """The events of a database as they are appended, for any number of waiting clients of one event loop."""
+
+    def __init__(self, database: Database, bell: Path) -> None:
+        self._database, self._bell = database, bell
+        self._newest: deque[Event] = deque(maxlen=KEPT)
+        self._changed = asyncio.Condition()
+        self._hurried = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ringing: asyncio.DatagramTransport | None = None
+        self._waiting = 0
+        self._known_from = 0
+        self.last_id = 0
+        self.closed = False
+
+    def hurry(self) -> None:
+        """Ask the database now; from any thread, after something was written."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._hurried.set)
+
+    async def begin(self) -> None:
+        """Find the newest event; clients that have seen none get those that come after it.
+
+        From then on the bell wakes it. Raises DatabaseTrouble."""
+        self._loop = asyncio.get_running_loop()
+        self._ringing = await wake.heard(self._bell, self._hurried.set)
+        self.last_id = self._known_from = await asyncio.to_thread(self._read, event_log.newest_id)
+
+    async def run(self) -> None:
+        """Look for events until `close`."""
+        while not self.closed:
+            new = await self._ask(lambda connection: event_log.after(connection, self.last_id, limit=_TOGETHER))
+            if new:
+                self._newest.extend(new)
+                self.last_id = new[-1].id
+                async with self._changed:
+                    self._changed.notify_all()
+            if not new or len(new) < _TOGETHER:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._hurried.wait(), LOOK_S if self._waiting else IDLE_LOOK_S)
+                self._hurried.clear()
+
+    async def after(self, id: int, timeout_s: float) -> list[Event]:
+        """Return events after the event of an id, as soon as there are any; none after a time, or after `close`.
+
+        Raises DatabaseTrouble if events that are no longer in memory cannot be read.
+        """
+        oldest = self._newest[0].id - 1 if len(self._newest) == KEPT else self._known_from
+        if id < oldest:
+            return await asyncio.to_thread(self._read, lambda connection: event_log.after(connection, id))
+        self._waiting += 1
+        if self._waiting == 1:
+            self._hurried.set()
+        try:
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(lambda: self.last_id > id or self.closed)
+        except TimeoutError:
+            return []
+        finally:
+            self._waiting -= 1
+        # From the end: thousands of clients may wait, and each has seen all but the last few.
+        new = list(takewhile(lambda event: event.id > id, reversed(self._newest)))
+        return new[::-1]
+
+    async def close(self) -> None:
+        """End all waiting."""
+        self.closed = True
+        if self._ringing is not None:
+            self._ringing.close()
+        self._hurried.set()
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _ask(self, query: Callable[[Connection], _T]) -> _T | None:
+        try:
+            return await asyncio.to_thread(self._read, query)
+        except DatabaseTrouble:  # clients wait until it is back
+            return None
+
+    def _read(self, query: Callable[[Connection], _T]) -> _T:
+        with self._database.reading() as connection:
+            return query(connection)

@@ -1,0 +1,105 @@
+"""What all handlers of the gate share. Law: the gate holds no truth of its own; another gate could take its place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from coe.serve import wake
+from coe.serve.component_pictures import Cutter
+from coe.serve.database import fault_log
+from coe.serve.database.connecting import Database
+from coe.serve.database.fault_log import NewFault
+from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.gate.ended_sessions import EndedSessions
+from coe.serve.gate.feed_routes import Feed
+from coe.serve.moments import now_us
+from coe.serve.picture_folder import Pictures
+from coe.serve.service_config import ServeConfig
+from coe.serve.words import FaultKind, Process
+
+_T = TypeVar("_T")
+THREADS = 8
+"""How many requests may use the database and the disk at a time; the others wait for their turn."""
+DRAWN = 2
+"""How many requests may decode a picture at a time."""
+
+
+@dataclass(eq=False)
+class Gate:
+    """The parts that handlers use; one for each gate process."""
+
+    config: ServeConfig
+    database: Database
+    pictures: Pictures
+    feed: Feed
+    now_us: Callable[[], int] = now_us
+    cutter: Cutter = field(default_factory=Cutter)
+    held_bytes: int = 0
+    """The bytes of bodies that are in memory now."""
+    _drawing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DRAWN))
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-gate"))
+    # They may be open from before the gate was started.
+    _faults: set[FaultKind] = field(default_factory=lambda: {FaultKind.DISK_FULL, FaultKind.RETENTION})
+
+    def __post_init__(self) -> None:
+        self.ended_sessions = EndedSessions(self.config.data)
+
+    async def run(self, work: Callable[[], _T]) -> _T:
+        """Do work that waits for a disk on a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def draw(self, work: Callable[[], _T]) -> _T:
+        """Do work that decodes a picture on a thread; each may take hundreds of megabytes, so few do at a time."""
+        async with self._drawing:
+            return await self.run(work)
+
+    async def read(self, query: Callable[[Connection], _T]) -> _T:
+        """Run a query; raises DatabaseTrouble."""
+        return await self.run(partial(self._read, query))
+
+    async def write(self, query: Callable[[Connection], _T]) -> _T:
+        """Run a query in a transaction that is on the disk when this returns; raises DatabaseTrouble."""
+        return await self.run(partial(self._write, query))
+
+    def _read(self, query: Callable[[Connection], _T]) -> _T:
+        with self.database.reading() as connection:
+            return query(connection)
+
+    def _write(self, query: Callable[[Connection], _T]) -> _T:
+        with self.database.writing() as connection:
+            result = query(connection)
+        self.feed.hurry()
+        return result
+
+    def wake_line(self) -> None:
+        """Tell the line that there is something new in the database."""
+        wake.ring(self.config.line_bell)
+
+    async def note_fault(self, kind: FaultKind, message: str) -> None:
+        """Record a fault of the gate; without a database it is shown when the database is back."""
+        self._faults.add(kind)
+        new = NewFault(Process.GATE, kind, message)
+        with suppress(DatabaseTrouble):
+            await self.write(lambda connection: fault_log.note(connection, new, self.now_us()))
+
+    async def overcome(self, kind: FaultKind) -> None:
+        """Clear a fault of the gate, if it was noted, because the same work has now succeeded."""
+        if kind in self._faults:
+            self._faults.discard(kind)
+            with suppress(DatabaseTrouble):
+                await self.write(
+                    lambda connection: fault_log.clear_about(connection, Process.GATE, kind, now_us=self.now_us())
+                )
+
+    def close(self) -> None:
+        """End its threads and its connections."""
+        self._threads.shutdown()
+        self.database.close()

@@ -1,0 +1,53 @@
+"""Whether the service lives, and whether it can decide boards. Law: ready means that line and database answered."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+from starlette.responses import JSONResponse, Response
+
+from coe.serve.database import states
+from coe.serve.gate.operation_routes import Operation, Visit
+from coe.serve.gate.problems import ProblemKind, unavailable
+from coe.serve.moments import SECOND_US
+from coe.serve.words import Intake, LineState, Process
+
+ALIVE_US = 10 * SECOND_US
+"""A process whose last sign of life is older does not answer."""
+
+
+async def live(visit: Visit) -> Response:
+    """Say that the gate answers."""
+    return JSONResponse({"live": True})
+
+
+async def ready(visit: Visit) -> Response:
+    """Say whether a board that is handed in now would be decided."""
+    why = await visit.gate.read(lambda connection: why_not_ready(connection, visit.gate.now_us()))
+    if why:
+        raise unavailable(ProblemKind.NOT_READY, why, "see the faults, or wait")
+    return JSONResponse({"ready": True})
+
+
+def why_not_ready(connection: Connection, now_us: int) -> str:
+    """Return why a board would not be decided now; empty if it would."""
+    beat = states.heartbeats(connection).get(Process.LINE)
+    if beat is None or abs(now_us - beat.beat_us) > ALIVE_US:
+        return "the line does not answer"
+    if (state := states.line(connection)) not in (LineState.WAITING, LineState.RUNNING):
+        return f"the line is {state}"
+    if states.intake(connection) is not Intake.OPEN:
+        return "the service is draining"
+    return ""
+
+
+OPERATIONS = [
+    Operation("GET", "/v2/health/live", "The gate answers.", live, None, answers={200: "it does"}),
+    Operation(
+        "GET",
+        "/v2/health/ready",
+        "Line and database answer, and boards are accepted.",
+        ready,
+        None,
+        answers={200: "they do", 503: "they do not"},
+    ),
+]

@@ -1,0 +1,215 @@
+"""Pictures for people. Law: a browser gets PNG or JPEG made here, never the bytes that a client sent."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from http import HTTPStatus
+
+import numpy as np
+from PIL import Image
+from sqlalchemy import Connection
+from starlette.responses import Response
+
+from coe.comparing.comparison import compare
+from coe.errors import ImageError, StoreError
+from coe.pictures.decoding import decode
+from coe.pictures.wide import AS_FILLED
+from coe.serve.component_pictures import Pixels, Place, in_frame
+from coe.serve.database import call_rows, good_pictures, views
+from coe.serve.database.call_rows import Call
+from coe.serve.database.good_pictures import GoodPicture
+from coe.serve.database.views import View
+from coe.serve.gate import golden_routes
+from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.operation_routes import READ, Operation, Visit
+from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.request_data import expect_query, id_of
+
+LARGEST_SIDE = 1600
+"""A larger picture is made smaller for the page; its file stays as it is."""
+SMALL = 512
+"""Pictures up to this side are sent without loss, so that their pixels can be judged."""
+QUALITY = 90
+OUTLINE = (255, 210, 31)
+"""The colour, RGB, of an outline; it has a dark border, so that it shows on any board."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shot:
+    """What a view shows of a part: `place` is where it lies in the view, None if the view shows it alone.
+
+    `bits` of the view's 16-bit samples count, if that is said.
+    """
+
+    view: View | None
+    place: Place | None
+    bits: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """What a call is compared with: the id of its golden reference, else a good picture of the same part."""
+
+    shot: _Shot
+    golden: str
+    good: GoodPicture | None
+
+
+async def call_picture(visit: Visit) -> Response:
+    """Show the part in question, cut out of the view of a whole board."""
+    shot = await visit.gate.read(lambda connection: _shot(connection, _call(visit, connection)))
+    return await _answer(visit, lambda: _pixels(visit.gate, shot))
+
+
+async def call_view(visit: Visit) -> Response:
+    """Show the whole view in which the part in question lies, with an outline of its crop."""
+    shot = await visit.gate.read(lambda connection: _shot(connection, _call(visit, connection)))
+    return await _answer(visit, lambda: _outlined(_pixels(visit.gate, replace(shot, place=None)), shot.place))
+
+
+async def call_reference(visit: Visit) -> Response:
+    """Show the golden reference of the part, or a good part."""
+    comparison = await visit.gate.read(partial(_comparison, visit))
+    gate = visit.gate
+
+    def pixels() -> Pixels:
+        if comparison.golden:
+            return in_frame(golden_routes.load(gate.config, comparison.golden).image, comparison.shot.place)
+        if comparison.good is None:
+            raise not_found("good picture", "no such part was good yet")
+        return _pixels(gate, _Shot(comparison.good.view, Place.of(comparison.good.place), comparison.shot.bits))
+
+    return await _answer(visit, pixels)
+
+
+async def call_difference(visit: Visit) -> Response:
+    """Show by how much the part differs from its golden reference."""
+    comparison = await visit.gate.read(partial(_comparison, visit))
+    if not comparison.golden:
+        raise not_found("golden reference", "the component has none in its recipe")
+    gate = visit.gate
+
+    def pixels() -> Pixels:
+        part = _pixels(gate, comparison.shot, is_framed=False)
+        golden = golden_routes.load(gate.config, comparison.golden)
+        compared = compare(part, golden.image, golden.spread)
+        if compared.difference is None:
+            raise not_found("difference", compared.doubt)
+        return in_frame(np.dstack([compared.difference] * 3), comparison.shot.place)
+
+    return await _answer(visit, pixels)
+
+
+async def view_picture(visit: Visit) -> Response:
+    """Show a view of a board."""
+    view = await visit.gate.read(lambda connection: views.get(connection, id_of(visit)))
+    return await _answer(visit, lambda: _pixels(visit.gate, _Shot(view, None)))
+
+
+def _call(visit: Visit, connection: Connection) -> Call:
+    call = call_rows.get(connection, id_of(visit))
+    if call is None:
+        raise not_found(f"call {id_of(visit)}", "see GET /api/v1/calls?status=open")
+    return call
+
+
+def _shot(connection: Connection, call: Call) -> _Shot:
+    view = None if call.view_id is None else views.get(connection, call.view_id)
+    return _Shot(view, Place.of(call.place), golden_routes.bits_of(connection, call))
+
+
+def _comparison(visit: Visit, connection: Connection) -> _Comparison:
+    call = _call(visit, connection)
+    golden = golden_routes.id_of(connection, call)
+    good = None if golden else good_pictures.good_picture(connection, call)
+    return _Comparison(_shot(connection, call), golden, good)
+
+
+def _pixels(gate: Gate, shot: _Shot, *, is_framed: bool = True) -> Pixels:
+    """Return what a view shows of a part, framed by what lies around its crop; raises Problem, OSError, ImageError."""
+    if shot.view is None or shot.view.removed_us is not None:
+        raise not_found("such picture", "it was never handed in, or its time of retention is over")
+    file, limit = gate.pictures.path(shot.view.file), gate.config.limits.pixels
+    if shot.place is None:
+        return decode(file.read_bytes(), bits=shot.bits or AS_FILLED, limit_pixels=limit)
+    return gate.cutter.cut(file, shot.place, limit, around=shot.place.around if is_framed else 0)
+
+
+def _outlined(pixels: Pixels, place: Place | None) -> Pixels:
+    """Return a view as large as a browser shows it, with the outline of a crop."""
+    import cv2
+
+    scale = min(1.0, LARGEST_SIDE / max(pixels.shape[:2]))
+    small = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else pixels.copy()
+    if place is not None:
+        corners = np.round((np.array(place.corners) + 0.5) * scale - 0.5).astype(np.int32)
+        for colour, thick in (((0, 0, 0), 7), (OUTLINE, 3)):
+            cv2.polylines(small, [corners], True, colour, thick, cv2.LINE_AA)
+    return np.asarray(small)
+
+
+async def _answer(visit: Visit, pixels: Callable[[], Pixels]) -> Response:
+    expect_query(visit)
+    # Answers to calls with a picture of the same id never change, so a browser may keep them for this session.
+    headers = {"Cache-Control": "private, max-age=600"}
+    try:
+        content, media_type = await visit.gate.draw(lambda: shown(pixels()))
+    except (OSError, ImageError, StoreError) as error:
+        detail = f"the picture cannot be read: {error}"
+        raise Problem(HTTPStatus.NOT_FOUND, ProblemKind.NOT_FOUND, detail, "see the faults of the service") from None
+    return Response(content, media_type=media_type, headers=headers)
+
+
+def shown(pixels: Pixels) -> tuple[bytes, str]:
+    """Return a picture's pixels as a browser shows them, and their media type."""
+    picture = Image.fromarray(pixels)
+    picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+    file = io.BytesIO()
+    if max(picture.size) <= SMALL:
+        picture.save(file, "png", compress_level=1)
+        return file.getvalue(), "image/png"
+    picture.save(file, "jpeg", quality=QUALITY)
+    return file.getvalue(), "image/jpeg"
+
+
+OPERATIONS = [
+    Operation(
+        "GET",
+        "/api/v1/calls/{id:int}/picture",
+        "The part in question. Of a whole board: its crop as the experts saw it, with what lies around it.",
+        call_picture,
+        READ,
+        answers={200: "image"},
+    ),
+    Operation(
+        "GET",
+        "/api/v1/calls/{id:int}/view",
+        "The whole view in which the part in question lies, with the outline of its crop.",
+        call_view,
+        READ,
+        answers={200: "image"},
+    ),
+    Operation(
+        "GET",
+        "/api/v1/calls/{id:int}/reference",
+        "The golden reference of the part; without one a good picture of the same part, of the same place if there is "
+        "one.",
+        call_reference,
+        READ,
+        answers={200: "image", 404: "no such part was good yet"},
+    ),
+    Operation(
+        "GET",
+        "/api/v1/calls/{id:int}/difference",
+        "By how much the part differs from its golden reference; brighter is more.",
+        call_difference,
+        READ,
+        answers={200: "image", 404: "there is no golden reference, or the part does not fit it"},
+    ),
+    Operation(
+        "GET", "/api/v1/views/{id:int}/picture", "A view of a board.", view_picture, READ, answers={200: "image"}
+    ),
+]

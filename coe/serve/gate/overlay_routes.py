@@ -1,0 +1,183 @@
+"""The overlay of a recipe: a picture of a board with every crop, and a person's word that each lies on its part.
+
+Law: the picture that was sent is not kept, and only an overlay of a registered board that this service drew for this
+version can be confirmed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import io
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated
+
+from PIL import Image
+from pydantic import Field
+from sqlalchemy import Connection
+from starlette.responses import JSONResponse, Response
+
+from coe.pictures.image_size import pixels_in
+from coe.placement import read_board
+from coe.serve.database import audit, confirmations
+from coe.serve.database.confirmations import Confirmation
+from coe.serve.database.recipe_versions import Recipe
+from coe.serve.form import Form
+from coe.serve.gate import sessions
+from coe.serve.gate.operation_routes import ENGINEER, Operation, Visit
+from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.gate.recipe_routes import version_of
+from coe.serve.gate.request_data import expect_query, json_body, whole_body, whole_number_of
+from coe.serve.gate.upload_routes import check_pixels
+from coe.serve.moments import iso
+from coe.serve.recipe_content import RecipeContent
+from coe.serve.texts import Word
+from coe.serve.whole_board import WholeBoard
+
+PICTURE_HEADER, PROOF_HEADER = "X-Picture-SHA256", "X-Overlay-Proof"
+"""In the answer with an overlay: which picture it is of, and what a confirmation must bring."""
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+LEAST_SIDE, SIDE, MOST_SIDE = 200, 1600, 20_000
+
+
+class ConfirmationRequest(Form):
+    """What the headers of an overlay said: the picture, and the proof that the overlay was drawn.
+
+    `blind_to` are the ways in which boards could lie wrong without being noticed, as the version names them: who
+    confirms the placements has read them, and says that no board lies so.
+    """
+
+    picture: Digest
+    proof: Digest
+    blind_to: tuple[Word, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Overlay:
+    """An overlay as the bytes of a PNG file; whether the board is registered in it."""
+
+    content: bytes
+    is_registered: bool
+
+
+async def post_overlay(visit: Visit) -> Response:
+    """Draw what a version of a recipe cuts out of the picture of a board."""
+    expect_query(visit, "side")
+    gate = visit.gate
+    side = whole_number_of(visit, "side", default=SIDE, least=LEAST_SIDE, most=MOST_SIDE)
+    recipe = await gate.read(partial(version_of, visit))
+    whole, bits = _whole(recipe), RecipeContent.model_validate(recipe.content).bits
+    async with whole_body(visit, gate.config.limits.body) as picture:
+        drawn = await gate.draw(partial(_drawn, whole, bits, picture, gate.config.limits.pixels, side))
+        digest = hashlib.sha256(picture).hexdigest()
+    headers = {PICTURE_HEADER: digest}
+    if drawn.is_registered:
+        headers[PROOF_HEADER] = await _proof(visit, recipe, digest)
+    return Response(drawn.content, media_type="image/png", headers=headers)
+
+
+async def confirm(visit: Visit) -> Response:
+    """Note the caller's word that each crop of an overlay lies on its part."""
+    expect_query(visit)
+    gate = visit.gate
+    form = (await json_body(visit, ConfirmationRequest)).form
+    recipe = await gate.read(partial(version_of, visit))
+    whole = _whole(recipe)
+    if not hmac.compare_digest(await _proof(visit, recipe, form.picture), form.proof):
+        raise Problem(
+            HTTPStatus.CONFLICT,
+            ProblemKind.CONFLICT,
+            f"this is not the proof of an overlay of version {recipe.version} of recipe '{recipe.name}'",
+            "draw the overlay of a board that can be registered, look at it, and send what its headers say",
+        )
+
+    await gate.run(partial(_expect_read, whole, form.blind_to))
+    detail = {"picture": form.picture, **({"blind_to": list(form.blind_to)} if form.blind_to else {})}
+
+    def add(connection: Connection) -> Confirmation:
+        now_us = gate.now_us()
+        added = confirmations.add(connection, recipe, by=visit.caller, now_us=now_us, picture_sha256=form.picture)
+        if added.confirmed_us == now_us and added.recipe_id == recipe.id:
+            about = f"recipe {recipe.name} {recipe.version}"
+            audit.append(connection, visit.caller, "confirm", about, now_us=now_us, detail=detail)
+        return added
+
+    added = await gate.write(add)
+    body = {"name": recipe.name, "version": recipe.version, "by": added.confirmed_by, "at": iso(added.confirmed_us)}
+    return JSONResponse(body, int(HTTPStatus.CREATED))
+
+
+def _whole(recipe: Recipe) -> WholeBoard:
+    whole = RecipeContent.model_validate(recipe.content).whole
+    if whole is None:
+        raise Problem(
+            HTTPStatus.CONFLICT,
+            ProblemKind.CONFLICT,
+            f"version {recipe.version} of recipe '{recipe.name}' does not say how whole boards are cut",
+            "add a version with `whole`: a placement file and a board recipe",
+        )
+    return whole
+
+
+def _expect_read(whole: WholeBoard, read: tuple[str, ...]) -> None:
+    """Raise Problem unless the caller names all ways in which a board could lie wrong unnoticed, and no others."""
+    if set(read) != set(whole.blind_to):
+        raise Problem(
+            HTTPStatus.CONFLICT,
+            ProblemKind.CONFLICT,
+            "; ".join(whole.warnings) or "the fiducials notice a board that lies wrong, and `blind_to` says otherwise",
+            f"name a landmark in the board recipe, or say that no board lies so: `blind_to`: {list(whole.blind_to)}",
+        )
+
+
+async def _proof(visit: Visit, recipe: Recipe, picture: str) -> str:
+    return await sessions.signature(visit.gate, f"overlay {recipe.name} {recipe.digest} {picture}")
+
+
+def _drawn(whole: WholeBoard, bits: int | None, picture: bytes, limit: int, side: int) -> _Overlay:
+    """Draw an overlay; raises Problem for a picture that cannot be read."""
+    check_pixels(pixels_in(io.BytesIO(picture)), limit)
+    read = read_board(picture, whole.layout, "", bits=bits)
+    if read.location is None:
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, ProblemKind.INVALID, read.why, "send a whole picture of a board")
+    file = io.BytesIO()
+    Image.fromarray(read.overlay(side, "RGB")).save(file, "PNG", compress_level=1)
+    return _Overlay(file.getvalue(), read.location.registered)
+
+
+OPERATIONS = [
+    Operation(
+        "POST",
+        "/api/v1/recipes/{name}/{version:int}/overlay",
+        "Send the picture of a whole board, and get it back with every crop that the version cuts out of it, before it "
+        "is activated. Neither picture is kept.",
+        post_overlay,
+        ENGINEER,
+        takes="application/octet-stream",
+        query={"side": f"pixels of the longer side, from {LEAST_SIDE} to {MOST_SIDE}; {SIDE} without it"},
+        answers={
+            200: f"the picture, a PNG; {PROOF_HEADER} and {PICTURE_HEADER} are for the confirmation",
+            404: "no such version",
+            409: "the version does not say how whole boards are cut",
+            413: "too large",
+            415: "not a picture",
+            422: "a picture that cannot be read",
+        },
+    ),
+    Operation(
+        "POST",
+        "/api/v1/recipes/{name}/{version:int}/confirmation",
+        "Confirm that each crop of an overlay lies on its part: a version that cuts whole boards needs that before "
+        "it is activated.",
+        confirm,
+        ENGINEER,
+        body=ConfirmationRequest,
+        answers={
+            201: "confirmed",
+            404: "no such version",
+            409: "nobody saw such an overlay, or `blind_to` is not what the version says",
+        },
+    ),
+]

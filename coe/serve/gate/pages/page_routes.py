@@ -1,0 +1,257 @@
+"""What each page shows. Law: a page reads once, and what it shows is of one state of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from sqlalchemy import Connection
+from starlette.datastructures import URL
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from coe.serve.database import audit, board_rows, call_rows, fault_log, hourly, recipe_versions, states
+from coe.serve.database.board_rows import Board
+from coe.serve.database.hourly import Window
+from coe.serve.gate import faces, sessions, stats_routes
+from coe.serve.gate.access import admitted
+from coe.serve.gate.call_routes import CLAIM_S
+from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.health_routes import ALIVE_US
+from coe.serve.gate.operation_routes import ADMIN, ENGINEER, READ, Operation, Visit
+from coe.serve.gate.pages import board_page, experts_page, recipe_pages, svg
+from coe.serve.gate.pages.rendering import STATIC, page, plain, static
+from coe.serve.gate.pages.svg import Drawing, Spot
+from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.request_data import expect_query
+from coe.serve.moments import HOUR_US
+from coe.serve.statistics import control_charts, pareto
+from coe.serve.statistics import trend as trends
+from coe.serve.statistics.control_charts import Chart
+from coe.serve.words import UNDECIDED, Dimension, Outcome, Process, Role
+from coe.visible import is_visible
+
+_NEWEST, _LISTED, _BARS = 24, 100, 12
+_HOURS_OF_OVERVIEW = 8
+"""The figures of the overview are those of a shift."""
+_PROVEN = 1000
+"""This many entries of the audit chain are verified whenever the page is shown; each answered call adds an entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A board under inspection, with how many of its parts are done."""
+
+    board: Board
+    done: int
+    of: int
+
+
+async def login(visit: Visit) -> Response:
+    """Ask for a key."""
+    way = visit.request.query_params.get("next", "/")
+    # A path of this service alone: `//host` and `/\\host` would lead elsewhere, and browsers leave out tabs and breaks.
+    is_path = way.startswith("/") and not way.startswith(("//", "/\\")) and is_visible(way) and "\n" not in way
+    safe = way if is_path else "/"
+    return plain("login.j2", station=visit.gate.config.station, next=safe)
+
+
+async def overview(visit: Visit) -> Response:
+    """Show the line."""
+    expect_query(visit)
+    return await page(visit, "overview.j2", **await visit.gate.read(_live(visit)))
+
+
+async def overview_part(visit: Visit) -> Response:
+    """Return the part of the overview that changes."""
+    expect_query(visit)
+    shown = await visit.gate.read(_live(visit))
+    return plain("live.j2", now_us=visit.gate.now_us(), **shown)
+
+
+def _live(visit: Visit) -> Callable[[Connection], dict[str, Any]]:
+    now_us = visit.gate.now_us()
+
+    def read(connection: Connection) -> dict[str, Any]:
+        window = Window(now_us - _HOURS_OF_OVERVIEW * HOUR_US, now_us)
+        counts = stats_routes.counts(connection, window)
+        figures = {figure.name: figure for figure in counts.figures}
+        beat = states.heartbeats(connection).get(Process.LINE)
+        answers = beat is not None and abs(now_us - beat.beat_us) <= ALIVE_US
+        facts = dict(beat.facts) if beat is not None and answers else {}
+        return {
+            "hours": _HOURS_OF_OVERVIEW,
+            "state": states.line(connection),
+            "answers": answers,
+            "intake": states.intake(connection),
+            "facts": facts,
+            "under_way": _under_way(connection, facts),
+            "waiting": board_rows.count_undecided(connection),
+            "newest": faces.boards_of(connection, _newest(connection), visit.key),
+            "calls_open": call_rows.count_open(connection),
+            "figures": figures,
+            "late": sum(hour.late for hour in counts.boards),
+            "decided": sum(hour.boards for hour in counts.boards),
+            "faults": fault_log.open_faults(connection),
+        }
+
+    return read
+
+
+def _newest(connection: Connection) -> list[Board]:
+    return [board for board in board_rows.newest(connection, limit=2 * _NEWEST) if board.state not in UNDECIDED][
+        :_NEWEST
+    ]
+
+
+def _under_way(connection: Connection, facts: dict[str, Any]) -> list[UnderWay]:
+    listed = []
+    for item in facts.get("boards", ()):
+        board = board_rows.get(connection, item["board"])
+        if board is not None and board.state in UNDECIDED:
+            listed.append(UnderWay(board, item["done"], item["of"]))
+    return listed
+
+
+async def verify(visit: Visit) -> Response:
+    """Show the operators' queue; the script claims calls and sends the answers."""
+    expect_query(visit)
+    return await page(visit, "verify.j2", claim_s=CLAIM_S, outcomes=Outcome)
+
+
+async def statistics(visit: Visit) -> Response:
+    """Show yields, trend, Pareto and control charts."""
+    window, by = await stats_routes.window_of(visit, "by"), stats_routes.by_of(visit)
+
+    def read(connection: Connection) -> dict[str, Any]:
+        counts = stats_routes.counts(connection, window)
+        points = counts.trend
+        shares = [Spot(point.start_us, point.raw_fpy) for point in points]
+        false = [Spot(point.start_us, point.false_call_ppm) for point in points]
+        charts = [chart for chart in stats_routes.score_charts(connection, window) if chart.name]
+        return {
+            "figures": counts.figures,
+            "recipes": recipe_versions.names(connection),
+            "bars": stats_routes.bars(connection, window, by, visit.key)[:_BARS],
+            "trends": [
+                ("Raw first-pass yield", svg.draw(shares, "%", factor=100)),
+                ("False calls", svg.draw(false, "ppm")),
+            ],
+            "calls_chart": (counts.calls_chart, _drawn(counts.calls_chart, "ppm", 1e6)),
+            "score_charts": [(chart, _drawn(chart, "", 1.0)) for chart in charts],
+        }
+
+    return await page(
+        visit,
+        "statistics.j2",
+        window=window,
+        hours=(window.end_us - window.start_us) // HOUR_US,
+        recipe=window.recipe,
+        by=by,
+        ways=list(pareto.By),
+        pareto_definition=pareto.DEFINITION.format(by=by),
+        trend_definition=trends.DEFINITION,
+        u_definition=control_charts.U_DEFINITION,
+        ewma_definition=control_charts.EWMA_DEFINITION,
+        **await visit.gate.read(read),
+    )
+
+
+def _drawn(chart: Chart, unit: str, factor: float) -> Drawing | None:
+    spots = [Spot(point.at_us, point.value, point.lower, point.upper, point.signals) for point in chart.points]
+    return svg.draw(spots, unit, factor=factor, mean=chart.mean) if spots else None
+
+
+async def experts(visit: Visit) -> Response:
+    """Show how often experts are used, and how far people agree with them."""
+    window = await stats_routes.window_of(visit)
+
+    def read(connection: Connection) -> list[experts_page.ExpertRow]:
+        asked = hourly.call_counts(connection, window, by=[Dimension.EXPERT])
+        line = states.heartbeats(connection).get(Process.LINE)
+        findings = stats_routes.findings(connection, window, Dimension.EXPERT)
+        return experts_page.rows(
+            findings, asked, stats_routes.score_charts(connection, window), line.experts if line else None
+        )
+
+    rows = await visit.gate.read(read)
+    known = [row.memory for row in rows if row.memory is not None]
+    return await page(
+        visit,
+        "experts.j2",
+        hours=(window.end_us - window.start_us) // HOUR_US,
+        rows=rows,
+        known_number=len(known),
+        known_bytes=sum(memory.bytes for memory in known),
+        resident_number=sum(bool(memory.devices) for memory in known),
+        resident_bytes=sum(memory.bytes for memory in known if memory.devices),
+        drifting=sum(row.score is not None and row.score.signals for row in rows),
+        ewma_definition=control_charts.EWMA_DEFINITION,
+    )
+
+
+async def faults_page(visit: Visit) -> Response:
+    """Show faults, and to administrators the audit chain, verified."""
+    expect_query(visit)
+    is_admin = visit.key is not None and visit.key.role in ADMIN
+
+    def read(connection: Connection) -> dict[str, Any]:
+        shown: dict[str, Any] = {"faults": fault_log.newest(connection, limit=_LISTED), "entries": [], "proof": None}
+        if is_admin:
+            proof = audit.prove(connection, newest=_PROVEN)
+            shown |= {"entries": audit.newest(connection, limit=_LISTED), "proof": proof}
+        return shown
+
+    may = visit.key is not None and visit.key.role in ENGINEER
+    return await page(visit, "faults.j2", may=may, is_admin=is_admin, **await visit.gate.read(read))
+
+
+async def static_file(visit: Visit) -> Response:
+    """Return a file that pages load."""
+    name = visit.part("name")
+    if name not in STATIC:
+        raise not_found("such file", "pages load their own files")
+    return Response(static(name), media_type=STATIC[name], headers={"Cache-Control": "no-cache"})
+
+
+def paged(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+    """Return a page as a handler. A person who is not signed in is asked for a key, and a refusal is a page, too."""
+
+    async def handle(request: Request) -> Response:
+        key = None
+        try:
+            key = None if operation.roles is None else await admitted(gate, request, operation.roles)
+            return await operation.handler(Visit(gate, request, key))
+        except Problem as problem:
+            if problem.kind is ProblemKind.NO_KEY:
+                way = URL("/login").include_query_params(next=str(request.url.replace(scheme="", netloc="")))
+                return RedirectResponse(str(way), int(HTTPStatus.SEE_OTHER))
+            visit = Visit(gate, request, key or await sessions.key_of(gate, request))
+            words = {"title": problem.status.phrase, "detail": problem.detail, "way_out": problem.way_out}
+            return await page(visit, "problem.j2", int(problem.status), **words)
+
+    return handle
+
+
+def _page(path: str, summary: str, handler: Any, roles: frozenset[Role] | None = READ) -> Operation:
+    return Operation("GET", path, summary, handler, roles)
+
+
+PARTS = [
+    _page("/static/{name}", "Files that pages load.", static_file, None),
+    _page("/line/part", "The part of the line's page that changes.", overview_part),
+]
+"""Parts that pages fetch; their refusals are problem JSON, like those of the API."""
+PAGES = [
+    _page("/login", "Sign in.", login, None),
+    _page("/", "The line.", overview),
+    _page("/boards/{id:int}", "A board.", board_page.board),
+    _page("/verify", "Calls, one after the other.", verify),
+    _page("/statistics", "Statistics.", statistics),
+    _page("/recipes", "Recipes.", recipe_pages.recipes_page),
+    _page("/recipes/{name}/{version:int}", "A version of a recipe.", recipe_pages.recipe_page),
+    _page("/experts", "Experts.", experts),
+    _page("/faults", "Faults and audit.", faults_page),
+]

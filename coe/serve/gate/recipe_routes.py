@@ -1,0 +1,205 @@
+"""Recipes: add versions, activate them. Law: the line, not the gate, says what becomes of an activation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from sqlalchemy import Connection
+from starlette.responses import JSONResponse, Response
+
+from coe.errors import did_you_mean
+from coe.inspector import fitting
+from coe.serve.database import audit, confirmations, event_log, recipe_versions
+from coe.serve.database.event_log import NewEvent
+from coe.serve.database.recipe_versions import Recipe
+from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.operation_routes import ANY, ENGINEER, READ, Operation, Visit
+from coe.serve.gate.path_names import name_from
+from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.request_data import expect_query, id_of, json_body
+from coe.serve.moments import iso
+from coe.serve.recipe_content import RecipeContent
+from coe.serve.words import EventKind
+from coe.store.store import Store
+
+
+async def get_recipes(visit: Visit) -> Response:
+    """List all recipes."""
+    expect_query(visit)
+
+    def listed(connection: Connection) -> list[dict[str, Any]]:
+        rows = []
+        for name in recipe_versions.names(connection):
+            active = recipe_versions.active(connection, name)
+            newest = recipe_versions.versions(connection, name)[0]
+            rows.append({"name": name, "active": active and active.version, "newest": newest.version})
+        return rows
+
+    return JSONResponse({"recipes": await visit.gate.read(listed)})
+
+
+async def get_version(visit: Visit) -> Response:
+    """Show a version with its content."""
+    expect_query(visit)
+    version = await visit.gate.read(partial(version_of, visit))
+    warnings = await visit.gate.run(partial(_warnings, RecipeContent.model_validate(version.content)))
+    return JSONResponse({**_facts(version), **warnings, "content": version.content})
+
+
+async def post_recipe(visit: Visit) -> Response:
+    """Check a recipe, and add it as the newest version; a version with this content is returned as it is."""
+    expect_query(visit)
+    gate, name = visit.gate, name_from(visit, "name")
+    body = await json_body(visit, RecipeContent)
+    unproven = await gate.run(partial(check, name, body.form, Store(gate.config.line.store)))
+    content = body.form.model_dump(mode="json")
+
+    def add(connection: Connection) -> Recipe:
+        now_us = gate.now_us()
+        added = recipe_versions.add(connection, name, content, by=visit.caller, now_us=now_us)
+        if added.created_us == now_us:
+            event_log.append(connection, NewEvent(EventKind.RECIPE_STAGED, now_us, _facts(added)))
+            audit.append(connection, visit.caller, "stage", f"recipe {name} {added.version}", now_us=now_us)
+        return added
+
+    added = await gate.write(add)
+    # The path as the client has written it: a header takes only ASCII.
+    location = {"Location": f"{visit.request.scope['raw_path'].decode()}/{added.version}"}
+    return JSONResponse({**_facts(added), **_warnings(body.form, unproven)}, int(HTTPStatus.CREATED), location)
+
+
+def _warnings(content: RecipeContent, unproven: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what a person must know before a version is used, or its placements are confirmed."""
+    told = [*unproven, *(content.whole.warnings if content.whole is not None else ())]
+    return {"warnings": told} if told or content.whole is not None else {}
+
+
+def check(name: str, content: RecipeContent, store: Store) -> tuple[str, ...]:
+    """Return a sentence for each expert that its held-out figures do not prove.
+
+    Raises RulesError for rules that cannot be used, StoreError for experts whose weights are missing or others.
+    """
+    board = content.board(name)
+    return fitting.unproven(board, fitting.manifests(board, store))
+
+
+async def activate(visit: Visit) -> Response:
+    """Ask the line to make a version the active version."""
+    expect_query(visit)
+    gate = visit.gate
+
+    def ask(connection: Connection) -> dict[str, Any]:
+        version, now_us = version_of(visit, connection), gate.now_us()
+        expect_confirmed(connection, version)
+        asked = recipe_versions.ask_activation(connection, version.id, by=visit.caller, now_us=now_us)
+        audit.append(connection, visit.caller, "activate", f"recipe {version.name} {version.version}", now_us=now_us)
+        return {"activation": asked.id, **_facts(version), "state": asked.state.value}
+
+    answer = await gate.write(ask)
+    gate.wake_line()
+    location = {"Location": f"/api/v1/activations/{answer['activation']}"}
+    return JSONResponse(answer, int(HTTPStatus.ACCEPTED), location)
+
+
+def expect_confirmed(connection: Connection, version: Recipe) -> None:
+    """Raise Problem for a version that cuts whole boards if nobody has confirmed where."""
+    if (refusal := confirmations.refusal(connection, version)) is not None:
+        raise Problem(
+            HTTPStatus.CONFLICT,
+            ProblemKind.CONFLICT,
+            refusal,
+            f"look at its overlay on the page /recipes/{version.name}/{version.version}, and confirm it there",
+        )
+
+
+async def get_activation(visit: Visit) -> Response:
+    """Tell what became of an activation."""
+    expect_query(visit)
+    id = id_of(visit)
+    activation = await visit.gate.read(lambda connection: recipe_versions.get_activation(connection, id))
+    if activation is None:
+        raise not_found(f"activation {id}", "use the number of `activation` in the answer to the POST")
+    answered = activation.answered_us and iso(activation.answered_us)
+    body = {
+        "activation": activation.id,
+        "state": activation.state.value,
+        "reason": activation.reason,
+        "answered": answered,
+    }
+    return JSONResponse(body)
+
+
+async def expect_recipe(gate: Gate, name: str) -> None:
+    """Raise Problem for the name of a recipe that is not there; without a name all recipes are meant."""
+    known = await gate.read(recipe_versions.names) if name else [name]
+    if name not in known:
+        raise Problem(
+            HTTPStatus.BAD_REQUEST,
+            ProblemKind.BAD_REQUEST,
+            f"there is no recipe '{name}'{did_you_mean(name, known)}",
+            "see GET /api/v1/recipes, or leave `recipe` out for all",
+        )
+
+
+def version_of(visit: Visit, connection: Connection) -> Recipe:
+    """Return the version that the path names; raises Problem."""
+    name, number = name_from(visit, "name"), int(visit.part("version"))
+    version = recipe_versions.version(connection, name, number)
+    if version is None:
+        raise _missing(name, number)
+    return version
+
+
+def _missing(name: str, number: int) -> Problem:
+    return not_found(f"version {number} of recipe '{name}'", "see GET /api/v1/recipes")
+
+
+def _facts(recipe: Recipe) -> dict[str, Any]:
+    return {
+        "name": recipe.name,
+        "version": recipe.version,
+        "digest": recipe.digest,
+        "created": iso(recipe.created_us),
+        "created_by": recipe.created_by,
+    }
+
+
+OPERATIONS = [
+    Operation("GET", "/api/v1/recipes", "All recipes.", get_recipes, READ, answers={200: "their names and versions"}),
+    Operation(
+        "GET",
+        "/api/v1/recipes/{name}/{version:int}",
+        "A version of a recipe, with its content.",
+        get_version,
+        READ,
+        answers={200: "the version", 404: "no such version"},
+    ),
+    Operation(
+        "POST",
+        "/api/v1/recipes/{name}",
+        "Check a recipe, and add it as the newest version. It becomes active by another request.",
+        post_recipe,
+        ENGINEER,
+        body=RecipeContent,
+        answers={201: "the version", 422: "rules or weights that cannot be used"},
+    ),
+    Operation(
+        "POST",
+        "/api/v1/recipes/{name}/{version:int}/activate",
+        "Make a version active: the line finishes begun boards and opens it; if that fails, the version before stays.",
+        activate,
+        ENGINEER,
+        answers={202: "asked", 404: "no such version", 409: "nobody has confirmed where it cuts whole boards"},
+    ),
+    Operation(
+        "GET",
+        "/api/v1/activations/{id:int}",
+        "The result of an activation.",
+        get_activation,
+        ANY,
+        answers={200: "asked, active or failed"},
+    ),
+]

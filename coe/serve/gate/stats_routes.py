@@ -1,0 +1,253 @@
+"""`GET /api/v1/stats/...`: figures with their definitions. Law: the database counts; the formulas are in one place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any
+
+from sqlalchemy import Connection
+from starlette.responses import JSONResponse, Response
+
+from coe.serve.database import hourly, recipe_versions, tallies
+from coe.serve.database.hourly import BoardCount, CallCount, Window
+from coe.serve.database.keys import Key
+from coe.serve.database.tallies import Tally
+from coe.serve.gate.faces import is_blind
+from coe.serve.gate.operation_routes import READ, Operation, Visit
+from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.gate.recipe_routes import expect_recipe
+from coe.serve.gate.request_data import expect_query, whole_number_of
+from coe.serve.moments import HOUR_US, hour_of, iso, microseconds
+from coe.serve.recipe_content import RecipeContent
+from coe.serve.statistics import control_charts, trend, yields
+from coe.serve.statistics import pareto as paretos
+from coe.serve.statistics.control_charts import Chart, Subgroup
+from coe.serve.statistics.figures import CONFIDENCE, Figure
+from coe.serve.statistics.pareto import Bar
+from coe.serve.words import CallKind, Dimension
+
+HOURS, MOST_HOURS = 24, 24 * 366
+"""How far statistics look back, if the query does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The counts of a window by the hour; `of_recipe` are the opportunities of a board by the recipe's id."""
+
+    window: Window
+    boards: Sequence[BoardCount]
+    calls: Sequence[CallCount]
+    escapes: int
+    of_recipe: Mapping[int, int]
+
+    @property
+    def figures(self) -> list[Figure]:
+        """Yields, false calls, defects and escapes."""
+        return yields.figures(self.boards, self.calls, self.escapes, self.of_recipe)
+
+    @property
+    def trend(self) -> list[trend.TrendPoint]:
+        """The figures over time."""
+        return trend.trend(self.boards, self.calls, self.of_recipe, self.window.start_us, self.window.end_us)
+
+    @property
+    def calls_chart(self) -> Chart:
+        """The control chart of calls."""
+        return control_charts.u_chart("calls", self._subgroups())
+
+    def _subgroups(self) -> list[Subgroup]:
+        hours = sorted({count.hour_us for count in self.boards})
+        called = dict.fromkeys(hours, 0)
+        sizes = dict.fromkeys(hours, 0)
+        for count in self.boards:
+            sizes[count.hour_us] += yields.opportunities([count], self.of_recipe)
+        for call in self.calls:
+            if call.kind is CallKind.DEFECT:
+                called[call.hour_us] += call.calls
+        return [Subgroup(hour, called[hour], sizes[hour]) for hour in hours]
+
+
+def counts(connection: Connection, window: Window) -> Counts:
+    """Count what happened within a window."""
+    boards = hourly.board_counts(connection, window)
+    return Counts(
+        window,
+        boards,
+        hourly.call_counts(connection, window, by=[Dimension.HOUR]),
+        hourly.escapes_of(connection, window),
+        {id: _opportunities(connection, id) for id in sorted({count.recipe_id for count in boards})},
+    )
+
+
+def bars(connection: Connection, window: Window, by: paretos.By, key: Key | None) -> list[Bar]:
+    """Return the calls of a window by component, expert or label, as the holder of a key sees them."""
+    counted = hourly.call_counts(connection, window, by=[Dimension(by.value)])
+    return paretos.pareto(counted, by, is_blind=is_blind(key))
+
+
+def findings(connection: Connection, window: Window, *by: Dimension) -> list[Tally]:
+    """Return how often experts said what on first passes, in the whole hours around a window, by its recipes."""
+    ids = sorted({count.recipe_id for count in hourly.board_counts(connection, window)})
+    start_us, end_us = _hours_around(window)
+    return tallies.between(connection, start_us, end_us, recipe_ids=ids, by=by) if ids else []
+
+
+def _hours_around(window: Window) -> tuple[int, int]:
+    return hour_of(window.start_us), hour_of(window.end_us - 1) + HOUR_US
+
+
+def score_charts(connection: Connection, window: Window) -> list[Chart]:
+    """Return the control charts of the experts' mean scores."""
+    return control_charts.score_charts(findings(connection, window, Dimension.HOUR, Dimension.EXPERT))
+
+
+def _opportunities(connection: Connection, recipe_id: int) -> int:
+    recipe = recipe_versions.get(connection, recipe_id)
+    return _opportunities_of(recipe.name, json.dumps(recipe.content))
+
+
+@lru_cache(maxsize=256)
+def _opportunities_of(name: str, content: str) -> int:
+    """Return the opportunities of a board; remembered, because to read the rules takes longer than all counting."""
+    return RecipeContent.model_validate_json(content).opportunities(name)
+
+
+async def window_of(visit: Visit, *others: str) -> Window:
+    """Return the window that the query asks for; raises Problem."""
+    expect_query(visit, "hours", "until", "recipe", *others)
+    hours = whole_number_of(visit, "hours", default=HOURS, least=1, most=MOST_HOURS)
+    end_us, recipe = _until(visit), visit.request.query_params.get("recipe", "")
+    await expect_recipe(visit.gate, recipe)
+    return Window(end_us - hours * HOUR_US, end_us, recipe)
+
+
+def _until(visit: Visit) -> int:
+    given = visit.request.query_params.get("until")
+    if not given:
+        return visit.gate.now_us()
+    try:
+        until = datetime.fromisoformat(given)
+        until = until.replace(tzinfo=UTC) if until.tzinfo is None else until.astimezone(UTC)
+        if not 1970 < until.year < 9999:  # the window around it must be times, too
+            raise ValueError
+        return microseconds(until.timestamp())
+    except (ValueError, OverflowError):
+        raise Problem(
+            HTTPStatus.BAD_REQUEST,
+            ProblemKind.BAD_REQUEST,
+            f"until={given[:100]!r} is not a time",
+            "give a time in UTC as 2026-03-01T08:00, or with its offset as 2026-03-01T10:00%2B02:00 (a plain `+` is "
+            "a blank in a query), or leave `until` out for now",
+        ) from None
+
+
+async def get_fpy(visit: Visit) -> Response:
+    """Return yields, false calls, defects and escapes."""
+    window = await window_of(visit)
+    counted = await visit.gate.read(lambda connection: counts(connection, window))
+    figures = [asdict(figure) for figure in counted.figures]
+    return JSONResponse({**_window(window), "confidence": CONFIDENCE, "figures": figures})
+
+
+async def get_pareto(visit: Visit) -> Response:
+    """Return calls by component, expert or label."""
+    window, by = await window_of(visit, "by"), by_of(visit)
+    shown = await visit.gate.read(lambda connection: bars(connection, window, by, visit.key))
+    body = {"definition": paretos.DEFINITION.format(by=by), "bars": [asdict(bar) for bar in shown]}
+    return JSONResponse({**_window(window), **body})
+
+
+async def get_trend(visit: Visit) -> Response:
+    """Return the figures over time."""
+    window = await window_of(visit)
+    counted = await visit.gate.read(lambda connection: counts(connection, window))
+    points = [{"start": iso(point.start_us), **asdict(point)} for point in counted.trend]
+    return JSONResponse({**_window(window), "definition": trend.DEFINITION, "points": points})
+
+
+async def get_spc(visit: Visit) -> Response:
+    """Return the control charts of calls and of the experts' mean scores."""
+    window = await window_of(visit)
+
+    def read(connection: Connection) -> dict[str, Any]:
+        return {
+            "calls": {
+                "definition": control_charts.U_DEFINITION,
+                **_chart(counts(connection, window).calls_chart),
+            },
+            "scores": {
+                "definition": control_charts.EWMA_DEFINITION,
+                # They are kept by the hour, so the hours at both ends count whole.
+                **dict(zip(("from", "until"), map(iso, _hours_around(window)), strict=True)),
+                "experts": [_chart(chart) for chart in score_charts(connection, window)],
+            },
+        }
+
+    return JSONResponse({**_window(window), **await visit.gate.read(read)})
+
+
+def by_of(visit: Visit) -> paretos.By:
+    """Return the dimension by which the query counts; raises Problem for an unknown one."""
+    given = visit.request.query_params.get("by", paretos.By.COMPONENT.value)
+    try:
+        return paretos.By(given)
+    except ValueError:
+        raise Problem(
+            HTTPStatus.BAD_REQUEST,
+            ProblemKind.BAD_REQUEST,
+            f"by={given[:100]!r} is nothing that calls are counted by",
+            f"give one of: {', '.join(paretos.By)}",
+        ) from None
+
+
+def _chart(chart: Chart) -> dict[str, Any]:
+    points = [{"at": iso(point.at_us), "signals": point.signals, **asdict(point)} for point in chart.points]
+    return {**asdict(chart), "points": points}
+
+
+def _window(window: Window) -> dict[str, Any]:
+    return {"from": iso(window.start_us), "until": iso(window.end_us), "recipe": window.recipe}
+
+
+_QUERY = {
+    "hours": f"how many whole hours to look back, {HOURS} if not given",
+    "until": "the end, a time in UTC or with its offset; now if not given",
+    "recipe": "only boards of this recipe",
+}
+OPERATIONS = [
+    Operation(
+        "GET",
+        "/api/v1/stats/fpy",
+        "First-pass yield, false calls, defects, escapes and audits, each with its definition and bounds.",
+        get_fpy,
+        READ,
+        query=_QUERY,
+        answers={200: "figures; a `value` of null has a reason in `missing`"},
+    ),
+    Operation(
+        "GET",
+        "/api/v1/stats/pareto",
+        "Calls by component, expert or label, the most frequent first.",
+        get_pareto,
+        READ,
+        query={**_QUERY, "by": "component (if not given), expert or label"},
+        answers={200: "bars"},
+    ),
+    Operation(
+        "GET", "/api/v1/stats/trend", "Figures by hour or day.", get_trend, READ, query=_QUERY, answers={200: "points"}
+    ),
+    Operation(
+        "GET",
+        "/api/v1/stats/spc",
+        "Control charts: calls (Laney's u' chart), and each expert's mean score (EWMA).",
+        get_spc,
+        READ,
+        query=_QUERY,
+        answers={200: "points with limits; without limits, `missing` says why"},
+    ),
+]

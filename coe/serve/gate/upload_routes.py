@@ -1,0 +1,206 @@
+"""`PUT /api/v1/boards/{key}/views/{name}`: a picture comes in. Law: it is on the disk before the client is told so."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from http import HTTPStatus
+
+from sqlalchemy import Connection
+from starlette.responses import JSONResponse, Response
+
+from coe import files
+from coe.pictures.image_size import pixels_in
+from coe.serve import points
+from coe.serve.database import board_rows, views
+from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
+from coe.serve.database.views import NewView, View
+from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.operation_routes import FEED, Operation, Visit
+from coe.serve.gate.path_names import name_from
+from coe.serve.gate.problems import Problem, ProblemKind, disk_full
+from coe.serve.gate.request_data import expect_query, parts_of
+from coe.serve.picture_folder import Receiving
+from coe.serve.words import FaultKind
+
+_TOGETHER = 1 << 20
+"""Bytes are written in pieces of at least this size: each piece costs a change of threads."""
+
+
+async def put_view(visit: Visit) -> Response:
+    """Take in a picture of a board that has not been handed in yet."""
+    expect_query(visit)
+    gate = visit.gate
+    key, name = name_from(visit, "key"), name_from(visit, "name")
+    stated = visit.request.headers.get("x-sha256", "").lower()
+    async with _receiving(gate) as receiving:
+        return await _take(visit, receiving, key, name, stated)
+
+
+async def keep_view(gate: Gate, key: str, name: str, content: bytes) -> None:
+    """Keep a picture that is in memory as a view; raises Problem."""
+    async with _receiving(gate) as receiving:
+        await gate.run(partial(_finish, gate, receiving, content, key, name, ""))
+
+
+@asynccontextmanager
+async def _receiving(gate: Gate) -> AsyncIterator[Receiving]:
+    """Give a picture to be received, and forget it unless it was kept; raises Problem if the disk is full."""
+    receiving = gate.pictures.receive()
+    try:
+        try:
+            yield receiving
+        finally:
+            if not receiving.is_kept:
+                await gate.run(receiving.drop)
+    except OSError as error:
+        if not files.is_full(error):
+            raise
+        await gate.note_fault(FaultKind.DISK_FULL, f"a picture could not be written: {error.strerror}")
+        raise disk_full("there is no room for the picture") from None
+    await gate.overcome(FaultKind.DISK_FULL)
+
+
+async def _take(visit: Visit, receiving: Receiving, key: str, name: str, stated: str) -> Response:
+    gate = visit.gate
+    waiting = bytearray()
+    async for part in parts_of(visit, gate.config.limits.body):
+        waiting += part
+        if len(waiting) >= _TOGETHER:
+            await gate.run(partial(receiving.write, bytes(waiting)))
+            waiting.clear()
+    return await gate.run(partial(_finish, gate, receiving, bytes(waiting), key, name, stated))
+
+
+def _finish(gate: Gate, receiving: Receiving, rest: bytes, key: str, name: str, stated: str) -> Response:
+    """Write the last bytes, and keep the picture if it is whole and can be one; raises Problem."""
+    receiving.write(rest)
+    if stated and stated != receiving.sha256:
+        raise Problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            ProblemKind.TORN,
+            f"the body's SHA-256 is {receiving.sha256}, and X-SHA256 says {stated[:64]}",
+            "send it again; it was damaged on the way, or X-SHA256 is that of another file",
+        )
+    pixels = _pixels(receiving, gate.config.limits.pixels)
+    points.reached(points.Point.VIEW_RECEIVED)
+    return _keep(gate, receiving, key, name, pixels)
+
+
+def _pixels(receiving: Receiving, limit: int) -> int:
+    """Return how many pixels the picture has by its header; raises Problem."""
+    with receiving.opened() as file:
+        pixels = pixels_in(file)
+    return check_pixels(pixels, limit)
+
+
+def check_pixels(pixels: int | None, limit: int) -> int:
+    """Return how many pixels a picture has; raises Problem if it is no picture (None), or too large."""
+    if not pixels:
+        raise Problem(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            ProblemKind.NOT_A_PICTURE,
+            "the body is no JPEG, PNG, BMP or TIFF picture",
+            "send the bytes of such a file, as `curl -T picture.png` does",
+        )
+    if pixels > limit:
+        raise Problem(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            ProblemKind.TOO_LARGE,
+            f"the picture has {pixels:,} pixels, and {limit:,} are allowed",
+            "send a smaller picture, or raise `limits.pixels` in the service's config",
+        )
+    return pixels
+
+
+def _keep(gate: Gate, receiving: Receiving, key: str, name: str, pixels: int) -> Response:
+    """Put the picture on the disk, then its row; a picture that is there already is left as it is."""
+    kept = receiving.keep()
+    points.reached(points.Point.VIEW_KEPT)
+    new = NewView(key, name, kept.file, kept.sha256, kept.size_bytes, pixels, gate.now_us())
+    try:
+        with gate.database.writing() as connection:
+            views.hold(connection)
+            # No look before this transaction: a board may be handed in, or the same view be sent, at any time.
+            before = _before(gate, connection, key, name, kept.sha256)
+            added = before if before is not None and before.sha256 == kept.sha256 else views.add(connection, new)
+    except (Problem, DatabaseTrouble) as error:
+        # If the database was lost during the commit, the row may be there: the file stays, and a start removes strays.
+        if isinstance(error, Problem) or error.kind is not TroubleKind.LOST:
+            gate.pictures.remove([kept.file])
+        raise
+    points.reached(points.Point.VIEW_COMMITTED)
+    if added is before:
+        gate.pictures.remove([kept.file])
+        return _answer(added, HTTPStatus.OK)
+    if before is not None:
+        gate.pictures.remove([before.file])
+    return _answer(added, HTTPStatus.CREATED)
+
+
+def _before(gate: Gate, connection: Connection, key: str, name: str, sha256: str) -> View | None:
+    """Return the view of this name; raises Problem if it must not be replaced, or if there are too many."""
+    before = views.named(connection, key, name)
+    if before is not None and before.sha256 == sha256:
+        return before
+    if board_rows.of_key(connection, key) is not None:
+        raise Problem(
+            HTTPStatus.CONFLICT,
+            ProblemKind.CONFLICT,
+            f"board '{key}' was handed in, and its pictures do not change any more",
+            "hand the board in again under another key",
+        )
+    if before is None and views.count_of_board(connection, key) >= gate.config.limits.views:
+        raise Problem(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            ProblemKind.TOO_LARGE,
+            f"board '{key}' has {gate.config.limits.views} views already",
+            "hand it in, or raise `limits.views` in the service's config",
+        )
+    return before
+
+
+def _answer(view: View, status: HTTPStatus) -> Response:
+    body = {
+        "view": view.id,
+        "board_key": view.board_key,
+        "name": view.name,
+        "sha256": view.sha256,
+        "size_bytes": view.size_bytes,
+        "pixels": view.pixels,
+    }
+    return JSONResponse(body, int(status))
+
+
+def discard_views(gate: Gate, key: str) -> None:
+    """Remove the pictures of a board that is not accepted; raises DatabaseTrouble, and OSError."""
+    with gate.database.writing() as connection:
+        views.hold(connection)
+        if board_rows.of_key(connection, key) is not None:
+            return
+        gone = views.of_board(connection, key)
+        views.removed(connection, [view.id for view in gone], gate.now_us())
+    gate.pictures.remove(view.file for view in gone)
+
+
+OPERATIONS = [
+    Operation(
+        "PUT",
+        "/api/v1/boards/{key}/views/{name}",
+        "Hand in a picture of a board, before the board; the same picture again changes nothing. A header X-SHA256 "
+        "with the SHA-256 of the body in hexadecimal makes sure that it came whole.",
+        put_view,
+        FEED,
+        takes="application/octet-stream",
+        answers={
+            201: "the picture is on the disk",
+            200: "it was there already",
+            409: "the board was handed in",
+            413: "too large",
+            415: "not a picture",
+            422: "the body differs from X-SHA256",
+            507: "no room",
+        },
+    )
+]

@@ -1,0 +1,219 @@
+"""What the line tells of itself: its state, its faults, boards in danger, signs of life.
+
+Law: a fault stays in memory until it is written. Only `worked` and `say` use the database.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
+
+from coe.serve.database import board_rows, fault_log, states
+from coe.serve.database.connecting import Database
+from coe.serve.database.fault_log import NewFault
+from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
+from coe.serve.line.board_batches import LineHangs
+from coe.serve.line.danger import Speed, Waiting, endangered
+from coe.serve.line.hangs import Hangs
+from coe.serve.line.product import Products
+from coe.serve.line.residents import Residents
+from coe.serve.line.run import BoardRun
+from coe.serve.line.waiting_boards import Queue
+from coe.serve.moments import SECOND_US
+from coe.serve.words import FaultKind, LineState, Process, Subject
+
+BEAT_S = 1.0
+"""How often the line gives a sign of life."""
+EXPERTS_S = 10.0
+"""How often it says which experts are in memory: for hundreds of experts that is much to write."""
+QUIET_S = 2.0
+"""How long no board must be under way until the line says that it waits: between two boards it only breathes."""
+JUMP_S = 2.0
+"""A wall clock that differs by more from the monotonic clock than before has jumped."""
+NAMED_TOGETHER = 50
+"""How many waiting boards in danger a sign of life names at most: each costs a while of the lock for writing."""
+SHORTEN_S = 300.0
+"""How often the database's log is cut."""
+
+
+class Report:
+    """The line's own part of the database. The loop's thread alone uses it."""
+
+    def __init__(
+        self,
+        database: Database,
+        now_us: Callable[[], int],
+        now_s: Callable[[], float],
+        pid: int,
+        hangs: Hangs,
+        residents: Residents,
+    ) -> None:
+        self._database, self._now_us, self._now_s, self._pid = database, now_us, now_s, pid
+        self._hangs, self._hang, self._residents = hangs, "", residents
+        self._faults: list[NewFault] = []
+        self._trouble: FaultKind | None = None
+        self._named: set[int] = set()
+        self._certain: set[int] = set()
+        """Begun boards that will be late, and are not named yet: the database may not answer now."""
+        self._speed = Speed()
+        self._images = 0
+        self._was_busy = False
+        self._state: LineState | None = None
+        self._worked_s = self._busy_s = self._beat_s = self._shortened_s = now_s()
+        self._experts_s = -math.inf
+        self._offset_s = self._wall_ahead_s()
+
+    @property
+    def waits_for_database(self) -> bool:
+        """Whether the database did not answer when it was asked last."""
+        return self._trouble is not None
+
+    def picture_gone(self, board_id: int, shown: str, path: Path) -> None:
+        """Note that the file of an accepted picture is gone; `shown` says what it shows."""
+        message = f"the picture of {shown} is gone from {path}"
+        self.fault(NewFault(Process.LINE, FaultKind.IMAGE_LOST, message, board_id=board_id))
+
+    def fault(self, new: NewFault) -> None:
+        """Note a fault; it is written when the database answers."""
+        self._faults.append(new)
+
+    def image_done(self) -> None:
+        """Count a component that has its result."""
+        self._images += 1
+
+    def database_failed(self, trouble: DatabaseTrouble) -> None:
+        """Note that the database did not answer; the fault is written, and cleared, once it does."""
+        if self._trouble is None:
+            self._trouble = FaultKind.DISK_FULL if trouble.kind is TroubleKind.FULL else FaultKind.DATABASE
+            self._faults.append(NewFault(Process.LINE, self._trouble, str(trouble)))
+
+    def worked(
+        self,
+        runs: Mapping[int, BoardRun],
+        queue: Queue,
+        state: LineState,
+        products: Products,
+        certain: Collection[int],
+    ) -> None:
+        """Write what is new after a round of work; `certain` are begun boards that will be late.
+
+        Raises DatabaseTrouble, and LineHangs, once its fault is written, if a part of the line hangs.
+        """
+        now_s = self._now_s()
+        self._measure(now_s, bool(runs))
+        self._check_clock()
+        self._check_hangs(products)
+        if self._faults or self._trouble:
+            self._write_faults()
+        if state is LineState.WAITING and self._state is LineState.RUNNING and now_s - self._busy_s < QUIET_S:
+            state = LineState.RUNNING
+        if state is not self._state:
+            self.say(state)
+        self._certain.update(certain)
+        late = [runs[id].board for id in sorted(self._certain) if id in runs and not runs[id].is_decided]
+        if now_s - self._beat_s >= BEAT_S or late:
+            self._beat_s = now_s
+            late += self._in_danger(runs, queue, now_s)
+            facts = self._facts(runs, queue, products)
+            experts = self._experts(products, now_s)
+            now_us, pid = self._now_us(), self._pid
+            with self._database.writing() as connection:
+                board_rows.endanger(connection, late, now_us)
+                states.beat(connection, Process.LINE, pid=pid, now_us=now_us, facts=facts, experts=experts)
+            self._named.update(board.id for board in late)
+        self._certain.clear()
+        if now_s - self._shortened_s >= SHORTEN_S:
+            self._shortened_s = now_s
+            with suppress(DatabaseTrouble):  # a reader is in the way; the next time will do
+                self._database.shorten_log()
+        if self._hang:
+            raise LineHangs(self._hang)
+
+    def say(self, state: LineState) -> None:
+        """Write the state of the line, and a sign of life. Raises DatabaseTrouble.
+
+        The facts stay as they were told last: a page that is read now must not show a line without a recipe. Those of
+        an earlier process go.
+        """
+        now_us = self._now_us()
+        with self._database.writing() as connection:
+            states.change(connection, Subject.LINE, state, by=Process.LINE, now_us=now_us)
+            facts: dict[str, Any] | None = {} if self._state is None else None
+            states.beat(connection, Process.LINE, pid=self._pid, now_us=now_us, facts=facts)
+        self._state = state
+
+    def _measure(self, now_s: float, is_busy: bool) -> None:
+        """Take in how long the images took that were finished since the last round."""
+        if self._was_busy and self._images:
+            self._speed.took(now_s - self._worked_s, self._images)
+            self._images = 0
+            self._worked_s = now_s
+        elif not self._was_busy:
+            self._worked_s = now_s
+        self._was_busy = is_busy
+        if is_busy:
+            self._busy_s = now_s
+
+    def _wall_ahead_s(self) -> float:
+        return self._now_us() / SECOND_US - self._now_s()
+
+    def _check_clock(self) -> None:
+        jump_s = self._wall_ahead_s() - self._offset_s
+        if abs(jump_s) > JUMP_S:
+            self._offset_s += jump_s
+            message = f"the wall clock of this machine jumped by {jump_s:+.0f} s; due times of boards follow no jump"
+            self.fault(NewFault(Process.LINE, FaultKind.CLOCK, message))
+
+    def _check_hangs(self, products: Products) -> None:
+        if not self._hang and (hang := self._hangs.hanging(products.watched_line)) is not None:
+            self._hang = f"{hang.words}; the line ends, and is started again"
+            self.fault(NewFault(Process.LINE, FaultKind.EXPERT_HANGS, self._hang, hang.expert))
+
+    def _write_faults(self) -> None:
+        with self._database.writing() as connection:
+            for new in self._faults:
+                fault_log.note(connection, new, self._now_us())
+            self._clear(connection)
+        self._faults.clear()
+        self._trouble = None
+
+    def _clear(self, connection: Connection) -> None:
+        """Clear the fault of a database that answers again."""
+        if self._trouble is not None:
+            fault_log.clear_about(connection, Process.LINE, self._trouble, now_us=self._now_us())
+
+    def _in_danger(self, runs: Mapping[int, BoardRun], queue: Queue, now_s: float) -> list[board_rows.Board]:
+        under_way = sum(len(run.waiting) for run in runs.values())
+        waiting = [Waiting(one.board.id, one.board.components, one.due_s - now_s) for one in queue]
+        late = endangered(under_way, waiting, self._speed)
+        named_now = (one.board for one in queue if one.board.id in late and one.board.id not in self._named)
+        return list(islice(named_now, NAMED_TOGETHER))
+
+    def _experts(self, products: Products, now_s: float) -> Mapping[str, Any] | None:
+        """Return what the pages show of the experts; None if that was written a short while ago."""
+        if products.line is None or now_s - self._experts_s < EXPERTS_S:
+            return None
+        self._experts_s = now_s
+        return self._residents.facts(products.line)
+
+    def _facts(self, runs: Mapping[int, BoardRun], queue: Queue, products: Products) -> dict[str, Any]:
+        line = products.line
+        metrics = line.metrics() if line else None
+        running = self._hangs.batches.running()
+        return {
+            "recipes": sorted(product.name for product in products.current.values()),
+            "queued": len(queue),
+            "boards": [{"board": id, "done": len(run.results), "of": len(run.items.seen)} for id, run in runs.items()],
+            "per_image_s": self._speed.per_image_s,
+            "oldest_batch_s": running[0].age_s if running else 0.0,
+            "images": metrics.images if metrics else 0,
+            "switches": metrics.switches if metrics else 0,
+            "peak_reserved_bytes": metrics.peak_reserved_bytes if metrics else 0,
+            "budget_bytes": line.budget_bytes if line else 0,
+        }

@@ -1,0 +1,193 @@
+"""The settings of a service: one frozen object from a strict YAML file. Law: processes get the whole object.
+
+Paths in the file count from the file's folder. `docs/serve.md` lists the keys.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from coe import config, strict_yaml, values
+from coe.board.rules_form import Name
+from coe.errors import ConfigError
+from coe.inspector.line_config import AUTO, AskedSettings
+from coe.serve.form import Form, of_sheet, paths_from
+from coe.serve.sink_config import Sinks
+
+DATABASE, PICTURES, LINE_BELL, GATE_BELL = "serve.db", "pictures", "line.bell", "gate.bell"
+"""What lies in the folder of a service: the embedded database, the pictures, and the bells that wake its processes."""
+
+
+def _decodable(pixels: int) -> int:
+    """Return a number of pixels; raises ValueError if the line decodes no picture that is so large."""
+    if pixels > config.image_pixels():
+        raise ValueError(
+            f"must be at most {config.image_pixels()}, as the line decodes no larger picture; "
+            f"${config.MEGAPIXELS_VARIABLE} allows more"
+        )
+    return pixels
+
+
+def _bytes(value: Any) -> int:
+    try:
+        size = config.parse_bytes(value) if isinstance(value, str) else value
+    except ConfigError as error:
+        raise ValueError(error) from None
+    if not values.is_amount(size):
+        raise ValueError(values.no_amount(size))
+    return int(size)
+
+
+def _address(host: str) -> str:
+    if host == "localhost":
+        return "127.0.0.1"
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        raise ValueError(f"'{host}' is not an address of this machine; give 127.0.0.1, or 0.0.0.0 for all") from None
+
+
+Size = Annotated[int, BeforeValidator(_bytes)]
+Seconds = Annotated[float, Field(gt=0, le=7 * 86400, allow_inf_nan=False)]
+Days = Annotated[int, Field(ge=0, le=36500)]
+
+
+class Listen(Form):
+    """Where the gate listens; `certificate` and `private_key` are PEM files for TLS."""
+
+    host: Annotated[str, AfterValidator(_address)] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    certificate: Path | None = None
+    private_key: Path | None = None
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only programs of this machine reach it."""
+        return ipaddress.ip_address(self.host).is_loopback
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self.certificate is not None and self.private_key is not None
+
+
+class LineSettings(Form):
+    """The options of the line's `Inspector`, as those of `coe-inspect`."""
+
+    store: Path = Path(config.STORE_FOLDER)
+    memory: Size | None = None
+    executors: str | None = None
+    threads: Annotated[int, Field(ge=1, le=config.MAX_THREADS)] | None = None
+    device_memory: Size | None = None
+    host_memory: Size | None = None
+    precision: str = config.PRECISION
+    label_floor: Annotated[float, Field(ge=0, le=1)] = config.LABEL_FLOOR
+    profile: str = AUTO
+    allow_kinds: tuple[str, ...] = ()
+    cluster: Annotated[str, Field(min_length=1)] | None = None
+    """Inspect on all machines of a Ray cluster: "auto", or the address of its head node; None means this machine."""
+    hangs_after_s: Annotated[float, Field(ge=60, le=86400, allow_inf_nan=False)] = 120.0
+    """A batch that runs for so long, and for 20 times its forecast, hangs; then the line's process starts again."""
+
+    def asked(self) -> AskedSettings:
+        """Return the options for memory, executors and threads; raises ConfigError."""
+        return AskedSettings.parsed(
+            memory=self.memory,
+            executors=self.executors,
+            threads=self.threads,
+            device_memory=self.device_memory,
+            host_memory=self.host_memory,
+            profile=None if self.profile == "none" else self.profile,
+        )
+
+
+class Limits(Form):
+    """What the gate refuses: larger bodies, larger pictures, and boards while too many wait."""
+
+    body: Size = 256_000_000
+    pixels: Annotated[int, Field(ge=64), AfterValidator(_decodable)] = 89_000_000
+    waiting_boards: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    views: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    body_s: Seconds = 120.0
+    """The longest time in which a client may send a body."""
+
+
+class Retention(Form):
+    """How many days pictures are kept after the decision, by the board's verdict, once all its calls are answered."""
+
+    ok_days: Days = 7
+    review_days: Days = 90
+    ng_days: Days = 365
+    orphan_days: Days = 1
+
+
+class Audits(Form):
+    """How many blind audits stand among the calls; see docs/serve.md. Nothing is audited if it is not asked for.
+
+    `ok_per_1000` parts that the line called OK, and as many known defects as `seeded_per_100_calls` says.
+    """
+
+    ok_per_1000: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] = 0.0
+    seeded_per_100_calls: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 0.0
+
+
+class ServeConfig(Form):
+    """A service. `station` names it in messages; `data` is the folder of its database and pictures."""
+
+    station: Name
+    data: Path = Path("data")
+    database: str | None = None
+    listen: Listen = Listen()
+    line: LineSettings = LineSettings()
+    limits: Limits = Limits()
+    retention: Retention = Retention()
+    audits: Audits = Audits()
+    sinks: Sinks = Sinks()
+    drain_s: Seconds = 30.0
+    """How long begun boards may take to finish after SIGTERM; the rest stay queued."""
+
+    @property
+    def pictures(self) -> Path:
+        """The folder of pictures."""
+        return self.data / PICTURES
+
+    @property
+    def line_bell(self) -> Path:
+        """The bell that wakes the line (`coe.serve.wake`)."""
+        return self.data / LINE_BELL
+
+    @property
+    def gate_bell(self) -> Path:
+        """The bell that tells the gate that the line has written something."""
+        return self.data / GATE_BELL
+
+    @property
+    def database_url(self) -> str:
+        """The URL of the database; the embedded database if none is given."""
+        # Not `coe.serve.database.connecting.sqlite_url`: commands show their help without SQLAlchemy.
+        return self.database or f"sqlite:///{self.data / DATABASE}"
+
+
+def load(path: Path) -> ServeConfig:
+    """Read a config file; raises RulesError with file, line and suggestion."""
+    sheet = strict_yaml.read(path, "config file", "station")
+    read = of_sheet(sheet, ServeConfig)
+    home = path.absolute().parent
+    listen = read.listen
+    if (listen.certificate is None) != (listen.private_key is None):
+        raise sheet.error(("listen",), "TLS needs both, `certificate` and `private_key`")
+    if not listen.is_loopback and not listen.has_tls:
+        raise sheet.error(
+            ("listen", "host"),
+            f"{listen.host} is reached from other machines, which needs TLS; give `certificate` and `private_key`, or "
+            "listen at 127.0.0.1 and let a proxy on this machine do it",
+        )
+    try:
+        read.line.asked()
+    except ConfigError as error:
+        raise sheet.error(("line",), str(error)) from None
+    return paths_from(read, home)
