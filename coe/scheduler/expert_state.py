@@ -1,14 +1,36 @@
-"""Where an expert is on its way into a pool and out of it."""
+"""The states of an expert in a pool, and which follows which: `docs/img/states.svg` is drawn from this table."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 
 
 class State(StrEnum):
-    """The state of an expert in a pool."""
+    """The state of an expert in a pool. An expert that is not in the pool has none."""
 
     PLANNED = "planned"
+    """It waits for its bytes, which leaving experts still hold."""
     LOADING = "loading"
+    """Its bytes are reserved, and the device fills them."""
     READY = "ready"
+    """It is resident: batches may pin it, an eviction may choose it."""
     LEAVING = "leaving"
+    """The device gives its bytes back."""
+
+
+NEXT: Mapping[State | None, Mapping[State | None, str]] = MappingProxyType(
+    {
+        None: {State.PLANNED: "a load is decided"},
+        State.PLANNED: {
+            State.LOADING: "its bytes are free",
+            None: "given up",
+            State.LEAVING: "given up; its body leaves",
+        },
+        State.LOADING: {State.READY: "loaded", None: "the load failed", State.LEAVING: "it failed; its body leaves"},
+        State.READY: {State.LEAVING: "evicted"},
+        State.LEAVING: {None: "its bytes are free"},
+    }
+)
+"""What may follow each state, and when; None is an expert that is not in the pool."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 
 
 class BoardState(StrEnum):
@@ -21,6 +23,34 @@ class BoardState(StrEnum):
     ABORTED = "aborted"
     """Somebody took it back before it was decided; it has no verdict."""
 
+
+NEXT: Mapping[BoardState | None, Mapping[BoardState, str]] = MappingProxyType(
+    {
+        None: {BoardState.ACCEPTED: "handed in, written to disk"},
+        BoardState.ACCEPTED: {
+            BoardState.LOCATED: "whole board: found",
+            BoardState.RUNNING: "begun",
+            BoardState.DECIDED: "due",
+            BoardState.VERIFIED: "OK by its first answers",
+            BoardState.ABORTED: "taken back",
+        },
+        BoardState.LOCATED: {
+            BoardState.RUNNING: "begun",
+            BoardState.DECIDED: "due, or not to be located",
+            BoardState.VERIFIED: "OK by its first answers",
+            BoardState.ABORTED: "taken back",
+        },
+        BoardState.RUNNING: {
+            BoardState.DECIDED: "all is known, or it is due: calls wait",
+            BoardState.VERIFIED: "OK without a call",
+            BoardState.ABORTED: "taken back",
+        },
+        BoardState.DECIDED: {BoardState.VERIFIED: "each call is answered"},
+        BoardState.VERIFIED: {},
+        BoardState.ABORTED: {},
+    }
+)
+"""What may follow each state of a board, and when; `docs/img/states.svg` is drawn from this table."""
 
 UNDECIDED = (BoardState.ACCEPTED, BoardState.LOCATED, BoardState.RUNNING)
 """The states of a board that still needs a decision; after a crash the line takes up boards in these states."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -35,6 +37,7 @@ from coe.serve.database import (
     verifications,
     views,
 )
+from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.decisions import Amendment
 from coe.serve.database.escape_rows import NewEscape
@@ -49,6 +52,7 @@ from coe.serve.database.verifications import CallChanged, NewVerification
 from coe.serve.database.views import NewView
 from coe.serve.supervisor import _reopen
 from coe.serve.words import (
+    NEXT,
     ActivationState,
     BoardState,
     EventKind,
@@ -135,6 +139,32 @@ def test_a_board_for_review_without_calls_is_not_taken_as_verified(database: Dat
         found = board_rows.get(connection, board.id)
     assert found is not None
     assert (found.state, found.verified_us) == (BoardState.DECIDED, None)
+
+
+def test_a_board_takes_the_steps_of_the_table_of_states_and_no_others(database: Database) -> None:
+    def verify(connection: Connection, board: Board) -> None:
+        for call in call_rows.of_board(connection, board.id):
+            verifications.record_verification(connection, call, NewVerification(Outcome.CONFIRMED, NOON + 2, "op"))
+
+    steps: list[Callable[[Connection, Board], object]] = [
+        lambda to, board: board_rows.located(to, board.id),
+        lambda to, board: board_rows.begin(to, board.id, NOON),
+        lambda to, board: decisions.write(to, decision(board, ng())),
+        lambda to, board: decisions.write(to, decision(board)),
+        lambda to, board: board_rows.abort(to, board, NOON, reason=""),
+        verify,
+    ]
+    taken: set[tuple[BoardState | None, BoardState]] = set()
+    with database.writing() as connection:
+        for way in product(steps, repeat=3):
+            board = accepted(connection, f"k{len(taken)} {way}")
+            taken.add((None, board.state))
+            for step in way:
+                before = board.state
+                step(connection, board)
+                board = board_rows.get(connection, board.id) or pytest.fail("the board is gone")
+                taken |= {(before, board.state)} if board.state is not before else set()
+    assert taken == {(before, after) for before, following in NEXT.items() for after in following}
 
 
 def test_an_aborted_board_gets_no_decision(database: Database) -> None:

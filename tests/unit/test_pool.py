@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from coe.scheduler.costs import Body, Cost, Tier
 from coe.scheduler.events import Why
-from coe.scheduler.expert_state import State
+from coe.scheduler.expert_state import NEXT, State
 from coe.scheduler.plan import PoolSpec
 from coe.scheduler.pool import ModelPool
 
@@ -237,6 +237,35 @@ def test_the_expert_that_leaves_for_another_leaves_it_the_body() -> None:
     pool.check()
 
 
+# What is done with an expert b, which shares its body with a: at the star, a leaves.
+WAYS = (
+    ("plan", "reserve", "commit", "leave", "release"),
+    ("plan", "cancel"),
+    ("plan", "reserve", "abandon"),
+    ("plan", "*", "cancel"),
+    ("plan", "reserve", "*", "abandon"),
+)
+
+
+def test_the_steps_of_the_table_of_states_are_those_that_are_taken() -> None:
+    taken = set()
+    for way in WAYS:
+        pool = pool_of()
+        if "*" in way:
+            load(pool, "a", 10)
+        for step in way:
+            before = pool.state("b")
+            if step == "*":
+                pool.leave("a")
+                pool.release("a")
+            elif step == "plan":
+                pool.plan("b", 20, Why.DEMAND, body=P)
+            else:
+                getattr(pool, step)("b")
+            taken |= {(before, pool.state("b"))} if pool.state("b") is not before else set()
+    assert taken == {(before, after) for before, following in NEXT.items() for after in following}
+
+
 class Notes:
     """A watcher that notes whose bytes changed."""
 
@@ -291,6 +320,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.in_place: set[str] = set()
         """The bodies on the device, by what it was told."""
         self.brings: dict[str, bool] = {}
+        self.states: dict[str, State | None] = dict.fromkeys("abcdef")
 
     def in_state(self, state: State) -> list[str]:
         return [expert for expert in "abcdef" if self.pool.state(expert) is state]
@@ -391,6 +421,12 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def unpin(self, data: st.DataObject) -> None:
         self.pool.unpin(*self.pins.pop(data.draw(st.integers(0, len(self.pins) - 1))))
+
+    @invariant()
+    def states_follow_each_other_as_the_table_says(self) -> None:
+        for expert, before in self.states.items():
+            self.states[expert] = after = self.pool.state(expert)
+            assert after is before or after in NEXT[before]
 
     @invariant()
     def the_books_balance(self) -> None:
