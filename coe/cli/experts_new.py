@@ -21,9 +21,9 @@ from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOptio
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.pictures import finding
+from coe.plugins import running
 from coe.prepare import accept, data_set
 from coe.store import bodies, kinds
-from coe.store.dotted import running
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import ModuleKind, Trained, TrainingPlan
 from coe.store.learned import LearnedPictures

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from coe import config
+from coe import config, plugins
 from coe.board import rules
 from coe.board.router import GIVEN
 from coe.board.rules import Rules
@@ -57,7 +57,6 @@ from coe.results.run_file import RunIdentity
 from coe.results.summary import RunFigures, Summary
 from coe.scheduler.strategies import check_hurry
 from coe.scheduler.strategies import strategy as named_strategy
-from coe.store import dotted
 from coe.store.references import References
 from coe.store.store import Store
 
@@ -200,7 +199,7 @@ def inspect(  # noqa: PLR0913
         label_floor=label_floor,
         max_wait_s=allowed.max_wait_s,
         parts=foreseen(expected, strategy, cluster),
-        allowed_kinds=dotted.packages(allow_kind or ()),
+        allowed_kinds=plugins.packages(allow_kind or ()),
         cluster=cluster,
     )
     check_hurry(line_config.strategy, within_s=allowed.within_s)

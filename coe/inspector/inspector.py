@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from coe import config, values
+from coe import config, plugins, values
 from coe.errors import ConfigError
 from coe.inspector import line_devices
 from coe.inspector.asked_boards import Boards, Parts
@@ -27,7 +27,6 @@ from coe.runtime.decider import MakeDecider
 from coe.scheduler.controller import Controller
 from coe.scheduler.strategies import Strategy
 from coe.scheduler.strategies import strategy as named_strategy
-from coe.store import dotted
 from coe.store.store import Store
 
 __all__ = ["Inspector", "Picture"]
@@ -139,7 +138,7 @@ class Inspector(Line):
             keep_trace=keep_trace,
             make_devices=make_devices,
             make_decider=make_decider,
-            allowed_kinds=dotted.packages(allow_kinds),
+            allowed_kinds=plugins.packages(allow_kinds),
             cluster=cluster,
             make_boxes=make_boxes,
         )

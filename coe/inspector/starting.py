@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
+from coe import plugins
 from coe.errors import ConfigError
 from coe.inspector.line_config import LineConfig
 from coe.inspector.opening import Assembly, assemble
@@ -14,7 +15,6 @@ from coe.runtime.line_engine import LineEngine
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Demand
 from coe.scheduler.pace import FollowingCosts
-from coe.store import dotted
 
 GROUP = "coe.line_engines"
 """The entry points of functions `start(config: LineConfig) -> Started`."""
@@ -39,9 +39,9 @@ def start(config: LineConfig) -> Started:
     """Start what a line runs on; raises ConfigError, RulesError or StoreError."""
     if config.cluster is None:
         return start_here(config)
-    if "cluster" not in dotted.names(GROUP):
+    if "cluster" not in plugins.names(GROUP):
         raise ConfigError("cluster= needs a package that is not installed: pip install 'coe-vision[cluster]'")
-    engine = cast(Callable[[LineConfig], Started], dotted.load("cluster", (), group=GROUP, noun="line engine"))
+    engine = cast(Callable[[LineConfig], Started], plugins.load("cluster", (), group=GROUP, noun="line engine"))
     return engine(config)
 
 

@@ -11,10 +11,10 @@ import torch
 from coe.board import labels
 from coe.core import NOTHING, Expert
 from coe.errors import ConfigError, StoreError
+from coe.plugins import running
 from coe.prepare.agreement import findings
 from coe.prepare.fold import network
 from coe.store import torch_file
-from coe.store.dotted import running
 from coe.store.kinds import Image, Kind, ModuleKind, Session
 
 

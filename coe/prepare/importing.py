@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from coe.core import Expert
 from coe.errors import ConfigError
+from coe.plugins import running
 from coe.prepare import accept, facts, unwrapping
 from coe.prepare.facts import Wishes
 from coe.store import foreign_file, torch_file
-from coe.store.dotted import running
 from coe.store.kinds import FileKind, Kind, ModuleKind
 from coe.store.manifest import Manifest
 from coe.store.skeletons import bare_skeleton

@@ -35,6 +35,7 @@ from coe.scheduler.events import (
     Arrived,
     Command,
     Event,
+    EventBatch,
     Evict,
     Fill,
     Load,
@@ -43,7 +44,6 @@ from coe.scheduler.events import (
     RulesChanged,
     Run,
     Stopped,
-    Together,
     single_steps,
 )
 from coe.scheduler.failures import STOPPED
@@ -273,7 +273,7 @@ class Engine:
         while not ending or self._jobs:
             events, last = self._came()
             if events:
-                self._step(events[0] if len(events) == 1 else Together(tuple(events)))
+                self._step(events[0] if len(events) == 1 else EventBatch(tuple(events)))
             if isinstance(last, _Crash):
                 raise last.error
             ending = ending or last is None

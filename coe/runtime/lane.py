@@ -1,6 +1,6 @@
 """The threads that bring experts and take them away: one reads the disk for all devices, others copy to a device each.
 
-What is carried next is decided by `coe.scheduler.lanes`, as in the simulator.
+What is carried next is decided by `coe.scheduler.load_queue`, as in the simulator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from coe.scheduler.events import (
     LoadFailed,
     Lost,
 )
-from coe.scheduler.lanes import READER, Lanes
+from coe.scheduler.load_queue import READER, LoadQueue
 
 
 class Disk:
@@ -75,7 +75,7 @@ class Carriers:
     ) -> None:
         self._devices, self._pools, self._experts, self._disk = dict(devices), pools, experts, disk
         self._tell, self._crash = tell, crash
-        self._lanes = Lanes(pools, [name for name, device in devices.items() if device.has_lane])
+        self._lanes = LoadQueue(pools, [name for name, device in devices.items() if device.has_lane])
         self._evictions: dict[str | None, deque[Evict]] = {place: deque() for place in self._lanes.places}
         self._began: dict[tuple[str, str], float] = {}
         self._turn = threading.Condition()

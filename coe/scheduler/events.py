@@ -258,7 +258,7 @@ class RulesChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class EventBatch:
     """Events that came while an earlier event was answered: they are taken in in their order, and decided on once."""
 
     events: tuple[Event, ...]
@@ -278,13 +278,13 @@ Event = (
     | Lost
     | Stopped
     | RulesChanged
-    | Together
+    | EventBatch
 )
 
 
 def single_events(event: Event) -> tuple[Event, ...]:
     """Return the events that came together, in their order; an event that came alone stays alone."""
-    return event.events if isinstance(event, Together) else (event,)
+    return event.events if isinstance(event, EventBatch) else (event,)
 
 
 def single_steps(event: Event | None, commands: list[Command]) -> Iterator[tuple[Event | None, list[Command]]]:

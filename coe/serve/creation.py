@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from coe import plugins
 from coe.board import rules
 from coe.errors import ConfigError
 from coe.files import write_atomically
@@ -18,7 +19,6 @@ from coe.serve.database.migration import migrate
 from coe.serve.moments import now_us
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.words import ActivationState, Role
-from coe.store import dotted
 from coe.store.store import Store
 
 CONFIG, KEYS = "serve.yaml", "keys.json"
@@ -58,7 +58,7 @@ def create(folder: Path, wanted: Wanted) -> Created:
     text = board.path.read_text(encoding="utf-8")
     content = RecipeContent(rules=text, within_s=wanted.within_s)
     fitting.manifests(content.board(board.board), Store(wanted.store))
-    dotted.packages(wanted.allow_kinds)
+    plugins.packages(wanted.allow_kinds)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(path, [_config_text(board.board, wanted)])
     config = configs.load(path)

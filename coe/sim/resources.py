@@ -1,4 +1,4 @@
-"""The processor of a simulated device, which batches share. Disk and copy lanes are `coe.scheduler.lanes`."""
+"""The processor of a simulated device, which batches share. Disk and copy lanes are `coe.scheduler.load_queue`."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from coe.scheduler.events import (
     Run,
     RunFailed,
 )
-from coe.scheduler.lanes import READER, Lanes
+from coe.scheduler.load_queue import READER, LoadQueue
 from coe.sim.agenda import Agenda, ArrivalView
 from coe.sim.oracle import Oracle
 from coe.sim.resources import Processor
@@ -98,7 +98,7 @@ class Simulator:
         self._evict_s, self._preloaded = speeds.evict_s, preloaded
         devices = {pool.device for pool in controller.pools.values()}
         copying = {device for device in devices if self._copies(device)}
-        self._lanes = Lanes({id: pool.device for id, pool in controller.pools.items()}, copying)
+        self._lanes = LoadQueue({id: pool.device for id, pool in controller.pools.items()}, copying)
         self._processors = {device: Processor(speeds.scaling.get(device, ())) for device in devices}
         self._pools = {executor.id: executor.pool.id for executor in controller.executors.values()}
         self._devices = {executor.id: executor.device for executor in controller.executors.values()}

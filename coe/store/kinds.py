@@ -17,11 +17,11 @@ import safetensors
 import torch
 from numpy.typing import NDArray
 
-from coe import config, values
+from coe import config, plugins, values
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError, first_line
 from coe.preprocessing import WHOLLY, Colour, Outputs, Preprocessing
-from coe.store import dotted, safetensors_header, torch_file
+from coe.store import safetensors_header, torch_file
 from coe.store.blob_format import Identity
 from coe.store.learned import LearnedPictures
 from coe.store.store import load_tensors
@@ -358,7 +358,7 @@ class FileKind(Kind):
 
 def names() -> list[str]:
     """Return the names of the kinds that are installed."""
-    return dotted.names(GROUP)
+    return plugins.names(GROUP)
 
 
 def resolve(name: str, allowed: Iterable[str] = ()) -> Kind:
@@ -367,16 +367,16 @@ def resolve(name: str, allowed: Iterable[str] = ()) -> Kind:
     A dotted path that is no installed entry point is imported only from the packages `allowed`. Raises ConfigError if
     there is no such kind, if it is not allowed, if it cannot be imported or made, or if it is no `Kind` that can run.
     """
-    kind = dotted.load(name, allowed, group=GROUP, noun="kind")
+    kind = plugins.load(name, allowed, group=GROUP, noun="kind")
     if isinstance(kind, type) and issubclass(kind, Kind):
         if lacking := sorted(getattr(kind, "__abstractmethods__", ())):
             raise ConfigError(f"kind '{name}' is abstract: its class lacks {', '.join(lacking)}")
-        with dotted.running("kind", name, "made"):
+        with plugins.running("kind", name, "made"):
             kind = kind()
     if not isinstance(kind, ModuleKind | FileKind):
         what = f"the class {kind.__name__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
         raise ConfigError(f"kind '{name}' is {what}, not a coe.store.kinds.ModuleKind or FileKind")
-    with dotted.running("kind", name, "used"):
+    with plugins.running("kind", name, "used"):
         _check(name, kind)
     return kind
 

@@ -435,10 +435,10 @@ def test_what_is_whole_goes_in(tmp_path: Path, call: Call, state: dict[str, torc
         (("--labels", "ok," + "b" * 5000), "has 5,000 characters"),
         (("--labels", ",".join(f"l{n}" for n in range(1001))), "more than 1,000"),
         (("--labels", "ok"), "'fc.weight' is (2, 384)"),
-        (("--kind", "resnet19"), "is not a kind"),
+        (("--kind", "resnet19"), "there is no kind"),
         (("--kind", "subprocess:Popen"), "--allow-kind subprocess"),
         (("--kind", "yolov5n"), "no tensor"),
-        (("--kind", ""), "is not a kind"),
+        (("--kind", ""), "there is no kind"),
     ],
     ids=lambda value: f"{value!r:.40}",
 )

@@ -15,6 +15,7 @@ from coe.scheduler.events import (
     Arrived,
     Command,
     Event,
+    EventBatch,
     Evict,
     Evicted,
     Finished,
@@ -23,7 +24,6 @@ from coe.scheduler.events import (
     Rejected,
     Reply,
     Run,
-    Together,
     single_steps,
 )
 from coe.scheduler.strategies import STRATEGIES
@@ -61,7 +61,7 @@ def run(controller: Controller, events: list[Event], chance: random.Random, most
             break
         number, now = min(chance.randint(1, most), len(pending)), now + 0.1
         came, pending = pending[:number], pending[number:]
-        commands = controller.handle(came[0] if number == 1 else Together(tuple(came)), now)
+        commands = controller.handle(came[0] if number == 1 else EventBatch(tuple(came)), now)
         controller.check()
     controller.check(idle=True)
     return replies
@@ -71,7 +71,7 @@ def run(controller: Controller, events: list[Event], chance: random.Random, most
 def test_images_that_come_together_run_together(strategy: str) -> None:
     arrived = tuple(Arrived(Request(number, "A")) for number in range(3))
     sizes = []
-    for events in (arrived, (Together(arrived),)):
+    for events in (arrived, (EventBatch(arrived),)):
         controller = line(strategy)
         pending = controller.start(0.0)
         while pending:
@@ -101,6 +101,6 @@ def test_every_image_gets_the_same_one_reply_however_events_come(
 def test_whoever_watches_sees_each_event_and_all_commands_with_the_last() -> None:
     first, second = Loaded("cpu0", "a"), Evicted("cpu0", "b")
     commands: list[Command] = [Load("cpu0", "b", why=None)]  # type: ignore[arg-type]
-    assert list(single_steps(Together((first, second)), commands)) == [(first, []), (second, commands)]
+    assert list(single_steps(EventBatch((first, second)), commands)) == [(first, []), (second, commands)]
     assert list(single_steps(first, commands)) == [(first, commands)]
     assert list(single_steps(None, commands)) == [(None, commands)]

@@ -10,7 +10,7 @@ from coe.core import Finding, Request
 from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
-from coe.scheduler.events import Arrived, Finished, Loaded, PaceChanged, Run, Together
+from coe.scheduler.events import Arrived, EventBatch, Finished, Loaded, PaceChanged, Run
 from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.strategies import STRATEGIES, strategy
 from coe.sim.oracle import SampledOracle
@@ -101,7 +101,7 @@ def test_batches_that_end_together_are_counted_one_by_one():
         load = pending.pop(0)
         pending += line.handle(Loaded(load.pool, load.expert), 0.0)
     while not paces:
-        arrived = Together(tuple(Arrived(Request(number + each, component)) for each, component in enumerate("AB")))
+        arrived = EventBatch(tuple(Arrived(Request(number + each, component)) for each, component in enumerate("AB")))
         commands, number = line.handle(arrived, float(number)), number + 2
         runs = [command for command in commands if isinstance(command, Run)]
         assert len(runs) == 2
@@ -110,7 +110,7 @@ def test_batches_that_end_together_are_counted_one_by_one():
             for run in runs
         ]
         ended += finished
-        commands = line.handle(Together(tuple(finished)), float(number))
+        commands = line.handle(EventBatch(tuple(finished)), float(number))
         paces = [command.pace for command in commands if isinstance(command, PaceChanged)]
     assert paces == [2.0]
     assert len(ended) == config.PACE_BATCHES + config.PACE_BATCHES % 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coe.core import Batch, Failure, FailureKind, Finding, Request, Stage
-from coe.scheduler.events import Arrived, Finished, Rejected, Run, RunFailed, Together
+from coe.scheduler.events import Arrived, EventBatch, Finished, Rejected, Run, RunFailed
 from coe.sim.workload import Arrival
 from coe.trials.recorded import recorded
 
@@ -46,7 +46,7 @@ def test_a_batch_that_failed_and_ran_again_counts_as_it_ended():
 def test_events_that_came_together_count_as_those_that_came_alone():
     arrived = [Arrived(Request(number, "A")) for number in range(2)]
     ended = Finished("cpu0", (says("a", "ok"), says("a", "bad")))
-    together = [(1.0, Together(tuple(arrived)), [run("cpu0", "a", 0, 1)]), (2.0, ended, [])]
+    together = [(1.0, EventBatch(tuple(arrived)), [run("cpu0", "a", 0, 1)]), (2.0, ended, [])]
     alone = [(1.0, arrived[0], []), (1.0, arrived[1], [run("cpu0", "a", 0, 1)]), (2.0, ended, [])]
     assert recorded(together) == recorded(alone)
     assert recorded(together).findings == {0: {"a": says("a", "ok")}, 1: {"a": says("a", "bad")}}

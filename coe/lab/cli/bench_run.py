@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coe import config
+from coe import config, plugins
 from coe.board import rules
 from coe.cli import json_output
 from coe.cli.common import err, out
@@ -38,7 +38,6 @@ from coe.lab.cli.bench_runs import Comparison
 from coe.lab.cli.bench_source import check_host_only, check_source, given, synthetic_experts, variants
 from coe.lab.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, configurations, strategy_of
 from coe.sim import trace_file
-from coe.store import dotted
 from coe.trials.configurations import in_turn
 from coe.trials.picture_forms import PictureForm
 
@@ -230,7 +229,7 @@ def run(  # noqa: PLR0913
         # coe-profile chooses for a line as in coe-inspect, where images have a part of the memory.
         inbox=Inbox() if configured else engine.all_at_once(pictures),
         disk_bytes_per_s=speed,
-        allowed_kinds=dotted.packages(allow_kind or ()),
+        allowed_kinds=plugins.packages(allow_kind or ()),
     )
     remembered = RememberedOutputs() if host_only else None
     ways = [(name, p) for p in precisions for name in names if p == FULL or not name.endswith(USUAL)]

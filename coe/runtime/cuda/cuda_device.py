@@ -35,7 +35,7 @@ from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Weights, weights
 from coe.runtime.trial import quick_cost
 from coe.scheduler.costs import Cost
-from coe.scheduler.lanes import STAGED
+from coe.scheduler.load_queue import STAGED
 from coe.store.blob_format import PAGE, padded
 from coe.store.kinds import Kind, Prepared
 from coe.store.store import Store

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from coe import plugins
 from coe.inspector.inspector import Picture as LinePicture
 from coe.inspector.line import Line
 from coe.inspector.line_config import LineConfig
 from coe.serve.benchmark.benchmark_figures import Goal, Measured, Part
 from coe.serve.benchmark.running import Picture, Running
 from coe.serve.service_config import ServeConfig
-from coe.store import dotted
 from coe.store.store import Store
 
 _TIMEOUT_S = 600.0
@@ -106,5 +106,5 @@ def _line_config(config: ServeConfig, board: str) -> LineConfig:
         asked=settings.asked(),
         precision=settings.precision,
         label_floor=settings.label_floor,
-        allowed_kinds=dotted.packages(settings.allow_kinds),
+        allowed_kinds=plugins.packages(settings.allow_kinds),
     )

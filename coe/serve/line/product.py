@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coe import plugins
 from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
 from coe.errors import BoardsClash, LineClosed, sentence_of
@@ -21,7 +22,6 @@ from coe.serve.database.recipe_versions import Recipe
 from coe.serve.line.residents import Residents
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig
-from coe.store import dotted
 from coe.store.store import Store
 from coe.visible import visible
 
@@ -98,7 +98,7 @@ def line_opener(
             precision=settings.precision,
             label_floor=settings.label_floor,
             watchers=[residents, *watchers],
-            allowed_kinds=dotted.packages(settings.allow_kinds),
+            allowed_kinds=plugins.packages(settings.allow_kinds),
             cluster=settings.cluster,
         )
         return Line(adjust(line_config) if adjust else line_config)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from coe.scheduler.costs import Tier
 from coe.scheduler.events import Fill, Load, Why
-from coe.scheduler.lanes import READER, STAGED, Lanes
+from coe.scheduler.load_queue import READER, STAGED, LoadQueue
 
 POOLS = {"g0": "gpu", "g1": "gpu", "h": "other", "c": "cpu", "d": "cpu"}
 
@@ -18,14 +18,14 @@ def load(expert: str, pool: str = "g0", source: Tier = Tier.DISK, why: Why = Why
     return Load(pool, expert, why, source)
 
 
-def lanes_of(*loads: Load | Fill) -> Lanes:
-    lanes = Lanes(POOLS, {"gpu", "other"})
+def lanes_of(*loads: Load | Fill) -> LoadQueue:
+    lanes = LoadQueue(POOLS, {"gpu", "other"})
     for each in loads:
         lanes.put(each)
     return lanes
 
 
-def under_way(lanes: Lanes) -> dict[str | None, str]:
+def under_way(lanes: LoadQueue) -> dict[str | None, str]:
     """Begin all that can begin; return the expert by place."""
     begun = {place: lanes.begin(place) for place in lanes.places}
     return {place: each.expert for place, each in begun.items() if each is not None}

@@ -1,6 +1,7 @@
-"""Importing the object that a word or a dotted path (`package.module:attribute`) names.
+"""What a user may bring in a package of their own: found by the name of an entry point, or by its dotted path.
 
-Law: code runs only if it is an installed entry point, or lies in a package that the user allows by name.
+A dotted path is `package.module:attribute`. Names in data, as in a board file, run only code that is an installed entry
+point or lies in a package that the user allows; a path that the user types is itself the permission.
 """
 
 from __future__ import annotations
@@ -42,24 +43,25 @@ def packages(allowed: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def load(name: str, allowed: Iterable[str], *, group: str, noun: str) -> object:
+def load(name: str, allowed: Iterable[str] | None, *, group: str, noun: str) -> object:
     """Return the object that an entry point of `group` or a dotted path names.
 
-    A path is imported if an entry point has the same path, or if its module lies in one of the packages `allowed`.
-    Raises ConfigError for any other name, before anything is imported; and for whatever the imported code raises,
-    SystemExit too.
+    A path is imported if an entry point has the same path, or if its module lies in one of the packages `allowed`
+    (None: any package). Raises ConfigError for any other name, and for one that two packages offer, before anything is
+    imported; and for whatever the imported code raises, SystemExit too.
     """
     points = _points(group)
-    for point in points:
-        if name in (point.name, point.value):
-            with running(noun, name, "imported"):
-                return point.load()
+    if point := _point(name, points, noun):
+        with running(noun, name, "imported"):
+            return point.load()
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise ConfigError(f"{_shown(name)} is not a {noun}{_hint(name, points)} (or give package.module:Class)")
+        raise ConfigError(f"there is no {noun} {_shown(name)}{_hint(name, points)} (or give package.module:NAME)")
     if len(name) > _LONGEST or not _is_module(module) or not _is_module(attribute) or "." in attribute:
-        raise ConfigError(f"{noun} {_shown(name)} is not written like package.module:Class")
-    if not any(module == package or module.startswith(f"{package}.") for package in packages(allowed)):
+        raise ConfigError(f"{noun} {_shown(name)} is not written like package.module:NAME")
+    if allowed is not None and not any(
+        module == package or module.startswith(f"{package}.") for package in packages(allowed)
+    ):
         package = module.partition(".")[0]
         raise ConfigError(
             f"{noun} '{name}' is code of the package '{package}', which runs only if you allow it; if you trust it, "
@@ -67,6 +69,13 @@ def load(name: str, allowed: Iterable[str], *, group: str, noun: str) -> object:
         )
     with running(noun, name, "imported"):
         return getattr(importlib.import_module(module), attribute)
+
+
+def _point(name: str, points: Iterable[EntryPoint], noun: str) -> EntryPoint | None:
+    found = {point.value: point for point in points if name in (point.name, point.value)}
+    if len(found) > 1:
+        raise ConfigError(f"{noun} '{name}' is offered more than once; give one of {', '.join(sorted(found))}")
+    return next(iter(found.values()), None)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class _ComingBody:
     is_here: bool = False
 
 
-class Lanes:
+class LoadQueue:
     """One load or fill at a time at each place: the urgent first, then first come, first served.
 
     `devices` holds the device of each pool, `lanes` the devices with a copy lane. There, an expert from disk passes the
@@ -59,7 +59,7 @@ class Lanes:
 
     def __repr__(self) -> str:
         waiting = sum(map(len, self._rows())) + sum(map(len, self._awaits_read.values()))
-        return f"<Lanes {len(self._busy)} of {len(self.places)} busy, {waiting} waiting>"
+        return f"<LoadQueue {len(self._busy)} of {len(self.places)} busy, {waiting} waiting>"
 
     def put(self, command: Load | Fill) -> None:
         """Add a load or a fill."""
