@@ -156,8 +156,8 @@ def test_a_board_takes_the_steps_of_the_table_of_states_and_no_others(database: 
     ]
     taken: set[tuple[BoardState | None, BoardState]] = set()
     with database.writing() as connection:
-        for way in product(steps, repeat=3):
-            board = accepted(connection, f"k{len(taken)} {way}")
+        for number, way in enumerate(product(steps, repeat=3)):
+            board = accepted(connection, f"k{number}")
             taken.add((None, board.state))
             for step in way:
                 before = board.state
