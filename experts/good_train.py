@@ -2,7 +2,7 @@
 
 Each part is judged by what the others show, so that the limit is not that of parts that were learned (leave-one-out).
 The logarithms of their largest deviations are taken as normally distributed; the limit is their one-sided tolerance
-limit (Natrella, 1963), which holds the wanted rate with a confidence of 95 %. `called` of `good_parts` counts without
+limit, which holds the wanted rate with a confidence of 95 %. `called` of `good_parts` counts without
 that assumption, and `called_at_most` is its bound (Clopper and Pearson).
 """
 
