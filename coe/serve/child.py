@@ -18,17 +18,17 @@ from coe.serve.words import Process
 
 def run(process: Process, config: ServeConfig) -> None:
     """Run a process until it is told to end; raises CoeError if it cannot begin."""
-    # Imported here: the gate needs no torch, and the line no HTTP.
+    # Imported here: the gate needs no torch, and the worker no HTTP.
     if process is Process.GATE:
         import asyncio
 
         from coe.serve.gate import server
 
         asyncio.run(server.serve(config))
-    elif process is Process.LINE:
-        from coe.serve.line import line_process as line
+    elif process is Process.WORKER:
+        from coe.serve.worker import worker_process as worker
 
-        line.run(config)
+        worker.run(config)
     elif process is Process.BRIDGE:
         from coe.serve.bridge import bridge_process as bridge
 

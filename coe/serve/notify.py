@@ -15,7 +15,7 @@ class SystemdNotice(StrEnum):
 
     READY = "READY=1"
     ALIVE = "WATCHDOG=1"
-    """Line and database have answered; without it for a while systemd restarts the service."""
+    """Worker and database have answered; without it for a while systemd restarts the service."""
     STOPPING = "STOPPING=1"
 
 

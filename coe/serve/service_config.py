@@ -91,7 +91,7 @@ class LineSettings(Form):
     cluster: Annotated[str, Field(min_length=1)] | None = None
     """Inspect on all machines of a Ray cluster: "auto", or the address of its head node; None means this machine."""
     hangs_after_s: Annotated[float, Field(ge=60, le=86400, allow_inf_nan=False)] = 120.0
-    """A batch that runs for so long, and for 20 times its forecast, hangs; then the line's process starts again."""
+    """A batch that runs for so long, and for 20 times its forecast, hangs; then the worker starts again."""
 
     def asked(self) -> AskedSettings:
         """Return the options for memory, executors and threads; raises ConfigError."""
@@ -157,7 +157,7 @@ class ServeConfig(Form):
 
     @property
     def line_bell(self) -> Path:
-        """The bell that wakes the line (`coe.serve.wake`)."""
+        """The bell that wakes the worker (`coe.serve.wake`)."""
         return self.data / LINE_BELL
 
     @property

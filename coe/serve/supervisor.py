@@ -30,14 +30,14 @@ from coe.serve.notify import SystemdNotice, notify
 from coe.serve.service_config import ServeConfig, load
 from coe.serve.words import FaultKind, Intake, Process, Subject
 
-PROCESSES = (Process.GATE, Process.LINE)
+PROCESSES = (Process.GATE, Process.WORKER)
 """The processes in the order in which they start; the bridge comes after them if there is anybody to be told."""
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.5, 60.0
 """A process that dies is started again after a pause that doubles with each death, within these bounds."""
 HEALTHY_S = 60.0
 """A process that has lived for this time begins again with the least pause."""
 ALIVE_US = 10 * SECOND_US
-"""The line answers if its last sign of life is not older."""
+"""The worker answers if its last sign of life is not older."""
 LOOK_S = 0.1
 NOTIFY_S = 1.0
 CLAIM_S = 60.0
@@ -56,7 +56,7 @@ Command = Callable[[Process, Path], Sequence[str]]
 
 def command_of(process: Process, config: Path) -> Sequence[str]:
     """Return the command of a process."""
-    return [sys.executable, "-m", "coe.serve.child", process.value, str(config)]
+    return [sys.executable, "-m", "coe.serve.child", process.word, str(config)]
 
 
 @dataclass(slots=True, eq=False)
@@ -154,7 +154,7 @@ class Supervisor:
         if now_s - child.started_s >= HEALTHY_S:
             child.pause_s = LEAST_PAUSE_S
         _forget(child)
-        self._start_later(child, now_s, f"the {child.process} ended with status {status}")
+        self._start_later(child, now_s, f"the {child.process.word} ended with status {status}")
 
     def _start(self, child: Child, now_s: float) -> None:
         child.started_s = now_s
@@ -167,7 +167,7 @@ class Supervisor:
                 process_group=0,
             )
         except OSError as error:  # the machine has no memory or no process left for now: the others go on
-            self._start_later(child, now_s, f"the {child.process} could not be started: {error}")
+            self._start_later(child, now_s, f"the {child.process.word} could not be started: {error}")
 
     def _start_later(self, child: Child, now_s: float, why: str) -> None:
         """Note why a process does not run, and start it after a pause."""
@@ -184,13 +184,13 @@ class Supervisor:
                 del self._faults[0]
 
     def _end_all(self, database: Database) -> None:
-        """Accept no more boards, let the line finish those that it has begun, then end the others."""
+        """Accept no more boards, let the worker finish those that it has begun, then end the others."""
         with suppress(DatabaseTrouble), database.writing() as connection:
             if states.intake(connection) is Intake.OPEN:
                 states.change(connection, Subject.INTAKE, Intake.DRAINING, by=Process.SUPERVISOR, now_us=now_us())
         children = self.children
-        _end([children[Process.LINE]], self.config.drain_s + GRACE_S)
-        _end([child for child in self._children if child.process is not Process.LINE], GRACE_S)
+        _end([children[Process.WORKER]], self.config.drain_s + GRACE_S)
+        _end([child for child in self._children if child.process is not Process.WORKER], GRACE_S)
 
 
 def _end(children: Sequence[Child], most_s: float) -> None:
@@ -240,8 +240,8 @@ def _reopen(database: Database) -> None:
 
 
 def _answers(database: Database) -> bool:
-    """Return whether line and database answer."""
+    """Return whether worker and database answer."""
     with suppress(DatabaseTrouble), database.reading() as connection:
-        beat = states.heartbeats(connection).get(Process.LINE)
+        beat = states.heartbeats(connection).get(Process.WORKER)
         return beat is not None and abs(now_us() - beat.beat_us) <= ALIVE_US
     return False

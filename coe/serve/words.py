@@ -53,7 +53,7 @@ NEXT: Mapping[BoardState | None, Mapping[BoardState, str]] = MappingProxyType(
 """What may follow each state of a board, and when; `docs/img/states.svg` is drawn from this table."""
 
 UNDECIDED = (BoardState.ACCEPTED, BoardState.LOCATED, BoardState.RUNNING)
-"""The states of a board that still needs a decision; after a crash the line takes up boards in these states."""
+"""The states of a board that still needs a decision; after a crash the worker takes up boards in these states."""
 
 
 class CallKind(StrEnum):
@@ -151,12 +151,24 @@ class Subject(StrEnum):
 
 
 class Process(StrEnum):
-    """The processes of the service: whose fault it is, and whose heartbeat."""
+    """The processes of the service: whose fault it is, and whose heartbeat.
+
+    The value of the worker is its first name, which databases and alerts (`coe_heartbeat_age_seconds`) hold.
+    """
 
     SUPERVISOR = "supervisor"
     GATE = "gate"
-    LINE = "line"
+    WORKER = "line"
     BRIDGE = "bridge"
+
+    @property
+    def word(self) -> str:
+        """The name of the process, as people and commands say it."""
+        return self.name.lower()
+
+    @classmethod
+    def _missing_(cls, value: object) -> Process | None:
+        return cls.WORKER if value == "worker" else None
 
 
 class FaultKind(StrEnum):
@@ -166,7 +178,7 @@ class FaultKind(StrEnum):
     INSPECTOR_FAILED = "inspector failed"
     """The line cannot be opened, or cannot go on, with a recipe."""
     EXPERT_HANGS = "expert hangs"
-    """An expert does not return from a batch; the line ends, and is started again."""
+    """An expert does not return from a batch; the worker ends, and is started again."""
     BOARD_FAILED = "board failed"
     """A board was decided without findings, because the line failed on it repeatedly."""
     RECIPE_REFUSED = "recipe refused"

@@ -23,15 +23,15 @@ from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, Standing
 from coe.serve.database import board_rows, outbox
 from coe.serve.database.connecting import Database, open_database
-from coe.serve.line.station import Clocks, Station
 from coe.serve.points import Point
 from coe.serve.service_config import ServeConfig
+from coe.serve.worker.station import Clocks, Station
 
 KILLED = -signal.SIGKILL
 PRELOADED = [
     "coe.inspector.line",
     "coe.serve.gate.server",
-    "coe.serve.line.station",
+    "coe.serve.worker.station",
     # A line imports them when it opens, which takes seconds.
     "experts.resnet",
     "experts.yolov5",

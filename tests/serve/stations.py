@@ -17,12 +17,12 @@ from coe.serve.database import board_rows, views
 from coe.serve.database.board_rows import Board, NewBoard
 from coe.serve.database.connecting import Database
 from coe.serve.database.views import NewView
-from coe.serve.line.product import Adjust, OpenLine
-from coe.serve.line.station import Clocks, Station
 from coe.serve.moments import microseconds, now_us
 from coe.serve.picture_folder import Pictures
 from coe.serve.request import BoardRequest, digest_of
 from coe.serve.service_config import ServeConfig
+from coe.serve.worker.product import Adjust, OpenLine
+from coe.serve.worker.station import Clocks, Station
 
 
 def grey(level: int) -> bytes:

@@ -40,7 +40,6 @@ from coe.serve.database.keys import Key
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView, View
 from coe.serve.gate import faces
-from coe.serve.line.blind_audits import RESTS_US, SECRET, BlindAudits, Lottery
 from coe.serve.moments import DAY_US, HOUR_US
 from coe.serve.picture_folder import Pictures
 from coe.serve.retention import sweep
@@ -48,6 +47,7 @@ from coe.serve.service_config import Audits, Retention
 from coe.serve.statistics import yields
 from coe.serve.statistics.pareto import By, pareto
 from coe.serve.words import BoardState, CallKind, EventKind, Outcome, Role
+from coe.serve.worker.blind_audits import RESTS_US, SECRET, BlindAudits, Lottery
 
 ALL, NONE, EVERY_SEED = Audits(ok_per_1000=1000), Audits(), Audits(seeded_per_100_calls=100)
 LOTTERY = Lottery(b"a secret of this test")

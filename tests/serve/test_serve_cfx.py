@@ -192,14 +192,14 @@ def test_every_state_and_every_kind_of_fault_has_its_message(sqlite_database: Da
         for state in LineState:
             states.change(connection, Subject.LINE, state, by="line", now_us=NOON)
         for kind in FaultKind:
-            fault_log.note(connection, NewFault(Process.LINE, kind, "it broke"), NOON)
+            fault_log.note(connection, NewFault(Process.WORKER, kind, "it broke"), NOON)
     assert names(sqlite_database).count("StationStateChanged") == len(LineState)
     assert names(sqlite_database).count("FaultOccurred") == len(FaultKind)
 
 
 def test_a_fault_keeps_its_id_until_it_is_cleared_and_stands_in_signs_of_life(sqlite_database: Database) -> None:
     with sqlite_database.writing() as connection:
-        fault = fault_log.note(connection, NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, "it broke"), NOON)
+        fault = fault_log.note(connection, NewFault(Process.WORKER, FaultKind.INSPECTOR_FAILED, "it broke"), NOON)
         standing = Standing(LineState.DOWN, Intake.OPEN, fault_log.open_faults(connection), NOON)
         fault_log.clear(connection, fault.id, by="ann", now_us=NOON + 1)
     [occurred] = bodies(sqlite_database, "FaultOccurred")

@@ -22,10 +22,10 @@ from coe.core import Verdict
 from coe.inspector.line_config import LineConfig
 from coe.serve.database import call_rows, fault_log, recipe_versions
 from coe.serve.database.connecting import Database
-from coe.serve.line.product import Adjust
 from coe.serve.moments import now_us
 from coe.serve.service_config import LineSettings, ServeConfig
 from coe.serve.words import ActivationState
+from coe.serve.worker.product import Adjust
 
 SHOWN = {"R1": LIGHT, "R2": DARK}
 

@@ -405,12 +405,12 @@ def test_a_view_whose_picture_goes_leaves_a_row_only_where_a_call_refers_to_it_a
 
 
 def test_the_same_fault_again_counts_up(database: Database) -> None:
-    fault = NewFault(Process.LINE, FaultKind.IMAGE_LOST, "gone", about="a.png")
+    fault = NewFault(Process.WORKER, FaultKind.IMAGE_LOST, "gone", about="a.png")
     with database.writing() as connection:
         first = fault_log.note(connection, fault, NOON)
         again = fault_log.note(connection, fault, NOON + 1)
         assert (again.id, again.times, again.raised_us, again.seen_us) == (first.id, 2, NOON, NOON + 1)
-        assert fault_log.clear_about(connection, Process.LINE, FaultKind.IMAGE_LOST, about="a.png", now_us=NOON + 2)
+        assert fault_log.clear_about(connection, Process.WORKER, FaultKind.IMAGE_LOST, about="a.png", now_us=NOON + 2)
         assert fault_log.open_faults(connection) == []
         third = fault_log.note(connection, fault, NOON + 3)
         assert third.id != first.id
@@ -427,10 +427,10 @@ def test_states_change_only_to_other_states(database: Database) -> None:
         assert not states.change(connection, Subject.INTAKE, Intake.DRAINING, by="bob", now_us=NOON)
         assert states.intake(connection) is Intake.DRAINING
         for beat_us in (NOON, NOON + 1):
-            states.beat(connection, Process.LINE, pid=7, now_us=beat_us, facts={"board": None})
-        assert states.heartbeats(connection)[Process.LINE].beat_us == NOON + 1
-        states.beat(connection, Process.LINE, pid=7, now_us=NOON + 2)
-        assert states.heartbeats(connection)[Process.LINE].facts == {"board": None}  # what it does not say stays
+            states.beat(connection, Process.WORKER, pid=7, now_us=beat_us, facts={"board": None})
+        assert states.heartbeats(connection)[Process.WORKER].beat_us == NOON + 1
+        states.beat(connection, Process.WORKER, pid=7, now_us=NOON + 2)
+        assert states.heartbeats(connection)[Process.WORKER].facts == {"board": None}  # what it does not say stays
 
 
 def test_a_persons_drain_during_the_end_of_the_service_stays(database: Database) -> None:

@@ -16,9 +16,9 @@ from coe.scheduler.events import Event, Evicted, Loaded, Lost
 from coe.serve.database import board_rows, decisions, states
 from coe.serve.database.connecting import Database
 from coe.serve.database.tallies import Tally, add
-from coe.serve.line.residents import Residents
 from coe.serve.moments import HOUR_US, hour_of, now_us
 from coe.serve.words import Process, Role
+from coe.serve.worker.residents import Residents
 
 
 def test_an_expert_is_resident_from_its_load_to_its_eviction(tiny: tuple[Path, Path]) -> None:
@@ -51,9 +51,9 @@ def test_what_the_line_said_of_experts_stays_until_it_says_more(database: Databa
     kept = []
     for experts in says:
         with database.writing() as connection:
-            states.beat(connection, Process.LINE, pid=1, now_us=NOON, facts={"n": 1}, experts=experts)
+            states.beat(connection, Process.WORKER, pid=1, now_us=NOON, facts={"n": 1}, experts=experts)
         with database.reading() as connection:
-            kept.append(states.heartbeats(connection)[Process.LINE].experts)
+            kept.append(states.heartbeats(connection)[Process.WORKER].experts)
     assert kept == [says[0], says[0], says[2]]
 
 
@@ -77,7 +77,7 @@ def used(served: Served) -> Served:
             "body": {"bytes": 44 << 20, "devices": ["cuda"], "rules": 0.25, "estimated": 0.5},
             "joint": {"bytes": 20 << 20, "devices": [], "rules": 0.1, "estimated": None},
         }
-        states.beat(connection, Process.LINE, pid=1, now_us=now_us(), facts={}, experts=experts)
+        states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts={}, experts=experts)
     return served
 
 

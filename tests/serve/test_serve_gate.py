@@ -181,7 +181,7 @@ def test_a_client_that_comes_back_gets_the_events_that_it_missed(served: Served)
 
 def test_the_kind_of_an_event_stands_beside_that_of_its_fault(served: Served) -> None:
     with served.database.writing() as connection:
-        fault_log.note(connection, NewFault(Process.LINE, FaultKind.CLOCK, "the clock went back"), NOON)
+        fault_log.note(connection, NewFault(Process.WORKER, FaultKind.CLOCK, "the clock went back"), NOON)
     with served.operator.stream("GET", "/api/v1/events", params={"after": 0}) as answer:
         line = next(line for line in answer.iter_lines() if line.startswith("data:"))
     told = json.loads(line.removeprefix("data:"))
@@ -248,7 +248,7 @@ def test_ready_means_that_line_and_database_answer(served: Served) -> None:
     assert served.nobody.get("/v2/health/live").status_code == 200
     assert served.nobody.get("/v2/health/ready").status_code == 503
     with served.database.writing() as connection:
-        states.beat(connection, Process.LINE, pid=1, now_us=now_us(), facts={})
+        states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts={})
         states.change(connection, Subject.LINE, LineState.WAITING, by="line", now_us=now_us())
     assert served.nobody.get("/v2/health/ready").status_code == 200
     with served.database.writing() as connection:

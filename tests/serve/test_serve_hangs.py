@@ -21,13 +21,13 @@ from coe.pictures.picture_file import PictureFile
 from coe.results.metrics import Watcher
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import Database
-from coe.serve.line import locating
-from coe.serve.line import station as station_module
-from coe.serve.line.board_batches import LineHangs
-from coe.serve.line.product import OpenLine
-from coe.serve.line.station import Clocks, Station
 from coe.serve.service_config import ServeConfig
 from coe.serve.words import FaultKind
+from coe.serve.worker import locating
+from coe.serve.worker import station as station_module
+from coe.serve.worker.board_batches import LineHangs
+from coe.serve.worker.product import OpenLine
+from coe.serve.worker.station import Clocks, Station
 
 ONE: Mapping[str, Any] = {"views": {"R1": {"refdes": "R1", "component": "C"}}}
 

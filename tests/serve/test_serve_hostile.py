@@ -249,7 +249,7 @@ def test_a_full_disk_refuses_pictures_and_is_told_until_there_is_room(
 def test_a_full_disk_before_the_gate_was_started_is_no_fault_once_there_is_room(served: Served) -> None:
     with served.database.writing() as connection:
         fault_log.note(connection, NewFault(Process.GATE, FaultKind.DISK_FULL, "of the gate before"), now_us())
-        fault_log.note(connection, NewFault(Process.LINE, FaultKind.DISK_FULL, "of the line"), now_us())
+        fault_log.note(connection, NewFault(Process.WORKER, FaultKind.DISK_FULL, "of the line"), now_us())
     assert put(served.feeder, "k", "v").status_code == 201
     (fault,) = served.operator.get("/api/v1/faults").json()["faults"]
     assert fault["process"] == "line"
@@ -271,7 +271,7 @@ def test_a_locked_database_sends_clients_away_and_comes_back(served: Served) -> 
 
 def test_a_fault_is_cleared_by_name(served: Served) -> None:
     with served.database.writing() as connection:
-        fault = fault_log.note(connection, NewFault(Process.LINE, FaultKind.SINK, "x"), now_us())
+        fault = fault_log.note(connection, NewFault(Process.WORKER, FaultKind.SINK, "x"), now_us())
     assert served.engineer.post(f"/api/v1/faults/{fault.id}/clear").status_code == 204
     problem(served.engineer.post(f"/api/v1/faults/{fault.id}/clear"), 404, "not-found")
     (row,) = served.operator.get("/api/v1/faults", params={"all": 1}).json()["faults"]

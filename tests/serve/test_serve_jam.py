@@ -21,18 +21,18 @@ from coe.serve.database import board_rows, event_log
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.line import write_report as report_module
-from coe.serve.line.hangs import Hangs
-from coe.serve.line.items import Items
-from coe.serve.line.product import Products
-from coe.serve.line.residents import Residents
-from coe.serve.line.run import BoardRun
-from coe.serve.line.station import Clocks, Station
-from coe.serve.line.waiting_boards import Queue
-from coe.serve.line.write_report import Report
 from coe.serve.moments import now_us
 from coe.serve.service_config import ServeConfig
 from coe.serve.words import UNDECIDED, EventKind, LineState
+from coe.serve.worker import write_report as report_module
+from coe.serve.worker.hangs import Hangs
+from coe.serve.worker.items import Items
+from coe.serve.worker.product import Products
+from coe.serve.worker.residents import Residents
+from coe.serve.worker.run import BoardRun
+from coe.serve.worker.station import Clocks, Station
+from coe.serve.worker.waiting_boards import Queue
+from coe.serve.worker.write_report import Report
 
 
 @pytest.fixture

@@ -55,10 +55,10 @@ def with_hostile_texts(served: Served) -> None:
         tally = Tally(hour_of(now_us()), board.recipe_id, word, word, word, 1, 1, 0.5, 0.25)
         call = replace(hostile, view_id=1)
         decisions.write(connection, Decision(board, Verdict.NG, now_us(), False, [call], [good], [tally], word))
-        fault_log.note(connection, NewFault(Process.LINE, FaultKind.BOARD_FAILED, word, word), now_us())
+        fault_log.note(connection, NewFault(Process.WORKER, FaultKind.BOARD_FAILED, word, word), now_us())
         escape_rows.report(connection, NewEscape(word, now_us(), word, word, word, word, word, word))
         facts = {"recipes": [word], "boards": []}
-        states.beat(connection, Process.LINE, pid=1, now_us=now_us(), facts=facts)
+        states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts=facts)
     answer = {"outcome": "confirmed", "label": word, "note": word}
     path = "/api/v1/calls/1/verification"
     assert served.operator.post(path, json=answer, headers={"If-Match": '"0"'}).status_code == 201
@@ -141,7 +141,7 @@ def test_the_line_shows_the_board_under_inspection(served: Served, person: httpx
     hand_in(served.feeder, "k1", {"R1": "A", "R2": "A"}, serial="SN7")
     with served.database.writing() as connection:
         facts = {"recipes": ["tiny 1"], "switches": 3, "boards": [{"board": 1, "done": 1, "of": 2}]}
-        states.beat(connection, Process.LINE, pid=1, now_us=now_us(), facts=facts)
+        states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts=facts)
     text = person.get("/line/part").text
     assert "1 of 2 parts are inspected" in text
     assert text.count('<rect class="done"') == text.count('<rect class="todo"') == 1

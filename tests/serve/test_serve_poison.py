@@ -55,8 +55,8 @@ def test_every_database_takes_what_an_experts_code_says(database: Database) -> N
     failed = NewCall("R2", "R0402", Verdict.REVIEW, CallReason.FAILED, detail=DIRTY)
     with database.writing() as connection:
         board = decided(connection, "k1", ng(), failed)
-        fault = fault_log.note(connection, NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, DIRTY), NOON)
-        again = fault_log.note(connection, NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, DIRTY), NOON)
+        fault = fault_log.note(connection, NewFault(Process.WORKER, FaultKind.INSPECTOR_FAILED, DIRTY), NOON)
+        again = fault_log.note(connection, NewFault(Process.WORKER, FaultKind.INSPECTOR_FAILED, DIRTY), NOON)
         assert (fault.message, again.message, again.times) == (CLEAN, CLEAN, 2)
         call = call_rows.of_component(connection, board.id, "R2")
         assert call is not None

@@ -25,11 +25,11 @@ from coe.serve.database import call_rows, event_log, fault_log, recipe_versions,
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database
 from coe.serve.database.recipe_versions import Activation, Recipe
-from coe.serve.line import recipe_change
-from coe.serve.line.product import RECIPES
 from coe.serve.moments import now_us
 from coe.serve.service_config import LineSettings, ServeConfig
 from coe.serve.words import ActivationState, EventKind, FaultKind, Process
+from coe.serve.worker import recipe_change
+from coe.serve.worker.product import RECIPES
 from coe.store.store import Store
 
 MILD = TINY.replace("bad: NG", "bad: REVIEW")
@@ -188,7 +188,7 @@ def test_a_version_without_boards_leaves_the_line(
 
 def facts_of(database: Database) -> dict[str, object]:
     with database.reading() as connection:
-        return dict(states.heartbeats(connection)[Process.LINE].facts)
+        return dict(states.heartbeats(connection)[Process.WORKER].facts)
 
 
 def without(store: Path, name: str) -> None:

@@ -113,9 +113,9 @@ def test_a_process_that_dies_is_started_again_later_and_later_and_the_others_go_
     def until(running: Supervisor) -> bool:
         gate = running.children[Process.GATE].running
         gates.add(gate.pid if gate else None)
-        return running.children[Process.LINE].pause_s >= 4
+        return running.children[Process.WORKER].pause_s >= 4
 
-    supervised(service, {Process.GATE: SLEEPS, Process.LINE: DIES}, until)
+    supervised(service, {Process.GATE: SLEEPS, Process.WORKER: DIES}, until)
     assert len(gates - {None}) == 1
     assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "line")]
     with database.reading() as connection:
@@ -129,10 +129,10 @@ def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_go_on(
     monkeypatch.setattr(supervisor, "LEAST_PAUSE_S", 0.01)
 
     def until(running: Supervisor) -> bool:
-        line, gate = running.children[Process.LINE], running.children[Process.GATE]
+        line, gate = running.children[Process.WORKER], running.children[Process.GATE]
         return line.pause_s >= 0.04 and line.running is None and gate.running is not None
 
-    supervised(service, {Process.GATE: SLEEPS, Process.LINE: ["/no/such/program"]}, until)
+    supervised(service, {Process.GATE: SLEEPS, Process.WORKER: ["/no/such/program"]}, until)
     assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "line")]
 
 
@@ -142,7 +142,7 @@ def test_the_bridge_runs_where_the_config_has_sinks_which_are_told_from_the_star
     assert Process.BRIDGE not in Supervisor(service).children
     with service.open("a", encoding="utf-8") as file:
         file.write("sinks: {mqtt: {plant: {host: localhost}}}\n")
-    three = dict.fromkeys((Process.GATE, Process.LINE, Process.BRIDGE), SLEEPS)
+    three = dict.fromkeys((Process.GATE, Process.WORKER, Process.BRIDGE), SLEEPS)
     supervised(service, three, lambda running: all(child.running for child in running.children.values()))
     with database.reading() as connection:
         # The end in order is the first thing that happened.
@@ -153,7 +153,7 @@ def test_the_bridge_runs_where_the_config_has_sinks_which_are_told_from_the_star
 
 
 def test_an_end_in_order_drains_and_the_next_start_accepts_boards_again(service: Path, database: Database) -> None:
-    both = {Process.GATE: SLEEPS, Process.LINE: SLEEPS}
+    both = {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}
 
     def is_running(running: Supervisor) -> bool:
         with database.reading() as connection:
@@ -169,7 +169,7 @@ def test_an_end_in_order_drains_and_the_next_start_accepts_boards_again(service:
 def test_a_drain_that_a_person_asked_for_outlives_the_service(service: Path, database: Database) -> None:
     with database.writing() as connection:
         states.change(connection, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
-    supervised(service, {Process.GATE: SLEEPS, Process.LINE: SLEEPS}, lambda running: True)
+    supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, lambda running: True)
     with database.reading() as connection:
         newest = states.current(connection, Subject.INTAKE)
     assert newest is not None
@@ -184,7 +184,7 @@ def test_two_services_do_not_share_a_folder(service: Path) -> None:
             Supervisor(service).run()
         return True
 
-    supervised(service, {Process.GATE: SLEEPS, Process.LINE: SLEEPS}, second)
+    supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, second)
 
 
 def test_a_service_of_another_schema_does_not_start(service: Path, database: Database) -> None:
@@ -219,10 +219,10 @@ def test_systemd_is_told_only_when_line_and_database_have_answered(
             except BlockingIOError:
                 if not told and time.monotonic() - begun > 0.5:
                     with database.writing() as connection:
-                        states.beat(connection, Process.LINE, pid=os.getpid(), now_us=now_us(), facts={})
+                        states.beat(connection, Process.WORKER, pid=os.getpid(), now_us=now_us(), facts={})
             return len(told) >= 3
 
-        supervised(service, {Process.GATE: SLEEPS, Process.LINE: SLEEPS}, until)
+        supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, until)
         assert systemd.recv(100) in (SystemdNotice.ALIVE.encode(), SystemdNotice.STOPPING.encode())
     assert told[:3] == [SystemdNotice.READY.encode(), SystemdNotice.ALIVE.encode(), SystemdNotice.ALIVE.encode()]
     monkeypatch.delenv(notify.VARIABLE)

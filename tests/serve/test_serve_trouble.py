@@ -40,12 +40,12 @@ from coe.serve.database import audit, board_rows, call_queue, decisions, event_l
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.sessions import COOKIE, CSRF_HEADER
-from coe.serve.line.station import Clocks
 from coe.serve.moments import DAY_US, HOUR_US, SECOND_US, SteadyClock, now_us
 from coe.serve.retention import sweep
 from coe.serve.service_config import Retention, ServeConfig
 from coe.serve.sink_config import Tls
 from coe.serve.words import EventKind, FaultKind, Outcome, Role
+from coe.serve.worker.station import Clocks
 
 
 @pytest.fixture

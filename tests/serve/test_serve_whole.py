@@ -34,8 +34,6 @@ from coe.serve.database.call_rows import Call, NewCall
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Decision
 from coe.serve.form import of_json
-from coe.serve.line import locating
-from coe.serve.line.located import Located, located
 from coe.serve.moments import now_us
 from coe.serve.points import Point
 from coe.serve.recipe_content import RecipeContent
@@ -43,6 +41,8 @@ from coe.serve.request import BoardRequest
 from coe.serve.service_config import ServeConfig
 from coe.serve.whole_board import WholeBoard
 from coe.serve.words import BoardState, CallReason, EventKind, FaultKind
+from coe.serve.worker import locating
+from coe.serve.worker.located import Located, located
 from coe.store.kinds import Prepared
 
 POSE = Pose(turn_deg=2, x_px=9, y_px=-6)
@@ -218,7 +218,7 @@ def test_a_picture_on_which_the_code_fails_is_review_and_the_line_goes_on(
 
     recipe = activated(database, TINY, whole=WHOLE)
     board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
-    monkeypatch.setattr("coe.serve.line.located.read_board", fail)
+    monkeypatch.setattr("coe.serve.worker.located.read_board", fail)
     (found,) = decided(config, database, tiny, board)
     assert [(call.refdes, call.reason) for call in found] == [(f"P{n}", CallReason.FAILED) for n in range(1, 5)]
     assert found[0].detail == "MemoryError while the board was located: 24 megapixels"

@@ -80,16 +80,16 @@ def supervisor(config: Path, stamps: Path, device: Device) -> None:
     """Run the service until SIGTERM."""
 
     def command(process: Process, path: Path) -> Sequence[str]:
-        if process is Process.LINE:
-            return [sys.executable, "-m", __spec__.name, "line", str(path), str(stamps), device.value]
+        if process is Process.WORKER:
+            return [sys.executable, "-m", __spec__.name, "worker", str(path), str(stamps), device.value]
         return command_of(process, path)
 
     Supervisor(config, command=command).run()
 
 
-def line(path: Path, stamps_path: Path, device: Device) -> None:
-    """Run the line until SIGTERM."""
-    from coe.serve.line import line_process
+def worker(path: Path, stamps_path: Path, device: Device) -> None:
+    """Run the worker until SIGTERM."""
+    from coe.serve.worker import worker_process
 
     stamps = Stamps(stamps_path)
     points.hook = stamps.reached
@@ -101,7 +101,7 @@ def line(path: Path, stamps_path: Path, device: Device) -> None:
         return replace(line_config, watchers=[*line_config.watchers, stamps], make_devices=stub)
 
     try:
-        line_process.run(load(path), adjust)
+        worker_process.run(load(path), adjust)
     finally:
         stamps.close()
 
@@ -109,7 +109,7 @@ def line(path: Path, stamps_path: Path, device: Device) -> None:
 def main() -> None:
     """Run the process that the arguments name; it ends when its standard input ends."""
     threading.Thread(target=end_with_parent, daemon=True).start()
-    run = {"supervisor": supervisor, "line": line}[sys.argv[1]]
+    run = {"supervisor": supervisor, "worker": worker}[sys.argv[1]]
     partial(run, Path(sys.argv[2]), Path(sys.argv[3]), Device(sys.argv[4]))()
 
 

@@ -148,29 +148,29 @@ class Running:
         found = {Process.SUPERVISOR: self._process}
         for child in self._process.children():
             words = child.cmdline()
-            found |= {process: child for process in (Process.GATE, Process.LINE) if process.value in words}
+            found |= {process: child for process in (Process.GATE, Process.WORKER) if process.word in words}
         return found
 
     @contextmanager
-    def line_stopped(self) -> Iterator[None]:
-        """Let the line stand still during the block: what comes in waits."""
-        line = self.processes[Process.LINE]
+    def worker_stopped(self) -> Iterator[None]:
+        """Let the worker stand still during the block: what comes in waits."""
+        worker = self.processes[Process.WORKER]
         try:
-            while not self._stands_outside(line):
+            while not self._stands_outside(worker):
                 time.sleep(_LOOK_S)
             yield
         finally:
-            line.send_signal(signal.SIGCONT)
+            worker.send_signal(signal.SIGCONT)
 
-    def _stands_outside(self, line: psutil.Process) -> bool:
-        """Stop the line; if it holds the lock of the database, so that nobody else could write, let it go on."""
-        line.send_signal(signal.SIGSTOP)
+    def _stands_outside(self, worker: psutil.Process) -> bool:
+        """Stop the worker; if it holds the lock of the database, so that nobody else could write, let it go on."""
+        worker.send_signal(signal.SIGSTOP)
         impatient = open_database(self.config.database_url, busy_s=_LOOK_S)
         try:
             with impatient.writing():
                 return True
         except DatabaseTrouble:
-            line.send_signal(signal.SIGCONT)
+            worker.send_signal(signal.SIGCONT)
             return False
         finally:
             impatient.close()

@@ -68,7 +68,7 @@ class _Round:
 
 def _service(service: Running, load: Load) -> _Round:
     """Return how boards are decided that were all accepted before."""
-    with service.line_stopped():
+    with service.worker_stopped():
         ids = [service.hand_in(f"speed-{time.time_ns()}", load.pictures) for _ in range(load.boards)]
         before_s, began_s = _cpu_s(service), time.time()
     service.wait_for(ids, _TIMEOUT_S)

@@ -173,7 +173,7 @@ def of_key(connection: Connection, key: str) -> Board | None:
 def undecided(connection: Connection, *, after_id: int = 0, limit: int = 100) -> list[Board]:
     """Return boards that need a decision, in the order of their acceptance.
 
-    After a crash these are also the boards that the line had begun.
+    After a crash these are also the boards that the worker had begun.
     """
     return records(Board, connection.execute(_UNDECIDED_AFTER, {"after_id": after_id, "at_most": limit}))
 
@@ -199,7 +199,7 @@ def newest(connection: Connection, *, limit: int = 50, before_id: int | None = N
 
 
 def take_up(connection: Connection, id: int) -> bool:
-    """Count an attempt before a board is located, because locating may end the line; False if it is not undecided."""
+    """Count an attempt before a board is located, because locating may end the worker; False if it is not undecided."""
     taken = connection.execute(
         update(board).where(board.c.id == id, board.c.state.in_(UNDECIDED)).values(attempts=board.c.attempts + 1)
     )
@@ -207,7 +207,7 @@ def take_up(connection: Connection, id: int) -> bool:
 
 
 def begin(connection: Connection, id: int, now_us: int, *, is_counted: bool = False) -> bool:
-    """Note that the line begins a board; False if it is no longer undecided, for example aborted.
+    """Note that the worker begins a board; False if it is no longer undecided, for example aborted.
 
     `is_counted` says that `take_up` has counted this attempt.
     """

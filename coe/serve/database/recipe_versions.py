@@ -139,13 +139,13 @@ def active_ids(connection: Connection) -> frozenset[int]:
 
 
 def ask_activation(connection: Connection, recipe_id: int, *, by: str, now_us: int) -> Activation:
-    """Ask the line to make a version the active version."""
+    """Ask the worker to make a version the active version."""
     row = {"recipe_id": recipe_id, "state": ActivationState.ASKED, "asked_us": now_us, "asked_by": by, "reason": ""}
     return record(Activation, connection.execute(insert(activation).values(row).returning(activation)).one())
 
 
 def asked(connection: Connection) -> list[Activation]:
-    """Return the activations that the line has not answered yet, the oldest first."""
+    """Return the activations that the worker has not answered yet, the oldest first."""
     query = select(activation).where(activation.c.state == ActivationState.ASKED).order_by(activation.c.id)
     return records(Activation, connection.execute(query))
 

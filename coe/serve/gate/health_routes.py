@@ -30,7 +30,7 @@ async def ready(visit: Visit) -> Response:
 
 def why_not_ready(connection: Connection, now_us: int) -> str:
     """Return why a board would not be decided now; empty if it would."""
-    beat = states.heartbeats(connection).get(Process.LINE)
+    beat = states.heartbeats(connection).get(Process.WORKER)
     if beat is None or abs(now_us - beat.beat_us) > ALIVE_US:
         return "the line does not answer"
     if (state := states.line(connection)) not in (LineState.WAITING, LineState.RUNNING):

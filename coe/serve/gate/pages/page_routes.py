@@ -78,7 +78,7 @@ def _live(visit: Visit) -> Callable[[Connection], dict[str, Any]]:
         window = Window(now_us - _HOURS_OF_OVERVIEW * HOUR_US, now_us)
         counts = stats_routes.counts(connection, window)
         figures = {figure.name: figure for figure in counts.figures}
-        beat = states.heartbeats(connection).get(Process.LINE)
+        beat = states.heartbeats(connection).get(Process.WORKER)
         answers = beat is not None and abs(now_us - beat.beat_us) <= ALIVE_US
         facts = dict(beat.facts) if beat is not None and answers else {}
         return {
@@ -170,7 +170,7 @@ async def experts(visit: Visit) -> Response:
 
     def read(connection: Connection) -> list[experts_page.ExpertRow]:
         asked = hourly.call_counts(connection, window, by=[Dimension.EXPERT])
-        line = states.heartbeats(connection).get(Process.LINE)
+        line = states.heartbeats(connection).get(Process.WORKER)
         findings = stats_routes.findings(connection, window, Dimension.EXPERT)
         return experts_page.rows(
             findings, asked, stats_routes.score_charts(connection, window), line.experts if line else None

@@ -17,11 +17,11 @@ from coe.serve import points
 from coe.serve.database import board_rows
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database
-from coe.serve.line.board_batches import Hang
-from coe.serve.line.hangs import Hangs, picture_hang
-from coe.serve.line.items import Items, Whole
-from coe.serve.line.located import Located, located
-from coe.serve.line.write_report import Report
+from coe.serve.worker.board_batches import Hang
+from coe.serve.worker.hangs import Hangs, picture_hang
+from coe.serve.worker.items import Items, Whole
+from coe.serve.worker.located import Located, located
+from coe.serve.worker.write_report import Report
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line

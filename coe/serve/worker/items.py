@@ -1,7 +1,7 @@
 """The components of a board and their pictures. Law: every component that is to be judged is named here, once.
 
-`items_of` names them without a look at any picture. `coe.serve.line.located` looks at the picture of a whole board, and
-says where each of them lies; the rest of the line does not know the difference.
+`items_of` names them without a look at any picture. `coe.serve.worker.located` looks at the picture of a whole board,
+and says where each of them lies; the rest of the line does not know the difference.
 """
 
 from __future__ import annotations

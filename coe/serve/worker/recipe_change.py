@@ -17,8 +17,8 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.recipe_versions import Activation, Recipe
-from coe.serve.line.product import Changed, Product, Products
 from coe.serve.words import ActivationState, EventKind, FaultKind, Process
+from coe.serve.worker.product import Changed, Product, Products
 
 REFUSED_S = 30.0
 """How long a recipe that could not be opened is left alone before the next attempt."""
@@ -122,10 +122,10 @@ class Changeover:
             for id, reason in changed.refused.items():
                 is_asked = asked is not None and asked.recipe_id == id
                 kind = FaultKind.RECIPE_REFUSED if is_asked else FaultKind.INSPECTOR_FAILED
-                fault_log.note(connection, NewFault(Process.LINE, kind, reason, self._about(id)), self._now_us())
+                fault_log.note(connection, NewFault(Process.WORKER, kind, reason, self._about(id)), self._now_us())
             for id in self._refused.keys() & changed.products.keys():
                 kind, about = FaultKind.INSPECTOR_FAILED, self._about(id)
-                fault_log.clear_about(connection, Process.LINE, kind, about=about, now_us=self._now_us())
+                fault_log.clear_about(connection, Process.WORKER, kind, about=about, now_us=self._now_us())
             if asked is not None and is_answered:
                 self._answer(connection, asked, changed.refused.get(asked.recipe_id, ""))
         # A recipe that could not be read again is still on the line as it was.
@@ -153,4 +153,4 @@ class Changeover:
         kind = EventKind.RECIPE_FAILED if reason else EventKind.RECIPE_ACTIVATED
         body = {"name": wanted.name, "version": wanted.version, "reason": reason, "by": asked.asked_by}
         event_log.append(connection, NewEvent(kind, now_us, body))
-        audit.append(connection, Process.LINE, kind.value, f"recipe {wanted.name} {wanted.version}", now_us=now_us)
+        audit.append(connection, Process.WORKER, kind.value, f"recipe {wanted.name} {wanted.version}", now_us=now_us)

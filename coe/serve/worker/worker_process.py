@@ -1,4 +1,4 @@
-"""The line as a process."""
+"""The worker as a process."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 
 from coe.serve.database.connecting import open_database
 from coe.serve.database.migration import expect_newest
-from coe.serve.line.board_batches import LineHangs
-from coe.serve.line.product import Adjust
-from coe.serve.line.station import Station
 from coe.serve.service_config import ServeConfig
+from coe.serve.worker.board_batches import LineHangs
+from coe.serve.worker.product import Adjust
+from coe.serve.worker.station import Station
 
 HUNG = 3
-"""The exit status of a line that ended because an expert did not return."""
+"""The exit status of a worker that ended because an expert did not return."""
 
 
 def run(config: ServeConfig, adjust: Adjust | None = None) -> None:
@@ -30,7 +30,7 @@ def run(config: ServeConfig, adjust: Adjust | None = None) -> None:
     try:
         station.run()
     except LineHangs as hang:
-        sys.stderr.write(f"line: {hang}\n")
+        sys.stderr.write(f"worker: {hang}\n")
         sys.stderr.flush()
         # An exit in order would wait for the thread that never returns.
         os._exit(HUNG)

@@ -1,4 +1,4 @@
-"""What the line tells of itself: its state, its faults, boards in danger, signs of life.
+"""What the worker tells of itself: its state, its faults, boards in danger, signs of life.
 
 Law: a fault stays in memory until it is written. Only `worked` and `say` use the database.
 """
@@ -18,18 +18,18 @@ from coe.serve.database import board_rows, fault_log, states
 from coe.serve.database.connecting import Database
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
-from coe.serve.line.board_batches import LineHangs
-from coe.serve.line.danger import Speed, Waiting, endangered
-from coe.serve.line.hangs import Hangs
-from coe.serve.line.product import Products
-from coe.serve.line.residents import Residents
-from coe.serve.line.run import BoardRun
-from coe.serve.line.waiting_boards import Queue
 from coe.serve.moments import SECOND_US
 from coe.serve.words import FaultKind, LineState, Process, Subject
+from coe.serve.worker.board_batches import LineHangs
+from coe.serve.worker.danger import Speed, Waiting, endangered
+from coe.serve.worker.hangs import Hangs
+from coe.serve.worker.product import Products
+from coe.serve.worker.residents import Residents
+from coe.serve.worker.run import BoardRun
+from coe.serve.worker.waiting_boards import Queue
 
 BEAT_S = 1.0
-"""How often the line gives a sign of life."""
+"""How often the worker gives a sign of life."""
 EXPERTS_S = 10.0
 """How often it says which experts are in memory: for hundreds of experts that is much to write."""
 QUIET_S = 2.0
@@ -77,7 +77,7 @@ class Report:
     def picture_gone(self, board_id: int, shown: str, path: Path) -> None:
         """Note that the file of an accepted picture is gone; `shown` says what it shows."""
         message = f"the picture of {shown} is gone from {path}"
-        self.fault(NewFault(Process.LINE, FaultKind.IMAGE_LOST, message, board_id=board_id))
+        self.fault(NewFault(Process.WORKER, FaultKind.IMAGE_LOST, message, board_id=board_id))
 
     def fault(self, new: NewFault) -> None:
         """Note a fault; it is written when the database answers."""
@@ -91,7 +91,7 @@ class Report:
         """Note that the database did not answer; the fault is written, and cleared, once it does."""
         if self._trouble is None:
             self._trouble = FaultKind.DISK_FULL if trouble.kind is TroubleKind.FULL else FaultKind.DATABASE
-            self._faults.append(NewFault(Process.LINE, self._trouble, str(trouble)))
+            self._faults.append(NewFault(Process.WORKER, self._trouble, str(trouble)))
 
     def worked(
         self,
@@ -125,7 +125,7 @@ class Report:
             now_us, pid = self._now_us(), self._pid
             with self._database.writing() as connection:
                 board_rows.endanger(connection, late, now_us)
-                states.beat(connection, Process.LINE, pid=pid, now_us=now_us, facts=facts, experts=experts)
+                states.beat(connection, Process.WORKER, pid=pid, now_us=now_us, facts=facts, experts=experts)
             self._named.update(board.id for board in late)
         self._certain.clear()
         if now_s - self._shortened_s >= SHORTEN_S:
@@ -143,9 +143,9 @@ class Report:
         """
         now_us = self._now_us()
         with self._database.writing() as connection:
-            states.change(connection, Subject.LINE, state, by=Process.LINE, now_us=now_us)
+            states.change(connection, Subject.LINE, state, by=Process.WORKER, now_us=now_us)
             facts: dict[str, Any] | None = {} if self._state is None else None
-            states.beat(connection, Process.LINE, pid=self._pid, now_us=now_us, facts=facts)
+            states.beat(connection, Process.WORKER, pid=self._pid, now_us=now_us, facts=facts)
         self._state = state
 
     def _measure(self, now_s: float, is_busy: bool) -> None:
@@ -168,12 +168,12 @@ class Report:
         if abs(jump_s) > JUMP_S:
             self._offset_s += jump_s
             message = f"the wall clock of this machine jumped by {jump_s:+.0f} s; due times of boards follow no jump"
-            self.fault(NewFault(Process.LINE, FaultKind.CLOCK, message))
+            self.fault(NewFault(Process.WORKER, FaultKind.CLOCK, message))
 
     def _check_hangs(self, products: Products) -> None:
         if not self._hang and (hang := self._hangs.hanging(products.watched_line)) is not None:
-            self._hang = f"{hang.words}; the line ends, and is started again"
-            self.fault(NewFault(Process.LINE, FaultKind.EXPERT_HANGS, self._hang, hang.expert))
+            self._hang = f"{hang.words}; the worker ends, and is started again"
+            self.fault(NewFault(Process.WORKER, FaultKind.EXPERT_HANGS, self._hang, hang.expert))
 
     def _write_faults(self) -> None:
         with self._database.writing() as connection:
@@ -186,7 +186,7 @@ class Report:
     def _clear(self, connection: Connection) -> None:
         """Clear the fault of a database that answers again."""
         if self._trouble is not None:
-            fault_log.clear_about(connection, Process.LINE, self._trouble, now_us=self._now_us())
+            fault_log.clear_about(connection, Process.WORKER, self._trouble, now_us=self._now_us())
 
     def _in_danger(self, runs: Mapping[int, BoardRun], queue: Queue, now_s: float) -> list[board_rows.Board]:
         under_way = sum(len(run.waiting) for run in runs.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from coe.serve.line.board_batches import Batches, Hang, Loads
+from coe.serve.worker.board_batches import Batches, Hang, Loads
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line

@@ -22,31 +22,31 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.line.blind_audits import BlindAudits
-from coe.serve.line.danger import LateBoards
-from coe.serve.line.feeder import Feeder
-from coe.serve.line.hangs import Hangs
-from coe.serve.line.items import Item, Items, items_of
-from coe.serve.line.locating import Locating
-from coe.serve.line.product import Adjust, OpenLine, Product, Products, line_opener
-from coe.serve.line.recipe_change import Changeover
-from coe.serve.line.residents import Residents
-from coe.serve.line.run import UNSEEN_BY_LINE, BoardRun
-from coe.serve.line.verdicts import amendment_of, decision_of, is_lost_image
-from coe.serve.line.waiting_boards import Queue, Queued
-from coe.serve.line.write_report import Report
 from coe.serve.moments import now_us
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
 from coe.serve.wake import Bell, ring
 from coe.serve.words import EventKind, FaultKind, Intake, LineState, Process
+from coe.serve.worker.blind_audits import BlindAudits
+from coe.serve.worker.danger import LateBoards
+from coe.serve.worker.feeder import Feeder
+from coe.serve.worker.hangs import Hangs
+from coe.serve.worker.items import Item, Items, items_of
+from coe.serve.worker.locating import Locating
+from coe.serve.worker.product import Adjust, OpenLine, Product, Products, line_opener
+from coe.serve.worker.recipe_change import Changeover
+from coe.serve.worker.residents import Residents
+from coe.serve.worker.run import UNSEEN_BY_LINE, BoardRun
+from coe.serve.worker.verdicts import amendment_of, decision_of, is_lost_image
+from coe.serve.worker.waiting_boards import Queue, Queued
+from coe.serve.worker.write_report import Report
 
 LOOK_S = 0.25
 """How often the loop looks into the database by itself; a ring makes it look at once."""
 RETRY_S = 0.2
 """How long the loop waits before it asks a database again that did not answer."""
 MAX_ATTEMPTS = 5
-"""After so many attempts that ended with the line, a board is decided without findings."""
+"""After so many attempts that ended with the worker, a board is decided without findings."""
 ALONE_FROM = 2
 """From this number of such attempts on, a board is inspected alone, so that it takes no other board down."""
 
@@ -199,7 +199,7 @@ class Station:
 
     def _give_up(self, reason: str) -> None:
         """Let a failed line go, and put its undecided boards back into the queue."""
-        self._report.fault(NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, reason))
+        self._report.fault(NewFault(Process.WORKER, FaultKind.INSPECTOR_FAILED, reason))
         self._products.give_up()
         with self._database.reading() as connection:
             again = [board_rows.get(connection, id) for id, run in self._runs.items() if not run.is_decided]
@@ -256,8 +256,8 @@ class Station:
         board = queued.board
         reason = self._changeover.refusal(board.recipe_id, now_s)
         if board.attempts >= MAX_ATTEMPTS:
-            reason = f"the line ended {board.attempts} times while it inspected this board"
-            self._report.fault(NewFault(Process.LINE, FaultKind.BOARD_FAILED, reason, f"board {board.id}", board.id))
+            reason = f"the worker ended {board.attempts} times while it inspected this board"
+            self._report.fault(NewFault(Process.WORKER, FaultKind.BOARD_FAILED, reason, f"board {board.id}", board.id))
         if reason is not None:
             self._decide_unseen(board, Failure(FailureKind.LINE, reason))
             return True

@@ -1,6 +1,6 @@
-"""The boards that wait for the line, in the order of their acceptance.
+"""The boards that wait for the worker, in the order of their acceptance.
 
-Law: a due time becomes a time of the monotonic clock when the line first sees the board. The wall clock may jump later.
+A due time becomes a time of the monotonic clock when the worker first sees the board: the wall clock may jump later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Queued:
 
 
 class Queue:
-    """The undecided boards that the line has not begun, as far as it has looked."""
+    """The undecided boards that the worker has not begun, as far as it has looked."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, Queued] = {}

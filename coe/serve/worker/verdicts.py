@@ -15,10 +15,10 @@ from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Amendment, Decision
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.tallies import Tally, together
-from coe.serve.line.items import Item, Unseen
-from coe.serve.line.run import BoardRun
 from coe.serve.moments import hour_of
 from coe.serve.words import CallReason
+from coe.serve.worker.items import Item, Unseen
+from coe.serve.worker.run import BoardRun
 
 _LATE = "there was no finding when the board was due"
 

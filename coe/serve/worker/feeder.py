@@ -13,9 +13,9 @@ from coe.errors import ImageError, LineClosed, sentence_of
 from coe.pictures.image_source import ImageLike
 from coe.pictures.picture_file import PictureFile
 from coe.serve import points
-from coe.serve.line.items import Item
-from coe.serve.line.located import Located
-from coe.serve.line.run import UNSEEN_BY_LINE, BoardRun
+from coe.serve.worker.items import Item
+from coe.serve.worker.located import Located
+from coe.serve.worker.run import UNSEEN_BY_LINE, BoardRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from coe.errors import BoardsClash, LineClosed, sentence_of
 from coe.files import write_atomically
 from coe.inspector.asked_boards import AskedBoard
 from coe.serve.database.recipe_versions import Recipe
-from coe.serve.line.residents import Residents
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig
+from coe.serve.worker.residents import Residents
 from coe.store.store import Store
 from coe.visible import visible
 

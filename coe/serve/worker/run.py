@@ -1,4 +1,4 @@
-"""What the line knows of a board that it has begun. One thread at a time; a crash forgets it, and it is begun again."""
+"""What the worker knows of a begun board. One thread at a time; a crash forgets it, and it is begun again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from coe.core import FailureKind, Result
 from coe.serve.database.board_rows import Board
-from coe.serve.line.items import Item, Items
-from coe.serve.line.product import Product
+from coe.serve.worker.items import Item, Items
+from coe.serve.worker.product import Product
 
 UNSEEN_BY_LINE = (FailureKind.LINE, FailureKind.STOPPED)
 """Failures of the line itself: nobody has looked at the image, so it has no result."""

@@ -24,11 +24,6 @@ from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Lost, Run, 
 from coe.serve.database import board_rows, call_rows, event_log, fault_log, findings, recipe_versions, states, tallies
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.fault_log import Fault
-from coe.serve.line import line_process
-from coe.serve.line import station as station_module
-from coe.serve.line.board_batches import Batches, LineHangs, Loads, Running
-from coe.serve.line.product import OpenLine
-from coe.serve.line.station import MAX_ATTEMPTS, Clocks, Station
 from coe.serve.moments import now_us
 from coe.serve.service_config import ServeConfig
 from coe.serve.words import (
@@ -42,6 +37,11 @@ from coe.serve.words import (
     Process,
     Subject,
 )
+from coe.serve.worker import station as station_module
+from coe.serve.worker import worker_process
+from coe.serve.worker.board_batches import Batches, LineHangs, Loads, Running
+from coe.serve.worker.product import OpenLine
+from coe.serve.worker.station import MAX_ATTEMPTS, Clocks, Station
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_an_expert_that_does_not_return_ends_the_line_and_the_next_line_goes_on(
     station.step()
     assert state_of(database, late.id).late
     with database.reading() as connection:
-        assert states.heartbeats(connection)[Process.LINE].facts["oldest_batch_s"] >= 100
+        assert states.heartbeats(connection)[Process.WORKER].facts["oldest_batch_s"] >= 100
     ahead_s = 130.0
     with pytest.raises(LineHangs, match="'body-c' has not returned from a batch of 1"):
         station.step()
@@ -212,10 +212,10 @@ def test_the_process_of_a_line_that_hangs_waits_for_no_thread(
         raise SystemExit(status)
 
     monkeypatch.setattr(Station, "run", hang)
-    monkeypatch.setattr(line_process.os, "_exit", leave)
-    monkeypatch.setattr(line_process.signal, "signal", lambda *_: None)
-    with pytest.raises(SystemExit, match=str(line_process.HUNG)):
-        line_process.run(config)
+    monkeypatch.setattr(worker_process.os, "_exit", leave)
+    monkeypatch.setattr(worker_process.signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit, match=str(worker_process.HUNG)):
+        worker_process.run(config)
 
 
 def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(
@@ -223,11 +223,11 @@ def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(
 ) -> None:
     def told() -> Mapping[str, object]:
         with database.reading() as connection:
-            return states.heartbeats(connection)[Process.LINE].facts
+            return states.heartbeats(connection)[Process.WORKER].facts
 
     recipe = activated(database, TINY)
     with database.writing() as connection:
-        states.beat(connection, Process.LINE, pid=1, now_us=now_us(), facts={"recipes": ["of another process"]})
+        states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts={"recipes": ["of another process"]})
     ahead_s = 0.0
     opener = quick_opener(tiny, device)
     station = Station(config, database, open_line=opener, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s))

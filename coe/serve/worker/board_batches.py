@@ -25,7 +25,7 @@ FACTOR = 20.0
 
 
 class LineHangs(CoeError):
-    """A part of the line does not return; its process has to end, without any thread being waited for."""
+    """A part of the line does not return; the worker has to end, without any thread being waited for."""
 
 
 @dataclass(frozen=True, slots=True)
