@@ -1,19 +1,108 @@
-"""Types for files that are checked strictly when they are read: immutable, no unknown keys, numbers within bounds."""
+"""The base of what is checked strictly as it is read, and the one sentence about what does not fit.
+
+Files that people write, bodies of requests, and records of our own are models of this base: immutable, without unknown
+keys, with numbers within bounds.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from coe.errors import CoeError, ConfigError, did_you_mean
+from coe.strict_yaml import KeyPath, YamlDocument
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=100)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Speed = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
+_MOST_FAULTS, _SHOWN = 1000, 200
 
-class Record(BaseModel):
-    """A mapping in a file: immutable; an unknown key in it is an error."""
+
+class StrictModel(BaseModel):
+    """A mapping in a file or a message: immutable; an unknown key in it is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+M = TypeVar("M", bound=StrictModel)
+
+
+def of_yaml(document: YamlDocument, model: type[M], data: Any = None, path: KeyPath = ()) -> M:
+    """Return the data at a place of a document, or all of it, as a model; raises RulesError with file, line and key."""
+    return _validated(model, document.data if data is None else data, document.error, path)
+
+
+def of_json(data: Any, model: type[M]) -> M:
+    """Return the JSON body of a request as a model; raises ConfigError that names the place and suggests."""
+    if not isinstance(data, Mapping):
+        raise ConfigError("the body must be a JSON object")
+    return _validated(model, data, lambda _, text: ConfigError(text))
+
+
+def paths_from(model: M, folder: Path) -> M:
+    """Return a model whose relative paths, also those of the models in it, count from a folder."""
+    fields = type(model).model_fields
+    return model.model_copy(update={name: _path_from(getattr(model, name), folder) for name in fields})
+
+
+def _path_from(value: Any, folder: Path) -> Any:
+    match value:
+        case Path():
+            return folder / value
+        case StrictModel():
+            return paths_from(value, folder)
+        case dict():
+            return {key: _path_from(part, folder) for key, part in value.items()}
+        case tuple():
+            return tuple(_path_from(part, folder) for part in value)
+    return value
+
+
+def _validated(model: type[M], data: Any, error: Callable[[KeyPath, str], CoeError], path: KeyPath = ()) -> M:
+    try:
+        return model.model_validate(data)
+    except ValidationError as faults:
+        if faults.error_count() > _MOST_FAULTS:  # to list them all would take seconds
+            raise error(path, f"{faults.error_count():,} entries do not fit") from None
+        # A misspelt key explains why another key is missing, so unknown keys come first.
+        fault = min(faults.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
+        raise error((*path, *fault["loc"]), _sentence(model, fault, path)) from None
+
+
+def _sentence(model: type[StrictModel], fault: Any, home: KeyPath) -> str:
+    path: KeyPath = (*home, *fault["loc"])
+    word, where, owner = (".".join(map(str, part))[:_SHOWN] for part in (path[-1:], path, path[:-1]))
+    match fault["type"]:
+        case "extra_forbidden":
+            of = f" of '{owner}'" if owner else ""
+            return f"'{word}' is not a key{of}{did_you_mean(word, _keys(model, fault['loc'][:-1]))}"
+        case "missing":
+            return f"'{where}' is missing"
+        case "model_type" | "dict_type" | "model_attributes_type":
+            return f"'{where}' must hold entries of the form `key: value`"
+    message = fault["msg"].removeprefix("Value error, ")
+    given = "" if fault["type"] == "value_error" else f", not {fault['input']!r:.100}"
+    return f"{where}: {message[:1].lower()}{message[1:]}{given}"
+
+
+def _keys(annotation: Any, path: KeyPath) -> Iterable[str]:
+    """Return the keys of the model at a place within an annotation; none if no model is there."""
+    union = get_origin(annotation) in (Union, UnionType)
+    for choice in get_args(annotation) if union else (annotation,):
+        container = get_origin(choice)
+        if isinstance(choice, type) and issubclass(choice, StrictModel):
+            if not path:
+                return choice.model_fields
+            if path[0] in choice.model_fields:
+                return _keys(choice.model_fields[str(path[0])].annotation, path[1:])
+        elif container in (dict, list, tuple) and path:
+            return _keys(get_args(choice)[container is dict], path[1:])
+    return ()

@@ -18,38 +18,38 @@ from coe import config
 from coe.errors import RulesError, first_line
 from coe.spelling import composed
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL = "tag:yaml.org,2002:null"
 _LONGEST_MESSAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class YamlDocument:
     """The data of a file as dicts, lists, strings and None, the line at which each place begins, and its SHA-256."""
 
     path: Path
     data: Any
-    lines: dict[Place, int]
+    lines: dict[KeyPath, int]
     digest: str
 
-    def error(self, place: Place, message: str) -> RulesError:
+    def error(self, place: KeyPath, message: str) -> RulesError:
         """Return an error that names the file and the line of a place, as `where` does."""
-        return _error(self.where(place), message)
+        return _error(self.path, self._line(place), message)
 
-    def where(self, place: Place) -> str:
-        """Return the file and the line of a place, as "demo.yaml:14".
+    def where(self, place: KeyPath) -> str:
+        """Return the file and the line of a place, as "demo.yaml:14"."""
+        return f"{self.path.name}:{self._line(place)}"
 
-        Parts of `place` that are not in the file are skipped, because pydantic adds words to a place.
-        """
-        at: Place = ()
+    def _line(self, place: KeyPath) -> int:
+        at: KeyPath = ()
         for part in place:
-            if (*at, part) in self.lines:
+            if (*at, part) in self.lines:  # pydantic adds words to a place
                 at = (*at, part)
-        return _where(self.path, self.lines.get(at, 1))
+        return self.lines.get(at, 1)
 
 
-def read(path: Path, noun: str = "board file", needs: str = "board, experts and components") -> Sheet:
+def read(path: Path, noun: str = "board file", needs: str = "board, experts and components") -> YamlDocument:
     """Read a file as it is written; raises RulesError with file and line if it is not the YAML of plain words.
 
     Messages call the file `noun`, and say that it needs `needs`.
@@ -65,34 +65,36 @@ def content(path: Path, noun: str = "board file") -> bytes:
     except OSError as error:
         raise RulesError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(raw) > config.MAX_RULES_BYTES:
-        raise RulesError(f"{path.name}:1: larger than {config.MAX_RULES_BYTES >> 20} MiB; this is not a {noun}")
+        raise _error(path, 1, f"larger than {config.MAX_RULES_BYTES >> 20} MiB; this is not a {noun}")
     return raw
 
 
-def parse(path: Path, raw: bytes, needs: str = "board, experts and components") -> Sheet:
-    """Return the sheet that a file's bytes are, with its words in NFC, so that labels meet; raises as `read` does."""
+def parse(path: Path, raw: bytes, needs: str = "board, experts and components") -> YamlDocument:
+    """Return the document in a file's bytes, with its words in NFC, so that labels meet; raises as `read` does."""
     return _parsed(path, raw, needs, composed)
 
 
-def _parsed(path: Path, raw: bytes, needs: str, spelling: Callable[[str], str]) -> Sheet:
+def _parsed(path: Path, raw: bytes, needs: str, spelling: Callable[[str], str]) -> YamlDocument:
     try:
         text = spelling(raw.decode("utf-8-sig"))
         _refuse_cleverness(path, text)
         root = nodes(text)
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise RulesError(f"{path.name}:{line}: not UTF-8 text") from None
+        raise _error(path, line, "not UTF-8 text") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        raise RulesError(f"{path.name}:{line}: not valid YAML: {error.problem or error.context}") from None
+        raise _error(path, line, f"not valid YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise RulesError(f"{path.name}:{line}: not valid YAML: {first_line(error)}") from None
+        raise _error(path, line, f"not valid YAML: {first_line(error)}") from None
     if root is None:
-        raise RulesError(f"{path.name}:1: the file is empty; it needs {needs}")
-    lines: dict[Place, int] = {}
-    return Sheet(path, _plain(path, root, (), lines), lines, hashlib.sha256(raw).hexdigest())
+        raise _error(path, 1, f"the file is empty; it needs {needs}")
+    if not isinstance(root, yaml.MappingNode):
+        raise _error(path, _line(root), f"write entries of the form `key: value`; it needs {needs}")
+    lines: dict[KeyPath, int] = {}
+    return YamlDocument(path, _plain(path, root, (), lines), lines, hashlib.sha256(raw).hexdigest())
 
 
 def nodes(text: str) -> yaml.Node | None:
@@ -101,16 +103,12 @@ def nodes(text: str) -> yaml.Node | None:
     return root
 
 
-def _where(path: Path, line: int) -> str:
-    return f"{path.name}:{line}"
-
-
-def _error(where: str, message: str) -> RulesError:
+def _error(path: Path, line: int, message: str) -> RulesError:
     """Return an error on one line of bounded length, whatever words from the file stand in it."""
     plain = "".join(character if character.isprintable() else "?" for character in message)
     if len(plain) > _LONGEST_MESSAGE:
         plain = plain[:_LONGEST_MESSAGE] + "..."
-    return RulesError(f"{where}: {plain}")
+    return RulesError(f"{path.name}:{line}: {plain}")
 
 
 def _refuse_cleverness(path: Path, text: str) -> None:
@@ -118,13 +116,13 @@ def _refuse_cleverness(path: Path, text: str) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
-            raise _error(_where(path, _line(event)), f"'*{event.anchor}' is an alias; write the entry out")
+            raise _error(path, _line(event), f"'*{event.anchor}' is an alias; write the entry out")
         if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
-            raise _error(_where(path, _line(event)), f"'{event.tag}' is a tag; write plain words, without '!'")
+            raise _error(path, _line(event), f"'{event.tag}' is a tag; write plain words, without '!'")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > config.MAX_RULES_DEPTH:
-                raise _error(_where(path, _line(event)), f"nested deeper than {config.MAX_RULES_DEPTH} levels")
+                raise _error(path, _line(event), f"nested deeper than {config.MAX_RULES_DEPTH} levels")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -133,17 +131,17 @@ def _line(marked: yaml.Event | yaml.Node) -> int:
     return marked.start_mark.line + 1 if marked.start_mark else 1
 
 
-def _plain(path: Path, node: yaml.Node, place: Place, lines: dict[Place, int]) -> Any:
+def _plain(path: Path, node: yaml.Node, place: KeyPath, lines: dict[KeyPath, int]) -> Any:
     lines[place] = _line(node)
     if isinstance(node, yaml.MappingNode):
         data: dict[str, Any] = {}
         for key, value in node.value:
             line = _line(key)
             if not isinstance(key, yaml.ScalarNode):
-                raise _error(_where(path, line), "a key must be a single word")
+                raise _error(path, line, "a key must be a single word")
             if key.value in data:
                 first = lines[(*place, key.value)]
-                raise _error(_where(path, line), f"'{key.value}' stands here twice; the first is on line {first}")
+                raise _error(path, line, f"'{key.value}' stands here twice; the first is on line {first}")
             data[key.value] = _plain(path, value, (*place, key.value), lines)
             lines[(*place, key.value)] = line
         return data

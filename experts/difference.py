@@ -14,7 +14,7 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.store.kinds import Image, Progress, Reference, Trained, TrainingPlan
 from experts.difference_network import DifferenceNetwork
-from experts.pair import PairKind, PreparedPair, compared, in_picture, letterboxed
+from experts.pair import PairInput, PairKind, compared, in_picture, letterboxed
 from experts.proposals import OPENING, regions
 
 
@@ -29,7 +29,7 @@ class Difference(PairKind):
         self.threshold = threshold
         self.most = most
 
-    def compare(self, image: Image, reference: Reference, expert: Expert) -> PreparedPair:
+    def compare(self, image: Image, reference: Reference, expert: Expert) -> PairInput:
         """Align, compare, and scale to fit."""
         pair = compared(image, reference)
         return letterboxed(image, pair, pair.stack, (0, 0, 0), expert)
@@ -45,7 +45,7 @@ class Difference(PairKind):
         scores: torch.Tensor = module(images[:, 2:].to(next(module.parameters()).dtype))
         return scores
 
-    def candidates(self, output: torch.Tensor, pair: PreparedPair, expert: Expert) -> torch.Tensor:
+    def candidates(self, output: torch.Tensor, pair: PairInput, expert: Expert) -> torch.Tensor:
         """Return x1, y1, x2, y2 in the picture and the score of each region; of the whole picture if there is none."""
         if pair.to_picture is None:
             return torch.zeros(0, 5)

@@ -20,7 +20,7 @@ from experts.difference_network import LIMIT, UNIT, averaged
 from experts.geometry import letterbox
 from experts.pair import compared
 from experts.proposals import OPENING
-from experts.taken import Part, Taken, TakenPicture
+from experts.taken import Part, Taken, TrainingPicture
 
 _ABOVE = 1.1
 """The limit is this many times the largest difference of the good parts."""
@@ -163,7 +163,7 @@ def _in_data_set(expert: Expert, plan: TrainingPlan) -> _Parts:
     def good(pairs: Sequence[pair_data.PairFiles], part: Part) -> Iterator[GoodPart]:
         for pair in pair_data.labelled(pairs, len(expert.labels), plan, remarks):
             if not len(pair.boxes):
-                taken.pictures.append(TakenPicture(pair.path, "", part, pair.digests))
+                taken.pictures.append(TrainingPicture(pair.path, "", part, pair.digests))
                 yield GoodPart("", pair.name, _largest(pair.stack, expert))
 
     parts = pair_data.read(expert, plan)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from coe.core import NOTHING, Box, Expert, Finding
 from coe.errors import StoreError
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 from experts.geometry import to_image
 
 Floats = NDArray[np.float32]
@@ -66,7 +66,7 @@ class Cut:
             raise StoreError("the threshold of its kind is not a number")
 
 
-def detected(candidates: Floats, prepared: Sequence[Prepared], expert: Expert, cut: Cut) -> list[Finding]:
+def detected(candidates: Floats, prepared: Sequence[ExpertInput], expert: Expert, cut: Cut) -> list[Finding]:
     """Return one finding for each image.
 
     candidates: (n, 4 + labels, N) float32: centre x, centre y, width, height in pixels of the input, then a score in
@@ -146,7 +146,7 @@ def _refuse_nonsense(scores: Floats) -> None:
         )
 
 
-def _boxes(seen: _Seen, image: Prepared, expert: Expert, cut: Cut) -> tuple[Box, ...]:
+def _boxes(seen: _Seen, image: ExpertInput, expert: Expert, cut: Cut) -> tuple[Box, ...]:
     """Return the boxes that are kept, the best first, in pixels of the original image."""
     ranked = suppress(seen.corners, seen.scores, seen.labels, cut.overlap, cut.most)
     labels = seen.labels[ranked].tolist()

@@ -11,7 +11,7 @@ from PIL import Image as pillow
 
 from coe.errors import ImageError
 from coe.preprocessing import Interpolation, Preprocessing
-from coe.store.kinds import Image, Prepared
+from coe.store.kinds import ExpertInput, Image
 
 Colour = tuple[int, int, int]
 
@@ -21,7 +21,7 @@ _OPENCV = {"bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC}
 _PILLOW = {"bilinear-antialias": pillow.Resampling.BILINEAR, "bicubic-antialias": pillow.Resampling.BICUBIC}
 
 
-def fitted_image(image: Image, size: int, seen: Preprocessing) -> Prepared:
+def fitted_image(image: Image, size: int, seen: Preprocessing) -> ExpertInput:
     """Bring an image (H, W, 3) uint8 RGB to a square of `size` pixels, and its channels into order, as `seen` says.
 
     Raises ImageError for an image of which a centre crop would show next to nothing.
@@ -31,13 +31,13 @@ def fitted_image(image: Image, size: int, seen: Preprocessing) -> Prepared:
     elif seen.resize == "stretch":
         height, width = image.shape[:2]
         pixels = _planes(_resized(image, size, size, seen.interpolation))
-        prepared = Prepared(pixels, height, width, size / width, scale_y=size / height)
+        prepared = ExpertInput(pixels, height, width, size / width, scale_y=size / height)
     else:
         prepared = _cut(image, size, seen.shortest_edge or size, seen.interpolation)
     return prepared if seen.channels == "rgb" else replace(prepared, pixels=prepared.pixels[::-1].copy())
 
 
-def letterbox(image: Image, size: int, padding: Colour, interpolation: Interpolation = "area") -> Prepared:
+def letterbox(image: Image, size: int, padding: Colour, interpolation: Interpolation = "area") -> ExpertInput:
     """Scale an image (H, W, 3) uint8 RGB to fit a square of `size` pixels, centred, and fill the rest.
 
     The result holds pixels (3, size, size), and the image's original shape, scale and place.
@@ -52,17 +52,17 @@ def letterbox(image: Image, size: int, padding: Colour, interpolation: Interpola
         pixels[:] = np.array(padding, np.uint8)[:, None, None]
     # OpenCV takes colours apart twice as fast as a transposed copy.
     cv2.split(image, list(pixels[:, top : top + new_height, left : left + new_width]))
-    return Prepared(pixels=pixels, height=height, width=width, scale=scale, left=float(left), top=float(top))
+    return ExpertInput(pixels=pixels, height=height, width=width, scale=scale, left=float(left), top=float(top))
 
 
-def to_image(corners: NDArray[np.float64], prepared: Prepared) -> NDArray[np.float64]:
+def to_image(corners: NDArray[np.float64], prepared: ExpertInput) -> NDArray[np.float64]:
     """Return boxes in pixels of the input as pixels of the original image, cut at its borders; both are (N, 4)."""
     shift = np.array([prepared.left, prepared.top] * 2)
     scales = np.array([prepared.scale, prepared.scale if prepared.scale_y is None else prepared.scale_y] * 2)
     return np.clip((corners - shift) / scales, 0.0, np.array([prepared.width, prepared.height] * 2, np.float64))
 
 
-def _cut(image: Image, size: int, shortest_edge: int, interpolation: Interpolation) -> Prepared:
+def _cut(image: Image, size: int, shortest_edge: int, interpolation: Interpolation) -> ExpertInput:
     """Scale the shorter side to `shortest_edge` pixels and keep the middle, rounding as torchvision's transforms do."""
     height, width = image.shape[:2]
     if max(height, width) > MOST_ASPECT * min(height, width):
@@ -73,7 +73,7 @@ def _cut(image: Image, size: int, shortest_edge: int, interpolation: Interpolati
     top, left = round((new_height - size) / 2), round((new_width - size) / 2)
     pixels = _planes(image[top : top + size, left : left + size])
     scale = shortest_edge / short
-    return Prepared(pixels, height, width, scale, left=float(-left), top=float(-top))
+    return ExpertInput(pixels, height, width, scale, left=float(-left), top=float(-top))
 
 
 def _resized(image: Image, width: int, height: int, interpolation: Interpolation) -> Image:

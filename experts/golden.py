@@ -16,7 +16,7 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.store.kinds import Image, Progress, Reference, Trained, TrainingPlan
 from experts.golden_network import PEAKS, GoldenNetwork, peaks
-from experts.pair import Compared, PairKind, PreparedPair, compared, differences, in_picture
+from experts.pair import Compared, PairInput, PairKind, compared, differences, in_picture
 from experts.proposals import CELL, REACH, Region, covering, crops, regions
 
 LEVELS = 40
@@ -52,16 +52,16 @@ class Golden(PairKind):
         self.most = most
         self.levels = levels
 
-    def compare(self, image: Image, reference: Reference, expert: Expert) -> PreparedPair:
+    def compare(self, image: Image, reference: Reference, expert: Expert) -> PairInput:
         """Align, find the places that differ, and put a crop of each into the mosaic, the largest places first."""
         pair = compared(image, reference)
         height, width = image.shape[:2]
         mosaic = np.full((3, expert.input_size, expert.input_size), UNUSED, np.uint8)
         if pair.stack is None or pair.alignment is None:
-            return PreparedPair(mosaic, height, width, doubt=pair.doubt)
+            return PairInput(mosaic, height, width, doubt=pair.doubt)
         return self._filled(mosaic, pair, pair.stack, (height, width), cells(expert))
 
-    def _filled(self, mosaic: Image, pair: Compared, stack: Image, size: tuple[int, int], room: int) -> PreparedPair:
+    def _filled(self, mosaic: Image, pair: Compared, stack: Image, size: tuple[int, int], room: int) -> PairInput:
         assert pair.alignment is not None
         found = covering(regions(differences(stack) > self.levels))
         doubt = ""
@@ -72,7 +72,7 @@ class Golden(PairKind):
         for place, crop in enumerate(crops(stack, judged)):
             top, left = (CELL * index for index in divmod(place, columns))
             mosaic[:, top : top + CELL, left : left + CELL] = crop.transpose(2, 0, 1)
-        return PreparedPair(mosaic, *size, to_picture=pair.alignment.to_picture, regions=judged, doubt=doubt)
+        return PairInput(mosaic, *size, to_picture=pair.alignment.to_picture, regions=judged, doubt=doubt)
 
     def skeleton(self, expert: Expert) -> torch.nn.Module:
         """Build the network; raises ConfigError if the expert's input has no room for a crop."""
@@ -97,7 +97,7 @@ class Golden(PairKind):
             outputs[used] = judged
         return outputs.unflatten(0, (number, side * side))
 
-    def candidates(self, output: torch.Tensor, pair: PreparedPair, expert: Expert) -> torch.Tensor:
+    def candidates(self, output: torch.Tensor, pair: PairInput, expert: Expert) -> torch.Tensor:
         """Return the boxes and the scores of what the crops show, each defect once."""
         judged = output[: len(pair.regions)].float().cpu()
         shown, places = (judged[..., :-4].amax(dim=2) > 0).nonzero(as_tuple=True)

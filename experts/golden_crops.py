@@ -23,7 +23,7 @@ from experts import pair_data
 from experts.pair import differences
 from experts.pair_data import LabelledPair, PairFiles
 from experts.proposals import CELL, REACH, Region, covering, crops, regions
-from experts.taken import Part, Taken, TakenPicture
+from experts.taken import Part, Taken, TrainingPicture
 
 _Parts = tuple[NDArray[np.uint8], list[Numbers], list[Numbers]]
 """Crops (n, side, side, 3), and for each the labels (m,) and boxes (m, 4) of the defects in it."""
@@ -74,7 +74,7 @@ def cut(
 
     def fitting() -> Iterator[LabelledPair]:
         for pair in pair_data.labelled(pairs, len(expert.labels), plan, remarks):
-            taken.pictures.append(TakenPicture(pair.path, "", part, pair.digests))
+            taken.pictures.append(TrainingPicture(pair.path, "", part, pair.digests))
             yield pair
 
     return crops_of(fitting(), levels, chance if part is Part.TRAINING else None), remarks

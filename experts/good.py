@@ -12,10 +12,10 @@ import torch
 from coe.comparing.motion import Numbers
 from coe.core import Expert, Finding, Heat
 from coe.errors import ConfigError
-from coe.store.kinds import Image, Prepared, Progress, Reference, Trained, TrainingPlan
+from coe.store.kinds import ExpertInput, Image, Progress, Reference, Trained, TrainingPlan
 from experts.findings import Floats
 from experts.good_network import GRID, GoodNetwork
-from experts.pair import PairKind, PreparedPair, compared, in_picture, letterboxed
+from experts.pair import PairInput, PairKind, compared, in_picture, letterboxed
 from experts.resnet import PADDING
 
 LEAST_INPUT = 64
@@ -37,7 +37,7 @@ class Good(PairKind):
         self.threshold = threshold
         self.most = most
 
-    def compare(self, image: Image, reference: Reference, expert: Expert) -> PreparedPair:
+    def compare(self, image: Image, reference: Reference, expert: Expert) -> PairInput:
         """Align, and scale to fit."""
         pair = compared(image, reference)
         return letterboxed(image, pair, pair.alignment and pair.alignment.image, PADDING, expert)
@@ -56,7 +56,7 @@ class Good(PairKind):
         scores: torch.Tensor = module(images)
         return scores
 
-    def candidates(self, output: torch.Tensor, pair: PreparedPair, expert: Expert) -> torch.Tensor:
+    def candidates(self, output: torch.Tensor, pair: PairInput, expert: Expert) -> torch.Tensor:
         """Return x1, y1, x2, y2 in the picture and the score of each region that counts, else of the whole input."""
         if pair.to_picture is None:
             return torch.zeros(0, 5)
@@ -64,11 +64,11 @@ class Good(PairKind):
         boxes = in_picture(rows[:, :4], pair.to_picture)
         return torch.from_numpy(np.hstack((boxes, rows[:, 4:]))).float()
 
-    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
         """Turn scores into boxes in pixels of the pictures, and heat maps."""
         findings = super().postprocess(outputs, prepared, expert)
         for place, (output, pair) in enumerate(zip(outputs, prepared, strict=True)):
-            assert isinstance(pair, PreparedPair)
+            assert isinstance(pair, PairInput)
             scores = output.float().cpu().numpy()
             if pair.to_picture is not None and scores.max() >= _HEAT_FROM:
                 heat = _heat(scores, pair, pair.to_picture, expert.input_size)
@@ -94,7 +94,7 @@ class Good(PairKind):
         return good_train.train(self, expert, plan, progress)
 
 
-def _heat(scores: Floats, pair: PreparedPair, to_picture: Numbers, size: int) -> Heat:
+def _heat(scores: Floats, pair: PairInput, to_picture: Numbers, size: int) -> Heat:
     """Return scores of the input as a map of the whole picture."""
     cell, to_cells = size / GRID, np.diag([GRID / pair.width, GRID / pair.height, 1.0])
     # The middle of the first place is at half a cell, in the input and in the picture.

@@ -24,7 +24,7 @@ from experts import good_parts
 from experts.classifier_train import computing
 from experts.good_network import GoodNetwork, of_features, of_pixels
 from experts.matching import load_matching
-from experts.pair import PreparedPair
+from experts.pair import PairInput
 from experts.taken import Taken
 
 WANTED = 0.05
@@ -126,7 +126,7 @@ def _aligned(
     for _, path in paths:
         name = path.relative_to(plan.data).as_posix()
         prepared = kind.compare(good_parts.pixels(path, plan, taken), reference, expert)  # type: ignore[attr-defined]
-        assert isinstance(prepared, PreparedPair)
+        assert isinstance(prepared, PairInput)
         if prepared.doubt:
             remarks.append(f"left out: {name}: {prepared.doubt}")
         else:

@@ -17,7 +17,7 @@ from coe import regular, surroundings
 from coe.core import Expert, Finding
 from coe.errors import StoreError, first_line
 from coe.preprocessing import NORMALIZATIONS, WHOLLY, Layout, Outputs, Preprocessing
-from coe.store.kinds import FileKind, Foreign, Image, Prepared
+from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
 from experts import onnx_checks, onnx_external, onnx_outputs, ultralytics_facts
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
@@ -59,7 +59,7 @@ class Onnx(FileKind):
         self.overlap = overlap
         self.most = most
 
-    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+    def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
         """Scale to fit, centre, and pad with grey, unless the expert's manifest says otherwise."""
         return fitted_image(image, expert.input_size, expert.preprocessing or self.preprocessing)
 
@@ -125,7 +125,7 @@ class Onnx(FileKind):
             session.means = expert.outputs or _usual(session, path, expert)
         return session
 
-    def postprocess(self, outputs: NDArray[Any], prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+    def postprocess(self, outputs: NDArray[Any], prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
         """Turn the model's first output into findings; raises StoreError if its shape does not fit the labels."""
         values = np.asarray(outputs, dtype=np.float32)
         count = len(expert.labels)

@@ -14,7 +14,7 @@ from coe.comparing.comparison import compare
 from coe.comparing.motion import Numbers
 from coe.core import Expert, Finding
 from coe.store import outputs as network_outputs
-from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Reference
+from coe.store.kinds import Comparing, ExpertInput, Image, ModuleKind, Reference
 from experts.findings import Cut, detected, of_corners
 from experts.geometry import Colour, letterbox
 from experts.proposals import Grey, Region, stacked
@@ -25,7 +25,7 @@ _SQUARE = 12
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedPair(Prepared):
+class PairInput(ExpertInput):
     """A picture and its reference, ready for one expert.
 
     `to_picture` (2, 3) maps points (x, y, 1) of the reference's frame to the picture, and `regions` are the regions of
@@ -60,18 +60,18 @@ class PairKind(ModuleKind, Comparing):
     threshold: float
     most: int
 
-    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+    def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
         """Prepare an image against a stand-in for its reference, for measurements."""
         return self.compare(image, stand_in(image), expert)
 
     @abstractmethod
-    def candidates(self, output: torch.Tensor, pair: PreparedPair, expert: Expert) -> torch.Tensor:
+    def candidates(self, output: torch.Tensor, pair: PairInput, expert: Expert) -> torch.Tensor:
         """Return (n, 4 + labels) float32: x1, y1, x2, y2 in pixels of the picture, and a score for each label.
 
         `output` is that of one picture. All whose score counts are kept, however much they overlap.
         """
 
-    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
         """Turn outputs into boxes in pixels of the pictures, with the doubt of each picture.
 
         Raises StoreError for outputs that are not finite numbers.
@@ -79,7 +79,7 @@ class PairKind(ModuleKind, Comparing):
         network_outputs.prove(outputs)
         findings, cut = [], Cut(self.threshold, overlap=1.0, most=self.most)
         for output, pair in zip(outputs, prepared, strict=True):
-            assert isinstance(pair, PreparedPair)
+            assert isinstance(pair, PairInput)
             candidates = self.candidates(output, pair, expert)
             (finding,) = detected(of_corners(candidates), [pair], expert, cut)
             findings.append(replace(finding, doubt=pair.doubt) if pair.doubt else finding)
@@ -104,17 +104,17 @@ def differences(stack: Image) -> Grey:
     return stack[:, :, 2]
 
 
-def letterboxed(image: Image, pair: Compared, shown: Image | None, padding: Colour, expert: Expert) -> PreparedPair:
+def letterboxed(image: Image, pair: Compared, shown: Image | None, padding: Colour, expert: Expert) -> PairInput:
     """Return what `shown` (H, W, 3) shows in the reference's frame, scaled to fit an expert's input."""
     height, width = image.shape[:2]
     if pair.stack is None or pair.alignment is None or shown is None:
         nothing = np.zeros((3, expert.input_size, expert.input_size), np.uint8)
-        return PreparedPair(nothing, height, width, doubt=pair.doubt)
+        return PairInput(nothing, height, width, doubt=pair.doubt)
     fitting = letterbox(shown, expert.input_size, padding)
     # From the input to the reference's frame, and on to the picture.
     scaled = np.array([[1.0, 0.0, -fitting.left], [0.0, 1.0, -fitting.top]]) / fitting.scale
     to_picture = pair.alignment.to_picture @ np.vstack((scaled, (0.0, 0.0, 1.0)))
-    return PreparedPair(fitting.pixels, height, width, to_picture=to_picture)
+    return PairInput(fitting.pixels, height, width, to_picture=to_picture)
 
 
 def stand_in(image: Image) -> Reference:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from coe.core import Expert, Finding
 from coe.errors import StoreError, first_line
 from coe.preprocessing import NORMALIZATIONS, Colour, Preprocessing
-from coe.store.kinds import Foreign, Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
+from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.skeletons import bare_skeleton
 from experts import script_facts
 from experts.augment import Augment
@@ -39,7 +39,7 @@ class ResNet(ModuleKind):
         self.name = f"resnet{depth}"
         self.augment = augment or Augment()
 
-    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+    def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
         """Scale to fit, centre, and pad with the mean colour, unless the expert's manifest says otherwise."""
         return fitted_image(image, expert.input_size, expert.preprocessing or self.preprocessing)
 
@@ -55,7 +55,7 @@ class ResNet(ModuleKind):
         logits: torch.Tensor = module(normalised(images, module, (MEAN, DEVIATION)))
         return logits
 
-    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
         """Turn logits into findings: the likeliest label and its probability."""
         return classified(outputs.float().softmax(dim=1), expert)
 

@@ -38,7 +38,7 @@ class Part(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TakenPicture:
+class TrainingPicture:
     """A picture that was taken, its label ("" without one), and what it is for."""
 
     path: Path
@@ -52,11 +52,11 @@ class Taken:
     """The pictures that a training took from a data set at `root`."""
 
     root: Path
-    pictures: list[TakenPicture] = field(default_factory=list)
+    pictures: list[TrainingPicture] = field(default_factory=list)
 
     def add(self, path: Path, pixels: Image, part: Part, label: str = "") -> None:
         """Note a picture, (H, W, 3) uint8 RGB; raises ConfigError if its file cannot be read any more."""
-        self.pictures.append(TakenPicture(path, label, part, digests_of(path, pixels)))
+        self.pictures.append(TrainingPicture(path, label, part, digests_of(path, pixels)))
 
     def hold_out(self, paths: Collection[Path]) -> None:
         """Note that pictures which were taken are held out."""
@@ -96,7 +96,7 @@ class Taken:
 
     def identical(self) -> Iterable[str]:
         """Yield sentences about identical pictures: in two parts of the data, under two labels, or given twice."""
-        groups: dict[int, list[TakenPicture]] = {}
+        groups: dict[int, list[TrainingPicture]] = {}
         for picture in self.pictures:
             groups.setdefault(picture.digests.pixels, []).append(picture)
         several = [group for group in groups.values() if len(group) > 1]
@@ -110,7 +110,7 @@ class Taken:
         if twice := [group for group in several if group not in across and group not in torn]:
             yield f"identical pictures are given more than once, {self._told(twice)}; each counts as often"
 
-    def _told(self, groups: Sequence[Sequence[TakenPicture]]) -> str:
+    def _told(self, groups: Sequence[Sequence[TrainingPicture]]) -> str:
         names = "; ".join(" = ".join(self._name(p.path) for p in group[:_SHOWN]) for group in groups[:_SHOWN])
         return f"{len(groups)} of them, such as {names}" if len(groups) > 1 else names
 

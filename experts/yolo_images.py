@@ -19,7 +19,7 @@ from coe.store.kinds import TrainingPlan
 from coe.store.learned import PictureDigests
 from coe.system import usable_cores
 from experts.proof import MANY, halved
-from experts.taken import Part, Taken, TakenPicture, digests_of
+from experts.taken import Part, Taken, TrainingPicture, digests_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def prove(data: YoloImages) -> Taken:
     with ThreadPoolExecutor(usable_cores()) as pool:
         try:
             for (path, part), digests in zip(parts, pool.map(proved, [path for path, _ in parts]), strict=True):
-                taken.pictures.append(TakenPicture(path, "", part, digests))
+                taken.pictures.append(TrainingPicture(path, "", part, digests))
         except ConfigError:
             pool.shutdown(cancel_futures=True)
             raise

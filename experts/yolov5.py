@@ -11,7 +11,7 @@ import torch
 
 from coe.core import Expert, Finding
 from coe.preprocessing import NORMALIZATIONS, WHOLLY, Preprocessing
-from coe.store.kinds import Foreign, Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
+from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.outputs import unhidden
 from experts import quiet_ultralytics
 from experts.checkpoint import read_checkpoint
@@ -53,7 +53,7 @@ class YoloV5(ModuleKind):
         self.most = most
         self.augment = LABEL_PRESERVING if augment is None else augment
 
-    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+    def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
         """Scale to fit, centre, and pad with grey, unless the expert's manifest says otherwise."""
         return fitted_image(image, expert.input_size, expert.preprocessing or self.preprocessing)
 
@@ -73,7 +73,7 @@ class YoloV5(ModuleKind):
         decoded, raw = outputs
         return torch.cat((decoded[:, :4], unhidden(raw["scores"]).sigmoid()), dim=1)
 
-    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
         """Turn candidates into boxes in pixels of the original images."""
         cut = Cut(self.threshold, self.overlap, self.most)
         return detected(outputs.float().cpu().numpy(), prepared, expert, cut)

@@ -14,7 +14,7 @@ from coe.inspector.asked_boards import Boards
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.precision import VariantChoice
 from coe.scheduler.costs import Cost
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 
 EXPERTS = ("body-a", "body-b", "body-c", "joint")
 COSTS = LineCosts(
@@ -84,7 +84,7 @@ class QuickDevice:
     def close(self) -> None:
         self._meet("close")
 
-    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
         self.reached.set()
         assert self.gate.wait(60)
         self._meet("run")
@@ -93,7 +93,7 @@ class QuickDevice:
         return [Finding(expert.id, "fp32", expert.labels[0 if good else 1], 0.9, margin=0.9) for good in light]
 
     def launch(
-        self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
+        self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]
     ) -> Callable[[], Sequence[Finding]]:
         findings = self.run(executor, pool, expert, images)
         return lambda: findings

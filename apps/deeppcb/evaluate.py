@@ -32,7 +32,7 @@ from coe.store.kinds import Reference
 from coe.store.store import Store
 from experts.geometry import to_image
 from experts.golden import Golden
-from experts.pair import PreparedPair, compared
+from experts.pair import PairInput, compared
 
 IOU = 0.33
 """A detection with at least this overlap is right, as the data set's authors measure."""
@@ -106,7 +106,7 @@ def detect(pairs: list[Pair], store: Path | None, weights: str) -> Detected:
             alignment, whole, *others = np.diff(times)
             spent_s += (alignment, whole - alignment, *others)
             line.append(image_boxes(pair, boxes, expert.labels))
-            assert isinstance(prepared, PreparedPair)
+            assert isinstance(prepared, PairInput)
             candidates = kind.candidates(outputs[0], prepared, expert).numpy()
             candidates[:, :4] = to_image(candidates[:, :4].astype(np.float64), prepared)
             every.append(every_label(pair, candidates))

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from coe.core import Expert, Finding
-from coe.store.kinds import Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
+from coe.store.kinds import ExpertInput, Image, ModuleKind, Progress, Trained, TrainingPlan
 from experts.augment import Augment
 from experts.findings import classified
 from experts.geometry import letterbox
@@ -56,7 +56,7 @@ class Small(ModuleKind):
     name = "apps.demo.small:Small"
     task = "classify"
 
-    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+    def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
         """Scale to fit, centre, and pad with one colour."""
         return letterbox(image, expert.input_size, PADDING)
 
@@ -69,7 +69,7 @@ class Small(ModuleKind):
         logits: torch.Tensor = module(normalise(images, next(module.parameters()).dtype))
         return logits
 
-    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
         """Turn logits into the likeliest label and its probability."""
         return classified(outputs.float().softmax(dim=1), expert)
 

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from coe import config, strict_yaml
 from coe.board import circles
+from coe.board.board_spec import BoardSpec, ComponentSpec, ExpertSpec, StepSpec
 from coe.board.graph import ExpertGraph
 from coe.board.labels import fault as label_fault
 from coe.board.router import GIVEN, Component, Outcome, Router, Step, first_experts, usage
-from coe.board.rules_form import BoardSpec, ComponentSpec, ExpertSpec, StepSpec, checked
 from coe.core import NOTHING, Expert, Verdict, added
 from coe.errors import RulesError, did_you_mean
 from coe.spelling import composed
-from coe.strict_yaml import Place, Sheet
+from coe.strict_model import of_yaml
+from coe.strict_yaml import KeyPath, YamlDocument
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -89,11 +90,11 @@ def load(board: str | Path) -> Rules:
 @lru_cache(maxsize=16)  # a command asks for them several times, and 352 components take long
 def of_bytes(path: Path, raw: bytes) -> Rules:
     """Return the rules that a file of these bytes is; `path` names it in messages. Raises RulesError as `load` does."""
-    sheet = strict_yaml.parse(path, raw)
+    document = strict_yaml.parse(path, raw)
     try:
-        return _RulesReader(sheet).rules()
+        return _RulesReader(document).rules()
     except RecursionError:
-        raise sheet.error((), "experts follow each other through hundreds of steps; no board needs that") from None
+        raise document.error((), "experts follow each other through hundreds of steps; no board needs that") from None
 
 
 def find(board: str | Path) -> Path:
@@ -126,13 +127,11 @@ def _folders() -> list[Path]:
 
 
 class _RulesReader:
-    """Turns a sheet into rules; knows the place in the file of everything that it resolves."""
+    """Turns a document into rules; knows the place in the file of everything that it resolves."""
 
-    def __init__(self, sheet: Sheet) -> None:
-        self.sheet = sheet
-        if not isinstance(sheet.data, dict):
-            raise sheet.error((), "a board file starts with `board:`, `experts:` and `components:`")
-        self.spec = checked(self.sheet, BoardSpec, sheet.data, ())
+    def __init__(self, document: YamlDocument) -> None:
+        self.document = document
+        self.spec = of_yaml(document, BoardSpec)
         self.experts = {name: self._expert(name, spec) for name, spec in self.spec.experts.items()}
         self.shared: dict[str, Step] = {}
         self.unsaid: dict[str, str] = {}
@@ -150,20 +149,20 @@ class _RulesReader:
             for name, spec in self.spec.components.items()
         }
         if not any(component.count > 0 for component in components.values()):
-            raise self.sheet.error(("components",), "every count is 0; at least one component must occur")
+            raise self.document.error(("components",), "every count is 0; at least one component must occur")
         edges = list(dict.fromkeys(edge for component in components.values() for edge in component.root.edges()))
         self._refuse_circles(edges)
         used = {step.expert for component in components.values() for step in component.root.walk()}
         for name in self.experts:
             if name not in used:
-                raise self.sheet.error(("experts", name), f"expert '{name}' is reached from no component")
+                raise self.document.error(("experts", name), f"expert '{name}' is reached from no component")
         experts = {id: replace(expert, reject=frozenset(self.against[id])) for id, expert in self.experts.items()}
         probability, first = usage(components.values()), first_experts(components.values())
         graph = ExpertGraph(experts.values(), edges, probability, first)
-        sheet, router = self.sheet, Router(components)
-        places = {name: sheet.where(("components", name)) for name in components}
+        document, router = self.document, Router(components)
+        places = {name: document.where(("components", name)) for name in components}
         return Rules(
-            self.spec.board, sheet.path, sheet.digest, experts, router, graph, self.unsaid, places, self.spec.bits
+            self.spec.board, document.path, document.digest, experts, router, graph, self.unsaid, places, self.spec.bits
         )
 
     def _reference(self, spec: ComponentSpec) -> str:
@@ -172,30 +171,30 @@ class _RulesReader:
         return f"{self.spec.board}/{spec.reference}"
 
     def _expert(self, name: str, spec: ExpertSpec) -> Expert:
-        place: Place = ("experts", name)
+        place: KeyPath = ("experts", name)
         if name in Verdict.__members__:
-            raise self.sheet.error(place, f"'{name}' is a verdict and cannot be the name of an expert")
+            raise self.document.error(place, f"'{name}' is a verdict and cannot be the name of an expert")
         if wrong := label_fault(spec.labels):
-            raise self.sheet.error((*place, "labels"), f"expert '{name}': {wrong}")
+            raise self.document.error((*place, "labels"), f"expert '{name}': {wrong}")
         for index, label in enumerate(spec.reject):
-            at: Place = (*place, "reject", index)
+            at: KeyPath = (*place, "reject", index)
             if label not in spec.labels:
                 hint = did_you_mean(label, spec.labels)
-                raise self.sheet.error(at, f"'{label}' is not a label of '{name}'{hint}")
+                raise self.document.error(at, f"'{label}' is not a label of '{name}'{hint}")
             if (spec.then or {}).get(label) == Verdict.OK:
-                raise self.sheet.error(at, f"'{name}' rejects '{label}', but its `then` says OK; write one of the two")
+                raise self.document.error(at, f"'{name}' rejects '{label}', but its `then` says OK; write one of them")
         weights = spec.weights or f"{self.spec.board}/{name}"
         self._check_labels(spec.ignore_under, spec.labels, name, (*place, "ignore_under"))
         expert = Expert(name, spec.kind, tuple(spec.labels), spec.input, weights, frozenset(spec.reject))
         return replace(expert, temperature=spec.temperature, ignore_under=spec.ignore_under)
 
-    def _step(self, spec: StepSpec, place: Place, trail: tuple[str, ...]) -> Step:
+    def _step(self, spec: StepSpec, place: KeyPath, trail: tuple[str, ...]) -> Step:
         """Resolve a step; `trail` holds the experts that lead to it."""
         if spec.inspect not in self.experts:
             hint = did_you_mean(spec.inspect, self.experts)
-            raise self.sheet.error((*place, "inspect"), f"'{spec.inspect}' is not an expert{hint}")
+            raise self.document.error((*place, "inspect"), f"'{spec.inspect}' is not an expert{hint}")
         expert, defaults = self.experts[spec.inspect], self.spec.experts[spec.inspect]
-        home: Place = ("experts", expert.id)
+        home: KeyPath = ("experts", expert.id)
         states_shares = spec.shares is not None
         shares = spec.shares if states_shares else defaults.shares
         min_score = spec.min_score if spec.min_score is not None else defaults.min_score
@@ -209,24 +208,24 @@ class _RulesReader:
             raise self._nothing_said(expert)
         return Step(expert.id, min_score or 0.0, outcomes, shares, min_scores)
 
-    def _check_labels(self, stated: Iterable[str], labels: Sequence[str], expert: str, place: Place) -> None:
+    def _check_labels(self, stated: Iterable[str], labels: Sequence[str], expert: str, place: KeyPath) -> None:
         for label in stated:
             if label not in labels:
                 hint = did_you_mean(label, labels)
-                raise self.sheet.error((*place, label), f"'{label}' is not a label of '{expert}'{hint}")
+                raise self.document.error((*place, label), f"'{label}' is not a label of '{expert}'{hint}")
 
     def _outcomes(
-        self, expert: Expert, step_then: Mapping[str, Any], step: Place, trail: tuple[str, ...]
+        self, expert: Expert, step_then: Mapping[str, Any], step: KeyPath, trail: tuple[str, ...]
     ) -> dict[str, Outcome]:
         """Resolve the outcome of each label: from the step's `then`, else from the expert's entry, else by `reject`."""
         labels = [*expert.labels, NOTHING]
-        stated: dict[str, tuple[Any, Place]] = {}
+        stated: dict[str, tuple[Any, KeyPath]] = {}
         for then, home in ((self.spec.experts[expert.id].then or {}, ("experts", expert.id)), (step_then, step)):
             for label, value in then.items():
-                place: Place = (*home, "then", label)
+                place: KeyPath = (*home, "then", label)
                 if label not in labels:
                     hint = did_you_mean(label, labels)
-                    raise self.sheet.error(place, f"'{label}' is not a label of '{expert.id}'{hint}")
+                    raise self.document.error(place, f"'{label}' is not a label of '{expert.id}'{hint}")
                 stated[label] = value, place
         outcomes: dict[str, Outcome] = {}
         for label in labels:
@@ -241,41 +240,41 @@ class _RulesReader:
             else:
                 if circle := circles.through(expert.id, self._thens()):
                     raise self._circle(expert.id, step, circle)
-                raise self.sheet.error(step, f"no rule covers label '{label}' of '{expert.id}'; add it to `then`")
+                raise self.document.error(step, f"no rule covers label '{label}' of '{expert.id}'; add it to `then`")
             if label != NOTHING and outcomes[label] in (Verdict.NG, Verdict.REVIEW):
                 self.against[expert.id].add(label)
         return outcomes
 
     def _nothing_said(self, expert: Expert) -> RulesError:
-        return self.sheet.error(
+        return self.document.error(
             ("experts", expert.id),
             f"'{expert.id}' may see nothing, and not all of its steps say what follows then; add `then: {{{NOTHING}: "
             f"REVIEW}}` here (or NG, or OK where a picture without any finding is good)",
         )
 
-    def _outcome(self, value: Any, place: Place, trail: tuple[str, ...]) -> Outcome:
+    def _outcome(self, value: Any, place: KeyPath, trail: tuple[str, ...]) -> Outcome:
         if isinstance(value, str) and value in Verdict.__members__:
             return Verdict[value]
         if isinstance(value, list):
             if not value:
-                raise self.sheet.error(place, "an empty list decides nothing; write OK, NG, REVIEW or an expert")
+                raise self.document.error(place, "an empty list decides nothing; write OK, NG, REVIEW or an expert")
             words = [entry for entry in value if isinstance(entry, str)]
             if twice := [word for word, number in Counter(words).items() if number > 1]:
-                raise self.sheet.error(place, f"'{twice[0]}' stands twice in this list")
+                raise self.document.error(place, f"'{twice[0]}' stands twice in this list")
             return tuple(self._next(entry, (*place, index), trail) for index, entry in enumerate(value))
         return (self._next(value, place, trail),)
 
-    def _next(self, value: Any, place: Place, trail: tuple[str, ...]) -> Step:
+    def _next(self, value: Any, place: KeyPath, trail: tuple[str, ...]) -> Step:
         if isinstance(value, dict):
-            spec = checked(self.sheet, StepSpec, value, place)
+            spec = of_yaml(self.document, StepSpec, value, place)
             if spec.inspect in trail:
                 raise self._circle(spec.inspect, (*place, "inspect"), trail)
             return self._step(spec, place, trail)
         if not isinstance(value, str):
-            raise self.sheet.error(place, "write OK, NG, REVIEW, an expert, a list of experts or a nested step here")
+            raise self.document.error(place, "write OK, NG, REVIEW, an expert, a list of experts or a nested step here")
         if value not in self.experts:
             hint = did_you_mean(value, [*self.experts, *Verdict.__members__])
-            raise self.sheet.error(place, f"'{value}' is not an expert{hint}")
+            raise self.document.error(place, f"'{value}' is not an expert{hint}")
         if value in trail:
             raise self._circle(value, place, trail)
         # A plain name means the same step wherever it stands. All paths share one object, so that long fan-outs do not
@@ -284,17 +283,17 @@ class _RulesReader:
             self.shared[value] = self._step(StepSpec(inspect=value), place, trail)
         return self.shared[value]
 
-    def _shares(self, expert: Expert, stated: Mapping[str, float], place: Place) -> dict[str, float]:
+    def _shares(self, expert: Expert, stated: Mapping[str, float], place: KeyPath) -> dict[str, float]:
         self._check_labels(stated, [*expert.labels, NOTHING], expert.id, place)
         total = added(stated.values())
         silent = [label for label in expert.labels if label not in stated]
         if total > 1 + 1e-6 or (not silent and abs(total - 1) > 1e-6):
-            raise self.sheet.error(place, f"the shares of '{expert.id}' add up to {total:g}, not 1")
+            raise self.document.error(place, f"the shares of '{expert.id}' add up to {total:g}, not 1")
         return {**dict.fromkeys(silent, max(0.0, 1 - total) / max(1, len(silent))), **stated}
 
-    def _circle(self, expert: str, place: Place, trail: tuple[str, ...]) -> RulesError:
+    def _circle(self, expert: str, place: KeyPath, trail: tuple[str, ...]) -> RulesError:
         path = " -> ".join([*trail[trail.index(expert) :], expert])
-        return self.sheet.error(place, f"experts follow each other in a circle: {path}")
+        return self.document.error(place, f"experts follow each other in a circle: {path}")
 
     def _thens(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield each expert with its `then` in the file: those of the experts' entries, and those of the components."""

@@ -21,7 +21,7 @@ from coe.pictures.image_source import ImageSource
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.reference_source import ReferenceSource
 from coe.store import kinds
-from coe.store.kinds import Comparing, Image, Kind, Prepared, Reference
+from coe.store.kinds import Comparing, ExpertInput, Image, Kind, Reference
 from coe.store.learned import digest_of
 from coe.store.references import References
 from coe.store.snapshot import Snapshot
@@ -65,7 +65,7 @@ def ask(
     expert: Expert,
     kind: Kind,
     pictures: Iterable[VerifiedPicture],
-    prepare: Callable[[VerifiedPicture], Prepared],
+    prepare: Callable[[VerifiedPicture], ExpertInput],
 ) -> Iterator[Asked]:
     """Yield what an expert says of each picture, in full precision; raises CoeError if it cannot run."""
     expert = replace(expert, variant=FULL)
@@ -139,7 +139,7 @@ class BoardExperts:
         """Tell whether an expert of the board is a detector."""
         return self._kinds[expert.kind].task == "detect"
 
-    def _prepared(self, kind: Kind, expert: Expert, picture: VerifiedPicture) -> Prepared:
+    def _prepared(self, kind: Kind, expert: Expert, picture: VerifiedPicture) -> ExpertInput:
         pixels = decoded(picture, self._board.bits)
         if isinstance(kind, Comparing):
             return kind.compare(pixels, self._reference(expert, picture), expert)

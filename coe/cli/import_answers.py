@@ -29,7 +29,7 @@ from coe.prepare import facts, importing
 from coe.prepare.facts import Wishes
 from coe.store import kinds
 from coe.store.expert_id import ExpertId
-from coe.store.kinds import Comparing, FileKind, Kind, Prepared
+from coe.store.kinds import Comparing, ExpertInput, FileKind, Kind
 from coe.store.store import Store
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _judge(shelf: Store, expert: Expert, pictures: Sequence[VerifiedPicture], as
     return Exit.NOT_GOOD if judged.failed else Exit.OK
 
 
-def _prepared(kind: Kind, expert: Expert, bits: int | None, picture: VerifiedPicture) -> Prepared:
+def _prepared(kind: Kind, expert: Expert, bits: int | None, picture: VerifiedPicture) -> ExpertInput:
     from coe.calibrate.answers import decoded, given_reference
 
     if not isinstance(kind, Comparing):

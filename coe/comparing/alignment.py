@@ -19,9 +19,9 @@ from coe.comparing.motion import (
     LEAST_FIT,
     LEAST_SEEN,
     Candidate,
+    ImagePyramid,
     Numbers,
     Pixels,
-    Sizes,
     filled,
     grey_of,
     is_turned,
@@ -82,7 +82,7 @@ def align(image: Pixels, reference: Pixels) -> Alignment:
     resized = np.diag([image.shape[1] / width, image.shape[0] / height, 1.0])
     if image.shape != reference.shape:
         image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
-    sizes = Sizes(grey_of(image), grey_of(reference))
+    sizes = ImagePyramid(grey_of(image), grey_of(reference))
     best: Candidate | None = None
     for motion in _motions(sizes):
         candidate = moved(sizes, motion)
@@ -101,7 +101,7 @@ def align(image: Pixels, reference: Pixels) -> Alignment:
     return Alignment(filled(image, reference, best.motion, best.shown), best.seen, best.fit, whole[:2], is_certain)
 
 
-def _motions(sizes: Sizes) -> Iterator[Numbers]:
+def _motions(sizes: ImagePyramid) -> Iterator[Numbers]:
     """Yield motions (2, 3) from the reference to the picture, the simplest first; later ones are found when needed."""
     shift, still = _shift(sizes), np.eye(2, 3)
     starts = (still,) if np.array_equal(shift, still) else (shift, still)
@@ -111,7 +111,7 @@ def _motions(sizes: Sizes) -> Iterator[Numbers]:
             yield motion
 
 
-def _is_still(grey: Pixels, sizes: Sizes) -> bool:
+def _is_still(grey: Pixels, sizes: ImagePyramid) -> bool:
     """Tell whether each quarter of a picture lies where it does in the reference; quarters that show nothing do."""
     if min(sizes.reference.shape) < _FEWEST:
         return True
@@ -128,7 +128,7 @@ def _is_still(grey: Pixels, sizes: Sizes) -> bool:
     return True
 
 
-def _shift(sizes: Sizes) -> Numbers:
+def _shift(sizes: ImagePyramid) -> Numbers:
     """Return the motion that is a shift by whole pixels; no motion if one of the pictures shows nothing."""
     small, wanted = sizes.at(LEVELS[-1][0])
     scale = sizes.scale(LEVELS[-1][0])
@@ -140,7 +140,7 @@ def _shift(sizes: Sizes) -> Numbers:
     return np.array([[1.0, 0.0, round(right / scale)], [0.0, 1.0, round(down / scale)]])
 
 
-def _turned(sizes: Sizes, start: Numbers) -> Numbers | None:
+def _turned(sizes: ImagePyramid, start: Numbers) -> Numbers | None:
     """Return a motion with a turn and a scale, searched from `start`; None if there is none, or too great a scale."""
     motion = start
     for side, steps in LEVELS:

@@ -73,7 +73,7 @@ def _is_flat(grey: Pixels, deviation: float) -> bool:
     return float(np.ptp(smooth)) < 2 * _NOISE
 
 
-class Sizes:
+class ImagePyramid:
     """A picture and its reference in grey, (H, W) uint8, and both made smaller, each size once."""
 
     def __init__(self, grey: Pixels, reference: Pixels) -> None:
@@ -191,7 +191,7 @@ def is_turned(motion: Numbers) -> bool:
     return not np.array_equal(motion[:, :2], np.eye(2))
 
 
-def moved(sizes: Sizes, motion: Numbers) -> Candidate:
+def moved(sizes: ImagePyramid, motion: Numbers) -> Candidate:
     """Return the picture after a motion (2, 3), compared with its reference."""
     grey, reference = sizes.grey, sizes.reference
     whole = np.ones(reference.shape, np.uint8)

@@ -18,9 +18,9 @@ from coe.comparing.motion import (
     LEAST_SEEN,
     LEVELS_APART,
     Candidate,
+    ImagePyramid,
     Numbers,
     Pixels,
-    Sizes,
     fit_of,
     is_turned,
     moved,
@@ -45,7 +45,7 @@ MORE = 1.5
 """A motion that shows so many times the differences of the chosen one shows a further one."""
 
 
-def chosen(sizes: Sizes, best: Candidate) -> tuple[Candidate, bool]:
+def chosen(sizes: ImagePyramid, best: Candidate) -> tuple[Candidate, bool]:
     """Return the best candidate, or another that shows as much and hides less; and whether the choice is certain."""
     if not best.is_comparable or _length(best) < LEAST_MOVED or not _may_hide(sizes, best):
         return best, True
@@ -57,7 +57,7 @@ def chosen(sizes: Sizes, best: Candidate) -> tuple[Candidate, bool]:
     return best, not any(_contradicts(other, best) for other in candidates if other is not best)
 
 
-def _may_hide(sizes: Sizes, best: Candidate) -> bool:
+def _may_hide(sizes: ImagePyramid, best: Candidate) -> bool:
     """Tell whether the best motion shows a difference, or hides structure of the picture or of its reference."""
     if cv2.countNonZero(best.different):
         return True
@@ -135,7 +135,7 @@ def _hidden(candidate: Candidate, other: Candidate) -> int:
     return int(np.count_nonzero(_structure(other.reference, hidden) & alike))
 
 
-def _motions(sizes: Sizes, best: Candidate) -> Iterator[Numbers]:
+def _motions(sizes: ImagePyramid, best: Candidate) -> Iterator[Numbers]:
     """Yield the other motions after which the picture correlates with its reference, those next to the best first.
 
     They turn and scale as the best does. Further motions than a picture may show are not searched.

@@ -17,12 +17,12 @@ from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.runtime.cost_fit import LatencyLine
 from coe.store.manifest import Agreement
-from coe.strict_model import Bytes, Count, Record, Seconds, Share, Speed
+from coe.strict_model import Bytes, Count, Seconds, Share, Speed, StrictModel
 
 VERSION: Literal[1] = 1
 
 
-class Fingerprint(Record):
+class Fingerprint(StrictModel):
     """The properties of a machine that a profile depends on: if any changes, the profile no longer fits."""
 
     cpu: str
@@ -33,7 +33,7 @@ class Fingerprint(Record):
     libraries: dict[str, str]
 
 
-class BatchTime(Record):
+class BatchTime(StrictModel):
     """The time of a batch, and the bytes that it took beside the weights.
 
     `median_s` is the median of the faster half of the repeats, `spread` the interquartile range over the median.
@@ -45,7 +45,7 @@ class BatchTime(Record):
     bytes: Bytes
 
 
-class KindProfile(Record):
+class KindProfile(StrictModel):
     """The cost of a kind's experts, measured on one expert at one input size, with `threads` threads per executor.
 
     `load_cold` says that `load_s` is from the disk itself; else the system kept the file in memory.
@@ -71,7 +71,7 @@ class KindProfile(Record):
     agreement: Agreement | None = None
 
 
-class UsageRow(Record):
+class UsageRow(StrictModel):
     """How likely an image needs an expert: by the rules, and by routing sample images.
 
     `memory_score` is the expert's bytes over the mean of the board (paper section 4.5).
@@ -83,7 +83,7 @@ class UsageRow(Record):
     memory_score: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
 
 
-class WindowPoint(Record):
+class WindowPoint(StrictModel):
     """One sample run of the search for memory: the throughput with `lower` to `upper` loaded experts.
 
     `line` is what the line through the first points predicted; `measured` says whether the run was on the machine or in
@@ -97,7 +97,7 @@ class WindowPoint(Record):
     measured: bool = False
 
 
-class ExecutorsPoint(Record):
+class ExecutorsPoint(StrictModel):
     """Throughput with these executors and threads per executor, by device."""
 
     executors: dict[str, Count]
@@ -106,7 +106,7 @@ class ExecutorsPoint(Record):
     measured: bool = False
 
 
-class Chosen(Record):
+class Chosen(StrictModel):
     """The chosen configuration, and the reasons. `workspace_bytes` is what each pool of a device leaves to batches,
     `loaded_experts` how many experts of mean size the rest of all pools holds. The choice was confirmed with
     `sample_images` images, in a process that grew by `grown_bytes`. A GPU has neither threads nor a workspace.
@@ -123,7 +123,7 @@ class Chosen(Record):
     reasons: tuple[str, ...]
 
 
-class BoardProfile(Record):
+class BoardProfile(StrictModel):
     """The findings for a board under a memory budget; `device_bytes` and `host_bytes` are budgets of a GPU, if any."""
 
     board: str
@@ -138,7 +138,7 @@ class BoardProfile(Record):
     chosen: Chosen
 
 
-class Profile(Record):
+class Profile(StrictModel):
     """All that was measured of a machine. `made` is a date and time, ISO 8601."""
 
     version: Literal[1] = VERSION

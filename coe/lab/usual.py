@@ -28,7 +28,7 @@ from coe.runtime.measured import HERE
 from coe.runtime.processor import bound_threads
 from coe.runtime.trial import Trial, quick_cost, warmed
 from coe.scheduler.costs import Cost
-from coe.store.kinds import Image, Kind, ModuleKind, Prepared
+from coe.store.kinds import ExpertInput, Image, Kind, ModuleKind
 from coe.store.skeletons import skeleton
 from coe.store.store import Store
 from coe.system import give_memory_back
@@ -148,14 +148,14 @@ class UsualDevice:
     def close(self) -> None:
         """Do nothing: what was asked of this device is done when the call returns."""
 
-    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
         """Run a batch and return one finding for each image; raises CoeError, DeviceFull, DeviceLost."""
         pixels = np.stack([image.pixels for image in images])
         outputs = self._outputs(expert, self._resident[pool, expert.id], pixels)
         return findings_of(self._kinds[expert.kind], outputs, images, expert)
 
     def launch(
-        self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
+        self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]
     ) -> Callable[[], Sequence[Finding]]:
         """Run the batch: it has ended when this returns."""
         findings = self.run(executor, pool, expert, images)

@@ -31,7 +31,7 @@ from coe.pictures.tiff import Tiff
 from coe.pictures.wide import ALL, Samples, counted_bits, expect_filled, is_filled, narrowed
 from coe.timely import in_time
 
-Pixels = NDArray[np.uint8]
+DecodedImage = NDArray[np.uint8]
 Order = Literal["RGB", "BGR"]
 
 _BAND_PIXELS = 1 << 18
@@ -48,7 +48,7 @@ def decode(
     bits: int | None = None,
     limit_pixels: int | None = None,
     min_side: int = config.MIN_IMAGE_SIDE,
-) -> Pixels:
+) -> DecodedImage:
     """Return the picture as (H, W, 3) uint8 RGB, contiguous.
 
     `image` is the bytes of a JPEG, PNG, BMP or TIFF file (its content counts, not its extension), the path of such a
@@ -97,7 +97,7 @@ def decode(
         raise _meaning(str(error).lower()) from error
 
 
-def _from_bytes(data: bytes, bits: int | None, limit_pixels: int, min_side: int, written: bool) -> Pixels:
+def _from_bytes(data: bytes, bits: int | None, limit_pixels: int, min_side: int, written: bool) -> DecodedImage:
     open_ = next((open_ for magics, open_ in _FORMATS if data.startswith(magics)), None)
     if open_ is None:
         raise UnsupportedImage("is not a JPEG, PNG, BMP or TIFF picture, whatever its name says; save it as PNG")
@@ -130,7 +130,7 @@ def _meaning(complaint: str) -> ImageError:
     return damaged()
 
 
-def _to_rgb(picture: Image.Image, turn: Image.Transpose | None) -> Pixels:
+def _to_rgb(picture: Image.Image, turn: Image.Transpose | None) -> DecodedImage:
     """Return Pillow's pixels as an array, turned. Bands keep memory low: at once there would be several full copies."""
     width, height = picture.size
     pixels = np.empty((width, height, 3) if turn in ACROSS else (height, width, 3), np.uint8)
@@ -145,7 +145,7 @@ def _to_rgb(picture: Image.Image, turn: Image.Transpose | None) -> Pixels:
     return pixels
 
 
-def _from_wide(picture: Png | Tiff, data: bytes, asked: int | None) -> Pixels:
+def _from_wide(picture: Png | Tiff, data: bytes, asked: int | None) -> DecodedImage:
     """Return the pixels of a picture whose samples have 12 or 16 bits, as they lie in the file."""
     if picture.mode.startswith("I;16"):
         grey = np.asarray(picture)
@@ -222,12 +222,12 @@ def _check_array(array: NDArray[np.generic], bits: int | None, limit_pixels: int
     _check_size(array.shape[1], array.shape[0], limit_pixels, min_side)
 
 
-def _from_array(array: NDArray[np.generic], order: Order, bits: int | None) -> Pixels:
+def _from_array(array: NDArray[np.generic], order: Order, bits: int | None) -> DecodedImage:
     if order not in ("RGB", "BGR"):
         raise ImageError(f"has colours in the order '{order}'; name 'RGB' or 'BGR'")
     # A plain array: subclasses change operators, and a matrix always keeps two axes.
     if array.dtype == np.uint8:
-        pixels: Pixels = np.asarray(array, np.uint8)
+        pixels: DecodedImage = np.asarray(array, np.uint8)
     else:
         samples = np.asarray(array, np.uint16)
         pixels = narrowed(samples, counted_bits(lambda: [samples], bits, None, ALL))
@@ -247,12 +247,12 @@ def _from_array(array: NDArray[np.generic], order: Order, bits: int | None) -> P
     return over_white
 
 
-def ordered(rgb: Pixels, order: Order) -> Pixels:
+def ordered(rgb: DecodedImage, order: Order) -> DecodedImage:
     """Return RGB pixels in an order; the array itself if that is RGB."""
     return rgb if order == "RGB" else _swapped(rgb)
 
 
-def _swapped(pixels: Pixels) -> Pixels:
+def _swapped(pixels: DecodedImage) -> DecodedImage:
     # Commands that decode nothing, such as `--help`, do not import the library: it takes 0.1 s and 28 MiB.
     import cv2
 
@@ -260,7 +260,7 @@ def _swapped(pixels: Pixels) -> Pixels:
     return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)
 
 
-def _grey(grey: Pixels) -> Pixels:
+def _grey(grey: DecodedImage) -> DecodedImage:
     return np.repeat(grey[..., None], 3, axis=2)
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from coe import config, values
 from coe.errors import ConfigError, ImageError
-from coe.pictures.decoding import Order, Pixels, decode, kept
+from coe.pictures.decoding import DecodedImage, Order, decode, kept
 from coe.pictures.foreign_images import SupportsArray, SupportsDlpack, frame_of
 from coe.pictures.image_size import pixels_in
 from coe.pictures.picture_file import PictureFile
@@ -147,7 +147,7 @@ class ImageSource:
         except ImageError:  # `decode` will report what is wrong
             return 0
 
-    def decode(self) -> Pixels:
+    def decode(self) -> DecodedImage:
         """Return the pixels, (H, W, 3) uint8 RGB, as an array that nobody else sees; raises ImageError."""
         pixels = decode(self.image, order=self.order, bits=self.bits)
         # An array in RGB comes back as it is; whoever writes into it must not change the picture for the next expert.

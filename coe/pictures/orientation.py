@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-Pixels = NDArray[np.uint8]
-
+_Pixels = NDArray[np.uint8]
 _TURN = Image.Transpose
 ACROSS = (_TURN.TRANSPOSE, _TURN.TRANSVERSE, _TURN.ROTATE_90, _TURN.ROTATE_270)
 _TURNS = {
@@ -22,7 +21,7 @@ _TURNS = {
     7: _TURN.TRANSVERSE,
     8: _TURN.ROTATE_90,
 }
-AS_IT_LIES: dict[Image.Transpose, Callable[[Pixels], Pixels]] = {
+AS_IT_LIES: dict[Image.Transpose, Callable[[_Pixels], _Pixels]] = {
     _TURN.FLIP_LEFT_RIGHT: lambda turned: turned[:, ::-1],
     _TURN.FLIP_TOP_BOTTOM: lambda turned: turned[::-1],
     _TURN.ROTATE_180: lambda turned: turned[::-1, ::-1],
@@ -34,7 +33,7 @@ AS_IT_LIES: dict[Image.Transpose, Callable[[Pixels], Pixels]] = {
 """Views of a turned picture's array in which the picture lies as it does in its file."""
 
 
-def turned(pixels: Pixels, turn: Image.Transpose | None) -> Pixels:
+def turned(pixels: _Pixels, turn: Image.Transpose | None) -> _Pixels:
     """Return decoded pixels, turned; without a turn the array itself."""
     if turn is None:
         return pixels

@@ -9,7 +9,7 @@ import zlib
 from PIL.PngImagePlugin import PngImageFile
 
 from coe.pictures.picture_faults import damaged, truncated, unsupported
-from coe.pictures.wide import ALL, LEAST, Said
+from coe.pictures.wide import ALL, LEAST, StatedBits
 
 
 class Png(PngImageFile):
@@ -19,7 +19,7 @@ class Png(PngImageFile):
     """
 
     depth = 8
-    said: Said | None = None
+    said: StatedBits | None = None
     is_inverted = False
 
     def __init__(self, data: bytes) -> None:
@@ -29,7 +29,7 @@ class Png(PngImageFile):
         self.depth = data[24]
         # 16 is what programs write that know nothing better.
         if self.depth == ALL and LEAST <= max(significant, default=ALL) < ALL:
-            self.said = Said(max(significant), stretched=True)
+            self.said = StatedBits(max(significant), stretched=True)
         if "transparency" in self.info and self.mode != "P" and self.depth not in (1, 8):
             # Pillow compares the transparent colour with samples of 8 bits.
             raise unsupported(f"a PNG of {self.depth} bits with a transparent colour")

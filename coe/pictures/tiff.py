@@ -18,7 +18,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from coe.pictures.picture_faults import damaged, truncated, unsupported
 from coe.pictures.tiff_directory import Directory
-from coe.pictures.wide import ALL, LEAST, Said
+from coe.pictures.wide import ALL, LEAST, StatedBits
 
 _SUBFILE, _OLD_SUBFILE, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 254, 255, 256, 257, 258, 259, 262
 _FILL_ORDER, _DESCRIPTION, _SAMPLES, _ROWS, _PLANAR, _PREDICTOR, _COLOURS = 266, 270, 277, 278, 284, 317, 320
@@ -63,7 +63,7 @@ _COMPRESSION_NAMES |= {34934: "JPEG XR", 50001: "WebP", 50002: "JPEG XL", 52546:
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _TiffForm:
     """What a file says of its pixels; `str` gives its name for people."""
 
     colours: int | None
@@ -76,7 +76,7 @@ class _Form:
     fill_order: int
 
     @classmethod
-    def of(cls, directory: Directory) -> _Form:
+    def of(cls, directory: Directory) -> _TiffForm:
         """Read the form from a directory; raises ImageError if it contradicts itself."""
         samples = directory.number(_SAMPLES, 1)
         bits, formats = directory.numbers(_BITS) or (1,), {*directory.numbers(_FORMAT)} or {1}
@@ -133,7 +133,7 @@ class Tiff(TiffImageFile):
     """
 
     depth = 8
-    said: Said | None = None
+    said: StatedBits | None = None
     is_inverted = is_tiled = False
 
     def __init__(self, data: bytes) -> None:
@@ -141,7 +141,7 @@ class Tiff(TiffImageFile):
         if data.startswith(b"MM\0+"):  # before its directory is read: Pillow does not know this header
             raise unsupported("a big-endian BigTIFF")
         directory = Directory(data, _MEANINGS)
-        form = _Form.of(directory)
+        form = _TiffForm.of(directory)
         if not form.is_proven:
             raise unsupported(str(form))
         if directory.number(_SUBFILE, 0) & 1 or directory.number(_OLD_SUBFILE, 1) == 2:
@@ -164,7 +164,7 @@ class Tiff(TiffImageFile):
         bits = top.bit_length()
         # A range from 0 to such a number is how programs say it; any other range was chosen to look well.
         if top == (1 << bits) - 1 and LEAST <= bits < self.depth == ALL:
-            self.said = Said(bits)
+            self.said = StatedBits(bits)
 
     def give_low_bytes(self) -> None:
         """Let `load` give the low bytes of colours of 16 bits instead of the high ones."""
@@ -199,7 +199,7 @@ def _imagej_top(description: object) -> int:
     return int(top) if least == 0 and 0 < top < 1 << ALL else 0
 
 
-def _check_places(directory: Directory, form: _Form, file_bytes: int) -> None:
+def _check_places(directory: Directory, form: _TiffForm, file_bytes: int) -> None:
     """Raise ImageError if a strip or tile is missing, lies outside the file, or is shorter than its pixels."""
     width, height = directory.number(_WIDTH, 0), directory.number(_HEIGHT, 0)
     tiled = bool(directory.numbers(_TILES[0]))

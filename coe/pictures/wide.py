@@ -24,14 +24,14 @@ _LEAST_TOP = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StatedBits:
     """How many bits count by what a file says; `stretched` if its format asks to stretch them to 16."""
 
     bits: int
     stretched: bool = False
 
 
-def counted_bits(parts: Callable[[], Iterable[Samples]], asked: int | None, said: Said | None, depth: int) -> int:
+def counted_bits(parts: Callable[[], Iterable[Samples]], asked: int | None, said: StatedBits | None, depth: int) -> int:
     """Return how many low bits count of samples of `depth` bits, which `parts` gives as often as it is called.
 
     Raises ImageError if a sample has more bits than are asked for or said, or if neither is known and all samples are

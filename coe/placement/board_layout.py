@@ -14,7 +14,7 @@ from math import cos, radians, sin
 from coe import config
 from coe.board.parts_list import PlacedPart
 from coe.errors import ConfigError, did_you_mean
-from coe.placement.board_recipe import BoardRecipe, ComponentForm, Corner, UnitForm
+from coe.placement.board_recipe import BoardRecipe, Corner, PackageSpec, UnitSpec
 from coe.placement.dialects import Side
 from coe.placement.placements import Placement
 from coe.spelling import look
@@ -231,7 +231,7 @@ class _Frame:
     def point(self, x: float, y: float) -> Point:
         return Point(x if self.bottom is None else self.bottom.x_of(x), y)
 
-    def in_unit(self, unit: UnitForm, x: float, y: float) -> Point:
+    def in_unit(self, unit: UnitSpec, x: float, y: float) -> Point:
         """Return a point of a unit's frame, turned and moved with the unit."""
         turn = radians(unit.rotation)
         return self.point(
@@ -239,7 +239,7 @@ class _Frame:
             unit.at[1] + x * sin(turn) + y * cos(turn),
         )
 
-    def angle(self, unit: UnitForm, angle_deg: float) -> float:
+    def angle(self, unit: UnitSpec, angle_deg: float) -> float:
         """Return the angle of a part on a unit: the unit turns as the file's x and y do, the part as its angle says."""
         if self.bottom is None:
             return (angle_deg + unit.rotation) % 360.0
@@ -247,14 +247,14 @@ class _Frame:
         return (self.bottom.angle_of(angle_deg) + turned) % 360.0
 
 
-def _site(recipe: BoardRecipe, frame: _Frame, place: Placement, component: str, name: str, unit: UnitForm) -> Site:
+def _site(recipe: BoardRecipe, frame: _Frame, place: Placement, component: str, name: str, unit: UnitSpec) -> Site:
     form = recipe.components[component]
     angle = (frame.angle(unit, place.rotation_deg) + form.turn) % 360.0
     at = frame.in_unit(unit, place.x_mm, place.y_mm)
     return Site(name, place.refdes, component, at, angle, _shape(recipe, component, form))
 
 
-def _shape(recipe: BoardRecipe, component: str, form: ComponentForm) -> CropShape:
+def _shape(recipe: BoardRecipe, component: str, form: PackageSpec) -> CropShape:
     """Return the crop of a component; `size` is that of the package as it lies upright in the crop."""
     width, height = (side + 2 * form.margin for side in form.size)
     scale = form.crop / max(width, height) if form.crop is not None else 1000 / recipe.um_per_pixel

@@ -9,19 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coe.core import FULL, Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import ImageError
-from coe.pictures.decoding import Order, ordered
+from coe.pictures.decoding import DecodedImage, Order, ordered
 from coe.pictures.image_source import ImageLike, ImageSource, Picture
 from coe.placement.board_layout import Layout, Site
 from coe.placement.board_view import LOCATION_STEP, BoardView
 from coe.placement.crops import crop, outline
 from coe.placement.location import Location, locate
 from coe.placement.overlay_picture import overlay
-
-Pixels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ class BoardPicture:
     layout: Layout
     name: str
     serials: Mapping[str, str]
-    rgb: Pixels | None = field(repr=False)
+    rgb: DecodedImage | None = field(repr=False)
     location: Location | None
     why: str = ""
     kind: FailureKind = FailureKind.IMAGE
@@ -86,7 +83,7 @@ class BoardPicture:
             return self._review(site, "outside", f"its crop lies {outside_px:.0f} pixels outside of the picture")
         return None
 
-    def crop(self, site: Site, order: Order = "BGR") -> Pixels:
+    def crop(self, site: Site, order: Order = "BGR") -> DecodedImage:
         """Return the crop of a component, (h, w, 3) uint8 in `order`; raises ImageError if it has none."""
         if self.rgb is not None and self.location is not None and self.location.fit is not None:
             cut = crop(self.rgb, site, self.location.fit)
@@ -94,7 +91,7 @@ class BoardPicture:
                 return ordered(cut, order)
         raise ImageError(f"{self.name_of(site)} has no crop")
 
-    def overlay(self, side_px: int = 1600, order: Order = "BGR") -> Pixels:
+    def overlay(self, side_px: int = 1600, order: Order = "BGR") -> DecodedImage:
         """Return the overlay picture, (h, w, 3) uint8 in `order`; raises ImageError if the board cannot be read."""
         if self.rgb is None or self.location is None:
             raise ImageError(f"{self.name}: {self.why}")

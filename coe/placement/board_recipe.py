@@ -14,46 +14,45 @@ from math import dist
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from coe import config, strict_yaml
-from coe.board.rules_form import Name, checked
 from coe.placement.dialects import Side
 from coe.placement.placements import FARTHEST_MM
 from coe.spelling import look
-from coe.strict_model import Record
-from coe.strict_yaml import Place, Sheet
+from coe.strict_model import Name, StrictModel, of_yaml
+from coe.strict_yaml import KeyPath, YamlDocument
 
 Coordinate = Annotated[float, Field(ge=-FARTHEST_MM, le=FARTHEST_MM, allow_inf_nan=False)]
 Length = Annotated[float, Field(gt=0, le=FARTHEST_MM, allow_inf_nan=False)]
 Degrees = Annotated[float, Field(ge=-360, le=360, allow_inf_nan=False)]
-Point = tuple[Coordinate, Coordinate]
+Position = tuple[Coordinate, Coordinate]
 Look = Literal["bright", "dark"]
 Corner = Literal["top-left", "top-right", "bottom-left", "bottom-right"]
 MOST_UNITS = 1000
 _NEEDS = "recipe, side, um_per_pixel, outline, fiducials and components"
 
 
-class OutlineForm(Record):
+class OutlineSpec(StrictModel):
     """The rectangle around a board, or a panel: its extent in x and in y."""
 
     x: tuple[Coordinate, Coordinate]
     y: tuple[Coordinate, Coordinate]
 
 
-class FiducialsForm(Record):
+class FiducialsSpec(StrictModel):
     """The fiducials: discs of one diameter, `bright` or `dark` against a ring around them, by name.
 
     They are searched up to `search` mm from where they lie if the board is in the middle of the picture.
     """
 
-    at: Annotated[dict[Name, Point], Field(min_length=2, max_length=20)]
+    at: Annotated[dict[Name, Position], Field(min_length=2, max_length=20)]
     diameter: Length
     look: Look = "bright"
     search: Length = 5.0
 
 
-class ComponentForm(Record):
+class PackageSpec(StrictModel):
     """A component type: the size of its package, the margin around it in the crop, and how the crop lies.
 
     `crop` is the longer side of the crop in pixels; without it a crop has the scale of the picture. `turn` turns the
@@ -68,7 +67,7 @@ class ComponentForm(Record):
     pin1: Corner = "top-left"
 
 
-class MappingForm(Record):
+class MappingSpec(StrictModel):
     """Placements with this package, this value, or both, are of this component type."""
 
     component: Name
@@ -88,104 +87,93 @@ class MappingForm(Record):
         return self.package, self.value
 
 
-class UnitForm(Record):
+class UnitSpec(StrictModel):
     """A board on a panel: where the origin of the placement file lies on the panel, and how far the board is turned."""
 
-    at: Point
+    at: Position
     rotation: Degrees = 0.0
 
 
-class ArrayForm(Record):
+class ArraySpec(StrictModel):
     """Boards on a panel in rows (y) and columns (x); the first, r1c1, has its origin at `first`."""
 
     rows: Annotated[int, Field(ge=1, le=MOST_UNITS)]
     columns: Annotated[int, Field(ge=1, le=MOST_UNITS)]
-    pitch: Point
-    first: Point = (0.0, 0.0)
+    pitch: Position
+    first: Position = (0.0, 0.0)
 
 
-class PanelForm(Record):
+class PanelSpec(StrictModel):
     """The boards on a panel: `units` by name, or an `array` of them."""
 
-    units: Annotated[dict[Name, UnitForm], Field(min_length=1, max_length=MOST_UNITS)] | None = None
-    array: ArrayForm | None = None
+    units: Annotated[dict[Name, UnitSpec], Field(min_length=1, max_length=MOST_UNITS)] | None = None
+    array: ArraySpec | None = None
 
 
-class BadMarkForm(Record):
+class BadMarkSpec(StrictModel):
     """Where each unit of a panel has its bad mark, in the unit's frame, and how a marked unit looks there.
 
     The unit is bad if the disc is on average `bright`, at least `level` of 255, or `dark`, at most `level`.
     """
 
-    at: Point
+    at: Position
     diameter: Length
     look: Look
     level: Annotated[int, Field(ge=1, le=254)] = 128
 
 
-class LandmarkForm(Record):
+class LandmarkSpec(StrictModel):
     """A disc that must be there: it lies elsewhere if the board lies turned or mirrored, where fiducials may lie alike.
 
     At each place that it would have then, nothing may look like it.
     """
 
-    at: Point
+    at: Position
     diameter: Length
     look: Look
 
 
-class RecipeForm(Record):
+class RecipeSpec(StrictModel):
     """The keys of a recipe."""
 
     recipe: Name
     side: Side
     um_per_pixel: Annotated[float, Field(gt=0.01, le=10_000, allow_inf_nan=False)]
-    outline: OutlineForm
-    fiducials: FiducialsForm
+    outline: OutlineSpec
+    fiducials: FiducialsSpec
     tolerance_um: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] = 100.0
     most_turn: Annotated[float, Field(gt=0, le=30, allow_inf_nan=False)] = 5.0
     most_stretch: Annotated[float, Field(gt=0, le=0.2, allow_inf_nan=False)] = 0.02
-    components: Annotated[dict[Name, ComponentForm], Field(min_length=1)]
-    placed_as: tuple[MappingForm, ...] = ()
+    components: Annotated[dict[Name, PackageSpec], Field(min_length=1)]
+    placed_as: tuple[MappingSpec, ...] = ()
     not_inspected: tuple[str, ...] = ()
-    panel: PanelForm | None = None
-    bad_mark: BadMarkForm | None = None
-    landmark: LandmarkForm | None = None
+    panel: PanelSpec | None = None
+    bad_mark: BadMarkSpec | None = None
+    landmark: LandmarkSpec | None = None
 
 
-class BoardRecipe(RecipeForm):
+class BoardRecipe(RecipeSpec):
     """A board recipe that was checked. `digest` is the SHA-256 of its file, `path` where it was read."""
 
     path: Path
     digest: str
 
     @property
-    def units(self) -> Mapping[str, UnitForm]:
+    def units(self) -> Mapping[str, UnitSpec]:
         """The units of the panel by name; a single board is one unit without a name."""
         if self.panel is None:
-            return {"": UnitForm(at=(0.0, 0.0))}
+            return {"": UnitSpec(at=(0.0, 0.0))}
         if self.panel.units is not None:
             return self.panel.units
         assert self.panel.array is not None
         array = self.panel.array
         return {
-            f"r{row + 1}c{column + 1}": UnitForm(
+            f"r{row + 1}c{column + 1}": UnitSpec(
                 at=(array.first[0] + column * array.pitch[0], array.first[1] + row * array.pitch[1])
             )
             for row in range(array.rows)
             for column in range(array.columns)
         }
-
-
-_INNER: Mapping[str, type[BaseModel]] = {
-    "outline": OutlineForm,
-    "fiducials": FiducialsForm,
-    "components": ComponentForm,
-    "placed_as": MappingForm,
-    "panel": PanelForm,
-    "bad_mark": BadMarkForm,
-    "landmark": LandmarkForm,
-}
 
 
 def read_recipe(path: Path) -> BoardRecipe:
@@ -195,49 +183,47 @@ def read_recipe(path: Path) -> BoardRecipe:
 
 def parse_recipe(path: Path, raw: bytes) -> BoardRecipe:
     """Return the recipe that a file's bytes are; raises RulesError, as `read_recipe` does, which names `path`."""
-    sheet = strict_yaml.parse(path, raw, _NEEDS)
-    if not isinstance(sheet.data, dict):
-        raise sheet.error((), f"this is not a board recipe; it needs {_NEEDS}")
-    form = checked(sheet, RecipeForm, sheet.data, (), _INNER)
-    _check_outline(sheet, form)
-    _check_fiducials(sheet, form)
-    _check_names(sheet, form)
-    _check_panel(sheet, form)
+    document = strict_yaml.parse(path, raw, _NEEDS)
+    form = of_yaml(document, RecipeSpec)
+    _check_outline(document, form)
+    _check_fiducials(document, form)
+    _check_names(document, form)
+    _check_panel(document, form)
     return BoardRecipe(**dict(form), path=path, digest=hashlib.sha256(raw).hexdigest())
 
 
-def _check_outline(sheet: Sheet, form: RecipeForm) -> None:
+def _check_outline(document: YamlDocument, form: RecipeSpec) -> None:
     for axis in ("x", "y"):
         low, high = getattr(form.outline, axis)
         if low >= high:
-            raise sheet.error(("outline", axis), f"the outline goes from {low:g} to {high:g}; write the lesser first")
+            raise document.error(("outline", axis), f"the outline goes from {low:g} to {high:g}; put the lesser first")
 
 
-def _check_fiducials(sheet: Sheet, form: RecipeForm) -> None:
+def _check_fiducials(document: YamlDocument, form: RecipeSpec) -> None:
     fiducials, place = form.fiducials, ("fiducials", "at")
     for name, at in fiducials.at.items():
-        _check_disc(sheet, form, (*place, name), f"fiducial '{name}'", at)
+        _check_disc(document, form, (*place, name), f"fiducial '{name}'", at)
     for (one, here), (other, there) in combinations(fiducials.at.items(), 2):
         if dist(here, there) < 2 * fiducials.diameter:
-            raise sheet.error(place, f"the fiducials '{one}' and '{other}' lie on each other; give each its place")
+            raise document.error(place, f"the fiducials '{one}' and '{other}' lie on each other; give each its place")
     if len(fiducials.at) > 2 and _are_in_line(list(fiducials.at.values())):
-        raise sheet.error(place, "the fiducials lie in one line, which says nothing across it; choose others")
-    _check_size(sheet, form, ("fiducials", "diameter"), "a fiducial", fiducials.diameter)
+        raise document.error(place, "the fiducials lie in one line, which says nothing across it; choose others")
+    _check_size(document, form, ("fiducials", "diameter"), "a fiducial", fiducials.diameter)
     if form.landmark is not None:
-        _check_disc(sheet, form, ("landmark", "at"), "the landmark", form.landmark.at)
-        _check_size(sheet, form, ("landmark", "diameter"), "the landmark", form.landmark.diameter)
+        _check_disc(document, form, ("landmark", "at"), "the landmark", form.landmark.at)
+        _check_size(document, form, ("landmark", "diameter"), "the landmark", form.landmark.diameter)
 
 
-def _check_disc(sheet: Sheet, form: RecipeForm, place: Place, what: str, at: Point) -> None:
+def _check_disc(document: YamlDocument, form: RecipeSpec, place: KeyPath, what: str, at: Position) -> None:
     x, y = at
     if not (form.outline.x[0] <= x <= form.outline.x[1] and form.outline.y[0] <= y <= form.outline.y[1]):
-        raise sheet.error(place, f"{what} at ({x:g}, {y:g}) lies outside of the outline")
+        raise document.error(place, f"{what} at ({x:g}, {y:g}) lies outside of the outline")
 
 
-def _check_size(sheet: Sheet, form: RecipeForm, place: Place, what: str, diameter: float) -> None:
+def _check_size(document: YamlDocument, form: RecipeSpec, place: KeyPath, what: str, diameter: float) -> None:
     pixels = diameter * 1000 / form.um_per_pixel
     if pixels < 6:
-        raise sheet.error(place, f"{what} would have {pixels:.1f} pixels; it needs 6 to be found exactly")
+        raise document.error(place, f"{what} would have {pixels:.1f} pixels; it needs 6 to be found exactly")
 
 
 def _are_in_line(points: list[tuple[float, float]]) -> bool:
@@ -249,28 +235,28 @@ def _are_in_line(points: list[tuple[float, float]]) -> bool:
     return True
 
 
-def _check_names(sheet: Sheet, form: RecipeForm) -> None:
-    looks: dict[tuple[str | None, ...], MappingForm] = {}
+def _check_names(document: YamlDocument, form: RecipeSpec) -> None:
+    looks: dict[tuple[str | None, ...], MappingSpec] = {}
     for index, entry in enumerate(form.placed_as):
         place = ("placed_as", index)
         if entry.package is None and entry.value is None:
-            raise sheet.error(place, "an entry of placed_as names a package, a value, or both")
+            raise document.error(place, "an entry of placed_as names a package, a value, or both")
         if entry.component not in form.components:
-            raise sheet.error(place, f"'{entry.component}' is not among the components of the recipe")
+            raise document.error(place, f"'{entry.component}' is not among the components of the recipe")
         before = looks.setdefault(tuple(word and look(word) for word in entry.words), entry)
         if before.words != entry.words and before.component != entry.component:
-            raise sheet.error(
+            raise document.error(
                 place,
                 f"{before.words!a} ({before.component}) and {entry.words!a} ({entry.component}) look the same; take "
                 "one of the two entries out",
             )
 
 
-def _check_panel(sheet: Sheet, form: RecipeForm) -> None:
+def _check_panel(document: YamlDocument, form: RecipeSpec) -> None:
     if form.panel is not None and (form.panel.units is None) == (form.panel.array is None):
-        raise sheet.error(("panel",), "a panel has either units or an array; write one of them")
+        raise document.error(("panel",), "a panel has either units or an array; write one of them")
     array = form.panel.array if form.panel is not None else None
     if array is not None and array.rows * array.columns > MOST_UNITS:
-        raise sheet.error(("panel", "array"), f"{array.rows * array.columns} units are more than {MOST_UNITS}")
+        raise document.error(("panel", "array"), f"{array.rows * array.columns} units are more than {MOST_UNITS}")
     if form.bad_mark is not None and form.panel is None:
-        raise sheet.error(("bad_mark",), "a bad mark tells which unit of a panel to skip; there is no panel here")
+        raise document.error(("bad_mark",), "a bad mark tells which unit of a panel to skip; there is no panel here")

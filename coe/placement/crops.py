@@ -9,12 +9,10 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
+from coe.pictures.decoding import DecodedImage
 from coe.placement.board_layout import CropShape, Site
 from coe.placement.fit import Fit, Numbers
-
-Pixels = NDArray[np.uint8]
 
 _COARSE = 1.5
 """A crop whose pixels are so many times as large as the picture's is cut at the picture's scale, then made smaller."""
@@ -41,7 +39,7 @@ def outline(site: Site, fit: Fit, width_px: int, height_px: int) -> Outline:
     return Outline(corners, max(0.0, float(outside)))
 
 
-def crop(pixels: Pixels, site: Site, fit: Fit) -> Pixels | None:
+def crop(pixels: DecodedImage, site: Site, fit: Fit) -> DecodedImage | None:
     """Return the crop of a component, (height, width, 3) uint8 as its shape says; None if it is partly outside.
 
     The corner of the package that is its top left at an angle of 0 becomes the top left of the crop.
@@ -53,7 +51,7 @@ def crop(pixels: Pixels, site: Site, fit: Fit) -> Pixels | None:
     return upright(pixels, where.corners, site.crop.width_px, site.crop.height_px)
 
 
-def upright(pixels: Pixels, corners: Numbers, width_px: int, height_px: int, around_px: int = 0) -> Pixels:
+def upright(pixels: DecodedImage, corners: Numbers, width_px: int, height_px: int, around_px: int = 0) -> DecodedImage:
     """Return what lies between the `corners` of an `Outline`, (height_px, width_px, 3) uint8.
 
     With `around_px`, in pixels of the crop, each side shows so much more; what lies outside of the picture is dark.

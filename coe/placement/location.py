@@ -14,13 +14,11 @@ from math import dist
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
+from coe.pictures.decoding import DecodedImage
 from coe.placement.board_layout import Layout, Point
 from coe.placement.fiducials import LEAST_CONTRAST, Disc, discs, mean_in
 from coe.placement.fit import Fit, Numbers, fitted, residual_um, similarity
-
-Pixels = NDArray[np.uint8]
 
 _WAYS: tuple[tuple[str, Numbers], ...] = tuple(
     (words, np.array(way, np.float64))
@@ -62,7 +60,7 @@ class Location:
         return "; ".join(self.reasons)
 
 
-def locate(pixels: Pixels, layout: Layout, skip: Iterable[str] = ()) -> Location:
+def locate(pixels: DecodedImage, layout: Layout, skip: Iterable[str] = ()) -> Location:
     """Return where the board of a layout lies in a picture (H, W, 3) uint8 RGB.
 
     `skip` names units of a panel that are known to be bad. Raises ValueError for a unit that the layout does not have.
@@ -92,7 +90,7 @@ def _points(points: Iterable[Point]) -> Numbers:
     return np.array([(point.x_mm, point.y_mm) for point in points], np.float64)
 
 
-def _expected(grey: Pixels, layout: Layout) -> Fit:
+def _expected(grey: DecodedImage, layout: Layout) -> Fit:
     """Return the map that puts the middle of the outline into the middle of the picture."""
     height, width = grey.shape
     scale = 1000 / layout.recipe.um_per_pixel
@@ -102,7 +100,7 @@ def _expected(grey: Pixels, layout: Layout) -> Fit:
     )
 
 
-def _registered(grey: Pixels, layout: Layout, expected: Fit) -> Location:
+def _registered(grey: DecodedImage, layout: Layout, expected: Fit) -> Location:
     """Find the fiducials where the map expects them, and fit the board to them."""
     recipe, names = layout.recipe, list(layout.fiducials)
     form, scale = recipe.fiducials, 1000 / recipe.um_per_pixel
@@ -232,7 +230,7 @@ def _tells(layout: Layout, place: Point) -> bool:
     return dist((place.x_mm, place.y_mm), (at.x_mm, at.y_mm)) > mark.diameter
 
 
-def _landmark_contradicts(grey: Pixels, layout: Layout, fit: Fit) -> tuple[str, ...]:
+def _landmark_contradicts(grey: DecodedImage, layout: Layout, fit: Fit) -> tuple[str, ...]:
     """Return why the landmark says that a board does not lie as its fiducials say; nothing if it does not."""
     mark, at = layout.recipe.landmark, layout.landmark
     if mark is None or at is None:
@@ -257,7 +255,7 @@ def _landmark_contradicts(grey: Pixels, layout: Layout, fit: Fit) -> tuple[str, 
     return ()
 
 
-def _lies_otherwise(grey: Pixels, layout: Layout, expected: Fit) -> tuple[str, ...]:
+def _lies_otherwise(grey: DecodedImage, layout: Layout, expected: Fit) -> tuple[str, ...]:
     """Return how the board lies if it lies turned over, or round, so that a person need not guess."""
     x, y = (layout.low.x_mm + layout.high.x_mm) / 2, (layout.low.y_mm + layout.high.y_mm) / 2
     ways = {
@@ -276,7 +274,7 @@ def _lies_otherwise(grey: Pixels, layout: Layout, expected: Fit) -> tuple[str, .
     return ()
 
 
-def _level_at_mark(grey: Pixels, layout: Layout, fit: Fit, unit: str) -> float | None:
+def _level_at_mark(grey: DecodedImage, layout: Layout, fit: Fit, unit: str) -> float | None:
     """Return the mean grey level at the bad mark of a unit; None if the mark lies partly outside of the picture."""
     assert layout.recipe.bad_mark is not None
     # The rim of a mark may be soft, and the mark a little aside.

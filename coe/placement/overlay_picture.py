@@ -8,13 +8,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from coe.pictures.decoding import DecodedImage
 from coe.placement.board_layout import Layout, Site
 from coe.placement.crops import outline, pin1
 from coe.placement.fiducials import Disc
 from coe.placement.fit import Numbers
 from coe.placement.location import Location
 
-Pixels = NDArray[np.uint8]
 Colour = tuple[int, int, int]
 
 _CROP, _OUTSIDE, _SKIPPED = (0, 255, 230), (255, 80, 60), (150, 150, 150)
@@ -24,7 +24,7 @@ _TEXT_PX = 11
 """The height of letters in the overlay."""
 
 
-def overlay(pixels: Pixels, layout: Layout, location: Location, side_px: int = 1600) -> Pixels:
+def overlay(pixels: DecodedImage, layout: Layout, location: Location, side_px: int = 1600) -> DecodedImage:
     """Return a picture of a board with everything that is cut out of it, (h, w, 3) uint8 RGB, `side_px` a side at most.
 
     Each crop has its outline and reference designator, and a dot at the corner of its first pin; crops outside of the
@@ -97,7 +97,7 @@ def _draw_fiducials(drawing: _Drawing, discs: Mapping[str, Disc]) -> None:
 class _Drawing:
     """A picture made smaller, and strokes at places of the whole picture."""
 
-    def __init__(self, pixels: Pixels, scale: float) -> None:
+    def __init__(self, pixels: DecodedImage, scale: float) -> None:
         self._scale = scale
         small = pixels if scale == 1.0 else cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
         # Darker, so that the strokes are clear on any board.

@@ -8,7 +8,7 @@ from typing import Any
 
 from coe.core import Box, Expert, Finding
 from coe.errors import StoreError
-from coe.store.kinds import Image, Kind, Prepared
+from coe.store.kinds import ExpertInput, Image, Kind
 from coe.store.manifest import Agreement
 from coe.store.outputs import prove
 
@@ -19,7 +19,9 @@ SAFETY = 1.5
 _SURE = 1 - 1e-6
 
 
-def findings(kind: Kind, expert: Expert, images: Sequence[Prepared], answer: Callable[[Image], Any]) -> list[Finding]:
+def findings(
+    kind: Kind, expert: Expert, images: Sequence[ExpertInput], answer: Callable[[Image], Any]
+) -> list[Finding]:
     """Run images one by one; `answer` takes (1, 3, S, S) uint8 RGB. Raises StoreError if an output is not a number."""
     results: list[Finding] = []
     for image in images:

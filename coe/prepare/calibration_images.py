@@ -15,8 +15,8 @@ from coe.core import Expert
 from coe.errors import ImageError
 from coe.pictures.decoding import decode
 from coe.pictures.wide import AS_FILLED
+from coe.store.kinds import ExpertInput, Kind
 from coe.store.kinds import Image as Pixels
-from coe.store.kinds import Kind, Prepared
 
 MOST = 32
 
@@ -25,7 +25,7 @@ MOST = 32
 class SampleImages:
     """Images ready for an expert, and whether they were generated."""
 
-    prepared: tuple[Prepared, ...]
+    prepared: tuple[ExpertInput, ...]
     generated: bool
 
 
@@ -70,7 +70,7 @@ def _generated_pictures(count: int) -> tuple[Pixels, ...]:
     return tuple(decode(picture) for picture in generated(count))
 
 
-def _prepared(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> tuple[Prepared, ...]:
+def _prepared(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> tuple[ExpertInput, ...]:
     prepared = []
     for image in images:
         try:

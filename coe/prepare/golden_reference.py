@@ -13,16 +13,14 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from coe.comparing.alignment import align, same_shape
 from coe.comparing.comparison import is_dark
 from coe.comparing.motion import LEAST_FIT, LEAST_SEEN, OPENING, lasting_differences
 from coe.errors import ConfigError
+from coe.pictures.decoding import DecodedImage
 from coe.store.references import EncodedReference, NewReference
-
-Pixels = NDArray[np.uint8]
 
 MOST = 50
 """The most pictures that a reference is made of; of more pictures, such as a whole day's, a spread choice is enough."""
@@ -48,8 +46,8 @@ class Learned:
     `left_out` holds the reason by the name of a picture.
     """
 
-    image: Pixels
-    spread: Pixels
+    image: DecodedImage
+    spread: DecodedImage
     images: int
     left_out: Mapping[str, str]
 
@@ -60,7 +58,7 @@ class Learned:
         return NewReference(pictures, width, height, self.images, tuple(self.left_out), source)
 
 
-def learn(pictures: Mapping[str, Pixels]) -> Learned:
+def learn(pictures: Mapping[str, DecodedImage]) -> Learned:
     """Learn a reference from good parts, (H, W, 3) uint8 RGB by name; all are brought into the frame of one of them.
 
     Raises ConfigError if there is no picture, if they are dark, if no two of several pictures fit each other, or if
@@ -88,7 +86,7 @@ def most(pixels: int) -> int:
     return max(_FEW, min(MOST, _MOST_PIXELS // max(1, pixels)))
 
 
-def _refuse_different(two: Mapping[str, Pixels]) -> None:
+def _refuse_different(two: Mapping[str, DecodedImage]) -> None:
     """Raise ConfigError if two good parts in one frame differ at more than single pixels."""
     name, other = two
     if count := lasting_differences(two[name], two[other]):
@@ -98,7 +96,7 @@ def _refuse_different(two: Mapping[str, Pixels]) -> None:
         )
 
 
-def _median_and_spread(pictures: Sequence[Pixels]) -> tuple[Pixels, Pixels]:
+def _median_and_spread(pictures: Sequence[DecodedImage]) -> tuple[DecodedImage, DecodedImage]:
     """Return the median (H, W, 3) of pictures in one frame, and how much they differ from it (H, W)."""
     image = np.empty_like(pictures[0])
     spread = np.empty(image.shape[:2], np.uint8)
@@ -113,9 +111,9 @@ def _median_and_spread(pictures: Sequence[Pixels]) -> tuple[Pixels, Pixels]:
     return image, spread
 
 
-def _aligned_to_best(pictures: Mapping[str, Pixels]) -> tuple[dict[str, Pixels], dict[str, str]]:
+def _aligned_to_best(pictures: Mapping[str, DecodedImage]) -> tuple[dict[str, DecodedImage], dict[str, str]]:
     """Bring all pictures into the frame of one that most of them fit; return these, and the others with the reason."""
-    best: tuple[dict[str, Pixels], dict[str, str]] | None = None
+    best: tuple[dict[str, DecodedImage], dict[str, str]] | None = None
     for name in _likeliest_bases(pictures):
         fitting, others = _aligned_to(name, pictures)
         if best is None or len(fitting) > len(best[0]):
@@ -128,7 +126,7 @@ def _aligned_to_best(pictures: Mapping[str, Pixels]) -> tuple[dict[str, Pixels],
     return best
 
 
-def _likeliest_bases(pictures: Mapping[str, Pixels]) -> Sequence[str]:
+def _likeliest_bases(pictures: Mapping[str, DecodedImage]) -> Sequence[str]:
     """Return at most three names with which to begin: of the commonest size, from all over the list."""
     sizes = [picture.shape for picture in pictures.values()]
     commonest = max(sizes, key=sizes.count)
@@ -136,7 +134,7 @@ def _likeliest_bases(pictures: Mapping[str, Pixels]) -> Sequence[str]:
     return list(dict.fromkeys((names[0], names[len(names) // 2], names[-1])))
 
 
-def _aligned_to(base: str, pictures: Mapping[str, Pixels]) -> tuple[dict[str, Pixels], dict[str, str]]:
+def _aligned_to(base: str, pictures: Mapping[str, DecodedImage]) -> tuple[dict[str, DecodedImage], dict[str, str]]:
     fitting, others = {}, {}
     for name, picture in pictures.items():
         if not same_shape(picture, pictures[base]):
@@ -152,7 +150,7 @@ def _aligned_to(base: str, pictures: Mapping[str, Pixels]) -> tuple[dict[str, Pi
     return fitting, others
 
 
-def _strange(pictures: Mapping[str, Pixels]) -> dict[str, str]:
+def _strange(pictures: Mapping[str, DecodedImage]) -> dict[str, str]:
     """Return the pictures that differ from the median of all at far more pixels than the others, with the reason."""
     median, _ = _median_and_spread(list(pictures.values()))
     shares = {name: _different_share(picture, median) for name, picture in pictures.items()}
@@ -164,16 +162,16 @@ def _strange(pictures: Mapping[str, Pixels]) -> dict[str, str]:
     }
 
 
-def _different_share(picture: Pixels, median: Pixels) -> float:
+def _different_share(picture: DecodedImage, median: DecodedImage) -> float:
     different = (cv2.absdiff(picture, median).max(axis=2) > _STRANGE_LEVELS).astype(np.uint8)
     return float(cv2.morphologyEx(different, cv2.MORPH_OPEN, OPENING).mean())
 
 
-def _size(picture: Pixels) -> str:
+def _size(picture: DecodedImage) -> str:
     return f"{picture.shape[1]} x {picture.shape[0]}"
 
 
-def _png(pixels: Pixels) -> bytes:
+def _png(pixels: DecodedImage) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()

@@ -15,7 +15,7 @@ from coe.pictures.decoding import decode
 from coe.pictures.wide import AS_FILLED
 from coe.prepare.calibration_images import generated, spread
 from coe.runtime.cost_fit import typical
-from coe.store.kinds import Kind, Prepared
+from coe.store.kinds import ExpertInput, Kind
 
 MOST = 16
 _REPEATS = 3
@@ -28,7 +28,7 @@ class TimedSamples:
     `generated` is true if they are not the user's images.
     """
 
-    prepared: tuple[Prepared, ...]
+    prepared: tuple[ExpertInput, ...]
     decode_s: float
     preprocess_s: float
     generated: bool = False

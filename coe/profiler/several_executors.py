@@ -14,7 +14,7 @@ from coe.core import Expert
 from coe.inspector import line_devices
 from coe.profiler.target import Target
 from coe.runtime.device import Device
-from coe.store.kinds import Kind, Prepared
+from coe.store.kinds import ExpertInput, Kind
 from coe.store.store import Store
 
 _ROUNDS = 5
@@ -38,7 +38,9 @@ def together(
     if executors == 1:
         return 1.0
     device = target.device
-    batch = [Prepared(np.zeros((3, expert.input_size, expert.input_size), np.uint8), *[expert.input_size] * 2)] * images
+    batch = [
+        ExpertInput(np.zeros((3, expert.input_size, expert.input_size), np.uint8), *[expert.input_size] * 2)
+    ] * images
 
     def batch_s(number: int) -> float:
         parts = {device: number}, store, {kind.name: kind}, {device: target.threads}
@@ -48,7 +50,7 @@ def together(
     return min(float(executors), executors * batch_s(1) / batch_s(executors))
 
 
-def _batch_s(device: Device, expert: Expert, batch: Sequence[Prepared], executors: int) -> float:
+def _batch_s(device: Device, expert: Expert, batch: Sequence[ExpertInput], executors: int) -> float:
     """Return the seconds of a batch while `executors` executors run."""
     device.prepare([expert], executors)
     names = [f"executor {number}" for number in range(executors)]
@@ -81,7 +83,7 @@ def _batch_s(device: Device, expert: Expert, batch: Sequence[Prepared], executor
         device.trim()
 
 
-def _run_s(device: Device, name: str, expert: Expert, batch: Sequence[Prepared]) -> float:
+def _run_s(device: Device, name: str, expert: Expert, batch: Sequence[ExpertInput]) -> float:
     began = time.perf_counter()
     device.run(name, name, expert, batch)
     return time.perf_counter() - began

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from coe.strict_model import Record, Seconds
+from coe.strict_model import Seconds, StrictModel
 
 ON_THE_LINE = 0.05
 """A batch size lies on the line if its time differs from the line by at most this share of the time."""
@@ -21,7 +21,7 @@ _LEAST_SLOPE = 1e-3
 """The least K, as a share of the best average latency: time never falls with the number of images."""
 
 
-class LatencyLine(Record):
+class LatencyLine(StrictModel):
     """The paper's K and B, and the median relative error of the line over the sizes that it was fitted to."""
 
     per_image_s: Seconds

@@ -30,7 +30,7 @@ from coe.runtime.slot import Slot, SlotShelf
 from coe.runtime.trial import Trial, opened, quick_cost, warmed, whole_pages
 from coe.scheduler.costs import Cost
 from coe.store import outputs as network_outputs
-from coe.store.kinds import FileKind, Image, Kind, Prepared, Session
+from coe.store.kinds import ExpertInput, FileKind, Image, Kind, Session
 from coe.store.store import Store
 from coe.system import give_memory_back
 
@@ -140,11 +140,11 @@ class CpuDevice:
     def close(self) -> None:
         """Do nothing: what was asked of a CPU is done when the call returns."""
 
-    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
         """Run a batch and return one finding for each image; raises CoeError if the expert's answer makes no sense."""
         return findings_of(self.kinds[expert.kind], self.outputs(executor, pool, expert, images), images, expert)
 
-    def outputs(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> Any:
+    def outputs(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> Any:
         """Run a batch and return what the expert's kind postprocesses."""
         resident = self._resident[pool, expert.id]
         pixels = np.stack([image.pixels for image in images])
@@ -153,7 +153,7 @@ class CpuDevice:
         return resident.run(pixels)
 
     def launch(
-        self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
+        self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]
     ) -> Callable[[], Sequence[Finding]]:
         """Run the batch: it has ended when this returns."""
         findings = self.run(executor, pool, expert, images)
@@ -280,7 +280,7 @@ def _read(file: Weights, buffers: Buffers) -> None:
         file.read(buffers).release()
 
 
-def findings_of(kind: Kind, outputs: Any, images: Sequence[Prepared], expert: Expert) -> list[Finding]:
+def findings_of(kind: Kind, outputs: Any, images: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
     """Turn a batch's outputs into one finding for each image, with scores as the rules want them.
 
     Raises CoeError for outputs that are not finite numbers, and for findings that make no sense.

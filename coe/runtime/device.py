@@ -9,7 +9,7 @@ from typing import Protocol
 from coe.core import Expert, Finding
 from coe.runtime.trial import Trial
 from coe.scheduler.costs import Cost
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 
 
 class Device(Protocol):
@@ -102,12 +102,12 @@ class Device(Protocol):
         """Wait until the device does no more work; called once no thread calls it any more. Its memory may go then."""
         ...
 
-    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
         """Run a batch on a loaded expert and return one finding for each image; raises CoeError, DeviceLost."""
         ...
 
     def launch(
-        self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
+        self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]
     ) -> Callable[[], Sequence[Finding]]:
         """Begin a batch, or run it if `depth` is 1; the function that is returned waits for the findings of `run`.
 

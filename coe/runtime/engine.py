@@ -47,7 +47,7 @@ from coe.scheduler.events import (
     single_steps,
 )
 from coe.scheduler.failures import STOPPED
-from coe.store.kinds import Kind, Prepared
+from coe.store.kinds import ExpertInput, Kind
 
 _LAST_READ_S = 1.0
 """How long a stopped line that is closed waits for pictures that are read and prepared for nobody."""
@@ -373,7 +373,7 @@ class Engine:
 
     # Images of batches, replies
 
-    def _prepared(self, command: Run) -> list[Prepared]:
+    def _prepared(self, command: Run) -> list[ExpertInput]:
         images = [self._jobs[stage.request_id].image for stage in command.batch.stages]
         return self._inputs.of_batch(command.batch.expert, images)
 

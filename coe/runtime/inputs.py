@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from coe.board.router import Router
 from coe.core import Expert
 from coe.errors import ImageError
-from coe.pictures.decoding import Pixels
+from coe.pictures.decoding import DecodedImage
 from coe.pictures.image_source import ImageSource
 from coe.runtime.admission import Admission
 from coe.runtime.reference_source import ReferenceSource
 from coe.runtime.workers import Work, Workers
-from coe.store.kinds import Comparing, Kind, Prepared
+from coe.store.kinds import Comparing, ExpertInput, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ImageInputs:
 
     source: ImageSource
     reference: ReferenceSource | None = None
-    ready: dict[str, Prepared] = field(default_factory=dict)
+    ready: dict[str, ExpertInput] = field(default_factory=dict)
     ahead_bytes: int = 0
 
 
@@ -96,7 +96,7 @@ class Inputs:
             for expert in others:
                 self._make_ahead(image, pixels if expert == others[-1] else pixels.copy(), expert)
 
-    def of_batch(self, expert: str, images: Sequence[ImageInputs]) -> list[Prepared]:
+    def of_batch(self, expert: str, images: Sequence[ImageInputs]) -> list[ExpertInput]:
         """Return the inputs of a batch, in order; those that are not ready are made now, before all other work.
 
         Raises LineClosed after `close`, ImageError, or whatever the kind raises.
@@ -113,7 +113,7 @@ class Inputs:
         self._ahead.give(image.ahead_bytes)
         image.ahead_bytes = 0
 
-    def _make_ahead(self, image: ImageInputs, pixels: Pixels, expert: str) -> None:
+    def _make_ahead(self, image: ImageInputs, pixels: DecodedImage, expert: str) -> None:
         size = 3 * self._experts[expert].input_size ** 2
         if not self._ahead.take(size):
             return
@@ -122,14 +122,14 @@ class Inputs:
         with contextlib.suppress(BaseException):
             image.ready[expert] = self._input(image, pixels, expert)
 
-    def _again(self, image: ImageInputs, expert: str) -> Future[Prepared]:
+    def _again(self, image: ImageInputs, expert: str) -> Future[ExpertInput]:
         return self._workers.submit(lambda: self._decoded_again(image, expert))
 
-    def _decoded_again(self, image: ImageInputs, expert: str) -> Prepared:
+    def _decoded_again(self, image: ImageInputs, expert: str) -> ExpertInput:
         with self._decoding.room(_decoding_bytes(image)):
             return self._input(image, image.source.decode(), expert)
 
-    def _input(self, image: ImageInputs, pixels: Pixels, expert: str) -> Prepared:
+    def _input(self, image: ImageInputs, pixels: DecodedImage, expert: str) -> ExpertInput:
         spec = self._experts[expert]
         kind = self._kinds[spec.kind]
         if not isinstance(kind, Comparing):

@@ -17,7 +17,7 @@ from coe.errors import DeviceLost, ImageError, sentence_of
 from coe.runtime.device import Device
 from coe.scheduler.events import Event, Finished, Lost, Run, RunFailed
 from coe.scheduler.executor import Executor
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Runner:
         device: Device,
         experts: Mapping[str, Expert],
         *,
-        prepared: Callable[[Run], Sequence[Prepared]],
+        prepared: Callable[[Run], Sequence[ExpertInput]],
         tell: Callable[[Event], None],
     ) -> None:
         self._name, self._device_name, self._pool = executor.id, executor.device, executor.pool.id

@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coe.pictures.decoding import decode
+from coe.pictures.decoding import DecodedImage, decode
 from coe.pictures.wide import AS_FILLED
 from coe.placement.crops import OUTSIDE, upright
-
-Pixels = NDArray[np.uint8]
 
 AROUND = 0.3
 """How much of what lies around a crop a person sees: this share of its longer side, on each side."""
@@ -74,9 +71,9 @@ class Cutter:
         self._kept_pixels = kept_pixels
         self._lock = threading.Lock()
         self._path: Path | None = None
-        self._pixels: Pixels | None = None
+        self._pixels: DecodedImage | None = None
 
-    def cut(self, path: Path, place: Place, limit_pixels: int, *, around: int = 0) -> Pixels:
+    def cut(self, path: Path, place: Place, limit_pixels: int, *, around: int = 0) -> DecodedImage:
         """Return a crop of a view, (H, W, 3) uint8 RGB, with so many pixels around it; raises OSError, ImageError."""
         with self._lock:
             pixels = self._pixels if self._path == path else None
@@ -88,7 +85,7 @@ class Cutter:
             return upright(pixels, np.array(place.corners), place.width, place.height, around)
 
 
-def in_frame(pixels: Pixels, place: Place | None) -> Pixels:
+def in_frame(pixels: DecodedImage, place: Place | None) -> DecodedImage:
     """Return a picture as large as a crop with dark sides as wide as what lies around the crop.
 
     So it lies beside the picture of a call at the same scale. Without a place it stays as it is.

@@ -13,10 +13,10 @@ from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.errors import ConfigError, RulesError
-from coe.serve.form import Form
 from coe.serve.texts import Spelt, Word
 from coe.serve.whole_board import WholeBoard
 from coe.spelling import by_spelling
+from coe.strict_model import StrictModel
 
 Count = Annotated[int, Field(ge=0, le=int(config.MAX_COMPONENTS))]
 
@@ -28,7 +28,7 @@ def _told_apart(parts: Any) -> Any:
     return parts
 
 
-class RecipeContent(Form):
+class RecipeContent(StrictModel):
     """The content of a recipe's version, which never changes; a board keeps the version that it was accepted with.
 
     `rules` is the text of a board file. `within_s` is the time that a board has if its feeder gives none; None means

@@ -13,19 +13,19 @@ from pydantic import Field
 from coe.board.rules import Rules
 from coe.errors import ConfigError, did_you_mean
 from coe.placement.dialects import Side
-from coe.serve.form import Form
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.texts import Spelt, SpeltText, Text, Word
+from coe.strict_model import StrictModel
 
 
-class ViewRequest(Form):
+class ViewRequest(StrictModel):
     """What a view shows: one component."""
 
     refdes: Spelt
     component: Spelt
 
 
-class BoardRequest(Form):
+class BoardRequest(StrictModel):
     """The body of `POST /api/v1/boards/{key}`; `views` are by the names under which they were handed in.
 
     Without `version` the active version of the recipe counts; `within_s` counts from the acceptance. Either `views` are

@@ -12,11 +12,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from coe import config, strict_yaml, values
-from coe.board.rules_form import Name
 from coe.errors import ConfigError
 from coe.inspector.line_config import AUTO, AskedSettings
-from coe.serve.form import Form, of_sheet, paths_from
 from coe.serve.sink_config import Sinks
+from coe.strict_model import Name, StrictModel, of_yaml, paths_from
 
 DATABASE, PICTURES, LINE_BELL, GATE_BELL = "serve.db", "pictures", "line.bell", "gate.bell"
 """What lies in the folder of a service: the embedded database, the pictures, and the bells that wake its processes."""
@@ -56,7 +55,7 @@ Seconds = Annotated[float, Field(gt=0, le=7 * 86400, allow_inf_nan=False)]
 Days = Annotated[int, Field(ge=0, le=36500)]
 
 
-class Listen(Form):
+class Listen(StrictModel):
     """Where the gate listens; `certificate` and `private_key` are PEM files for TLS."""
 
     host: Annotated[str, AfterValidator(_address)] = "127.0.0.1"
@@ -75,7 +74,7 @@ class Listen(Form):
         return self.certificate is not None and self.private_key is not None
 
 
-class LineSettings(Form):
+class LineSettings(StrictModel):
     """The options of the line's `Inspector`, as those of `coe-inspect`."""
 
     store: Path = Path(config.STORE_FOLDER)
@@ -105,7 +104,7 @@ class LineSettings(Form):
         )
 
 
-class Limits(Form):
+class Limits(StrictModel):
     """What the gate refuses: larger bodies, larger pictures, and boards while too many wait."""
 
     body: Size = 256_000_000
@@ -116,7 +115,7 @@ class Limits(Form):
     """The longest time in which a client may send a body."""
 
 
-class Retention(Form):
+class Retention(StrictModel):
     """How many days pictures are kept after the decision, by the board's verdict, once all its calls are answered."""
 
     ok_days: Days = 7
@@ -125,7 +124,7 @@ class Retention(Form):
     orphan_days: Days = 1
 
 
-class Audits(Form):
+class Audits(StrictModel):
     """How many blind audits stand among the calls; see docs/serve.md. Nothing is audited if it is not asked for.
 
     `ok_per_1000` parts that the line called OK, and as many known defects as `seeded_per_100_calls` says.
@@ -135,7 +134,7 @@ class Audits(Form):
     seeded_per_100_calls: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 0.0
 
 
-class ServeConfig(Form):
+class ServeConfig(StrictModel):
     """A service. `station` names it in messages; `data` is the folder of its database and pictures."""
 
     station: Name
@@ -174,14 +173,14 @@ class ServeConfig(Form):
 
 def load(path: Path) -> ServeConfig:
     """Read a config file; raises RulesError with file, line and suggestion."""
-    sheet = strict_yaml.read(path, "config file", "station")
-    read = of_sheet(sheet, ServeConfig)
+    document = strict_yaml.read(path, "config file", "station")
+    read = of_yaml(document, ServeConfig)
     home = path.absolute().parent
     listen = read.listen
     if (listen.certificate is None) != (listen.private_key is None):
-        raise sheet.error(("listen",), "TLS needs both, `certificate` and `private_key`")
+        raise document.error(("listen",), "TLS needs both, `certificate` and `private_key`")
     if not listen.is_loopback and not listen.has_tls:
-        raise sheet.error(
+        raise document.error(
             ("listen", "host"),
             f"{listen.host} is reached from other machines, which needs TLS; give `certificate` and `private_key`, or "
             "listen at 127.0.0.1 and let a proxy on this machine do it",
@@ -189,5 +188,5 @@ def load(path: Path) -> ServeConfig:
     try:
         read.line.asked()
     except ConfigError as error:
-        raise sheet.error(("line",), str(error)) from None
+        raise document.error(("line",), str(error)) from None
     return paths_from(read, home)

@@ -16,9 +16,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, HttpUrl, model_validator
 
 from coe import regular
-from coe.board.rules_form import Name
 from coe.errors import ConfigError
-from coe.serve.form import Form
+from coe.strict_model import Name, StrictModel
 from coe.visible import is_visible
 
 MAX_SECRET_BYTES = 4096
@@ -59,7 +58,7 @@ class SinkKind(StrEnum):
     OPCUA = "opcua"
 
 
-class Secret(Form):
+class Secret(StrictModel):
     """Where a password or key lies: in a file, whose last line break does not count, or in an environment variable."""
 
     file: Path | None = None
@@ -90,7 +89,7 @@ class Secret(Form):
         return secret
 
 
-class Tls(Form):
+class Tls(StrictModel):
     """An encrypted connection. `ca` is a PEM file of those who are trusted, else the system's; the others are ours."""
 
     ca: Path | None = None
@@ -104,7 +103,7 @@ class Tls(Form):
         return self
 
 
-class Broker(Form):
+class Broker(StrictModel):
     """What connections to brokers have in common. `port` is the protocol's usual port if none is given."""
 
     host: Host
@@ -146,7 +145,7 @@ class AmqpSettings(Broker):
         return self.port or (5671 if self.tls else 5672)
 
 
-class WebhookSettings(Form):
+class WebhookSettings(StrictModel):
     """A URL to which messages are posted, signed with `secret`. `ca` is a PEM file of those who are trusted."""
 
     url: HttpUrl
@@ -162,7 +161,7 @@ class WebhookSettings(Form):
         return (self.url.host or "").strip("[]").lower()
 
 
-class OpcUaSettings(Form):
+class OpcUaSettings(StrictModel):
     """The OPC UA server. `nodeset` is the XML file of the companion specification OPC 40100-1, if there is one.
 
     Reached from other machines, it needs a certificate of its own and the certificates of those who may read.
@@ -192,7 +191,7 @@ class OpcUaSettings(Form):
         return self
 
 
-class Sinks(Form):
+class Sinks(StrictModel):
     """Those who are told what happens, by names of your choice.
 
     Webhooks go to `hosts` alone: a URL that somebody mistypes, or puts in, tells nobody else.
@@ -218,12 +217,12 @@ class Sinks(Form):
                 raise ValueError(f"webhook '{name}' has a password in its URL; requests are signed with `secret`")
         return self
 
-    def of(self, kind: SinkKind) -> Mapping[str, Form]:
+    def of(self, kind: SinkKind) -> Mapping[str, StrictModel]:
         """Return the sinks of a kind by name. The only sink of its kind has the name of the kind."""
-        sinks: Mapping[str, Form] | Form | None = getattr(self, kind.value)
+        sinks: Mapping[str, StrictModel] | StrictModel | None = getattr(self, kind.value)
         if sinks is None:
             return {}
-        return {kind.value: sinks} if isinstance(sinks, Form) else sinks
+        return {kind.value: sinks} if isinstance(sinks, StrictModel) else sinks
 
     @property
     def names(self) -> Iterator[str]:

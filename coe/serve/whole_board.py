@@ -10,12 +10,11 @@ from pydantic import Field
 
 from coe import config
 from coe.board.rules import Rules
-from coe.board.rules_form import Name
 from coe.errors import ConfigError
 from coe.placement import Bottom, Layout, blind_to, lay_out, parse_placements, parse_recipe, warnings_of
 from coe.placement.board_layout import BottomAngle, BottomX
 from coe.serve.database.tables import NAME
-from coe.serve.form import Form
+from coe.strict_model import Name, StrictModel
 from coe.visible import is_visible
 
 Content = Annotated[str, Field(max_length=config.MAX_RULES_BYTES)]
@@ -23,14 +22,14 @@ RECIPE_FILE = Path("whole.recipe")
 """How messages name the board recipe: by its place in the recipe of the service."""
 
 
-class BottomSide(Form):
+class BottomSide(StrictModel):
     """How a placement file describes the bottom side; see docs/placements.md."""
 
     x: BottomX
     angle: BottomAngle
 
 
-class WholeBoard(Form):
+class WholeBoard(StrictModel):
     """What docs/placements.md describes, as texts: `placements` with `dialect` and `units`, and a board `recipe`.
 
     `file` is the name of the placement file: messages name it, and in some dialects its ending says the side. `bottom`

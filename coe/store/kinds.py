@@ -38,7 +38,7 @@ Image = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class ExpertInput:
     """An image ready for one expert.
 
     pixels: (3, S, S) uint8, in the order of channels that the expert takes. `scale` and `left`, `top` (pixels) map the
@@ -53,6 +53,10 @@ class Prepared:
     left: float = 0.0
     top: float = 0.0
     scale_y: float | None = None
+
+
+Prepared = ExpertInput
+"""The former name of `ExpertInput`, which kinds of users have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +188,11 @@ class Kind(ABC):
     preprocessing: Preprocessing | None = None
 
     @abstractmethod
-    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+    def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
         """Bring an image (H, W, 3) uint8 RGB to the expert's input. Runs on decode workers."""
 
     @abstractmethod
-    def postprocess(self, outputs: Any, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+    def postprocess(self, outputs: Any, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
         """Turn a batch's outputs into one finding for each image, in order."""
 
     def normalization(self, expert: Expert) -> tuple[Colour, Colour] | None:
@@ -208,7 +212,7 @@ class Comparing(ABC):
     """
 
     @abstractmethod
-    def compare(self, image: Image, reference: Reference, expert: Expert) -> Prepared:
+    def compare(self, image: Image, reference: Reference, expert: Expert) -> ExpertInput:
         """Bring an image (h, w, 3) uint8 RGB and its reference to the expert's input. Runs on decode workers.
 
         An image that cannot be compared is prepared too; `postprocess` then gives a finding with a `doubt`.

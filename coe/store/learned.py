@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from coe import regular
 from coe.errors import StoreError
 from coe.files import replacing
-from coe.strict_model import Bytes, Record
+from coe.strict_model import Bytes, StrictModel
 
 _MOST_BYTES = 1 << 30
 _TYPE = np.dtype("<u8")
 
 
-class LearnedFile(Record):
+class LearnedFile(StrictModel):
     """The file with the digests beside a manifest: how many pictures it tells, its size, and its own xxh3-128."""
 
     file: str

@@ -16,12 +16,12 @@ from coe.preprocessing import Outputs, Preprocessing
 from coe.spelling import composed
 from coe.store.blob_format import Identity, Variant
 from coe.store.learned import LearnedFile
-from coe.strict_model import Bytes, Count, Record, Share
+from coe.strict_model import Bytes, Count, Share, StrictModel
 
 _MAX_BYTES = 16 << 20
 
 
-class Agreement(Record):
+class Agreement(StrictModel):
     """How far a variant's findings agree with torch in fp32 on sample images, which may be `generated`.
 
     `labels_equal` is the share of images on which both say the same label. `boxes_matched` is the share of all boxes
@@ -36,7 +36,7 @@ class Agreement(Record):
     generated: bool = False
 
 
-class BodyFile(Record):
+class BodyFile(StrictModel):
     """The file in the folder of bodies that holds the tensors which an expert has in common with other experts.
 
     `digest` is the xxh3-128 (hexadecimal) of trained tensors' whole file, or of a blob's bytes before its data.

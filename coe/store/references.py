@@ -23,7 +23,7 @@ from coe.files import alone, replacing
 from coe.store import leftovers
 from coe.store.expert_id import ExpertId
 from coe.store.store import Store
-from coe.strict_model import Bytes, Count, Record
+from coe.strict_model import Bytes, Count, StrictModel
 
 FOLDER = "references"
 _MANIFEST = "reference.json"
@@ -32,7 +32,7 @@ _MOST_BYTES = 1 << 30
 _MOST_MANIFEST_BYTES = 1 << 20
 
 
-class ReferenceManifest(Record):
+class ReferenceManifest(StrictModel):
     """What the store knows of a reference: `version` counts up with each replacement, from 1.
 
     `width` and `height` are pixels, `images` the number of good pictures that it was made from, and `left_out` the

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from coe.pictures.decoding import Pixels
+from coe.pictures.decoding import DecodedImage
 from coe.pictures.image_source import ImageLike, ImageSource, Picture
 
 QUALITY = 90
@@ -44,7 +44,7 @@ def _identity(picture: Picture) -> object:
     return picture.image if isinstance(picture.image, str | Path) else id(picture.image)
 
 
-def _jpeg(pixels: Pixels) -> bytes:
+def _jpeg(pixels: DecodedImage) -> bytes:
     data = io.BytesIO()
     Image.fromarray(pixels).save(data, "JPEG", quality=QUALITY)
     return data.getvalue()

@@ -20,7 +20,7 @@ from coe.errors import ConfigError
 from coe.inspector import line_devices
 from coe.inspector.line_devices import MakeDevices
 from coe.runtime.cpu import CpuDevice, findings_of
-from coe.store.kinds import Kind, ModuleKind, Prepared
+from coe.store.kinds import ExpertInput, Kind, ModuleKind
 from coe.store.store import Store
 
 _Key = tuple[str, str, bytes]
@@ -67,7 +67,7 @@ class HostOnlyDevice(CpuDevice):
     def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         """Do nothing: an eviction takes no time."""
 
-    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
         """Answer a batch from memory, after the inputs that are new have run; raises what `CpuDevice.run` raises."""
         # Every device gathers the images of a batch in one array.
         np.stack([image.pixels for image in images])
@@ -76,7 +76,7 @@ class HostOnlyDevice(CpuDevice):
             self._learn(executor, pool, expert, new)
         return findings_of(self.kinds[expert.kind], _batch([self._remembered.of(key) for key in keys]), images, expert)
 
-    def _learn(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> None:
+    def _learn(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> None:
         from torch.utils._pytree import tree_map
 
         with self._learning:

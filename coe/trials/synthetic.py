@@ -19,7 +19,7 @@ from coe.prepare.prepare import Preparer
 from coe.runtime.fresh_thread import on_fresh_thread
 from coe.store import kinds
 from coe.store.blob_format import Variant
-from coe.store.kinds import ModuleKind, Prepared
+from coe.store.kinds import ExpertInput, ModuleKind
 from coe.store.store import Store
 from coe.trials.picture_forms import PictureForm, handed_in
 
@@ -158,10 +158,10 @@ def in_variant(experts: Sequence[Expert], variant: Variant) -> list[Expert]:
     return [replace(expert, variant=variant) for expert in experts]
 
 
-def black(expert: Expert, images: int) -> list[Prepared]:
+def black(expert: Expert, images: int) -> list[ExpertInput]:
     """Return a batch of black images for an expert."""
     size = expert.input_size
-    return [Prepared(np.zeros((3, size, size), np.uint8), size, size)] * images
+    return [ExpertInput(np.zeros((3, size, size), np.uint8), size, size)] * images
 
 
 def quarter_budget(board: Path | str, store: Store) -> int:

@@ -16,7 +16,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.store import kinds
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 
 MEMORY = 2 << 30
 
@@ -37,7 +37,7 @@ def gpu(board, memory=MEMORY, experts=None):
 def images(expert, many, seed=5):
     chance = np.random.default_rng(seed)
     size = expert.input_size
-    return [Prepared(chance.integers(0, 255, (3, size, size), dtype=np.uint8), size, size) for _ in range(many)]
+    return [ExpertInput(chance.integers(0, 255, (3, size, size), dtype=np.uint8), size, size) for _ in range(many)]
 
 
 @pytest.mark.parametrize(("variant", "tolerance"), [("fp32", 1e-3), ("fp16", 0.02), ("q8", 0.05)])

@@ -13,7 +13,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.store import kinds
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 from coe.store.store import Store
 
 MEMORY = 400 << 20
@@ -30,7 +30,7 @@ def test_differences_to_a_parent_run_in_a_small_budget_as_on_the_cpu(fine_tuned:
         for device in (gpu, cpu):
             device.load("pool", one, body=not number)
     chance = np.random.default_rng(1)
-    images = [Prepared(chance.integers(0, 255, (3, 32, 32), dtype=np.uint8), 32, 32) for _ in range(5)]
+    images = [ExpertInput(chance.integers(0, 255, (3, 32, 32), dtype=np.uint8), 32, 32) for _ in range(5)]
     expected = [[finding.score for finding in cpu.run("cpu", "pool", one, images)] for one in experts]
 
     def said(executor: str) -> list[list[float]]:

@@ -17,7 +17,7 @@ from coe.prepare.fold import Folded
 from coe.prepare.layout import lay_out
 from coe.scheduler.costs import Cost
 from coe.store import variants
-from coe.store.kinds import FileKind, ModuleKind, Prepared
+from coe.store.kinds import ExpertInput, FileKind, ModuleKind
 from coe.store.manifest import Agreement
 from coe.store.store import MANIFEST, Store
 from coe.store.weights_file import checksum, identity
@@ -46,7 +46,7 @@ class _Both:
     task = "classify"
 
     def preprocess(self, image, expert):
-        return Prepared(np.zeros((3, SIZE, SIZE), np.uint8), *image.shape[:2])
+        return ExpertInput(np.zeros((3, SIZE, SIZE), np.uint8), *image.shape[:2])
 
     def postprocess(self, outputs, prepared, expert):
         return [

@@ -19,14 +19,14 @@ from coe.core import NOTHING, Box, Expert, Finding, Verdict
 from coe.errors import CoeError, RulesError, StoreError
 from coe.runtime.cpu import findings_of
 from coe.store import kinds
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 from coe.store.store import Store
 from coe.testing import rules_from
 from experts.findings import Cut, classified, detected
 from experts.onnx import onnx
 
 LABELS = ("joint", "bridge", "lifted")
-PLAIN = Prepared(np.zeros((3, 64, 64), np.uint8), height=64, width=64)
+PLAIN = ExpertInput(np.zeros((3, 64, 64), np.uint8), height=64, width=64)
 HEAD = "board: b\nexperts:\n  d: {kind: k, labels: [joint, bridge, lifted], input: 64, "
 TAIL = "}\ncomponents:\n  R: {inspect: d}\n"
 BY_REJECT = "reject: [bridge, lifted], then: {none: OK}"

@@ -15,7 +15,7 @@ from coe.core import Expert
 from coe.errors import CoeError, StoreError
 from coe.runtime.cpu import findings_of
 from coe.store import kinds
-from coe.store.kinds import Comparing, Kind, ModuleKind, Prepared, Reference
+from coe.store.kinds import Comparing, ExpertInput, Kind, ModuleKind, Reference
 from coe.store.outputs import prove, unhidden
 from experts.findings import Cut
 from experts.onnx import onnx
@@ -31,10 +31,10 @@ EXPERTS = {
     ]
 }
 NONSENSE = (math.nan, math.inf, -math.inf)
-PLAIN = Prepared(np.zeros((3, 64, 64), np.uint8), height=64, width=64)
+PLAIN = ExpertInput(np.zeros((3, 64, 64), np.uint8), height=64, width=64)
 
 
-def network(name: str) -> tuple[ModuleKind, Expert, torch.nn.Module, Prepared]:
+def network(name: str) -> tuple[ModuleKind, Expert, torch.nn.Module, ExpertInput]:
     """Return a kind, its network with random weights, and a picture of a bad part as it is prepared."""
     kind, expert, reference = kinds.resolve(name), EXPERTS[name], part(1)
     assert isinstance(kind, ModuleKind)
@@ -46,13 +46,13 @@ def network(name: str) -> tuple[ModuleKind, Expert, torch.nn.Module, Prepared]:
     return kind, expert, kind.skeleton(expert), kind.preprocess(picture, expert)
 
 
-def answer(kind: ModuleKind, module: torch.nn.Module, prepared: Prepared) -> torch.Tensor:
+def answer(kind: ModuleKind, module: torch.nn.Module, prepared: ExpertInput) -> torch.Tensor:
     with torch.inference_mode():
         outputs: torch.Tensor = kind.forward(module, torch.from_numpy(prepared.pixels[None]))
     return outputs.clone()
 
 
-def is_refused(kind: Kind, outputs: Any, prepared: Prepared, expert: Expert) -> bool:
+def is_refused(kind: Kind, outputs: Any, prepared: ExpertInput, expert: Expert) -> bool:
     try:
         findings_of(kind, outputs, [prepared], expert)
     except CoeError:

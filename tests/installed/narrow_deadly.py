@@ -8,7 +8,7 @@ import signal
 from narrow import Narrow
 
 from coe.core import Expert
-from coe.store.kinds import Image, Prepared
+from coe.store.kinds import ExpertInput, Image
 
 DEADLY = (1, 2, 3)
 
@@ -20,7 +20,7 @@ class NarrowDeadly(Narrow):
         super().__init__()
         self.name = "narrow_deadly"
 
-    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+    def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
         if tuple(image[0, 0]) == DEADLY:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().preprocess(image, expert)

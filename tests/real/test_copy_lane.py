@@ -24,7 +24,7 @@ from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import CacheSpec, joined, plan
 from coe.scheduler.strategies import strategy
-from coe.store.kinds import ModuleKind, Prepared
+from coe.store.kinds import ExpertInput, ModuleKind
 from coe.store.store import Store
 from coe.testing import rules_from
 
@@ -49,7 +49,7 @@ class Scale(ModuleKind):
     max_batch = 8
 
     def preprocess(self, image, expert):
-        return Prepared(np.ascontiguousarray(image.transpose(2, 0, 1)), 8, 8)
+        return ExpertInput(np.ascontiguousarray(image.transpose(2, 0, 1)), 8, 8)
 
     def skeleton(self, expert):
         return torch.nn.Linear(NUMBERS, 1, bias=False)

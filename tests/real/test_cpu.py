@@ -13,7 +13,7 @@ from built_once import VARIANTS
 from coe.errors import StoreError
 from coe.runtime.cpu import CpuDevice
 from coe.store import kinds
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 from coe.store.store import Store
 
 
@@ -33,7 +33,7 @@ def device_of(found, store):
 def images(expert, many=3):
     chance = np.random.default_rng(5)
     size = expert.input_size
-    return [Prepared(chance.integers(0, 255, (3, size, size), dtype=np.uint8), size, size) for _ in range(many)]
+    return [ExpertInput(chance.integers(0, 255, (3, size, size), dtype=np.uint8), size, size) for _ in range(many)]
 
 
 def judge(device, expert, executor="one"):

@@ -15,7 +15,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import worker
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.store import kinds
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 from coe.store.store import Store
 
 MEMORY = 600 << 20
@@ -53,7 +53,7 @@ def gpu(prepared, driver=None, *, experts=None, executors=2, **options):
 def images(expert, many=3, seed=5):
     chance = np.random.default_rng(seed)
     size = expert.input_size
-    return [Prepared(chance.integers(0, 255, (3, size, size), dtype=np.uint8), size, size) for _ in range(many)]
+    return [ExpertInput(chance.integers(0, 255, (3, size, size), dtype=np.uint8), size, size) for _ in range(many)]
 
 
 def cpu_says(prepared, expert, many=3):

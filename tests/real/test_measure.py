@@ -28,7 +28,7 @@ from coe.profiler.target import Target
 from coe.runtime.fresh_thread import on_fresh_thread
 from coe.runtime.processor import has_bf16
 from coe.store import kinds
-from coe.store.kinds import ModuleKind, Prepared
+from coe.store.kinds import ExpertInput, ModuleKind
 from coe.store.store import Store
 from coe.system import forget_file
 
@@ -161,7 +161,7 @@ class Slipping(ModuleKind):
     task = "classify"
 
     def preprocess(self, image, expert):
-        return Prepared(np.zeros((3, 8, 8), np.uint8), 8, 8)
+        return ExpertInput(np.zeros((3, 8, 8), np.uint8), 8, 8)
 
     def skeleton(self, expert):
         return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 2))

@@ -20,7 +20,7 @@ from coe.lab.usual import UsualDevice
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Load
 from coe.store import kinds
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 from coe.trials import engine_run as engine
 
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "290MB", "host_memory": "100MB"}
@@ -43,7 +43,7 @@ def on_gpu(board, driver=None):
 def judge(device, expert):
     chance = np.random.default_rng(5)
     size = expert.input_size
-    images = [Prepared(chance.integers(0, 255, (3, size, size), dtype=np.uint8), size, size) for _ in range(3)]
+    images = [ExpertInput(chance.integers(0, 255, (3, size, size), dtype=np.uint8), size, size) for _ in range(3)]
     return device.run("one", "pool", expert, images)
 
 

@@ -21,7 +21,7 @@ from coe.serve.benchmark import benchmark_boards, past_boards, plot, soak, stead
 from coe.serve.benchmark.benchmark_boards import Heard
 from coe.serve.benchmark.benchmark_figures import Goal, Measured, Part, times_ms
 from coe.serve.benchmark.processes import Stamps
-from coe.serve.benchmark.running import Client, Picture, Running
+from coe.serve.benchmark.running import BenchmarkPicture, Client, Running
 from coe.serve.benchmark.soak import Sample
 from coe.serve.benchmark.steady_pace import Pace
 from coe.serve.database import audit, recipe_versions
@@ -101,7 +101,7 @@ def measured(served: Served, tiny: tuple[Path, Path], tmp_path: Path) -> Iterato
 def test_each_part_measures_a_running_service(measured: Running, served: Served, tmp_path: Path) -> None:
     path = tmp_path / "part.png"
     path.write_bytes(LIGHT)
-    pictures = [Picture(path, "C")]
+    pictures = [BenchmarkPicture(path, "C")]
     past_boards.fill(served.database, 1, ["C"], 20, now_us())
     figures = [
         *benchmark_boards.decisions(measured, pictures, 3),
@@ -150,7 +150,7 @@ def test_a_soak_tells_what_grew_and_draws_it(measured: Running, tmp_path: Path) 
     path = tmp_path / "part.png"
     path.write_bytes(LIGHT)
     samples = tmp_path / "samples.json"
-    figures = soak.soak(measured, [Picture(path, "C")], Pace(7200, 2, 30.0, 1.0), samples)
+    figures = soak.soak(measured, [BenchmarkPicture(path, "C")], Pace(7200, 2, 30.0, 1.0), samples)
     assert figures[0].value == 0
     assert json.loads(samples.read_text())
     plot.draw(samples, tmp_path / "soak.png")

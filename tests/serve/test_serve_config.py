@@ -12,8 +12,8 @@ from coe.errors import ConfigError, RulesError
 from coe.serve import service_config
 from coe.serve.bridge import building
 from coe.serve.bridge.building import expect_packages
-from coe.serve.form import Form
 from coe.serve.sink_config import Secret, SinkKind, Sinks
+from coe.strict_model import StrictModel
 
 
 def written(folder: Path, text: str) -> Path:
@@ -50,9 +50,12 @@ def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path: Path) -> 
         ("station: a b", "serve.yaml:1: station: "),
         (
             "station: a\nsinks:\n  mqtt:\n    x: {hots: b}",
-            r"serve.yaml:4: 'hots' is not a key of 'x'; did you mean",
+            r"serve.yaml:4: 'hots' is not a key of 'sinks.mqtt.x'; did you mean",
         ),
-        ("station: a\nsinks: {mqtt: {x: {host: a, tls: {caa: b}}}}", r"'caa' is not a key of 'tls'; did you mean 'ca'"),
+        (
+            "station: a\nsinks: {mqtt: {x: {host: a, tls: {caa: b}}}}",
+            r"'caa' is not a key of 'sinks.mqtt.x.tls'; did you mean 'ca'",
+        ),
         ("station: a\nsinks: {mqtt: {x: {host: tcp://a}}}", "serve.yaml:2: sinks.mqtt.x.host: .*not a host"),
         ("station: a\nsinks: {mqtt: {x: {host: a, topic: b/#}}}", "not a topic to publish under"),
         ("station: a\nsinks: {mqtt: {x: {host: a, password: {file: p}}}}", "a password needs a `user`"),
@@ -121,7 +124,7 @@ def test_each_kind_of_sink_has_its_name_its_form_and_its_line_of_the_table(tmp_p
     assert service_config.load(written(tmp_path, "station: a")).sinks == Sinks()
     forms = {name for name, field in Sinks.model_fields.items() if "Settings" in str(field.annotation)}
     assert forms == set(SinkKind) == set(building._KINDS)
-    assert all(issubclass(type(form), Form) for kind in SinkKind for form in read.sinks.of(kind).values())
+    assert all(issubclass(type(form), StrictModel) for kind in SinkKind for form in read.sinks.of(kind).values())
     extras = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for kind in building._KINDS.values():
         if kind.package is not None:

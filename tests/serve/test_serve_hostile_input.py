@@ -14,13 +14,13 @@ from test_serve_sessions import WITH_HEADER, signed_in
 
 from coe.errors import ConfigError
 from coe.serve.database import keys
-from coe.serve.form import of_json
 from coe.serve.gate import event_routes, health_routes, recipe_routes
 from coe.serve.gate.sessions import COOKIE
 from coe.serve.gate.tensors import parse
 from coe.serve.moments import now_us
 from coe.serve.request import BoardRequest
 from coe.serve.words import Role
+from coe.strict_model import of_json
 
 HUGE = "9" * 5000
 """Python reads no number of so many digits."""
@@ -95,7 +95,7 @@ def test_who_has_no_key_sends_little(served: Served) -> None:
 
 
 def test_a_body_of_many_faults_is_refused_at_once() -> None:
-    with pytest.raises(ConfigError, match=r"2,001 entries of the body do not fit"):
+    with pytest.raises(ConfigError, match=r"2,001 entries do not fit"):
         of_json({f"k{number}": 1 for number in range(2000)}, BoardRequest)
     with pytest.raises(ConfigError, match=r"'a{200}' is not a key") as caught:
         of_json({"recipe": "a", "a" * 1_000_000: 1}, BoardRequest)

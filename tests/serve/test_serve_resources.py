@@ -15,7 +15,7 @@ from serving import Served, hand_in, png
 from test_serve_hostile import problem
 from waiting import eventually
 
-from coe.serve.component_pictures import Pixels
+from coe.pictures.decoding import DecodedImage
 from coe.serve.database.connecting import Database
 from coe.serve.gate import connections, image_routes, models, request_data, server
 from coe.serve.gate.connections import Connection
@@ -37,7 +37,7 @@ def test_few_pictures_are_decoded_at_a_time(served: Served, monkeypatch: pytest.
     assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
     now, most, lock, genuine = 0, 0, threading.Lock(), image_routes.decode
 
-    def counted(data: bytes, **options: int) -> Pixels:
+    def counted(data: bytes, **options: int) -> DecodedImage:
         nonlocal now, most
         with lock:
             now += 1

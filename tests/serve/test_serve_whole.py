@@ -33,7 +33,6 @@ from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import Call, NewCall
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Decision
-from coe.serve.form import of_json
 from coe.serve.moments import now_us
 from coe.serve.points import Point
 from coe.serve.recipe_content import RecipeContent
@@ -43,7 +42,8 @@ from coe.serve.whole_board import WholeBoard
 from coe.serve.words import BoardState, CallReason, EventKind, FaultKind
 from coe.serve.worker import locating
 from coe.serve.worker.located import Located, located
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
+from coe.strict_model import of_json
 
 POSE = Pose(turn_deg=2, x_px=9, y_px=-6)
 PANEL = {
@@ -88,7 +88,7 @@ BOARD = picture_of(layout_of(WHOLE), ["P1", "P2"])
 class RedDevice(QuickDevice):
     """Looks at the red of a picture alone, so that channels in a wrong order change what it finds."""
 
-    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
         return super().run(executor, pool, expert, [replace(image, pixels=image.pixels[:1]) for image in images])
 
 

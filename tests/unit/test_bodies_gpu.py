@@ -18,7 +18,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.reading import Weights
 from coe.store import bodies
-from coe.store.kinds import ModuleKind, Prepared
+from coe.store.kinds import ExpertInput, ModuleKind
 from coe.store.store import Store
 
 NUMBERS = 100_000
@@ -88,7 +88,7 @@ def body_of(store: Store, name: str) -> str:
 
 
 def says(device: CudaDevice, name: str, shade: int) -> float:
-    image = Prepared(np.full((3, 8, 8), shade, np.uint8), 8, 8)
+    image = ExpertInput(np.full((3, 8, 8), shade, np.uint8), 8, 8)
     return device.run("one", "pool", EXPERTS[name], [image])[0].score
 
 

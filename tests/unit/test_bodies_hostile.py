@@ -29,7 +29,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.store import bodies, kinds, variants
 from coe.store.blob_format import Variant
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 from coe.store.manifest import Manifest
 from coe.store.store import Store
 from coe.store.weights_file import identity
@@ -98,7 +98,10 @@ def test_a_layer_whose_norm_was_trained_on_is_in_no_prepared_body(tmp_path: Path
     assert manifest.body is not None
     assert [blob.body for blob in manifest.variants.values()] == [None, None]
     store.check(id)
-    expert, images = Expert("a", "narrow", ("ok", "bad"), 32, id), [Prepared(np.full((3, 32, 32), 9, np.uint8), 32, 32)]
+    expert, images = (
+        Expert("a", "narrow", ("ok", "bad"), 32, id),
+        [ExpertInput(np.full((3, 32, 32), 9, np.uint8), 32, 32)],
+    )
     cpu = CpuDevice(store, {"narrow": kinds.resolve("narrow")}, 1)
     gpu = CudaDevice(store, {"narrow": kinds.resolve("narrow")}, FakeDriver(), executors=1, memory_bytes=100 << 20)
     found = []

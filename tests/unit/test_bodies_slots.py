@@ -14,10 +14,10 @@ from coe.core import Expert
 from coe.runtime.cpu import CpuDevice
 from coe.store import kinds
 from coe.store.blob_format import Variant
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 from coe.store.store import Store
 
-IMAGE = Prepared(np.random.default_rng(5).integers(0, 255, (3, 32, 32), dtype=np.uint8), 32, 32)
+IMAGE = ExpertInput(np.random.default_rng(5).integers(0, 255, (3, 32, 32), dtype=np.uint8), 32, 32)
 VARIANTS: tuple[Variant, ...] = ("fp32", "q8")
 EXPERTS = [
     Expert(f"{name} {variant}", "narrow", labels, 32, f"trunk/{name}", variant)

@@ -17,7 +17,7 @@ from coe.runtime.cuda import garbage, probe
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.cuda.networks import Networks
 from coe.runtime.reading import Weights
-from coe.store.kinds import FileKind, ModuleKind, Prepared
+from coe.store.kinds import ExpertInput, FileKind, ModuleKind
 from coe.store.store import Store
 
 PAGE = 4096
@@ -96,7 +96,7 @@ def gpu(**options):
 
 
 def images(*shades):
-    return [Prepared(np.full((3, 8, 8), shade, np.uint8), 8, 8) for shade in shades]
+    return [ExpertInput(np.full((3, 8, 8), shade, np.uint8), 8, 8) for shade in shades]
 
 
 def says(device, name, *shades, executor="one"):

@@ -31,7 +31,7 @@ from coe.runtime.reading import weights
 from coe.runtime.slot import Slot
 from coe.store import blob_format, bodies
 from coe.store.blob_format import Difference, Header, TensorEntry
-from coe.store.kinds import ModuleKind, Prepared, resolve
+from coe.store.kinds import ExpertInput, ModuleKind, resolve
 from coe.store.store import Store
 
 MEMORY = "48MB"
@@ -417,7 +417,7 @@ def gpu(store: Store, driver: FakeDriver, executors: int = 1) -> CudaDevice:
 def test_a_gpu_changes_the_body_for_each_expert_in_turn(store: Store, driver: FakeDriver) -> None:
     device = gpu(store, driver)
     chance = np.random.default_rng(1)
-    images = [Prepared(chance.integers(0, 255, (3, 32, 32), dtype=np.uint8), 32, 32) for _ in range(3)]
+    images = [ExpertInput(chance.integers(0, 255, (3, 32, 32), dtype=np.uint8), 32, 32) for _ in range(3)]
     pixels = torch.stack([torch.from_numpy(image.pixels) for image in images])
     scores: dict[str, list[float]] = {}
     for name in "abcabba":
@@ -445,7 +445,7 @@ def test_the_workspace_of_products_is_a_part_of_the_budget(store: Store, driver:
     device = gpu(store, driver, executors=2)
     # Blobs have all that is left of the budget but for these workspaces.
     before = driver.usage().reserved
-    image = Prepared(np.zeros((3, 32, 32), np.uint8), 32, 32)
+    image = ExpertInput(np.zeros((3, 32, 32), np.uint8), 32, 32)
     for executor in ("one", "two"):
         # Each executor has a thread, and each thread takes a workspace.
         with ThreadPoolExecutor(1) as thread:

@@ -13,7 +13,7 @@ from coe.pictures.image_source import ImageSource
 from coe.runtime.admission import Admission
 from coe.runtime.inputs import Decoding, ImageInputs, Inputs
 from coe.runtime.reference_source import ReferenceSource
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 from coe.testing import rules_from
 
 SIZE = 8
@@ -40,7 +40,7 @@ class Painting:
     def preprocess(self, image, expert):
         if expert.id in self.broken:
             raise SystemExit("a kind may raise anything")
-        prepared = Prepared(np.full((3, SIZE, SIZE), int(image[0, 0, 0]), np.uint8), *image.shape[:2])
+        prepared = ExpertInput(np.full((3, SIZE, SIZE), int(image[0, 0, 0]), np.uint8), *image.shape[:2])
         image[:] = 0
         return prepared
 
@@ -79,7 +79,7 @@ def image(grey: int = 7, order: Order = "BGR") -> ImageInputs:
     return ImageInputs(ImageSource.of(np.full((20, 20, 3), grey, np.uint8), order))
 
 
-def values(prepared: list[Prepared]) -> list[int]:
+def values(prepared: list[ExpertInput]) -> list[int]:
     return [int(one.pixels[0, 0, 0]) for one in prepared]
 
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.core import NOTHING, Expert
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 from experts.findings import Cut, classified, corners_of, detected, suppress
 from experts.geometry import letterbox, to_image
 
 JOINT = Expert("joint", "yolov5n", ("joint", "bridge"), 64, "b/joint", frozenset({"bridge"}))
-PLAIN = Prepared(np.zeros((3, 64, 64), np.uint8), height=64, width=64)
+PLAIN = ExpertInput(np.zeros((3, 64, 64), np.uint8), height=64, width=64)
 
 
 def test_letterbox_keeps_aspect_and_pads_both_sides():

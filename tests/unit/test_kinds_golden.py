@@ -27,7 +27,7 @@ from experts.difference_network import LIMIT
 from experts.golden import UNUSED, golden
 from experts.golden_crops import MARGIN, Crops, varied
 from experts.golden_network import PEAKS, SIDE, STRIDE, peaks
-from experts.pair import PreparedPair, in_picture
+from experts.pair import PairInput, in_picture
 from experts.proposals import CELL, LARGE, PART, REACH, Region, covering, crops, regions
 
 GOLDEN = Expert("g", "golden", ("hole", "blob"), 2 * CELL, "b/g", frozenset({"hole", "blob"}))
@@ -53,7 +53,7 @@ def test_a_picture_too_small_to_show_a_defect_is_in_doubt(side: int) -> None:
     few, plain = np.full((side, side, 3), 90, np.uint8), reference(np.full((160, 160, 3), 128, np.uint8))
     for kind, expert in ((difference, FIRST_DAY), (golden, GOLDEN)):
         prepared = kind.compare(few, plain, expert)
-        assert isinstance(prepared, PreparedPair)
+        assert isinstance(prepared, PairInput)
         assert "show too little of a reference of 160 x 160" in prepared.doubt
 
 
@@ -146,9 +146,7 @@ def test_a_hole_is_judged_in_one_crop_and_its_box_is_where_it_is() -> None:
 def test_of_overlapping_boxes_the_best_stays_but_a_harmless_box_hides_none_to_reject() -> None:
     expert = replace(GOLDEN, reject=frozenset({"hole"}))
     places = tuple(Region((x - 4, y - 4, x + 4, y + 4), 64) for x, y in ((50, 50), (52, 50), (51, 52)))
-    prepared = PreparedPair(
-        np.zeros((3, 2 * CELL, 2 * CELL), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places
-    )
+    prepared = PairInput(np.zeros((3, 2 * CELL, 2 * CELL), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places)
     outputs = torch.zeros(1, 4, PEAKS, 6)
     outputs[0, :3, 0, 2:] = 0.1
     outputs[0, :3, 0, :2] = torch.tensor([[0.6, 0.3], [0.7, 0.1], [0.05, 0.9]])
@@ -160,9 +158,7 @@ def test_of_overlapping_boxes_the_best_stays_but_a_harmless_box_hides_none_to_re
 
 def test_neighbours_of_two_labels_both_stay_where_two_boxes_of_one_label_are_one_defect() -> None:
     places = tuple(Region((x - 4, 46, x + 4, 54), 64) for x in (50, 60))
-    prepared = PreparedPair(
-        np.zeros((3, 2 * CELL, 2 * CELL), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places
-    )
+    prepared = PairInput(np.zeros((3, 2 * CELL, 2 * CELL), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places)
     outputs = torch.zeros(1, 4, PEAKS, 6)
     outputs[0, :2, 0, 2:] = 0.1  # boxes of 19 pixels, 10 beside each other: they overlap by 0.31
 
@@ -176,9 +172,7 @@ def test_neighbours_of_two_labels_both_stay_where_two_boxes_of_one_label_are_one
 
 def test_a_box_that_gives_way_hides_no_other() -> None:
     places = tuple(Region((x - 4, 46, x + 4, 54), 64) for x in (50, 54, 66))
-    prepared = PreparedPair(
-        np.zeros((3, 2 * CELL, 2 * CELL), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places
-    )
+    prepared = PairInput(np.zeros((3, 2 * CELL, 2 * CELL), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places)
     outputs = torch.zeros(1, 4, PEAKS, 6)
     outputs[0, :3, 0, 2:] = 0.1  # the second overlaps the first by 0.65 and the third by 0.23; these by 0.09
     outputs[0, :3, 0, :2] = torch.tensor([[0.9, 0.0], [0.0, 0.8], [0.0, 0.7]])

@@ -14,7 +14,7 @@ import yaml
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.prepare.unwrapping import check_layers, unwrapped
-from coe.store.kinds import Prepared, TrainingPlan, resolve
+from coe.store.kinds import ExpertInput, TrainingPlan, resolve
 from experts import yolo_images
 from experts.checkpoint import read_checkpoint
 from experts.yolov5 import YoloV5
@@ -69,7 +69,7 @@ def test_a_batch_gives_a_finding_an_image():
 def test_candidates_become_boxes_in_pixels_of_the_original():
     outputs = torch.zeros(1, 6, 3)
     outputs[0, :, 1] = torch.tensor([32.0, 32.0, 16.0, 8.0, 0.1, 0.9])
-    prepared = Prepared(np.zeros((3, 64, 64), np.uint8), height=64, width=128, scale=0.5, left=0.0, top=16.0)
+    prepared = ExpertInput(np.zeros((3, 64, 64), np.uint8), height=64, width=128, scale=0.5, left=0.0, top=16.0)
     (finding,) = KIND.postprocess(outputs, [prepared], JOINT)
     assert (finding.label, round(finding.score, 3)) == ("bridge", 0.9)
     assert finding.boxes[0].xyxy == (48.0, 24.0, 80.0, 40.0)

@@ -5,7 +5,7 @@ import torch
 from candidates import candidates
 
 from coe.core import Expert
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 from experts.findings import Cut, classified, detected
 
 CHIP = Expert("chip", "k", ("ok", "bad", "odd"), 32, "b/chip", variant="bf16")
@@ -42,7 +42,7 @@ def test_one_label_alone_has_no_rival():
     ],
 )
 def test_a_detector_tells_how_far_its_label_is_from_another(scores, label, margin):
-    prepared = Prepared(torch.zeros(3, 32, 32, dtype=torch.uint8).numpy(), 32, 32)
+    prepared = ExpertInput(torch.zeros(3, 32, 32, dtype=torch.uint8).numpy(), 32, 32)
     boxes = [[8.0 * place, 0.0, 8.0 * place + 4, 4.0, *row] for place, row in enumerate(scores)]
     (found,) = detected(candidates(boxes, 3), [prepared], JOINT, Cut(threshold=0.5, overlap=0.45, most=9))
     assert (found.label, found.margin, found.variant) == (label, margin, "q8")

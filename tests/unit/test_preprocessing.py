@@ -24,7 +24,7 @@ from coe.preprocessing import NORMALIZATIONS, Preprocessing
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.slot import Slot
 from coe.store import kinds
-from coe.store.kinds import Prepared
+from coe.store.kinds import ExpertInput
 from coe.store.snapshot import Snapshot
 from coe.store.store import Store
 from experts.geometry import fitted_image, letterbox, to_image
@@ -129,7 +129,7 @@ def test_an_expert_whose_manifest_does_not_say_it_sees_what_it_always_saw(tmp_pa
     for expert in (plain, said):
         device.load("cpu", expert)
     image = picture(50, 41)
-    prepared: list[Prepared] = [kind.preprocess(image, expert) for expert in (plain, said)]
+    prepared: list[ExpertInput] = [kind.preprocess(image, expert) for expert in (plain, said)]
     assert (prepared[0].pixels == letterbox(image, 32, (124, 116, 104)).pixels).all()
     assert (prepared[0].pixels == prepared[1].pixels).all()
     one, other = (device.outputs("e", "cpu", expert, [prepared[0]]) for expert in (plain, said))

@@ -154,7 +154,7 @@ def test_only_components_have_a_reference_and_the_word_given_is_no_name() -> Non
         f"  a: {E}", "  R1: {inspect: a, reference: gold}\n  R2: {inspect: a, reference: given}\n  R3: {inspect: a}"
     )
     assert [component.reference for component in rules.components.values()] == ["b/gold", "given", ""]
-    with pytest.raises(RulesError, match="'reference' is not a key here"):
+    with pytest.raises(RulesError, match="'reference' is not a key"):
         board(f"  a: {E}\n  c: {E}", "  R1: {inspect: a, then: {ok: {inspect: c, reference: gold}}}")
     with pytest.raises(RulesError, match="reference"):
         board(f"  a: {E}", "  R1: {inspect: a, reference: ../gold}")

@@ -59,22 +59,22 @@ CHANGES = {
     "a key of an expert": (
         "    input: 96",
         "    inptu: 96",
-        "board.yaml:6: 'inptu' is not a key here; did you mean 'input'?",
+        "board.yaml:6: 'inptu' is not a key of 'experts.chip-resistor'; did you mean 'input'?",
     ),
     "a key of a component": (
         "count: 24",
         "cuont: 24",
-        "board.yaml:10: 'cuont' is not a key here; did you mean 'count'?",
+        "board.yaml:10: 'cuont' is not a key of 'components.R0402'; did you mean 'count'?",
     ),
     "a key of the board": (
         "board: demo",
         "borad: demo",
-        "board.yaml:1: 'borad' is not a key here; did you mean 'board'?",
+        "board.yaml:1: 'borad' is not a key; did you mean 'board'?",
     ),
     "a key of a nested step": (
         "ok: joint",
         "ok: {inspct: joint}",
-        "board.yaml:15: 'inspct' is not a key here; did you mean 'inspect'?",
+        "board.yaml:15: 'inspct' is not a key of 'components.R0402.then.ok'; did you mean 'inspect'?",
     ),
     "a key twice": (
         "    count: 24\n",
@@ -86,8 +86,8 @@ CHANGES = {
         "    count: 24\n    inspect: joint\n  R0402:\n",
         "board.yaml:12: 'R0402' stands here twice; the first is on line 9",
     ),
-    "no inspect": ("    inspect: chip-resistor\n", "", "board.yaml:9: 'inspect' of 'R0402' is missing"),
-    "no kind": ("    kind: resnet18\n", "", "board.yaml:3: 'kind' of 'chip-resistor' is missing"),
+    "no inspect": ("    inspect: chip-resistor\n", "", "board.yaml:9: 'components.R0402.inspect' is missing"),
+    "no kind": ("    kind: resnet18\n", "", "board.yaml:3: 'experts.chip-resistor.kind' is missing"),
     "no board": ("board: demo\n", "", "board.yaml:1: 'board' is missing"),
     "a label that no rule covers": (
         "      missing: NG\n",
@@ -147,17 +147,17 @@ CHANGES = {
     "a component that is only a word": (
         "components:\n",
         "components:\n  R1: joint\n",
-        "board.yaml:9: 'R1' must hold entries of the form `key: value`",
+        "board.yaml:9: 'components.R1' must hold entries of the form `key: value`",
     ),
     "a list at the top": (
         GOOD,
         "- board\n- experts\n",
-        "board.yaml:1: a board file starts with `board:`, `experts:` and `components:`",
+        "board.yaml:1: write entries of the form `key: value`; it needs board, experts and components",
     ),
     "a word at the top": (
         GOOD,
         "board",
-        "board.yaml:1: a board file starts with `board:`, `experts:` and `components:`",
+        "board.yaml:1: write entries of the form `key: value`; it needs board, experts and components",
     ),
     "an expert that nobody uses": (
         "components:\n",

@@ -37,7 +37,7 @@ from coe.runtime.trial import quick_cost
 from coe.scheduler.costs import Cost
 from coe.scheduler.load_queue import STAGED
 from coe.store.blob_format import PAGE, padded
-from coe.store.kinds import Kind, Prepared
+from coe.store.kinds import ExpertInput, Kind
 from coe.store.store import Store
 
 
@@ -351,7 +351,7 @@ class CudaDevice:
 
     # Executors
 
-    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
         """Run a batch, in parts if it is larger than the largest graph; return one finding for each image.
 
         Raises CoeError if the expert's answer makes no sense, DeviceFull, DeviceLost.
@@ -359,7 +359,7 @@ class CudaDevice:
         return self.launch(executor, pool, expert, images)()
 
     def launch(
-        self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
+        self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]
     ) -> Callable[[], list[Finding]]:
         """Put a batch on the executor's stream; the function that is returned waits for its findings, as `run` does.
 

@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from coe.serve.benchmark.benchmark_figures import Goal, Measured, Part, quantile, times_ms
-from coe.serve.benchmark.running import Picture, Running, numbered
+from coe.serve.benchmark.running import BenchmarkPicture, Running, numbered
 from coe.serve.database import board_rows, hourly
 
 VIEW_BYTES = 5_000_000
@@ -52,7 +52,7 @@ PAGES = (
 """What people and machines read; `{board}` is the newest board."""
 
 
-def decisions(service: Running, pictures: Sequence[Picture], number: int) -> list[Measured]:
+def decisions(service: Running, pictures: Sequence[BenchmarkPicture], number: int) -> list[Measured]:
     """Measure the time from a board's last result until its decision is on the disk; boards of four components."""
     taken = cycle(pictures)
     ids = [service.hand_in(f"decision-{time.time_ns()}-{index}", list(islice(taken, 4))) for index in range(number)]
@@ -115,7 +115,7 @@ def pages(service: Running, repeats: int) -> list[Measured]:
     return measured
 
 
-def clients(service: Running, number: int, boards_: int, picture: Picture) -> list[Measured]:
+def clients(service: Running, number: int, boards_: int, picture: BenchmarkPicture) -> list[Measured]:
     """Measure how late clients learn of events while boards come in."""
     delays_s, missed = asyncio.run(_listen(service, number, boards_, picture))
     missing = f"{missed} of {len(delays_s) + missed:,} missed"
@@ -140,7 +140,7 @@ def heard_of(ids: Collection[int], heard: Sequence[Sequence[Heard]]) -> tuple[li
     return [delay_s for mine in delays_s for delay_s in mine], sum(most - len(mine) for mine in delays_s)
 
 
-async def _listen(service: Running, number: int, boards_: int, picture: Picture) -> tuple[list[float], int]:
+async def _listen(service: Running, number: int, boards_: int, picture: BenchmarkPicture) -> tuple[list[float], int]:
     heard: list[list[Heard]] = [[] for _ in range(number)]
     connections = [await _connected(service) for _ in range(number)]
     listening = [asyncio.create_task(_hear(reader, mine)) for (reader, _), mine in zip(connections, heard, strict=True)]

@@ -13,7 +13,7 @@ from coe.serve import service_config as configs
 from coe.serve.benchmark import benchmark_boards, past_boards, soak, speed, steady_pace
 from coe.serve.benchmark.benchmark_figures import Measured, Part
 from coe.serve.benchmark.processes import Device
-from coe.serve.benchmark.running import Picture, Running, made, running
+from coe.serve.benchmark.running import BenchmarkPicture, Running, made, running
 from coe.serve.benchmark.steady_pace import Pace
 from coe.serve.creation import Wanted
 from coe.serve.database import recipe_versions
@@ -70,10 +70,10 @@ class ServiceBenchPlan:
     samples: Path | None = None
 
 
-def pictures_of(board: str, folder: Path) -> list[Picture]:
+def pictures_of(board: str, folder: Path) -> list[BenchmarkPicture]:
     """Return the pictures of components in a folder; raises ConfigError if there is none."""
     found, _ = finding.find(folder, rules.load(board).components)
-    pictures = [Picture(item.path, item.component) for item in found if item.failure is None]
+    pictures = [BenchmarkPicture(item.path, item.component) for item in found if item.failure is None]
     if not pictures:
         raise ConfigError(f"--images: {folder} has no picture of a component of board '{board}'")
     return pictures
@@ -100,7 +100,9 @@ def run(plan: ServiceBenchPlan, say: Callable[[str], None]) -> Iterator[Measured
             yield from _measured(Part.PACE, service, plan, pictures)
 
 
-def _measured(part: Part, service: Running, plan: ServiceBenchPlan, pictures: Sequence[Picture]) -> list[Measured]:
+def _measured(
+    part: Part, service: Running, plan: ServiceBenchPlan, pictures: Sequence[BenchmarkPicture]
+) -> list[Measured]:
     amounts = plan.amounts
     match part:
         case Part.SPEED:

@@ -110,7 +110,7 @@ def _expected(answer: Answer, *statuses: int) -> Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class BenchmarkPicture:
     """A picture of a component on the disk."""
 
     path: Path
@@ -175,7 +175,7 @@ class Running:
         finally:
             impatient.close()
 
-    def hand_in(self, key: str, pictures: Sequence[Picture], *, within_s: float | None = None) -> int:
+    def hand_in(self, key: str, pictures: Sequence[BenchmarkPicture], *, within_s: float | None = None) -> int:
         """Hand a board in with a picture of each component, and return its id; raises ServiceFailed."""
         feeder = self.client("feeder")
         for number, picture in enumerate(pictures):
@@ -231,7 +231,7 @@ def numbered(content: bytes, number: int) -> bytes:
     return content + number.to_bytes(4, "big")
 
 
-def board_of(recipe: str, pictures: Sequence[Picture], within_s: float | None) -> dict[str, Any]:
+def board_of(recipe: str, pictures: Sequence[BenchmarkPicture], within_s: float | None) -> dict[str, Any]:
     """Return the body of a board whose views are `P0`, `P1` and so on."""
     views = {f"P{number}": {"refdes": f"P{number}", "component": one.component} for number, one in enumerate(pictures)}
     return {"recipe": recipe, "views": views, "within_s": within_s}

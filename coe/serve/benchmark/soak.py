@@ -20,7 +20,7 @@ import psutil
 from sqlalchemy import func, select
 
 from coe.serve.benchmark.benchmark_figures import Goal, Measured, Part
-from coe.serve.benchmark.running import Picture, Running
+from coe.serve.benchmark.running import BenchmarkPicture, Running
 from coe.serve.benchmark.steady_pace import Feeding, Pace
 from coe.serve.database import board_rows, tables
 from coe.serve.words import EventKind, Outcome
@@ -60,7 +60,9 @@ class Slope:
         return self.per_hour * self.hours > NOISE * self.mean
 
 
-def soak(service: Running, pictures: Sequence[Picture], wanted: Pace, samples_to: Path | None) -> list[Measured]:
+def soak(
+    service: Running, pictures: Sequence[BenchmarkPicture], wanted: Pace, samples_to: Path | None
+) -> list[Measured]:
     """Let boards come steadily while people verify and read pages; return what grew, and keep all samples in a file."""
     samples: list[Sample] = []
     began_s = time.monotonic()

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from statistics import median
 
 from coe import plugins
-from coe.inspector.inspector import Picture as LinePicture
+from coe.inspector.inspector import Picture
 from coe.inspector.line import Line
 from coe.inspector.line_config import LineConfig
 from coe.serve.benchmark.benchmark_figures import Goal, Measured, Part
-from coe.serve.benchmark.running import Picture, Running
+from coe.serve.benchmark.running import BenchmarkPicture, Running
 from coe.serve.service_config import ServeConfig
 from coe.store.store import Store
 
@@ -27,7 +27,7 @@ class Load:
     """The boards of one round, of a board file given by name or path: all have the same components."""
 
     board: str
-    pictures: Sequence[Picture]
+    pictures: Sequence[BenchmarkPicture]
     boards: int
 
     @property
@@ -90,7 +90,7 @@ def _engine(service: Running, load: Load) -> _Round:
         answered = sum(
             1
             for _ in line.stream(
-                LinePicture(one.path, one.component, str(board), f"P{number}", f"{board}/P{number}")
+                Picture(one.path, one.component, str(board), f"P{number}", f"{board}/P{number}")
                 for board in range(load.boards)
                 for number, one in enumerate(load.pictures)
             )

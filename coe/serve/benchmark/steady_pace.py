@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 
 from coe.serve.benchmark.benchmark_figures import Goal, Measured, Part, times_ms
-from coe.serve.benchmark.running import Client, Picture, Running, board_of, numbered
+from coe.serve.benchmark.running import BenchmarkPicture, Client, Running, board_of, numbered
 from coe.serve.database import board_rows
 
 STUB_LEARNS_S = 300.0
@@ -35,7 +35,7 @@ class Pace:
         return 3600 / self.boards_per_hour
 
 
-def pace(service: Running, pictures: Sequence[Picture], wanted: Pace) -> list[Measured]:
+def pace(service: Running, pictures: Sequence[BenchmarkPicture], wanted: Pace) -> list[Measured]:
     """Hand boards in at a steady pace, over several connections, and measure whether the service keeps up."""
     of_board = list(islice(cycle(pictures), wanted.components))
     warm = service.hand_in(f"pace-{time.time_ns()}", of_board)
@@ -65,7 +65,7 @@ def pace(service: Running, pictures: Sequence[Picture], wanted: Pace) -> list[Me
 class Feeding:
     """Hands boards in, each at its time, over several connections at once."""
 
-    def __init__(self, service: Running, pictures: Sequence[Picture], wanted: Pace) -> None:
+    def __init__(self, service: Running, pictures: Sequence[BenchmarkPicture], wanted: Pace) -> None:
         self._service, self._pictures, self._wanted = service, pictures, wanted
         self._contents = [numbered(picture.path.read_bytes(), number) for number, picture in enumerate(pictures)]
         self._threads = ThreadPoolExecutor(wanted.feeders, "feeder")

@@ -18,7 +18,6 @@ from coe.serve.component_pictures import Place
 from coe.serve.database import audit, call_queue, call_rows, verifications
 from coe.serve.database.call_rows import Call
 from coe.serve.database.verifications import NewVerification, Verification
-from coe.serve.form import Form
 from coe.serve.gate import golden_routes
 from coe.serve.gate.operation_routes import VERIFY, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
@@ -26,6 +25,7 @@ from coe.serve.gate.request_data import expect_query, id_of, json_body, whole_nu
 from coe.serve.moments import SECOND_US, iso
 from coe.serve.texts import Note, Text
 from coe.serve.words import Outcome
+from coe.strict_model import StrictModel
 
 CLAIM_S = 90
 """How long a person has for a call before others may take it."""
@@ -33,7 +33,7 @@ _MOST_LISTED = 500
 _LARGEST_ID = 2**63 - 1
 
 
-class VerificationRequest(Form):
+class VerificationRequest(StrictModel):
     """A person's word on a call; `label` is what the person sees, if that is not the label of the call."""
 
     outcome: Outcome

@@ -10,14 +10,14 @@ from starlette.responses import JSONResponse, Response
 
 from coe.serve.database import audit, escape_rows
 from coe.serve.database.escape_rows import NewEscape
-from coe.serve.form import Form
 from coe.serve.gate.operation_routes import VERIFY, Operation, Visit
 from coe.serve.gate.request_data import expect_query, json_body
 from coe.serve.moments import iso
 from coe.serve.texts import Note, Spelt, SpeltText, Text
+from coe.strict_model import StrictModel
 
 
-class EscapeRequest(Form):
+class EscapeRequest(StrictModel):
     """A defect that a later test found; `found_at` is the test, as "ICT" or "customer"."""
 
     serial: Spelt

@@ -13,16 +13,16 @@ from coe import files
 from coe.serve import export_files
 from coe.serve.database import audit
 from coe.serve.export_files import FOLDER, MANIFEST, ExportScope
-from coe.serve.form import Form
 from coe.serve.gate.operation_routes import ENGINEER, Operation, Visit
 from coe.serve.gate.problems import disk_full
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.gate.request_data import expect_query, json_body
 from coe.serve.moments import DAY_US
 from coe.serve.texts import Text
+from coe.strict_model import StrictModel
 
 
-class ExportRequest(Form):
+class ExportRequest(StrictModel):
     """Answers of the last `days`; of one recipe's boards; and up to `good` good parts of each expert and label."""
 
     days: Annotated[int, Field(ge=1, le=36500)] = 30

@@ -15,9 +15,9 @@ from starlette.responses import Response
 
 from coe.comparing.comparison import compare
 from coe.errors import ImageError, StoreError
-from coe.pictures.decoding import decode
+from coe.pictures.decoding import DecodedImage, decode
 from coe.pictures.wide import AS_FILLED
-from coe.serve.component_pictures import Pixels, Place, in_frame
+from coe.serve.component_pictures import Place, in_frame
 from coe.serve.database import call_rows, good_pictures, views
 from coe.serve.database.call_rows import Call
 from coe.serve.database.good_pictures import GoodPicture
@@ -75,7 +75,7 @@ async def call_reference(visit: Visit) -> Response:
     comparison = await visit.gate.read(partial(_comparison, visit))
     gate = visit.gate
 
-    def pixels() -> Pixels:
+    def pixels() -> DecodedImage:
         if comparison.golden:
             return in_frame(golden_routes.load(gate.config, comparison.golden).image, comparison.shot.place)
         if comparison.good is None:
@@ -92,7 +92,7 @@ async def call_difference(visit: Visit) -> Response:
         raise not_found("golden reference", "the component has none in its recipe")
     gate = visit.gate
 
-    def pixels() -> Pixels:
+    def pixels() -> DecodedImage:
         part = _pixels(gate, comparison.shot, is_framed=False)
         golden = golden_routes.load(gate.config, comparison.golden)
         compared = compare(part, golden.image, golden.spread)
@@ -128,7 +128,7 @@ def _comparison(visit: Visit, connection: Connection) -> _Comparison:
     return _Comparison(_shot(connection, call), golden, good)
 
 
-def _pixels(gate: Gate, shot: _Shot, *, is_framed: bool = True) -> Pixels:
+def _pixels(gate: Gate, shot: _Shot, *, is_framed: bool = True) -> DecodedImage:
     """Return what a view shows of a part, framed by what lies around its crop; raises Problem, OSError, ImageError."""
     if shot.view is None or shot.view.removed_us is not None:
         raise not_found("such picture", "it was never handed in, or its time of retention is over")
@@ -138,7 +138,7 @@ def _pixels(gate: Gate, shot: _Shot, *, is_framed: bool = True) -> Pixels:
     return gate.cutter.cut(file, shot.place, limit, around=shot.place.around if is_framed else 0)
 
 
-def _outlined(pixels: Pixels, place: Place | None) -> Pixels:
+def _outlined(pixels: DecodedImage, place: Place | None) -> DecodedImage:
     """Return a view as large as a browser shows it, with the outline of a crop."""
     import cv2
 
@@ -151,7 +151,7 @@ def _outlined(pixels: Pixels, place: Place | None) -> Pixels:
     return np.asarray(small)
 
 
-async def _answer(visit: Visit, pixels: Callable[[], Pixels]) -> Response:
+async def _answer(visit: Visit, pixels: Callable[[], DecodedImage]) -> Response:
     expect_query(visit)
     # Answers to calls with a picture of the same id never change, so a browser may keep them for this session.
     headers = {"Cache-Control": "private, max-age=600"}
@@ -163,7 +163,7 @@ async def _answer(visit: Visit, pixels: Callable[[], Pixels]) -> Response:
     return Response(content, media_type=media_type, headers=headers)
 
 
-def shown(pixels: Pixels) -> tuple[bytes, str]:
+def shown(pixels: DecodedImage) -> tuple[bytes, str]:
     """Return a picture's pixels as a browser shows them, and their media type."""
     picture = Image.fromarray(pixels)
     picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))

@@ -24,7 +24,6 @@ from coe.serve.database import board_rows, call_rows, findings, recipe_versions
 from coe.serve.database.board_rows import Board
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.form import of_json
 from coe.serve.gate.board_routes import hand_in, take_back, until_decided
 from coe.serve.gate.operation_routes import ANY, FEED, Operation, Visit
 from coe.serve.gate.path_names import name_from
@@ -35,6 +34,7 @@ from coe.serve.gate.tensors import LENGTH_HEADER, InferRequest, Output, Parsed, 
 from coe.serve.gate.upload_routes import discard_views, keep_view
 from coe.serve.request import BoardRequest
 from coe.serve.words import BoardState
+from coe.strict_model import of_json
 
 LONGEST_WAIT_S = 60.0
 _VIEW = "image"

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from coe.serve.database.keys import Key
-from coe.serve.form import Form
 from coe.serve.gate.gate_state import Gate
 from coe.serve.words import Role
+from coe.strict_model import StrictModel
 
 FEED = frozenset({Role.FEEDER, Role.ENGINEER, Role.ADMIN})
 READ = frozenset({Role.OPERATOR, Role.ENGINEER, Role.ADMIN})
@@ -60,7 +60,7 @@ class Operation:
     summary: str
     handler: Handler
     roles: frozenset[Role] | None
-    body: type[Form] | None = None
+    body: type[StrictModel] | None = None
     takes: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
     answers: Mapping[int, str] = field(default_factory=dict)

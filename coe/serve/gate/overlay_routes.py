@@ -24,7 +24,6 @@ from coe.placement import read_board
 from coe.serve.database import audit, confirmations
 from coe.serve.database.confirmations import Confirmation
 from coe.serve.database.recipe_versions import Recipe
-from coe.serve.form import Form
 from coe.serve.gate import sessions
 from coe.serve.gate.operation_routes import ENGINEER, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
@@ -35,6 +34,7 @@ from coe.serve.moments import iso
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.texts import Word
 from coe.serve.whole_board import WholeBoard
+from coe.strict_model import StrictModel
 
 PICTURE_HEADER, PROOF_HEADER = "X-Picture-SHA256", "X-Overlay-Proof"
 """In the answer with an overlay: which picture it is of, and what a confirmation must bring."""
@@ -42,7 +42,7 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 LEAST_SIDE, SIDE, MOST_SIDE = 200, 1600, 20_000
 
 
-class ConfirmationRequest(Form):
+class ConfirmationRequest(StrictModel):
     """What the headers of an overlay said: the picture, and the proof that the overlay was drawn.
 
     `blind_to` are the ways in which boards could lie wrong without being noticed, as the version names them: who

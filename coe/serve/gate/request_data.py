@@ -11,9 +11,9 @@ from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
 from coe.serve.database.tables import NAME
-from coe.serve.form import Form, of_json
 from coe.serve.gate.operation_routes import Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
+from coe.strict_model import StrictModel, of_json
 from coe.visible import visible
 
 MAX_JSON_BYTES = 8 << 20
@@ -23,7 +23,7 @@ MOST_HELD_BYTES = 1 << 30
 """The most bytes of bodies in memory; pictures of boards go to the disk as they come, and do not count."""
 
 _LARGEST_ID = 2**63 - 1
-_F = TypeVar("_F", bound=Form)
+_F = TypeVar("_F", bound=StrictModel)
 
 
 @dataclass(frozen=True, slots=True)

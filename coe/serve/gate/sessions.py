@@ -19,13 +19,13 @@ from starlette.responses import JSONResponse, Response
 from coe.files import NotWritten
 from coe.serve.database import keys
 from coe.serve.database.keys import Key
-from coe.serve.form import Form
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import ANY, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, disk_full
 from coe.serve.gate.request_data import expect_query, json_body
 from coe.serve.moments import HOUR_US, SECOND_US
 from coe.serve.secret_file import read_or_make
+from coe.strict_model import StrictModel
 
 COOKIE = "coe_session"
 CSRF_HEADER = "X-CSRF-Token"
@@ -40,7 +40,7 @@ _MOST_BYTES = 4096
 """The most bytes that a person without a key may send."""
 
 
-class SessionRequest(Form):
+class SessionRequest(StrictModel):
     """The key of the person who signs in."""
 
     key: str = Field(min_length=1, max_length=_MOST_CHARACTERS)

@@ -17,19 +17,19 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from coe.errors import ConfigError
-from coe.serve.form import Form, of_json
+from coe.strict_model import StrictModel, of_json
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
 Size = Annotated[int, Field(ge=0, le=1 << 40)]
 
 
-class Parameters(Form):
+class Parameters(StrictModel):
     """How a tensor is sent."""
 
     binary_data_size: Size | None = None
 
 
-class Tensor(Form):
+class Tensor(StrictModel):
     """An input. `data` is its values as JSON; None if they come as bytes after the JSON."""
 
     name: Annotated[str, Field(max_length=200)]
@@ -39,27 +39,27 @@ class Tensor(Form):
     data: Any = None
 
 
-class OutputParameters(Form):
+class OutputParameters(StrictModel):
     """Whether an output is wanted as bytes."""
 
     binary_data: bool = False
 
 
-class WantedOutput(Form):
+class WantedOutput(StrictModel):
     """An output that the client asks for."""
 
     name: Annotated[str, Field(max_length=200)]
     parameters: OutputParameters | None = None
 
 
-class InferParameters(Form):
+class InferParameters(StrictModel):
     """How a request is answered: whether all outputs are sent as bytes, and how many seconds the answer may take."""
 
     binary_data_output: bool = False
     within_s: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] | None = None
 
 
-class InferRequest(Form):
+class InferRequest(StrictModel):
     """A request of the protocol."""
 
     id: Annotated[str, Field(max_length=200)] = ""

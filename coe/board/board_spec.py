@@ -1,0 +1,57 @@
+"""What stands in a board file: its keys and the types of their values; `coe.board.rules` gives them their meaning."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from coe import config
+from coe.strict_model import Name, Share, StrictModel
+
+
+class Judging(StrictModel):
+    """The keys with which a step judges its expert's findings; the expert's entry may give defaults for them."""
+
+    min_score: Share | None = None
+    min_scores: dict[str, Share] | None = None
+    shares: dict[str, Share] | None = None
+    then: dict[str, Any] | None = None
+
+
+class StepSpec(Judging):
+    """A place where an expert inspects."""
+
+    inspect: str
+
+
+class ComponentSpec(StepSpec):
+    """A component type: its first step, its count on a board, and the name of its reference, or `given`."""
+
+    count: Annotated[float, Field(ge=0, le=config.MAX_COMPONENTS, allow_inf_nan=False)] = 1.0
+    reference: Name | None = None
+
+
+class ExpertSpec(Judging):
+    """An expert, and the defaults of every step that inspects with it."""
+
+    kind: str
+    labels: Annotated[list[str], Field(min_length=1, max_length=1000)]
+    input: Annotated[int, Field(ge=config.MIN_INPUT, le=config.MAX_INPUT)]
+    reject: tuple[str, ...] = ()
+    weights: str | None = None
+    temperature: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] = 1.0
+    ignore_under: dict[str, Share] = Field(default_factory=dict)
+
+
+class BoardSpec(StrictModel):
+    """A board file. With `stop_at_ng` an image that is NG is not looked at any further.
+
+    `bits` says how many low bits of 16-bit samples count in its pictures.
+    """
+
+    board: Name
+    bits: Annotated[int, Field(ge=config.MIN_SAMPLE_BITS, le=config.MAX_SAMPLE_BITS)] | None = None
+    stop_at_ng: bool = False
+    experts: Annotated[dict[Name, ExpertSpec], Field(min_length=1)]
+    components: Annotated[dict[Name, ComponentSpec], Field(min_length=1)]
