@@ -16,9 +16,9 @@ from filelock import FileLock
 from tiny_line import TINY, fill
 
 from coe.board import rules
+from coe.lab.workloads import synthetic
 from coe.prepare.prepare import Preparer
 from coe.store.store import Store
-from coe.trials import synthetic
 
 VARIANTS = ("fp32", "bf16", "fp16", "q8")
 _LARGE = 1 << 20

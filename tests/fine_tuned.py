@@ -9,10 +9,10 @@ import torch
 from built_once import Build
 
 from coe.core import Expert
+from coe.lab.workloads import synthetic
 from coe.prepare.prepare import Preparer
 from coe.store import kinds
 from coe.store.store import Store
-from coe.trials import synthetic
 
 PARENT = "tuned/p"
 LABELS = {"p": ("ok", "bad"), "a": ("ok", "bad"), "b": ("ok", "bad"), "c": ("ok", "bad", "worse")}

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from coe.lab.rows import Row
 from coe.results import plots
 from coe.results.plots import HALO, INK, SMALL, head, note, save, sheet, tidy
-from coe.trials.rows import Row
 
 COLOURS = {
     "samba": "#4d4d4d",

@@ -21,19 +21,19 @@ from coe.cluster.decisions.stage_rules import StageRules, stage_rules
 from coe.cluster.simulation.cluster_simulator import BoxWatcher, ClusterSimulator, MakeBox, Network
 from coe.cluster.simulation.fleet import Fleet
 from coe.core import Result, Verdict
+from coe.lab.bounds.bound import Bound, bound
 from coe.lab.count_lru import CountLru
+from coe.lab.machine import Machine
 from coe.lab.other_homes import by_hash, homes_by, in_turn
+from coe.lab.simulated import Contender
+from coe.lab.workloads.workload import Workload
 from coe.results.metrics import Metrics, Recorder, Watcher
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
 from coe.sim.agenda import Agenda
-from coe.sim.bound import Bound, bound
-from coe.sim.machine import Machine
 from coe.sim.oracle import Oracle, SampledOracle
 from coe.sim.simulator import Simulator, Speeds
-from coe.sim.workload import Workload
-from coe.trials.simulated import Contender
 
 
 class PlacedBy(StrEnum):

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
+from coe.lab.bounds.bound import Bound
 from coe.lab.cluster_bench import ClusterRun, Mishap, PlacedBy, Scene, cluster_run
-from coe.sim.bound import Bound
 
 RECOVERY_S = 10.0
 """From so long after a mishap on, a cluster is compared with one that always had the boxes that are left."""

@@ -21,7 +21,7 @@ from coe.cluster.decisions.housing import house
 from coe.cluster.decisions.routing import BoxView, HomeRouting, Prices, StagePrice
 from coe.core import Finding, Request, Verdict
 from coe.scheduler.events import Arrived, Reply
-from coe.sim.agenda import Agenda
+from coe.sim.agenda import Agenda, Arrival
 from coe.system import peak_resident_bytes
 
 RUN_S, LOAD_S, MOVE_S, LATENCY_S = 0.002, 0.05, 0.0006, 0.0002
@@ -107,16 +107,10 @@ def _line(experts: int) -> tuple[Router, list[ExpertNeeds]]:
     return Router(components), needs
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrival:
-    at_s: float
-    request: Request
-
-
-def _arrivals(router: Router, images: int, every_s: float, seed: int) -> list[_Arrival]:
+def _arrivals(router: Router, images: int, every_s: float, seed: int) -> list[Arrival]:
     sums = list(accumulate(component.count for component in router.components.values()))
     drawn = random.Random(seed).choices(list(router.components), cum_weights=sums, k=images)
-    return [_Arrival(number * every_s, Request(number, component)) for number, component in enumerate(drawn)]
+    return [Arrival(number * every_s, Request(number, component)) for number, component in enumerate(drawn)]
 
 
 class _Run:
@@ -135,7 +129,7 @@ class _Run:
         for box, held in self._held.items():
             head.handle(ExpertsReported(box, dict.fromkeys(sorted(held), 0.0)), 0.0)
 
-    def go(self, arrivals: list[_Arrival]) -> None:
+    def go(self, arrivals: list[Arrival]) -> None:
         """Let all images come, and be answered."""
         self._agenda.run(arrivals, lambda request: self._tell(Arrived(request)))
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from coe.lab.measured_run import MeasuredRun
+from coe.lab.rows import Row
+from coe.lab.simulated import CONTENDERS, PlannedBox, run_plan
+from coe.lab.workloads.recorded import recorded
+from coe.lab.workloads.workload import Workload
 from coe.scheduler.strategies import ANY_TIME, Times
-from coe.sim.workload import Workload
-from coe.trials.engine_run import MeasuredRun
-from coe.trials.recorded import recorded
-from coe.trials.rows import Row
-from coe.trials.simulated import CONTENDERS, PlannedBox, run_plan
 
 
 def workload_of(measured: MeasuredRun) -> Workload:
     """Return the arrivals and findings of a measured run as a workload."""
-    record = recorded(measured.trace)
-    return Workload(measured.row.task, measured.row.order, measured.board, record.arrivals, record.findings)
+    record = recorded(measured.line_run.trace)
+    return Workload(measured.row.task, measured.row.order, measured.line_run.board, record.arrivals, record.findings)
 
 
 def predict(measured: MeasuredRun, times: Times = ANY_TIME, settling: int = 0) -> Row:
@@ -26,6 +26,6 @@ def predict(measured: MeasuredRun, times: Times = ANY_TIME, settling: int = 0) -
     """
     workload = replace(workload_of(measured), settling=settling)
     contender = CONTENDERS[measured.strategy]
-    box = PlannedBox(measured.row.device, measured.costs, measured.plan, {})
+    box = PlannedBox(measured.row.device, measured.line_run.costs, measured.line_run.plan, {})
     row = run_plan(workload, contender, box, times=times)
     return replace(row, strategy=f"{measured.row.strategy} (predicted)")

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from coe.board import rules
 from coe.board.rules import Rules
+from coe.lab.workloads.workload import synthetic
 from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
@@ -18,7 +19,6 @@ from coe.scheduler.strategies import strategy
 from coe.sim.agenda import Agenda
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator
-from coe.sim.workload import synthetic
 from coe.system import peak_resident_bytes
 
 EXECUTORS = 4

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from coe.core import FULL, decided
-from coe.trials.engine_run import MeasuredRun
-from coe.trials.recorded import recorded
+from coe.lab.measured_run import MeasuredRun
+from coe.lab.workloads.recorded import recorded
 
 Labels = frozenset[tuple[str, str]]
 """Pairs of expert and decided label, of all experts that an image needed."""
@@ -51,7 +51,7 @@ def of_paces(runs: Mapping[tuple[str, str], MeasuredRun]) -> list[str]:
     return [
         f"{_named(way)}: at the end batches took {pace:.2f} times as long as measured; the costs followed"
         for way, run in runs.items()
-        if (pace := run.metrics.pace) != 1
+        if (pace := run.line_run.metrics.pace) != 1
     ]
 
 
@@ -72,7 +72,7 @@ def of_ways(runs: Mapping[tuple[str, str], MeasuredRun], suffix: str) -> list[st
 
 
 def _second_looks(run: MeasuredRun) -> str:
-    metrics = run.metrics
+    metrics = run.line_run.metrics
     findings = metrics.stages - metrics.escalated
     return (
         f"{run.row.strategy}: {metrics.escalated} of {findings} findings were run again in fp32, "
@@ -93,7 +93,7 @@ def _equal_labels(reference: MeasuredRun, other: MeasuredRun, those: str = "in f
 
 def _labels_by_image(run: MeasuredRun) -> list[tuple[str, Labels]]:
     """Return the images of a run with their decided labels; where an expert looked twice, the second look counts."""
-    record = recorded(run.trace)
+    record = recorded(run.line_run.trace)
     decisions = []
     for arrival in record.arrivals:
         findings = decided(record.findings.get(arrival.request.id, {}))

@@ -19,12 +19,12 @@ from coe.errors import ConfigError
 from coe.inspector import precision
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.precision import Costs, VariantChoice
+from coe.lab.machine import Configuration, Machine
+from coe.lab.simulated import PlannedBox
+from coe.lab.workloads.workload import Workload
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.strategies import Strategy
-from coe.sim.machine import Configuration, Machine
-from coe.sim.workload import Workload
 from coe.store.manifest import Agreement, PreparedVariant
-from coe.trials.simulated import PlannedBox
 
 CONFIGURATION = "prepared"
 """The configuration of a preset that runs of prepared experts use."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from coe.board import rules
 from coe.core import Expert
 from coe.lab.usual import constructed
+from coe.lab.workloads.synthetic import in_variant, prepare, synthetic_board
 from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.fresh_thread import on_fresh_thread
@@ -25,7 +26,6 @@ from coe.store.blob_format import Variant
 from coe.store.kinds import ModuleKind
 from coe.store.store import Store
 from coe.system import forget_file
-from coe.trials.synthetic import in_variant, prepare, synthetic_board
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from coe import config
 from coe.board import rules
 from coe.core import Expert
 from coe.lab.switch import Stopwatch
+from coe.lab.workloads.synthetic import black, in_variant, prepare, synthetic_board
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.cuda.garbage import give_back
 from coe.runtime.cuda.gpu_driver import Driver
@@ -20,7 +21,6 @@ from coe.runtime.reading import weights
 from coe.store import kinds
 from coe.store.blob_format import PAGE, Variant, padded
 from coe.store.store import Store
-from coe.trials.synthetic import black, in_variant, prepare, synthetic_board
 
 BATCHES = (1, 4, 8, 16)
 """The sizes of batches on a GPU."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from coe.config import format_bytes
 from coe.core import Finding
@@ -12,14 +13,14 @@ from coe.inspector.profile import BoardProfile, Chosen, Profile
 from coe.profiler.site import ProfiledSite
 from coe.profiler.usage import usage
 from coe.scheduler.plan import memory_scores
-from coe.trials.configurations import in_turn
-from coe.trials.recorded import recorded
 
 FindingsByImage = Sequence[tuple[str, Mapping[str, Finding]]]
 """For each image its component, and its findings by expert."""
 
 WORSE = 0.02
 """Another configuration replaces the first choice only if it is faster on the machine by more than this share."""
+
+T = TypeVar("T")
 
 _LONG_ENOUGH_S = 15.0
 _MOST_RUNS = 6
@@ -54,29 +55,30 @@ def confirm(
         return rounds < _MOST_RUNS and spent < _LONG_ENOUGH_S
 
     rounds = in_turn([partial(site.run, profile, candidate, images) for candidate in candidates], again=again)
-    runs = [max(repeats, key=lambda run: run.row.images_per_s) for repeats in rounds]
-    speeds = [run.row.images_per_s for run in runs]
+    runs = [max(repeats, key=lambda run: run.metrics.images_per_s) for repeats in rounds]
+    speeds = [run.metrics.images_per_s for run in runs]
     best = max(range(len(speeds)), key=speeds.__getitem__)
     best = best if speeds[best] > (1 + WORSE) * speeds[0] else 0
     names = [_executors(candidate) for candidate in candidates[:-1]] + ["the casual split"]
     results = ", ".join(f"{name} {speed:.1f}" for name, speed in zip(names, speeds, strict=True))
     why = f"measured on {images} images, images/s: {results}; {names[best]} is used"
     # The last run counts: in the first ones, libraries take memory that they take once only.
-    machine = rounds[best][-1].row.machine
-    grown = machine.rss_growth_bytes if machine else 0
+    last = rounds[best][-1]
     memory = (
-        f"the process grew by {format_bytes(grown)} under a budget of {_budget(site)} and had "
-        f"{format_bytes((machine.peak_rss_bytes if machine else 0) - grown)} before the line was opened"
+        f"the process grew by {format_bytes(last.grown_bytes)} under a budget of {_budget(site)} and had "
+        f"{format_bytes(last.peak_rss_bytes - last.grown_bytes)} before the line was opened"
     )
-    trace = recorded(runs[best].trace)
-    requests = [arrival.request for arrival in trace.arrivals]
-    findings_by_image = [(request.component, trace.findings.get(request.id, {})) for request in requests]
+    findings_by_image = [
+        (result.request.component, {finding.expert: finding for finding in result.findings})
+        for result in runs[best].results
+        if result.failure is None or not result.failure.kind.is_of_picture
+    ]
     chosen = candidates[best].model_copy(
         update={
             "images_per_s": speeds[best],
             "casual_images_per_s": speeds[-1],
             "sample_images": images,
-            "grown_bytes": grown,
+            "grown_bytes": last.grown_bytes,
             "reasons": (*candidates[best].reasons, why, memory),
         }
     )
@@ -109,3 +111,16 @@ def _budget(site: ProfiledSite) -> str:
 
 def _executors(chosen: Chosen) -> str:
     return ",".join(f"{device}={number}" for device, number in chosen.executors.items())
+
+
+def in_turn(works: Sequence[Callable[[], T]], *, again: Callable[[int], bool]) -> list[list[T]]:
+    """Run `works` in rounds while `again(rounds done)` is true; return the results of each.
+
+    Every second round runs backwards: a process's first line is the slowest, and a machine may slow down as it warms.
+    """
+    runs = [[work()] for work in works]
+    while again(len(runs[0])):
+        order = list(zip(works, runs, strict=True))
+        for work, results in reversed(order) if len(runs[0]) % 2 else order:
+            results.append(work())
+    return runs

@@ -22,7 +22,6 @@ from coe.profiler.target import Target
 from coe.profiler.tune import Search
 from coe.profiler.unfinished import Draft
 from coe.runtime.cuda import torch_driver
-from coe.sim.workload import synthetic
 from coe.store.kinds import FileKind
 from coe.system import usable_cores
 
@@ -80,7 +79,7 @@ def profile_machine(
         draft.profile,
         cores,
         threads,
-        synthetic(site.board, task="sample", requests=SAMPLE_REQUESTS, every_s=0.0),
+        SAMPLE_REQUESTS,
         _on_machine(site, draft.profile, effort.confirm_images) if on_machine else None,
         None if faithful is None else Random(faithful),
     )
@@ -176,4 +175,4 @@ def _on_machine(site: ProfiledSite, profile: Profile, images: int) -> Callable[[
             f"nothing can run on the machine: {len(missing)} of {len(site.board.experts)} experts have no weights; "
             "train or import them, or leave --on-machine out"
         )
-    return lambda chosen: site.run(profile, chosen, images).row.images_per_s
+    return lambda chosen: site.run(profile, chosen, images).metrics.images_per_s

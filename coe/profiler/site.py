@@ -7,8 +7,12 @@ import gc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from random import Random
 
-from coe import config, regular
+import numpy as np
+from numpy.typing import NDArray
+
+from coe import regular
 from coe.board.rules import Rules
 from coe.core import Expert
 from coe.errors import CoeError
@@ -17,14 +21,12 @@ from coe.inspector.inspector import Picture
 from coe.inspector.line_config import AskedSettings, LineConfig
 from coe.inspector.measuring import stored
 from coe.inspector.profile import BoardProfile, Chosen, Profile
+from coe.profiler.configurations import board_profile, casual, pinned
+from coe.profiler.line_run import LineRun, run_line
 from coe.store import kinds
 from coe.store.kinds import Kind
 from coe.store.manifest import BodyFile
 from coe.store.store import MANIFEST, Store
-from coe.trials.configurations import board_profile, casual, pinned
-from coe.trials.engine_run import MeasuredRun, measured_run
-from coe.trials.rows import Heading
-from coe.trials.synthetic import synthetic_pictures
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +140,9 @@ class ProfiledSite:
         """Return the casual configuration, on the GPU if the site has one."""
         return casual(self.board, self.store, self.memory_bytes, on_gpu=self.gpu is not None)
 
-    def run(self, profile: Profile, chosen: Chosen, images: int) -> MeasuredRun:
+    def run(self, profile: Profile, chosen: Chosen, images: int) -> LineRun:
         """Run `images` images, the same in every run, through a new line of a configuration."""
-        samples = list(self.pictures) or synthetic_pictures(self.board.path, images, seed=0)
+        samples = list(self.pictures) or drawn_by_count(self.board, _noise(), images)
         line_config = LineConfig(
             board=self.board.path,
             store=self.store,
@@ -148,4 +150,15 @@ class ProfiledSite:
             allowed_kinds=self.allow_kinds,
         )
         pictures = [samples[index % len(samples)] for index in range(images)]
-        return measured_run(line_config, pictures, heading=Heading(self.board.board, "sample", config.STRATEGY))
+        return run_line(line_config, pictures)
+
+
+def drawn_by_count(board: Rules, pixels: NDArray[np.uint8], images: int, seed: int = 0) -> list[Picture]:
+    """Return `images` times the same pixels, as pictures of components drawn by their counts."""
+    counts = [component.count for component in board.components.values()]
+    names = Random(seed).choices(list(board.components), counts, k=images)
+    return [Picture(pixels, name, name=f"{index}") for index, name in enumerate(names)]
+
+
+def _noise() -> NDArray[np.uint8]:
+    return np.random.default_rng(0).integers(0, 255, (240, 240, 3), dtype=np.uint8)

@@ -9,19 +9,24 @@ from random import Random
 
 from coe import config
 from coe.config import format_bytes
+from coe.core import Request
 from coe.errors import ConfigError
 from coe.inspector.measuring import divided, profiled_cost
 from coe.inspector.memory import planned
 from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, Profile
 from coe.inspector.settings import Settings
+from coe.profiler.configurations import CASUAL, MeanExpert
 from coe.profiler.search import search_executors, search_memory
 from coe.profiler.site import ProfiledSite
+from coe.results.metrics import Recorder
+from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan, workspace_bytes
-from coe.sim.workload import Workload
+from coe.scheduler.strategies import STRATEGIES
+from coe.sim.agenda import Arrival
+from coe.sim.oracle import SampledOracle
+from coe.sim.simulator import Simulator, Speeds
 from coe.store.manifest import BodyFile
-from coe.trials.configurations import CASUAL, MeanExpert
-from coe.trials.simulated import CONTENDERS, PlannedBox, run_plan
 
 Numbers = Mapping[str, int]
 """A number by device: executors, threads of each, or bytes of a pool for batches."""
@@ -34,7 +39,7 @@ SMALL = 0.25
 class Search:
     """A search for the best configuration of a site, by the costs in `profile`.
 
-    The machine has `cores`; its CPU was measured with each of `threads`. Runs of `sample`, all images at once, are
+    The machine has `cores`; its CPU was measured with each of `threads`. Runs of `requests` images, all at once, are
     simulated, unless `on_machine` is given: it runs a configuration on the machine and returns images a second.
     `faithful` draws the number of experts from the last window, as the paper does.
     """
@@ -43,7 +48,7 @@ class Search:
     profile: Profile
     cores: int
     threads: Sequence[int]
-    sample: Workload
+    requests: int
     on_machine: Callable[[Chosen], float] | None = None
     faithful: Random | None = None
 
@@ -212,17 +217,35 @@ class Setup:
             self.search.site.board.experts,
             self.costs,
             with_images=True,
-            demotes=not CONTENDERS[config.STRATEGY].strategy.cached,
+            demotes=not STRATEGIES[config.STRATEGY].cached,
         )
 
     def run(self, workspaces: dict[str, int]) -> float:
         """Run the sample with `workspaces` bytes of each pool for batches; return images a second."""
         if self.search.on_machine is not None:
             return self.search.on_machine(self.chosen(workspaces))
-        contender, plan = CONTENDERS[config.STRATEGY], self.plan(workspaces)
+        return self._simulated(self.plan(workspaces))
+
+    def _simulated(self, plan: Plan) -> float:
+        board = self.search.site.board
+        controller = Controller(
+            router=board.router,
+            graph=board.graph,
+            costs=self.costs,
+            plan=plan,
+            strategy=STRATEGIES[config.STRATEGY],
+        )
+        recorder = Recorder(controller.pools, board.router.second_looks)
         scaling = {device: self._scaling(device) for device in self.executors}
-        box = PlannedBox("this machine", self.costs, plan, scaling)
-        return run_plan(self.search.sample, contender, box, bounded=False).images_per_s
+        simulator = Simulator(
+            controller, SampledOracle(board), speeds=Speeds(scaling), watchers=[recorder], preloaded=True
+        )
+        simulator.start()
+        counts = [component.count for component in board.components.values()]
+        names = Random(0).choices(list(board.components), counts, k=self.search.requests)
+        simulator.run(Arrival(0.0, Request(number, name)) for number, name in enumerate(names))
+        controller.check(idle=True)
+        return recorder.metrics().images_per_s
 
     def loaded(self, weights_bytes: float) -> float | None:
         """Run the sample with `weights_bytes` of the CPU's pools for experts; None if then not one image fits."""

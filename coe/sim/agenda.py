@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
 
 from coe.core import Request
 
 
-class ArrivalView(Protocol):
-    """See `coe.sim.workload.Arrival`."""
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request that arrives `at_s` seconds after the beginning."""
 
-    @property
-    def at_s(self) -> float: ...  # noqa: D102
-    @property
-    def request(self) -> Request: ...  # noqa: D102
+    at_s: float
+    request: Request
 
 
 class Agenda:
@@ -38,7 +37,7 @@ class Agenda:
         """Let something happen at a time."""
         heapq.heappush(self._heap, (when_s, next(self._ties), happen))
 
-    def run(self, arrivals: Iterable[ArrivalView], arrive: Callable[[Request], None]) -> None:
+    def run(self, arrivals: Iterable[Arrival], arrive: Callable[[Request], None]) -> None:
         """Go on until nothing is left. Arrivals are taken one by one, in the order of their times, before all else."""
         coming = iter(arrivals)
         arrival = next(coming, None)

@@ -36,7 +36,7 @@ from coe.scheduler.events import (
     RunFailed,
 )
 from coe.scheduler.load_queue import READER, LoadQueue
-from coe.sim.agenda import Agenda, ArrivalView
+from coe.sim.agenda import Agenda, Arrival
 from coe.sim.oracle import Oracle
 from coe.sim.resources import Processor
 
@@ -152,7 +152,7 @@ class Simulator:
                 self._step(Loaded(command.pool, command.expert))
         self._warming = self._is_preloading = False
 
-    def run(self, arrivals: Iterable[ArrivalView] = ()) -> None:
+    def run(self, arrivals: Iterable[Arrival] = ()) -> None:
         """Go on until no event is left. Arrivals are taken one by one, in the order of their times."""
         self._agenda.run(arrivals, lambda request: self._step(Arrived(request)))
 

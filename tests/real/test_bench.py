@@ -12,14 +12,14 @@ from built_once import linked_copy
 
 from coe.inspector.line_config import AskedSettings, LineConfig
 from coe.inspector.measuring import stored
+from coe.lab.measured_run import all_at_once, measured_run
+from coe.lab.rows import Heading, to_json, to_table
+from coe.lab.workloads.recorded import recorded
+from coe.lab.workloads.synthetic import quarter_budget, synthetic_board, synthetic_pictures
+from coe.profiler import line_run
 from coe.scheduler.events import Reply
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.store import Store
-from coe.trials import engine_run as engine
-from coe.trials.engine_run import all_at_once, measured_run
-from coe.trials.recorded import recorded
-from coe.trials.rows import Heading, to_json, to_table
-from coe.trials.synthetic import quarter_budget, synthetic_board, synthetic_pictures
 
 SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 
@@ -92,10 +92,10 @@ def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
     pictures = synthetic_pictures(board, 8, 0)
     line_config = replace(config_of(board, store, pictures, "samba"), disk_bytes_per_s=10 * size)
     one = measured_run(line_config, pictures, heading=HEADING)
-    assert one.metrics.switches > 1
-    assert one.metrics.switch_s >= 0.1 * one.metrics.switches
-    assert one.metrics.wall_s >= one.metrics.switch_s
-    assert one.costs("cpu", "e0").load_s >= 0.1
+    assert one.line_run.metrics.switches > 1
+    assert one.line_run.metrics.switch_s >= 0.1 * one.line_run.metrics.switches
+    assert one.line_run.metrics.wall_s >= one.line_run.metrics.switch_s
+    assert one.line_run.costs("cpu", "e0").load_s >= 0.1
     assert one.row.machine.switch_ms >= one.row.machine.read_ms * 0.99
 
 
@@ -115,7 +115,7 @@ def test_images_come_at_their_rate_whatever_the_line_does(work):
     board, store = synthetic_board(work, kind="narrow", experts=4, input_size=32, seed=0)
     pictures = synthetic_pictures(board, 20, 0)
     one = measured_run(config_of(board, store, pictures, "coserve"), pictures, heading=HEADING, images_per_s=50)
-    seen = recorded(one.trace)
+    seen = recorded(one.line_run.trace)
     assert [arrival.request.id for arrival in seen.arrivals] == list(range(20))
     assert seen.arrivals[0].at_s == 0.0
     # They cannot come early, but on a busy machine the first may be decoded late.
@@ -128,7 +128,7 @@ def test_what_an_earlier_run_left_on_a_gpu_is_not_this_ones(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     for name in ("empty_cache", "reset_peak_memory_stats"):
         monkeypatch.setattr(torch.cuda, name, lambda name=name: calls.append(name))
-    engine._forget_device_peak()
+    line_run.forget_device_peak()
     assert calls == ["empty_cache", "reset_peak_memory_stats"]
 
 
@@ -156,7 +156,7 @@ def test_many_experts_share_a_few_files(tmp_path):
         (("--profile", "p.json"), "--profile has no effect, because neither line-casual nor line-profile is run"),
         (("--strategy", "line-casual", "--executors", "cpu=2"), "--executors has no effect"),
         (("--kind", "onnx"), "no skeleton"),
-        (("--kind", "resnet9"), "not a kind"),
+        (("--kind", "resnet9"), "'resnet9'"),
         (("--rate", "250", "--backlog"), "exclude each other"),
         (("--requests", "9", "--settling", "9"), "--settling 9 leaves out all 9 images; leave out fewer"),
         (("--rate", "0"), "not a number of images a second"),
@@ -194,7 +194,7 @@ def test_the_first_images_can_be_left_out_of_latencies(work):
     run = measured_run(config_of(board, store, pictures, "coserve"), pictures, heading=HEADING, settling=11)
     latencies = {
         command.result.request.id: command.result.latency_s
-        for _, _, commands in run.trace
+        for _, _, commands in run.line_run.trace
         for command in commands
         if isinstance(command, Reply)
     }

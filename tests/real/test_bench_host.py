@@ -12,11 +12,11 @@ from tables import with_slow_rows
 
 from coe import Inspector, Picture
 from coe.errors import ConfigError
+from coe.lab.workloads.picture_forms import PictureForm, handed_in
 from coe.pictures.decoding import decode
 from coe.runtime.cpu import CpuDevice
+from coe.serve.benchmark import remembered_device
 from coe.store.store import Store
-from coe.trials import remembered_device
-from coe.trials.picture_forms import PictureForm, handed_in
 
 SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coe.sim import trace_file
-from coe.sim.workload import task
-from coe.trials.simulated import CONTENDERS
+from coe.lab.simulated import CONTENDERS
+from coe.lab.workloads import trace_file
+from coe.lab.workloads.workload import task
 
 BOX = """\
 about: "a box"

@@ -13,10 +13,10 @@ from fake_gpu import FakeDriver
 from coe import Inspector, config
 from coe.cli import profile_command as command
 from coe.inspector import profile
+from coe.lab.workloads.synthetic import synthetic_board, synthetic_pictures
 from coe.profiler import confirm, profiling, survey
 from coe.runtime.cuda import torch_driver
 from coe.system import usable_cores
-from coe.trials.synthetic import synthetic_board, synthetic_pictures
 
 
 @pytest.fixture(autouse=True)

@@ -12,14 +12,14 @@ from coe.board import rules
 from coe.errors import ConfigError
 from coe.inspector import line_devices
 from coe.inspector.line_config import AskedSettings, LineConfig
+from coe.lab.measured_run import all_at_once, measured_run
 from coe.lab.prediction import predict, workload_of
+from coe.lab.rows import Heading
+from coe.lab.workloads import trace_file
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.strategies import strategy as named_strategy
-from coe.sim import trace_file
 from coe.store.manifest import Agreement, PreparedVariant
 from coe.store.store import MANIFEST, Store
-from coe.trials.engine_run import all_at_once, measured_run
-from coe.trials.rows import Heading
 
 
 class Pretending(CpuDevice):
@@ -101,7 +101,7 @@ def test_a_measured_run_is_foretold_with_its_second_looks_and_saved_without(prep
         make_devices=PRETENDING,
     )
     done = measured_run(line_config, pictures, heading=Heading("t", "given", "coserve"))
-    assert done.metrics.escalated > 0
+    assert done.line_run.metrics.escalated > 0
     foretold = predict(done)
     assert (done.row.strategy, foretold.strategy) == ("coserve half", "coserve half (predicted)")
     assert (foretold.images, foretold.errors) == (len(pictures), 0)

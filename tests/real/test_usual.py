@@ -15,13 +15,13 @@ from tables import with_slow_rows
 from coe import Inspector
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.inspector import line_devices
+from coe.lab import measured_run as engine
 from coe.lab import usual
 from coe.lab.usual import UsualDevice
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Load
 from coe.store import kinds
 from coe.store.kinds import ExpertInput
-from coe.trials import engine_run as engine
 
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "290MB", "host_memory": "100MB"}
 USUAL = {"make_devices": usual.devices, "profile": None}
@@ -223,7 +223,7 @@ def test_the_usual_way_has_a_cost_table_of_its_own(work, call, monkeypatch):
 
     def spy(line_config, *arguments, **options):
         found = measured_run(line_config, *arguments, **options)
-        tables.append((line_config.costs, found.costs))
+        tables.append((line_config.costs, found.line_run.costs))
         ways.append(line_config.make_devices)
         return found
 

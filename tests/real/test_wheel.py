@@ -54,7 +54,7 @@ def test_the_wheel_holds_the_packages_that_ship(installed: Path) -> None:
     ]  # fmt: skip
     for file in ("coe/py.typed", "coe/results/report.html.j2", "routing_rules/demo.yaml"):
         assert (installed / file).is_file()
-    assert list(installed.glob("coe/sim/presets/*.yaml"))
+    assert list(installed.glob("coe/lab/presets/*.yaml"))
     for package in ("coe", "experts"):
         shipped = {path.relative_to(installed) for path in (installed / package).rglob("*.py")}
         assert shipped == {path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")}

@@ -12,13 +12,13 @@ from apps.boards.make import board_file
 from coe.cluster.simulation.cluster_simulator import Network
 from coe.cluster.simulation.fleet import fleet
 from coe.lab.cluster_bench import ClusterRun, Mishap, PlacedBy, Scene, cluster_run
+from coe.lab.machine import Machine
+from coe.lab.simulated import contender
+from coe.lab.workloads.workload import synthetic
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import Fill, Load, Why
-from coe.sim.machine import Machine
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator
-from coe.sim.workload import synthetic
-from coe.trials.simulated import contender
 
 MACHINE = Machine("numa-rtx3080ti")
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 from tables import with_slow_rows
 
+from coe.lab.machine import Machine
+from coe.lab.rows import Row
+from coe.lab.simulated import ABLATIONS, CONTENDERS, contender, simulated_run
+from coe.lab.workloads.workload import placement, task
 from coe.scheduler.strategies import STRATEGIES as STRATEGIES_BY_NAME
-from coe.sim.machine import Machine
-from coe.sim.workload import placement, task
-from coe.trials.rows import Row
-from coe.trials.simulated import ABLATIONS, CONTENDERS, contender, simulated_run
 
 STRATEGIES = (
     *("samba", "samba-fifo", "samba-parallel"),

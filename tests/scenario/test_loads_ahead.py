@@ -13,17 +13,17 @@ from thorough import THOROUGH
 from coe.board.parts_list import PlacedPart
 from coe.core import Batch
 from coe.errors import ConfigError
+from coe.lab.machine import Machine
+from coe.lab.simulated import contender
+from coe.lab.workloads.workload import Workload, task
 from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost
 from coe.scheduler.events import Command, Event, Evict, Load, Reply, Run, Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
-from coe.sim.machine import Machine
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator, Speeds
-from coe.sim.workload import Workload, task
 from coe.testing import VirtualLine, pools_of, rules_from
-from coe.trials.simulated import contender
 
 BOARD = rules_from("""
 board: b

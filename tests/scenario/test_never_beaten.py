@@ -11,15 +11,16 @@ from thorough import THOROUGH
 
 from coe.board.rules import Rules
 from coe.core import Finding, Request
+from coe.lab.bounds.bound import Bound, bound
+from coe.lab.workloads.workload import Workload
 from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Command, Event, Load, Reply, Why
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import STRATEGIES, strategy
-from coe.sim.bound import Bound, bound
+from coe.sim.agenda import Arrival
 from coe.sim.simulator import Simulator, Speeds
-from coe.sim.workload import Arrival, Workload
 from coe.testing import VirtualLine
 
 SLACK = 1e-9

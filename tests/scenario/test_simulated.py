@@ -12,9 +12,10 @@ from test_never_beaten import boxes
 from thorough import THOROUGH
 
 from coe.core import Request
-from coe.sim.machine import Machine
-from coe.sim.workload import Arrival, Workload, task
-from coe.trials.simulated import CONTENDERS, PlannedBox, run_plan, simulated_run
+from coe.lab.machine import Machine
+from coe.lab.simulated import CONTENDERS, PlannedBox, run_plan, simulated_run
+from coe.lab.workloads.workload import Workload, task
+from coe.sim.agenda import Arrival
 
 LATE_S = st.sampled_from([0.0, 0.0, 7.3, 1000.0])
 

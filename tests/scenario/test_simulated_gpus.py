@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from coe.lab.machine import Configuration, Machine
+from coe.lab.preset import FOLDER
+from coe.lab.simulated import CONTENDERS, simulated_run
+from coe.lab.workloads.workload import task
 from coe.scheduler.strategies import strategy
-from coe.sim.machine import Configuration, Machine
-from coe.sim.preset import FOLDER
-from coe.sim.workload import task
-from coe.trials.simulated import CONTENDERS, simulated_run
 
 ONE = Configuration({"cuda": 2}, {"cuda": 0.75})
 TWO = Configuration({"cuda": 2, "cuda:1": 2}, {"cuda": 0.75, "cuda:1": 0.75})

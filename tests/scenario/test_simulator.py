@@ -11,9 +11,9 @@ from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Command, Event, Evict, Load, Reply, Run
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import strategy
+from coe.sim.agenda import Arrival
 from coe.sim.oracle import RecordedOracle, SampledOracle
 from coe.sim.simulator import Simulator, Speeds
-from coe.sim.workload import Arrival
 from coe.testing import rules_from
 
 BOARD = rules_from(

@@ -7,6 +7,7 @@ from lines import board, cost
 
 from coe import config
 from coe.core import Finding, Request
+from coe.lab.workloads.workload import synthetic
 from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
@@ -15,7 +16,6 @@ from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.strategies import STRATEGIES, strategy
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator, Speeds
-from coe.sim.workload import synthetic
 from coe.testing import pools_of
 
 BOARD = board({"A": 3, "B": 2, "C": 1})

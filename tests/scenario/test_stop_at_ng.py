@@ -16,8 +16,8 @@ from coe.board.rules import Rules
 from coe.core import Verdict
 from coe.errors import RulesError
 from coe.inspector.precision import VariantChoice, applied
+from coe.lab.workloads.workload import with_counts
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
-from coe.sim.workload import with_counts
 from coe.testing import VirtualLine, rules_from
 
 

@@ -16,6 +16,7 @@ from stations import LIGHT, deciding, quick_opener
 from tiny_line import Call
 
 from coe.board import rules
+from coe.lab.workloads import synthetic
 from coe.serve import points
 from coe.serve.benchmark import benchmark_boards, past_boards, plot, soak, steady_pace
 from coe.serve.benchmark.benchmark_boards import Heard
@@ -27,7 +28,6 @@ from coe.serve.benchmark.steady_pace import Pace
 from coe.serve.database import audit, recipe_versions
 from coe.serve.database.hourly import Window, board_counts
 from coe.serve.moments import now_us
-from coe.trials import synthetic
 
 
 def sample(at_s: float, rss: int, fds: int = 40) -> Sample:

@@ -12,8 +12,8 @@ from PIL import Image
 
 from coe.errors import ConfigError
 from coe.lab.bars import COLOURS, SPARE, SWITCHES, THROUGHPUT, colours, draw, grouped
+from coe.lab.rows import Row
 from coe.scheduler.strategies import STRATEGIES
-from coe.trials.rows import Row
 
 NUMA = "numa-rtx3080ti"
 

@@ -7,7 +7,7 @@ from functools import cache
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.sim.belady import belady_switches
+from coe.lab.bounds.belady import belady_switches
 
 
 def switches(stages: str, room: int, resident: str = "", sizes: dict[str, int] | None = None) -> int:

@@ -11,11 +11,12 @@ from scenario.lines import cost as cost_of
 from coe.board.rules import Rules
 from coe.core import Finding, Request
 from coe.errors import ConfigError
+from coe.lab.bounds.bound import Bound, bound
+from coe.lab.bounds.share import least_share
+from coe.lab.workloads.workload import Workload
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
-from coe.sim.bound import Bound, bound
-from coe.sim.share import least_share
-from coe.sim.workload import Arrival, Workload
+from coe.sim.agenda import Arrival
 
 
 class Says:

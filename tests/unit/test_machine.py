@@ -16,10 +16,10 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.config import parse_bytes
 from coe.errors import ConfigError
+from coe.lab import preset
+from coe.lab.machine import Configuration, Machine
 from coe.scheduler.plan import CacheSpec, Plan, TooSmall
 from coe.scheduler.strategies import STRATEGIES
-from coe.sim import preset
-from coe.sim.machine import Configuration, Machine
 from coe.testing import rules_from
 
 BOARD = rules_from(

@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from coe.errors import ConfigError
-from coe.sim import preset
-from coe.sim.preset import FOLDER, Preset, SourcedFigure
+from coe.lab import preset
+from coe.lab.preset import FOLDER, Preset, SourcedFigure
 
 GOOD = """\
 about: "a box"

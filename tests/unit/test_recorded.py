@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from coe.core import Batch, Failure, FailureKind, Finding, Request, Stage
+from coe.lab.workloads.recorded import recorded
 from coe.scheduler.events import Arrived, EventBatch, Finished, Rejected, Run, RunFailed
-from coe.sim.workload import Arrival
-from coe.trials.recorded import recorded
+from coe.sim.agenda import Arrival
 
 
 def says(expert: str, label: str) -> Finding:

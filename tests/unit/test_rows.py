@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from coe.core import Request, Result, Verdict
+from coe.lab.rows import Heading, Latencies, MachineFigures, Row, row, to_json, to_table
 from coe.results.metrics import Recorder
 from coe.scheduler.events import Reply
-from coe.trials.rows import Heading, Latencies, MachineFigures, Row, row, to_json, to_table
 
 # As the issue that asked for them names them, in its order.
 COLUMNS = [

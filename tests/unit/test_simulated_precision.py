@@ -14,13 +14,13 @@ from coe.core import FULL, Request, again_id
 from coe.errors import ConfigError
 from coe.inspector import precision
 from coe.inspector.precision import VariantChoice
+from coe.lab.machine import Machine
+from coe.lab.simulated import CONTENDERS, Row, run_plan
 from coe.lab.simulated_precision import PreparedRun, VariantShares, prepared_run
+from coe.lab.workloads.workload import Workload, task
 from coe.scheduler.plan import CacheSpec
-from coe.sim.machine import Machine
 from coe.sim.oracle import SampledOracle
-from coe.sim.workload import Workload, task
 from coe.testing import rules_from
-from coe.trials.simulated import CONTENDERS, Row, run_plan
 
 BOARD = rules_from(
     """

@@ -17,15 +17,16 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.core import Batch, Box, Failure, FailureKind, Finding, Request, Result, Stage, Verdict
 from coe.errors import ConfigError
+from coe.lab.workloads.trace_file import TraceFile, read, workload, write
+from coe.lab.workloads.workload import Workload, synthetic, task, with_counts, with_tail
 from coe.results.metrics import Watcher
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Arrived, Command, Event, Finished, Rejected, Reply, Run
 from coe.scheduler.strategies import strategy
+from coe.sim.agenda import Arrival
 from coe.sim.oracle import Oracle, RecordedOracle, SampledOracle
 from coe.sim.simulator import Simulator
-from coe.sim.trace_file import TraceFile, read, workload, write
-from coe.sim.workload import Arrival, Workload, synthetic, task, with_counts, with_tail
 from coe.testing import pools_of
 
 BOARD = """

@@ -13,8 +13,9 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.core import Request
 from coe.errors import ConfigError
-from coe.sim.trace_file import read, write
-from coe.sim.workload import Arrival, synthetic
+from coe.lab.workloads.trace_file import read, write
+from coe.lab.workloads.workload import synthetic
+from coe.sim.agenda import Arrival
 
 BOARD = """
 board: mouse

@@ -12,14 +12,13 @@ from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector import fingerprint
 from coe.inspector.profile import BoardProfile, KindProfile, Profile
+from coe.profiler.configurations import casual
 from coe.profiler.site import KnownMemory, ProfiledSite
 from coe.profiler.tune import Search, Setup
 from coe.runtime.cost_fit import LatencyLine
 from coe.runtime.trial import whole_pages
-from coe.sim.workload import synthetic
 from coe.store.store import Store
 from coe.testing import rules_from
-from coe.trials.configurations import casual
 
 MB = 1_000_000
 
@@ -78,7 +77,7 @@ def search(
         scaling={"cuda": {1: gpu}, "cpu": {cores: (1.0,), 1: scaling}},
     )
     site = ProfiledSite(board, Store("nowhere"), [], memory_bytes, looked_at=memories or looked_at())
-    return Search(site, known, cores, [cores, 1], synthetic(board, task="sample", requests=200, every_s=0.0))
+    return Search(site, known, cores, [cores, 1], 200)
 
 
 def choose(
@@ -171,7 +170,7 @@ def test_experts_that_share_a_body_are_counted_as_a_line_counts_them(shared_trun
 
     def setup_of(store: Path) -> Setup:
         site = ProfiledSite(trunk, Store(store), [], 100 * MB, looked_at=looked_at())
-        work = synthetic(trunk, task="sample", requests=20, every_s=0.0)
+        work = 20
         return Setup(Search(site, known, 1, [1], work), {"cpu": 1})
 
     shared, whole = setup_of(shared_trunk), setup_of(prepared_trunk)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.errors import ConfigError
-from coe.sim.workload import TAILS, TASKS, Workload, placement, synthetic, task, with_counts, with_tail
+from coe.lab.workloads.workload import TAILS, TASKS, Workload, placement, synthetic, task, with_counts, with_tail
 
 BOARD = """
 board: mouse

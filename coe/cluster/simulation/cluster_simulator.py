@@ -29,7 +29,7 @@ from coe.cluster.decisions.stage_rules import StageRules
 from coe.core import Finding, Request, Result
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import Arrived, Command, Event, Reply, RulesChanged
-from coe.sim.agenda import Agenda, ArrivalView
+from coe.sim.agenda import Agenda, Arrival
 from coe.sim.oracle import Oracle
 from coe.sim.simulator import Simulator
 
@@ -163,7 +163,7 @@ class ClusterSimulator:
 
         self.agenda.at(when_s, join)
 
-    def run(self, arrivals: Iterable[ArrivalView]) -> None:
+    def run(self, arrivals: Iterable[Arrival]) -> None:
         """Go on until every image is answered and nothing is left to do."""
         self.agenda.run(arrivals, self._arrive)
 

@@ -15,14 +15,14 @@ from coe.cli.console import Progress
 from coe.cli.options import words_of
 from coe.config import parse_bandwidth, parse_bytes, parse_seconds
 from coe.errors import ConfigError, did_you_mean
-from coe.sim.workload import EVERY_S, Workload, synthetic
+from coe.lab.workloads.workload import EVERY_S, Workload, synthetic
 
 if TYPE_CHECKING:
     from coe.cluster.simulation.cluster_simulator import Network
     from coe.cluster.simulation.fleet import Fleet
     from coe.lab.cluster_bench import Scene
+    from coe.lab.simulated import Contender
     from coe.scheduler.strategies import Times
-    from coe.trials.simulated import Contender
 
 PLACEMENTS = ("homes", "hash", "round-robin", "count-lru")
 MISHAPS = ("none", "lost", "joins")

@@ -11,7 +11,7 @@ import typer
 from coe import config
 from coe.cli.options import words_of
 from coe.errors import ConfigError, did_you_mean
-from coe.sim.workload import DISTURBED, EVERY_S, UNDISTURBED, Disturbance, Workload, placement
+from coe.lab.workloads.workload import DISTURBED, EVERY_S, UNDISTURBED, Disturbance, Workload, placement
 
 FORESIGHT = ("learned", "parts", "none")
 

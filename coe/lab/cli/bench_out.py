@@ -12,9 +12,9 @@ from coe.cli.json_output import STANDARD_OUTPUT, write_json
 from coe.cli.options import words_of
 from coe.errors import ConfigError
 from coe.lab.cli.bench_ways import USUAL
+from coe.lab.rows import Row, to_json, to_table
 from coe.scheduler.strategies import STRATEGIES, Times, check_hurry
 from coe.scheduler.strategies import strategy as named_strategy
-from coe.trials.rows import Row, to_json, to_table
 
 
 def strategies(text: str, *, also: Sequence[str] = (), usual: bool = False) -> list[str]:

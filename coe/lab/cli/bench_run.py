@@ -37,15 +37,14 @@ from coe.lab.cli.bench_circumstances import SettlingOption
 from coe.lab.cli.bench_runs import Comparison
 from coe.lab.cli.bench_source import check_host_only, check_source, given, synthetic_experts, variants
 from coe.lab.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, configurations, strategy_of
-from coe.sim import trace_file
-from coe.trials.configurations import in_turn
-from coe.trials.picture_forms import PictureForm
+from coe.lab.workloads import trace_file
+from coe.lab.workloads.picture_forms import PictureForm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coe.trials.engine_run import MeasuredRun
-    from coe.trials.rows import Row
+    from coe.lab.measured_run import MeasuredRun
+    from coe.lab.rows import Row
 
 
 def run(  # noqa: PLR0913
@@ -187,11 +186,11 @@ def run(  # noqa: PLR0913
     """
     from coe.inspector.cores import free_cores
     from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
+    from coe.lab import measured_run as engine
     from coe.lab import prediction
     from coe.lab.busy import busy_processes
-    from coe.trials import engine_run as engine
-    from coe.trials import synthetic
-    from coe.trials.remembered_device import RememberedOutputs
+    from coe.lab.workloads import synthetic
+    from coe.serve.benchmark.remembered_device import RememberedOutputs
 
     names = bench_out.strategies(strategy, also=CONFIGURED, usual=True)
     allowed = bench_out.times(within, max_wait, [strategy_of(name) for name in names])
@@ -259,6 +258,7 @@ def _compare(
 ) -> _Compared:
     """Run each way, a name and a precision, `repeat` times there and back; the run in the middle counts."""
     from coe.lab import prediction, sentences
+    from coe.profiler.confirm import in_turn
 
     rows: list[Row] = []
     with Progress(console=err, transient=True) as bar:

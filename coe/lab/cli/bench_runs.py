@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from coe.inspector.line_config import LineConfig
     from coe.inspector.line_costs import LineCosts
     from coe.inspector.profile import Profile
-    from coe.trials.engine_run import MeasuredRun
-    from coe.trials.remembered_device import RememberedOutputs
+    from coe.lab.measured_run import MeasuredRun
+    from coe.serve.benchmark.remembered_device import RememberedOutputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Comparison:
     """What all runs have in common; each run sets its strategy, precision and costs in `line_config`.
 
     `configured` holds a profile for each name that stands for a configuration. With `remembered` the devices take no
-    time (`coe.trials.remembered_device`). Latencies are those of all images but the first `settling`.
+    time (`coe.serve.benchmark.remembered_device`). Latencies are those of all images but the first `settling`.
     """
 
     line_config: LineConfig
@@ -53,9 +53,9 @@ class Comparison:
                 return measured
 
     def _measure(self, name: str, precision: str, tick: Callable[[], None]) -> MeasuredRun:
-        from coe.trials import engine_run as engine
-        from coe.trials import remembered_device
-        from coe.trials.rows import Heading
+        from coe.lab import measured_run as engine
+        from coe.lab.rows import Heading
+        from coe.serve.benchmark import remembered_device
 
         profile, strategy = self.configured.get(name), named_strategy(strategy_of(name))
         asked = self.line_config.asked
@@ -84,5 +84,5 @@ class Comparison:
             tick=tick,
         )
         if profile is None:
-            self._costs[same_costs] = measured.costs
+            self._costs[same_costs] = measured.line_run.costs
         return measured

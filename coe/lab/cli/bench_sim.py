@@ -23,6 +23,7 @@ from coe.cli.options import JsonOption, MaxWaitOption, WithinOption, words_of
 from coe.core import FULL
 from coe.errors import ConfigError, did_you_mean
 from coe.files import why_not
+from coe.lab import preset
 from coe.lab.cli import bench_boxes, bench_out
 from coe.lab.cli.bench_circumstances import (
     FORESIGHT,
@@ -35,17 +36,16 @@ from coe.lab.cli.bench_circumstances import (
     ImagesOption,
     SettlingOption,
 )
-from coe.sim import preset
-from coe.sim.workload import EVERY_S, ORDERS, TAILS, TASKS
-from coe.sim.workload import task as task_named
+from coe.lab.workloads.workload import EVERY_S, ORDERS, TAILS, TASKS
+from coe.lab.workloads.workload import task as task_named
 
 if TYPE_CHECKING:
+    from coe.lab.machine import Machine
+    from coe.lab.rows import Row
+    from coe.lab.simulated import Contender
     from coe.lab.simulated_precision import VariantShares
+    from coe.lab.workloads.workload import Workload
     from coe.scheduler.strategies import Times
-    from coe.sim.machine import Machine
-    from coe.sim.workload import Workload
-    from coe.trials.rows import Row
-    from coe.trials.simulated import Contender
 
 
 def sim(  # noqa: PLR0913
@@ -155,8 +155,8 @@ def sim(  # noqa: PLR0913
 
     Example: coe-bench sim --task A1,B1 --strategy samba,coserve --plot out/
     """
-    from coe.sim.machine import Machine
-    from coe.trials.simulated import CONTENDERS, contender
+    from coe.lab.machine import Machine
+    from coe.lab.simulated import CONTENDERS, contender
 
     several = bench_boxes.given(boxes, boards, placement, mishap, network)
     if several is not None:
@@ -242,8 +242,8 @@ class _World:
         trace: Path | None,
         times: Times,
     ) -> Row:
+        from coe.lab.simulated import run_plan, simulated_run
         from coe.lab.simulated_precision import prepared_run
-        from coe.trials.simulated import run_plan, simulated_run
 
         if prepared is None:
             return simulated_run(machine, workload, contender, seed=self.seed, trace=trace, times=times)
@@ -307,7 +307,7 @@ def workloads_of(
     task: str, order: str | None, tail: str | None, seed: int, circumstances: Circumstances = USUAL
 ) -> list[Workload]:
     """Make the tasks in every order and tail of the options; a trace file has its own order and tail."""
-    from coe.sim import trace_file
+    from coe.lab.workloads import trace_file
 
     orders, tails = _choices("--order", order or ORDERS[0], ORDERS), _choices("--tail", tail or "board", TAILS)
     workloads: list[Workload] = []
@@ -338,7 +338,7 @@ def workloads_of(
 
 def _check(plot: Path | None, trace: Path | None, save_task: Path | None, workloads: Sequence[Workload]) -> None:
     """Check before a long run that its files can be written after it; raises ConfigError."""
-    from coe.sim import trace_file
+    from coe.lab.workloads import trace_file
 
     if plot is not None:
         try:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import typer
 
     from coe.inspector.inspector import Picture
+    from coe.lab.workloads.picture_forms import PictureForm
     from coe.store.store import Store
-    from coe.trials.picture_forms import PictureForm
 
 _OF_A_BOARD = {"images_at": "--images", "store": "--store"}
 _WITHOUT_A_BOARD = {
@@ -70,9 +70,9 @@ def given(
     board: str, images_at: Path | None, store: Path | None, requests: int, seed: int, form: PictureForm | None
 ) -> tuple[Path, Store, list[Picture]]:
     """Return a board's file and store, and `requests` pictures: those given, repeated as needed, or noise."""
+    from coe.lab.workloads.picture_forms import PictureForm, handed_in
+    from coe.lab.workloads.synthetic import synthetic_pictures
     from coe.store.store import Store
-    from coe.trials.picture_forms import PictureForm, handed_in
-    from coe.trials.synthetic import synthetic_pictures
 
     loaded = rules.load(board)
     if images_at is None:
@@ -100,7 +100,7 @@ def synthetic_experts(
     allow_kinds: Sequence[str],
 ) -> tuple[Path, Store]:
     """Make a board of experts with random weights, or reuse an earlier one; return its file and store."""
-    from coe.trials.synthetic import prepare, synthetic_board
+    from coe.lab.workloads.synthetic import prepare, synthetic_board
 
     err.print(f"making {experts} synthetic {kind} experts in {work} (kept for the next time)", soft_wrap=True)
     path, store = synthetic_board(

@@ -8,14 +8,15 @@ from coe import config
 from coe.board import rules
 from coe.errors import ConfigError
 from coe.inspector import fingerprint, profile
-from coe.trials.configurations import board_profile, casual, chosen, pinned
+from coe.inspector.profile import BoardProfile, Profile
+from coe.profiler.configurations import board_profile, casual, pinned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from coe.board.rules import Rules
     from coe.inspector.line_devices import MakeDevices
-    from coe.inspector.profile import Profile
     from coe.store.store import Store
 
 CASUAL, PROFILED = f"{config.STRATEGY}-casual", f"{config.STRATEGY}-profile"
@@ -44,13 +45,13 @@ def configurations(
 
     The budget is `memory_bytes`; if None, that of the profile if it is used; if not, that for a quarter of the experts.
     """
-    from coe.trials.synthetic import quarter_budget
+    from coe.lab.workloads.synthetic import quarter_budget
 
     board = rules.load(path)
     if not set(names) & set(CONFIGURED):
         return memory_bytes or quarter_budget(path, store), {}
     loaded = _profile(profile_at)
-    part = chosen(loaded, board, memory_bytes) if PROFILED in names else None
+    part = _profiled(loaded, board, memory_bytes) if PROFILED in names else None
     budget = memory_bytes or (part.memory_bytes if part else quarter_budget(path, store))
     # The casual configuration runs on the same box, with its GPU.
     box = part or loaded.boards.get(board.board)
@@ -75,3 +76,17 @@ def _profile(at: Path | None) -> Profile:
     if changed := fingerprint.differences(loaded.machine, fingerprint.here()):
         raise ConfigError(f"the profile is of another machine ({'; '.join(changed)}); run coe-profile again")
     return loaded
+
+
+def _profiled(profile: Profile, board: Rules, memory_bytes: int | None) -> BoardProfile:
+    """Return a profile's part for a board; raises ConfigError if the profile does not know this board and memory."""
+    part = profile.boards.get(board.board)
+    again = f"run coe-profile --board {board.path} first"
+    if part is None or part.digest != board.digest:
+        raise ConfigError(f"the profile does not know board '{board.board}' as it is now; {again}")
+    if memory_bytes not in (None, part.memory_bytes):
+        raise ConfigError(
+            f"board '{board.board}' was profiled under {config.format_bytes(part.memory_bytes)}, not "
+            f"{config.format_bytes(memory_bytes or 0)}; leave --memory out, or {again}"
+        )
+    return part

@@ -95,7 +95,7 @@ def worker(path: Path, stamps_path: Path, device: Device) -> None:
     points.hook = stamps.reached
 
     def adjust(line_config: LineConfig) -> LineConfig:
-        from coe.trials.remembered_device import RememberedOutputs, devices
+        from coe.serve.benchmark.remembered_device import RememberedOutputs, devices
 
         stub = devices(RememberedOutputs()) if device is Device.STUB else line_config.make_devices
         return replace(line_config, watchers=[*line_config.watchers, stamps], make_devices=stub)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +14,14 @@ from coe.board import rules
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.inspector.inspector import Picture
+from coe.lab.workloads.picture_forms import PictureForm, handed_in
 from coe.prepare.prepare import Preparer
+from coe.profiler.site import drawn_by_count
 from coe.runtime.fresh_thread import on_fresh_thread
 from coe.store import kinds
 from coe.store.blob_format import Variant
 from coe.store.kinds import ExpertInput, ModuleKind
 from coe.store.store import Store
-from coe.trials.picture_forms import PictureForm, handed_in
 
 if TYPE_CHECKING:
     import torch
@@ -144,13 +144,10 @@ def synthetic_pictures(board: Path, requests: int, seed: int, form: PictureForm 
 
     Arrays have 240 x 240 pixels. JPEGs have 640 x 480, and as many bytes as a photograph of that size.
     """
-    components = rules.load(board).components
-    chance = random.Random(seed)
-    names = chance.choices(list(components), [c.count for c in components.values()], k=requests)
     height, width, detail = (240, 240, 1) if form is PictureForm.ARRAY else (480, 640, 4)
-    noise = np.random.default_rng(seed).integers(0, 255, (height // detail, width // detail, 3), dtype=np.uint8)
-    pixels = np.asarray(Image.fromarray(noise).resize((width, height)))
-    return handed_in([Picture(pixels, name, name=f"{index}") for index, name in enumerate(names)], form)
+    pixels = np.random.default_rng(seed).integers(0, 255, (height // detail, width // detail, 3), dtype=np.uint8)
+    pixels = np.asarray(Image.fromarray(pixels).resize((width, height)))
+    return handed_in(drawn_by_count(rules.load(board), pixels, requests, seed), form)
 
 
 def in_variant(experts: Sequence[Expert], variant: Variant) -> list[Expert]:

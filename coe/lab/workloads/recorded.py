@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from coe.core import Batch, Finding
 from coe.runtime.engine import Trace
 from coe.scheduler.events import Arrived, Finished, Run, RunFailed, single_steps
-from coe.sim.workload import Arrival
+from coe.sim.agenda import Arrival
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from coe.board.router import Router, first_experts, usage
 from coe.board.rules import Rules
 from coe.core import Finding, Request, added
 from coe.errors import ConfigError, did_you_mean
+from coe.sim.agenda import Arrival
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +72,6 @@ paper's boards are not given.
 _GROUP_PARTS = 4
 _SPREAD = 0.1  # how far from its group's middle a part may stand, in sides of the board
 _LANES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A request that arrives `at_s` seconds after the beginning."""
-
-    at_s: float
-    request: Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.core import Finding, Request, again_id, decided
 from coe.errors import ConfigError, RulesError
+from coe.lab.workloads.trace_reader import MARK, VERSION, labels, read
+from coe.lab.workloads.workload import TASKS, Workload, task
 from coe.scheduler.events import Arrived, Command, Event, Reply
-from coe.sim.trace_reader import MARK, VERSION, labels, read
-from coe.sim.workload import TASKS, Workload, task
 
 __all__ = ["TraceFile", "read", "workload", "write"]
 

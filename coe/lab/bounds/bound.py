@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coe.lab.bounds.belady import belady_switches
+from coe.lab.bounds.share import least_share
+from coe.lab.bounds.walk import DeviceLimits, Floats, LeastWork, Walk
 from coe.scheduler.cases import Cases
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
-from coe.sim.belady import belady_switches
 from coe.sim.oracle import Oracle
-from coe.sim.share import least_share
-from coe.sim.walk import DeviceLimits, Floats, LeastWork, Walk
 
 if TYPE_CHECKING:
-    from coe.sim.workload import Workload
+    from coe.lab.workloads.workload import Workload
 
 CUTS = 64
 """At how many points in time the remaining work is summed up."""
@@ -32,7 +32,7 @@ CUTS = 64
 class Bound:
     """The fewest switches and the least seconds from time 0 to the last reply.
 
-    `in_order_switches` is no bound: it is the fewest for stages in the order of their images (see `coe.sim.belady`).
+    `in_order_switches` is no bound: it is the fewest for stages in the order of their images (see `belady_switches`).
     `makespan_s` is the largest of the other times: `arrivals_s` is the end of the last image if no image waits for
     another, `disk_s` the time to read experts, `copy_s` the time to copy them to devices, `compute_s` the time of the
     batches.

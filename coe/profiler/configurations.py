@@ -1,14 +1,13 @@
-"""Configurations of a box for measured runs: the paper's casual one, and what `coe-profile` chose."""
+"""Configurations for runs on this machine: the paper's casual one, and the part of a profile that holds one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from coe import config
 from coe.board.rules import Rules
-from coe.errors import ConfigError
 from coe.inspector.profile import BoardProfile, Chosen, Profile
 from coe.scheduler.plan import inbox_bytes
 from coe.system import usable_cores
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
 CASUAL = 0.25
 """The share of memory that the paper's casual configuration leaves to batches (section 5.2)."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +60,6 @@ def casual(board: Rules, store: Store, memory_bytes: int, *, on_gpu: bool = Fals
     )
 
 
-def chosen(profile: Profile, board: Rules, memory_bytes: int | None) -> BoardProfile:
-    """Return a profile's part for a board; raises ConfigError if the profile does not know this board and memory."""
-    part = profile.boards.get(board.board)
-    again = f"run coe-profile --board {board.path} first"
-    if part is None or part.digest != board.digest:
-        raise ConfigError(f"the profile does not know board '{board.board}' as it is now; {again}")
-    if memory_bytes not in (None, part.memory_bytes):
-        raise ConfigError(
-            f"board '{board.board}' was profiled under {config.format_bytes(part.memory_bytes)}, not "
-            f"{config.format_bytes(memory_bytes or 0)}; leave --memory out, or {again}"
-        )
-    return part
-
-
 def board_profile(
     board: Rules,
     configuration: Chosen,
@@ -102,16 +85,3 @@ def board_profile(
 def pinned(profile: Profile, part: BoardProfile) -> Profile:
     """Return the profile with this part as its only board."""
     return profile.model_copy(update={"boards": {part.board: part}})
-
-
-def in_turn(works: Sequence[Callable[[], T]], *, again: Callable[[int], bool]) -> list[list[T]]:
-    """Run `works` in rounds while `again(rounds done)` is true; return the results of each.
-
-    Every second round runs backwards: a process's first line is the slowest, and a machine may slow down as it warms.
-    """
-    runs = [[work()] for work in works]
-    while again(len(runs[0])):
-        order = list(zip(works, runs, strict=True))
-        for work, results in reversed(order) if len(runs[0]) % 2 else order:
-            results.append(work())
-    return runs

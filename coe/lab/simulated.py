@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coe.errors import ConfigError, did_you_mean
+from coe.lab.bounds.bound import bound
+from coe.lab.machine import Configuration, Machine
+from coe.lab.rows import Bounds, Heading, Latencies, Row, row
+from coe.lab.workloads.workload import Workload
 from coe.results.chrome_trace import ChromeTrace
 from coe.results.metrics import Recorder, Watcher
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
 from coe.scheduler.strategies import ANY_TIME, STRATEGIES, Strategy, Times
-from coe.sim.agenda import Agenda
-from coe.sim.bound import bound
-from coe.sim.machine import Configuration, Machine
+from coe.sim.agenda import Agenda, Arrival
 from coe.sim.oracle import Oracle, RecordedOracle, SampledOracle
 from coe.sim.simulator import Simulator, Speeds
-from coe.sim.workload import Arrival, Workload
-from coe.trials.rows import Bounds, Heading, Latencies, Row, row
 
 Scaling = dict[str, tuple[float, ...]]
 

@@ -12,7 +12,8 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.core import NOTHING, Finding, Request
 from coe.errors import ConfigError, RulesError, did_you_mean
-from coe.sim.workload import Arrival, Workload, with_counts
+from coe.lab.workloads.workload import Workload, with_counts
+from coe.sim.agenda import Arrival
 
 MARK = "coe_trace"
 """The key that makes a line the header of a trace; its value is the version."""

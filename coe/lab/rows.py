@@ -41,7 +41,7 @@ class Row:
     """One run. The latency of an image is the time from when it was submitted to its reply.
 
     `makespan_s` is the time from the first image submitted to the last reply. No order can beat the lower bounds (see
-    `coe.sim.bound`); they are None where they were not computed. `in_order_switches` are those of Belady's choice for
+    `Bound`); they are None where they were not computed. `in_order_switches` are those of Belady's choice for
     images that do not overtake each other. `speculated` switches were for images that had not come; `speculated_wasted`
     of these experts left before they ran. `errors` counts images that could not be inspected,
     `late` images that took longer than allowed; it is None if they had no limit. `settling` is how many images, the

@@ -1,0 +1,1 @@
+"""What a benchmark runs: tasks, trace files, recorded runs, synthetic boards and pictures."""
