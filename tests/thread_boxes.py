@@ -16,7 +16,7 @@ import pytest
 from coe import Inspector, Picture
 from coe.cluster.box import BoxWorker
 from coe.cluster.links import BoxGone, Link, MakesBox, NotCarried, Say
-from coe.cluster.messages import BoxFacts, CarriedImage, NewRules, Parcel, Report, RunStage
+from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, NewRules, Parcel, RunStage
 from coe.core import Finding, Result
 from coe.errors import CoeError, ConfigError, sentence_of
 
@@ -57,7 +57,7 @@ class ThreadLink:
         if not self.is_cut_off:
             self.box.take(parcel)
 
-    def next_report(self) -> Report:
+    def next_report(self) -> BoxReport:
         if not self.is_cut_off:
             report = pickle.loads(pickle.dumps(self.box.report(0.05)))
             if not self.is_cut_off:
@@ -66,7 +66,7 @@ class ThreadLink:
             raise BoxGone("its process died", crashed=True)
         raise BoxGone("its cable was pulled")
 
-    def close(self) -> Report | None:
+    def close(self) -> BoxReport | None:
         self.is_closed = True
         report = self.box.close()
         return None if self.is_cut_off else report
@@ -75,7 +75,7 @@ class ThreadLink:
     def experts(self) -> set[str]:
         """The experts that it was let run at last."""
         rules = [message for parcel in self.heard for message in parcel.messages if isinstance(message, NewRules)]
-        return {*rules[-1].homes.on(self.id), *rules[-1].also} if rules else set()
+        return {*rules[-1].placement.on(self.id), *rules[-1].also} if rules else set()
 
     @property
     def stages(self) -> list[RunStage]:

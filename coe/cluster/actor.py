@@ -9,7 +9,7 @@ from typing import Any
 
 from coe.cluster.box import BoxWorker
 from coe.cluster.links import MakesBox
-from coe.cluster.messages import BoxFacts, CarriedImage, Parcel, Report
+from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, Parcel
 from coe.errors import CoeError, sentence_of
 from coe.scheduler.costs import CostTable
 from coe.versions import own
@@ -19,7 +19,7 @@ _FETCH_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class BoxRefusal:
     """Why a machine cannot be a box of this line."""
 
     reason: str
@@ -37,15 +37,15 @@ class BoxActor:
         """Return the versions of all that must be the same everywhere."""
         return versions()
 
-    def open(self, id: str, order: MakesBox, costs: CostTable | None) -> BoxFacts | Refusal:
+    def open(self, id: str, order: MakesBox, costs: CostTable | None) -> BoxFacts | BoxRefusal:
         """Make the box; measures costs if `costs` is None.
 
-        Returns a Refusal where the box would raise a CoeError, so that the line sees our sentence, and not Ray's.
+        Returns a BoxRefusal where the box would raise a CoeError, so that the line sees our sentence, and not Ray's.
         """
         try:
             self._box = order.open(id, costs, _fetched)
         except CoeError as error:
-            return Refusal(sentence_of(error))
+            return BoxRefusal(sentence_of(error))
         return self._box.facts
 
     def take(self, parcel: Parcel) -> None:
@@ -56,12 +56,12 @@ class BoxActor:
             self._next += 1
             self._box.take(ready)
 
-    def report(self, wait_s: float) -> Report:
+    def report(self, wait_s: float) -> BoxReport:
         """Wait at most `wait_s` seconds for the next report, and return it."""
         assert self._box is not None
         return self._box.report(wait_s)
 
-    def close(self) -> Report | None:
+    def close(self) -> BoxReport | None:
         """End the box; return its last report, None if it was never made."""
         return None if self._box is None else self._box.close()
 

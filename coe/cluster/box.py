@@ -12,7 +12,7 @@ from coe.board.rules import Rules
 from coe.cluster.decisions.forecast import GOSSIP_S, changed_experts, comes_in_s
 from coe.cluster.decisions.head import ExpertsReported, Release, StageDone
 from coe.cluster.decisions.stage_rules import StageRules, stage_rules
-from coe.cluster.messages import BoxFacts, CarriedImage, NewRules, Parcel, Report, RunStage
+from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, NewRules, Parcel, RunStage
 from coe.core import Failure, FailureKind, Result
 from coe.errors import sentence_of
 from coe.results.metrics import Metrics, Recorder
@@ -105,16 +105,16 @@ class BoxWorker:
                     if self._engine is not None:
                         self._engine.stop()
 
-    def report(self, wait_s: float) -> Report:
+    def report(self, wait_s: float) -> BoxReport:
         """Wait at most `wait_s` seconds for something to report; return what there is."""
         events, noticed, broken = self._out.fetch(wait_s)
         engine = self._engine
         # The head's clock again.
         notices = tuple(replace(n, due_s=n.due_s - self._ahead_s) if isinstance(n, Late) else n for n in noticed)
         metrics: Metrics = _NOTHING if engine is None else engine.metrics()
-        return Report(events, notices, metrics, engine is not None and engine.ready(0), broken)
+        return BoxReport(events, notices, metrics, engine is not None and engine.ready(0), broken)
 
-    def close(self) -> Report:
+    def close(self) -> BoxReport:
         """Wait for the stages under way, end all threads, and return the last report."""
         if self._engine is not None:
             self._engine.close()
@@ -125,7 +125,7 @@ class BoxWorker:
 
     def _follow(self, message: NewRules) -> None:
         parts, facts = self._parts, self._parts.facts
-        rules = stage_rules(parts.rules.graph, self._followers, message.homes, self.id, message.also)
+        rules = stage_rules(parts.rules.graph, self._followers, message.placement, self.id, message.also)
         if self._engine is None:
             self._engine = self._opened(rules)
             return

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from coe.board.rules import Rules
 from coe.cluster.carrying import whole
 from coe.cluster.decisions.head import BoxLost
-from coe.cluster.head_thread import BoxOpened, BoxReported, Driver, Happening, Housing, ImageArrived
+from coe.cluster.head_thread import BoxOpened, BoxReported, ExpertPlacer, HeadDriver, HeadInput, ImageArrived
 from coe.cluster.links import Boxes, BoxGone, Link, NotCarried, Say, check_same
 from coe.cluster.messages import CarriedImage
 from coe.core import Failure, FailureKind, Request, Result
@@ -60,19 +60,19 @@ class ClusterEngine:
         rules: Rules,
         boxes: Boxes,
         links: Sequence[Link],
-        housing: Housing,
+        placer: ExpertPlacer,
         *,
         watchers: Sequence[Watcher] = (),
         say: Say = lambda sentence: None,
     ) -> None:
         self._boxes, self._say, self._first = boxes, _guarded(say), links[0]
-        self._driver = Driver(rules, links, housing, now=self.now, reply=self._reply, observe=self._observe)
+        self._driver = HeadDriver(rules, links, placer, now=self.now, reply=self._reply, observe=self._observe)
         self.line_threads = LineThreads()
         self._recorder = Recorder({}, rules.router.second_looks)
         self._watchers = (self._recorder, *watchers)
         self._jobs: dict[int, _Job] = {}
         self._ids = itertools.count()
-        self._queue: queue.SimpleQueue[Happening | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[HeadInput | None] = queue.SimpleQueue()
         """None means: end once every image has its reply."""
         self._replies: queue.SimpleQueue[tuple[Pending, Result] | None] = queue.SimpleQueue()
         self._settled, self._ended = threading.Event(), threading.Event()
@@ -225,22 +225,22 @@ class ClusterEngine:
     def _decide(self) -> None:
         ending, flushed_s = False, -math.inf
         while not ending or self._jobs:
-            for happening in self._came(flushed_s + _PARCEL_EVERY_S):
-                if happening is None:
+            for event in self._came(flushed_s + _PARCEL_EVERY_S):
+                if event is None:
                     ending = True
                     continue
-                self._driver.take_in(happening)
-                if isinstance(happening, BoxOpened):
-                    self._listen(happening.link)
-                    self._say(f"{happening.link.id} has joined; {len(self._driver.links)} boxes")
+                self._driver.take_in(event)
+                if isinstance(event, BoxOpened):
+                    self._listen(event.link)
+                    self._say(f"{event.link.id} has joined; {len(self._driver.links)} boxes")
             self._driver.flush()
             flushed_s = time.monotonic()
             if not self._has_initial and self._driver.is_settled:
                 self._has_initial = True
                 self._settled.set()
 
-    def _came(self, until_s: float) -> Iterator[Happening | None]:
-        """Wait for the next happening; yield it, and those that come until `until_s` on the monotonic clock."""
+    def _came(self, until_s: float) -> Iterator[HeadInput | None]:
+        """Wait for the next event; yield it, and those that come until `until_s` on the monotonic clock."""
         yield self._queue.get()
         with suppress(queue.Empty):
             while (left_s := until_s - time.monotonic()) > 0:

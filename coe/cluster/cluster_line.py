@@ -8,9 +8,9 @@ from dataclasses import replace
 from coe.board.union import union
 from coe.cluster.box_order import BoxOrder, quiet
 from coe.cluster.cluster_engine import ClusterEngine
-from coe.cluster.decisions.homes import Traffic
+from coe.cluster.decisions.expert_placement import Traffic
 from coe.cluster.decisions.needs import needs_of
-from coe.cluster.head_thread import Housing
+from coe.cluster.head_thread import ExpertPlacer
 from coe.cluster.links import Link, check_same
 from coe.cluster.over_ray import ray_boxes
 from coe.core import rule_of
@@ -46,8 +46,8 @@ def start(config: LineConfig) -> Started:
         assembly = _assembly(config, boards, register, links)
         pooled = config.strategy.pooled(assembly.plan)
         needs = needs_of(assembly.rules, _rules_by_board(boards), assembly.costs, pooled)
-        housing = Housing(needs, Traffic(_MOVE_S, config.inbox.images), config.strategy)
-        engine = ClusterEngine(assembly.rules, boxes, links, housing, watchers=config.watchers, say=config.say)
+        placer = ExpertPlacer(needs, Traffic(_MOVE_S, config.inbox.images), config.strategy)
+        engine = ClusterEngine(assembly.rules, boxes, links, placer, watchers=config.watchers, say=config.say)
     except BaseException:
         boxes.close()
         raise

@@ -2,8 +2,8 @@
 
 Law: the head's thread alone calls it, but for `metrics`; only `close` waits.
 
-What happens on boxes comes in as `Happening`s; messages to boxes wait until `flush`, so that a box gets all that came
-out of several happenings in one parcel.
+What happens comes in as `HeadInput`s; messages to boxes wait until `flush`, so that a box gets all that came
+out of several events in one parcel.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from coe.board.rules import Rules
+from coe.cluster.decisions.expert_placement import ExpertNeeds, ExpertPlacement, Traffic
 from coe.cluster.decisions.forecast import stage_prices
 from coe.cluster.decisions.head import (
     BoxJoined,
     BoxLost,
+    ClusterHead,
+    ExpertsMoved,
     GiveRules,
-    Head,
     HeadEvent,
     Order,
-    Rehoused,
     Release,
     SendStage,
 )
-from coe.cluster.decisions.homes import ExpertNeeds, Homes, Traffic
-from coe.cluster.decisions.housing import house
 from coe.cluster.decisions.needs import budget_of
-from coe.cluster.decisions.routing import BoxView, HomeRouting
+from coe.cluster.decisions.place_experts import place_experts
+from coe.cluster.decisions.routing import BoxView, ReplicaRouting
 from coe.cluster.links import Link
-from coe.cluster.messages import NewRules, Parcel, Report, RunStage, ToBox
+from coe.cluster.messages import BoxReport, NewRules, Parcel, RunStage, ToBox
 from coe.core import Failure, Request, Result
 from coe.results.metrics import Metrics
 from coe.scheduler.events import Arrived, Command, Event, Late, Lost, PaceChanged, Rejected, Reply, Stopped
@@ -41,17 +41,17 @@ Observe = Callable[[Event | None, list[Command]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Housing:
+class ExpertPlacer:
     """What decides where experts lie: their needs, and the traffic of images."""
 
     needs: Sequence[ExpertNeeds]
     traffic: Traffic
     strategy: Strategy
 
-    def homes(self, links: Sequence[Link], before: Homes | None) -> Homes:
-        """Return the homes of all experts on these boxes."""
+    def place(self, links: Sequence[Link], before: ExpertPlacement | None) -> ExpertPlacement:
+        """Place all experts on these boxes."""
         budgets = [budget_of(link.id, self.strategy.pooled(link.facts.plan)) for link in links]
-        return house(self.needs, budgets, self.traffic, before)
+        return place_experts(self.needs, budgets, self.traffic, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class BoxReported:
     """A box has reported."""
 
     box: str
-    report: Report
+    report: BoxReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class BoxOpened:
     link: Link
 
 
-Happening = ImageArrived | BoxReported | BoxLost | BoxOpened | Stopped
+HeadInput = ImageArrived | BoxReported | BoxLost | BoxOpened | Stopped
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class _Member:
     outgoing: list[ToBox] = field(default_factory=list)
 
 
-class Driver:
+class HeadDriver:
     """The head with its boxes. `rules` are those of all boards, with experts in their variants.
 
     `now` is the clock, `reply` gets each result once, `observe` sees what watchers see.
@@ -99,21 +99,23 @@ class Driver:
         self,
         rules: Rules,
         links: Sequence[Link],
-        housing: Housing,
+        placer: ExpertPlacer,
         *,
         now: Callable[[], float],
         reply: Callable[[Result], None],
         observe: Observe,
     ) -> None:
-        self._rules, self._housing = rules, housing
+        self._rules, self._placer = rules, placer
         self._now, self._reply, self._observe = now, reply, observe
         self._members = {link.id: _Member(link) for link in links}
-        self._homes = housing.homes(links, None)
+        self._placement = placer.place(links, None)
         views = [self._view(link) for link in links]
-        self.head = Head(rules.router, HomeRouting(views, self._homes, housing.traffic.move_s), self._homes)
+        self.head = ClusterHead(
+            rules.router, ReplicaRouting(views, self._placement, placer.traffic.move_s), self._placement
+        )
         self._shared: dict[int, object] = {}
         """By request without a result: what boxes fetch its image by."""
-        self._reports: dict[str, Report] = {}
+        self._reports: dict[str, BoxReport] = {}
         """The last report of each box; those of lost boxes stay, so that no count ever falls."""
 
     @property
@@ -131,25 +133,25 @@ class Driver:
         return [report.metrics for report in list(self._reports.values())]
 
     def start(self) -> None:
-        """Let the boxes load what is at home there."""
-        self._tell_head(Rehoused(self._homes))
+        """Let the boxes load what lies there."""
+        self._tell_head(ExpertsMoved(self._placement))
         self.flush()
 
-    def take_in(self, happening: Happening) -> None:
+    def take_in(self, event: HeadInput) -> None:
         """Take in what happened."""
-        match happening:
+        match event:
             case ImageArrived():
-                self._take_image(happening)
+                self._take_image(event)
             case BoxReported():
-                self._take_report(happening)
+                self._take_report(event)
             case BoxLost():
-                self._lose(happening)
+                self._lose(event)
             case BoxOpened():
-                self._join(happening.link)
+                self._join(event.link)
             case Stopped():
-                self._tell_head(happening)
+                self._tell_head(event)
                 for member in self._members.values():
-                    member.outgoing.append(happening)
+                    member.outgoing.append(event)
 
     def flush(self) -> None:
         """Send what waits, a parcel for each box."""
@@ -196,21 +198,21 @@ class Driver:
             return
         self._observe(Lost("", lost.reason, lost.box), [])
         self._tell_head(lost)
-        self._rehouse()
+        self._move()
 
     def _join(self, link: Link) -> None:
         self._members[link.id] = _Member(link)
         self._tell_head(BoxJoined(self._view(link)))
-        self._rehouse()
+        self._move()
 
-    def _rehouse(self) -> None:
+    def _move(self) -> None:
         if self._members:
-            before = self._homes if set(self._homes.held) & set(self._members) else None
-            self._homes = self._housing.homes(self.links, before)
-            self._tell_head(Rehoused(self._homes))
+            before = self._placement if set(self._placement.held) & set(self._members) else None
+            self._placement = self._placer.place(self.links, before)
+            self._tell_head(ExpertsMoved(self._placement))
 
     def _view(self, link: Link) -> BoxView:
-        plan = self._housing.strategy.pooled(link.facts.plan)
+        plan = self._placer.strategy.pooled(link.facts.plan)
         return BoxView(link.id, stage_prices(link.facts.costs, plan, self._rules.experts))
 
     def _tell_head(self, event: HeadEvent) -> None:
@@ -227,7 +229,7 @@ class Driver:
             case Release():
                 self._members[order.box].outgoing.append(order)
             case GiveRules():
-                rules = NewRules(self._homes.seen_by(order.box), order.also)
+                rules = NewRules(self._placement.seen_by(order.box), order.also)
                 self._members[order.box].outgoing.append(rules)
 
     def _answer(self, result: Result) -> None:

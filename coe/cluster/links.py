@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from coe.cluster.box import BoxWorker, Fetch
-from coe.cluster.messages import BoxFacts, CarriedImage, Parcel, Report
+from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, Parcel
 from coe.errors import CoeError, ConfigError
 from coe.scheduler.costs import CostTable
 
@@ -50,14 +50,14 @@ class Link(Protocol):
         """Hand messages over; waits for nothing, raises nothing. The head's thread alone calls it."""
         ...
 
-    def next_report(self) -> Report:
+    def next_report(self) -> BoxReport:
         """Wait for the box's next report, which may be empty, a sign of life; raises BoxGone.
 
-        A box that can run nothing any more may still report: `Report.broken` says why, and it is to be given up.
+        A box that can run nothing any more may still report: `BoxReport.broken` says why, and it is to be given up.
         """
         ...
 
-    def close(self) -> Report | None:
+    def close(self) -> BoxReport | None:
         """End the box; return its last report if it still gives it. Raises nothing."""
         ...
 

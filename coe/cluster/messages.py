@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from coe.cluster.decisions.expert_placement import ExpertPlacement
 from coe.cluster.decisions.head import ExpertsReported, Release, StageDone
-from coe.cluster.decisions.homes import Homes
 from coe.cluster.decisions.stage_rules import StageRequest
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics
@@ -46,9 +46,9 @@ class RunStage:
 
 @dataclass(frozen=True, slots=True)
 class NewRules:
-    """Go on with the experts of these homes, which name this box alone, and with those of stages under way."""
+    """Go on with the experts of a placement that names this box alone, and with those of stages under way."""
 
-    homes: Homes
+    placement: ExpertPlacement
     also: frozenset[str]
 
 
@@ -65,7 +65,7 @@ class Parcel:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BoxReport:
     """What a box says: what happened since its last report, and the counts after it.
 
     `broken` says why the box can run nothing any more; it is empty otherwise. A box is `settled` once its pools hold

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from coe.cluster.actor import BoxActor, Refusal, versions
+from coe.cluster.actor import BoxActor, BoxRefusal, versions
 from coe.cluster.links import Boxes, BoxGone, Link, MakesBox, NotCarried, Say
-from coe.cluster.messages import BoxFacts, CarriedImage, Parcel, Report
-from coe.cluster.ray_calls import Calls, Machine
-from coe.cluster.ray_session import Session, first_line
+from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, Parcel
+from coe.cluster.ray_calls import Calls, RayMachine
+from coe.cluster.ray_session import RaySession, first_line
 from coe.errors import CoeError, ConfigError, sentence_of
 
 _SIGN_OF_LIFE_S, _SILENT_S = 1.0, 30.0
@@ -39,7 +39,7 @@ def ray_boxes(address: str, order: MakesBox, say: Say) -> Boxes:
 
     A process that is connected already stays so, and goes on to use Ray afterwards. Raises ConfigError.
     """
-    return _RayBoxes(Session(address), order, say)
+    return _RayBoxes(RaySession(address), order, say)
 
 
 @dataclass(eq=False)
@@ -49,7 +49,7 @@ class _RayLink:
     id: str
     facts: BoxFacts
     calls: Calls
-    machine: Machine
+    machine: RayMachine
     actor: Any
     gone: bool = False
     parcels: deque[Any] = field(default_factory=deque)
@@ -63,7 +63,7 @@ class _RayLink:
         except Exception as error:
             self.parcels.append(error)
 
-    def next_report(self) -> Report:
+    def next_report(self) -> BoxReport:
         """Wait for the next report; raises BoxGone if the box died, lost a parcel, or is silent for `_SILENT_S`."""
         try:
             report = self.calls.answer(self.actor.report, _SIGN_OF_LIFE_S, wait_s=_SILENT_S)
@@ -74,7 +74,7 @@ class _RayLink:
             raise BoxGone(f"it was silent for {_SILENT_S:g} s", crashed=self.calls.lives(self.machine)) from None
         except Exception as error:
             raise BoxGone(first_line(error), crashed=self.calls.lives(self.machine)) from None
-        assert isinstance(report, Report)
+        assert isinstance(report, BoxReport)
         return report
 
     def _expect_parcels(self) -> None:
@@ -84,7 +84,7 @@ class _RayLink:
                 raise error
             self.parcels.extendleft(reversed(self.calls.unanswered(sent)))
 
-    def close(self) -> Report | None:
+    def close(self) -> BoxReport | None:
         """End the box, and its process."""
         self.gone = True
         report = None
@@ -98,7 +98,7 @@ class _RayLink:
 class _RayBoxes:
     """A box on each machine that has processors for Ray."""
 
-    def __init__(self, session: Session, order: MakesBox, say: Say) -> None:
+    def __init__(self, session: RaySession, order: MakesBox, say: Say) -> None:
         self._session, self._ray, self._say = session, session.ray, say
         self._calls = Calls(session.ray)
         try:
@@ -131,7 +131,7 @@ class _RayBoxes:
                 links += opened
         return links
 
-    def _opened_if_alive(self, machine: Machine) -> list[_RayLink]:
+    def _opened_if_alive(self, machine: RayMachine) -> list[_RayLink]:
         """Open the box of a machine; a machine that has just died, which Ray notices later, is left out and named."""
         try:
             return [self._opened(machine)]
@@ -181,7 +181,7 @@ class _RayBoxes:
         if self._calls.gate.close(_CLOSE_S):
             self._session.leave()
 
-    def _may_open(self, machine: Machine) -> bool:
+    def _may_open(self, machine: RayMachine) -> bool:
         """Tell whether a machine has no box, and has had no failure lately."""
         link = self._links.get(machine.id)
         if link is not None:
@@ -191,7 +191,7 @@ class _RayBoxes:
             self._failed_s[machine.id] = time.monotonic()
         return time.monotonic() - self._failed_s.get(machine.id, -_AGAIN_S) >= _AGAIN_S
 
-    def _opened(self, machine: Machine) -> _RayLink:
+    def _opened(self, machine: RayMachine) -> _RayLink:
         """Open the box of a machine; raises ConfigError, or BoxGone if the machine does not answer."""
         id = f"box{next(self._numbers)}@{machine.address}"
         actor = self._started(id, machine)
@@ -202,7 +202,7 @@ class _RayBoxes:
         except Exception as error:
             raise BoxGone(f"{id} could not be opened: {first_line(error)}") from None
         with self._calls.gate.passed():
-            if isinstance(facts, Refusal):
+            if isinstance(facts, BoxRefusal):
                 self._ray.kill(actor)
                 raise ConfigError(f"{id}: {facts.reason}")
             if self._costs is None:
@@ -210,7 +210,7 @@ class _RayBoxes:
         link = self._links[machine.id] = _RayLink(id, facts, self._calls, machine, actor)
         return link
 
-    def _started(self, id: str, machine: Machine) -> Any:
+    def _started(self, id: str, machine: RayMachine) -> Any:
         """Start the process of a box; raises ConfigError for other versions than ours, BoxGone if it is silent."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

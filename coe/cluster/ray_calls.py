@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from coe.cluster.links import BoxGone
-from coe.cluster.ray_session import Gate
+from coe.cluster.ray_session import CallGate
 
 _LOOK_UP_S = 2.0
 """A call that waits looks whether the line ends once in this time, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class RayMachine:
     """A node of the Ray cluster, and how many GPUs it has."""
 
     id: str
@@ -28,7 +28,7 @@ class Calls:
     """Calls of Ray, which end early when the line ends."""
 
     def __init__(self, ray: Any) -> None:
-        self.ray, self.gate, self.closing = ray, Gate(ray), threading.Event()
+        self.ray, self.gate, self.closing = ray, CallGate(ray), threading.Event()
 
     @property
     def timeout(self) -> type[Exception]:
@@ -55,11 +55,11 @@ class Calls:
             self.ray.get(come)
         return list(rest)
 
-    def lives(self, machine: Machine) -> bool:
+    def lives(self, machine: RayMachine) -> bool:
         """Tell whether a machine lives, as far as Ray knows."""
         return any(other.id == machine.id for other in self.machines())
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[RayMachine]:
         """Return the machines that live and have processors, in the order of their names."""
         try:
             with self.gate.passed():
@@ -67,5 +67,5 @@ class Calls:
         except Exception:  # the head node of Ray does not answer; boxes may
             return []
         gpus = {node["NodeID"]: node["Resources"].get("GPU", 0) for node in nodes}
-        machines = [Machine(node["NodeID"], node["NodeManagerAddress"], gpus[node["NodeID"]]) for node in nodes]
+        machines = [RayMachine(node["NodeID"], node["NodeManagerAddress"], gpus[node["NodeID"]]) for node in nodes]
         return sorted(machines, key=lambda machine: (machine.address, machine.id))

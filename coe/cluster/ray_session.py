@@ -1,7 +1,7 @@
 """This process's connection with a Ray cluster. Law: Ray is left only when no line, and no thread of one, uses it.
 
-A call of Ray without a connection would silently connect anew. So each call passes a `Gate`, which closes before Ray is
-left.
+A call of Ray without a connection would silently connect anew. So each call passes a `CallGate`, which closes
+before Ray is left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WAYOUT = (
 )
 
 
-class Session:
+class RaySession:
     """A line's use of Ray; `ray` is the module. Lines of one process share the connection, and the last one ends it."""
 
     _lock = threading.Lock()
@@ -43,27 +43,27 @@ class Session:
             raise ConfigError(
                 "several boxes need Ray, which is not installed here; get it with: pip install 'coe-vision[cluster]'"
             ) from None
-        with Session._lock:
+        with RaySession._lock:
             if not ray.is_initialized():
                 _connect(ray, address)
-                Session._is_ours, Session._lines = True, 0
+                RaySession._is_ours, RaySession._lines = True, 0
             elif address not in ("auto", here := ray.get_runtime_context().gcs_address):
                 raise ConfigError(
                     f"this process is connected with the Ray cluster at {here}; give cluster='auto' to use that"
                 )
-            Session._lines += 1
+            RaySession._lines += 1
         self.ray: Any = ray
 
     def leave(self) -> None:
         """End the use of Ray; call it once, after the line's last call of Ray."""
-        with Session._lock:
-            Session._lines -= 1
-            if Session._is_ours and not Session._lines:
-                Session._is_ours = False
+        with RaySession._lock:
+            RaySession._lines -= 1
+            if RaySession._is_ours and not RaySession._lines:
+                RaySession._is_ours = False
                 self.ray.shutdown()
 
 
-class Gate:
+class CallGate:
     """Counts the calls of Ray that a line makes at the moment; once it is closed, no call begins."""
 
     def __init__(self, ray: Any) -> None:

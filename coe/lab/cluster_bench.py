@@ -11,14 +11,14 @@ from functools import cached_property
 
 import numpy as np
 
+from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
 from coe.cluster.decisions.forecast import stage_prices
-from coe.cluster.decisions.head import Head
-from coe.cluster.decisions.homes import BoxBudget, ExpertNeeds, Homes, Traffic
-from coe.cluster.decisions.housing import house
+from coe.cluster.decisions.head import ClusterHead
 from coe.cluster.decisions.needs import budget_of, needs_of
-from coe.cluster.decisions.routing import BoxView, HomeRouting, Prices, Routing
+from coe.cluster.decisions.place_experts import place_experts
+from coe.cluster.decisions.routing import BoxView, Prices, ReplicaRouting, Routing
 from coe.cluster.decisions.stage_rules import StageRules, stage_rules
-from coe.cluster.simulation.cluster_simulator import BoxWatcher, ClusterSimulator, MakeBox, Network
+from coe.cluster.simulation.cluster_simulator import BoxWatcher, ClusterSimulator, MakeBox, SimulatedNetwork
 from coe.cluster.simulation.fleet import Fleet
 from coe.core import Result, Verdict
 from coe.lab.bounds.bound import Bound, bound
@@ -61,7 +61,7 @@ class Scene:
     workload: Workload
     fleet: Fleet
     contender: Contender
-    network: Network = field(default_factory=Network)
+    network: SimulatedNetwork = field(default_factory=SimulatedNetwork)
     seed: int = 0
     max_wait_s: float | None = None
 
@@ -116,12 +116,14 @@ class Scene:
         """Return the bytes of a box for experts."""
         return budget_of(box, self.plan)
 
-    def homes(self, placed_by: PlacedBy, boxes: Sequence[str], before: Homes | None = None) -> Homes:
+    def homes(
+        self, placed_by: PlacedBy, boxes: Sequence[str], before: ExpertPlacement | None = None
+    ) -> ExpertPlacement:
         """Return the homes of all experts."""
         budgets = [self.budget(box) for box in boxes]
         match placed_by:
             case PlacedBy.HOMES:
-                return house(self.needs, budgets, self.traffic, before)
+                return place_experts(self.needs, budgets, self.traffic, before)
             case PlacedBy.HASH:
                 return homes_by(by_hash, self.needs, budgets, self.traffic)
             case _:
@@ -209,11 +211,11 @@ class _Running:
         self._scene, self._names, self._placed_by = scene, names, placed_by
         self._homes = scene.homes(placed_by, names)
         views = [self._view(name) for name in names]
-        routing: Routing = HomeRouting(views, self._homes, scene.network.move_s)
+        routing: Routing = ReplicaRouting(views, self._homes, scene.network.move_s)
         if placed_by is PlacedBy.COUNT_LRU:
             mean_bytes = sum(need.bytes for need in scene.needs) / len(scene.needs)
             routing = CountLru(views, max(1, int(scene.budget("").bytes / mean_bytes)))
-        head = Head(scene.fleet.rules.router, routing, self._homes)
+        head = ClusterHead(scene.fleet.rules.router, routing, self._homes)
         self._done = ClusterRun()
         self._cluster = ClusterSimulator(
             head, scene.network, scene.oracle, self._rules, self._homes, self._done.answer, time.perf_counter
@@ -225,11 +227,11 @@ class _Running:
             self._cluster.open(name, self._maker(name))
         if mishap is Mishap.LOST:
             left = self._names[1:]
-            self._cluster.lose_at(mishap_s, self._names[0], lambda: self._rehoused(left))
+            self._cluster.lose_at(mishap_s, self._names[0], lambda: self._moved(left))
         elif mishap is Mishap.JOINS:
             new = f"box{len(self._names)}"
             names = [*self._names, new]
-            self._cluster.join_at(mishap_s, self._view(new), self._maker(new), lambda: self._rehoused(names))
+            self._cluster.join_at(mishap_s, self._view(new), self._maker(new), lambda: self._moved(names))
         self._cluster.run(self._scene.workload.arrivals)
         self._cluster.check()
         self._done.mishap_s = mishap_s
@@ -242,12 +244,12 @@ class _Running:
     def _view(self, name: str) -> BoxView:
         return BoxView(name, self._scene.prices)
 
-    def _rehoused(self, names: Sequence[str]) -> Homes:
+    def _moved(self, names: Sequence[str]) -> ExpertPlacement:
         before, self._homes = self._homes, self._scene.homes(self._placed_by, names, self._homes)
         self._done.experts_moved = len(self._homes.moves_from(before))
         return self._homes
 
-    def _rules(self, homes: Homes, box: str, also: frozenset[str]) -> StageRules:
+    def _rules(self, homes: ExpertPlacement, box: str, also: frozenset[str]) -> StageRules:
         graph = self._scene.fleet.rules.graph
         if self._placed_by is PlacedBy.COUNT_LRU:
             also = frozenset(graph.experts)

@@ -15,10 +15,10 @@ from itertools import accumulate
 import psutil
 
 from coe.board.router import Component, Router, Step
-from coe.cluster.decisions.head import ExpertsReported, Head, HeadEvent, SendStage, StageDone
-from coe.cluster.decisions.homes import BoxBudget, ExpertNeeds, Homes, Traffic
-from coe.cluster.decisions.housing import house
-from coe.cluster.decisions.routing import BoxView, HomeRouting, Prices, StagePrice
+from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
+from coe.cluster.decisions.head import ClusterHead, ExpertsReported, HeadEvent, SendStage, StageDone
+from coe.cluster.decisions.place_experts import place_experts
+from coe.cluster.decisions.routing import BoxView, Prices, ReplicaRouting, StagePrice
 from coe.core import Finding, Request, Verdict
 from coe.scheduler.events import Arrived, Reply
 from coe.sim.agenda import Agenda, Arrival
@@ -62,10 +62,10 @@ def measure(experts: int, boxes: int, images: int, every_s: float, seed: int = 0
     budget = round(HELD_SHARE * experts / boxes) * _BYTES
     before = _resident_bytes()
     began = time.perf_counter()
-    homes = house(needs, [BoxBudget(name, budget) for name in names], Traffic(MOVE_S, images))
+    homes = place_experts(needs, [BoxBudget(name, budget) for name in names], Traffic(MOVE_S, images))
     place_s = time.perf_counter() - began
     prices = dict.fromkeys((need.expert for need in needs), StagePrice(RUN_S, LOAD_S))
-    head = Head(router, HomeRouting([BoxView(name, prices) for name in names], homes, MOVE_S), homes)
+    head = ClusterHead(router, ReplicaRouting([BoxView(name, prices) for name in names], homes, MOVE_S), homes)
     run = _Run(head, homes, prices)
     made = _resident_bytes()
     run.go(_arrivals(router, images, every_s, seed))
@@ -116,7 +116,7 @@ def _arrivals(router: Router, images: int, every_s: float, seed: int) -> list[Ar
 class _Run:
     """The boxes, the time, and what is counted."""
 
-    def __init__(self, head: Head, homes: Homes, prices: Prices) -> None:
+    def __init__(self, head: ClusterHead, homes: ExpertPlacement, prices: Prices) -> None:
         self.head_s = 0.0
         self.stages = self.most = 0
         self.worked_s = dict.fromkeys(homes.held, 0.0)

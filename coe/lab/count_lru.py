@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 
-from coe.cluster.decisions.homes import Homes
+from coe.cluster.decisions.expert_placement import ExpertPlacement
 from coe.cluster.decisions.routing import BoxView, Routing
 
 
@@ -24,8 +24,8 @@ class CountLru(Routing):
     def __repr__(self) -> str:
         return f"<CountLru to {len(self.views)} boxes of {self._most} experts>"
 
-    def rehouse(self, homes: Homes) -> None:
-        """Go on: homes say nothing here."""
+    def move(self, placement: ExpertPlacement) -> None:
+        """Go on: a placement says nothing here."""
 
     def choose(self, expert: str, holding: Collection[str], avoid: Collection[str] = ()) -> str | None:
         """Return the box that takes a stage."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import xxhash
 
-from coe.cluster.decisions.homes import USUAL_TRAFFIC, BoxBudget, ExpertNeeds, Homes, Traffic
-from coe.cluster.decisions.maker import HousingMaker
+from coe.cluster.decisions.expert_placement import DEFAULT_TRAFFIC, BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
+from coe.cluster.decisions.placement_solver import PlacementSolver
 
 Rule = Callable[[Sequence[str], Sequence[str]], Mapping[str, Sequence[int]]]
 """From experts and boxes to the numbers of each expert's boxes: the home, then the standby if there is another."""
@@ -32,8 +32,8 @@ def in_turn(experts: Sequence[str], boxes: Sequence[str]) -> dict[str, list[int]
 
 
 def homes_by(
-    rule: Rule, experts: Iterable[ExpertNeeds], boxes: Sequence[BoxBudget], traffic: Traffic = USUAL_TRAFFIC
-) -> Homes:
+    rule: Rule, experts: Iterable[ExpertNeeds], boxes: Sequence[BoxBudget], traffic: Traffic = DEFAULT_TRAFFIC
+) -> ExpertPlacement:
     """Return the homes that a rule gives; boxes hold the worthiest of their experts.
 
     A box that is too small for an expert passes it to the next box that is not.
@@ -41,7 +41,7 @@ def homes_by(
     needs = {need.expert: need for need in experts}
     most_bytes = max(box.bytes for box in boxes)
     fitting = {name: need for name, need in needs.items() if need.bytes <= most_bytes}
-    maker = HousingMaker(fitting, boxes, traffic)
+    maker = PlacementSolver(fitting, boxes, traffic)
     standbys: dict[str, int] = {}
     for expert, chosen in rule(list(fitting), [box.id for box in boxes]).items():
         able = [number for number, box in enumerate(boxes) if box.bytes >= fitting[expert].bytes]
@@ -49,4 +49,4 @@ def homes_by(
         maker.settle(expert, places[:1])
         if len(places) > 1:
             standbys[expert] = places[1]
-    return maker.homes(standbys, tuple(sorted(set(needs) - set(fitting))))
+    return maker.placement(standbys, tuple(sorted(set(needs) - set(fitting))))

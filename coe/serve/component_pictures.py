@@ -27,7 +27,7 @@ _LONGEST = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CropPlace:
     """Where a component lies in the view of a whole board, as `coe.serve.worker.located` writes it.
 
     `corners` are in pixels of the view, from the upright crop's top left on and round; `width` and `height` are the
@@ -40,7 +40,7 @@ class Place:
     bits: int | None = None
 
     @classmethod
-    def of(cls, place: Any) -> Place | None:
+    def of(cls, place: Any) -> CropPlace | None:
         """Return the place in a row; None if the view shows the component alone, or if nobody knows the place."""
         if not place or not place["polygon"]:
             return None
@@ -73,7 +73,7 @@ class Cutter:
         self._path: Path | None = None
         self._pixels: DecodedImage | None = None
 
-    def cut(self, path: Path, place: Place, limit_pixels: int, *, around: int = 0) -> DecodedImage:
+    def cut(self, path: Path, place: CropPlace, limit_pixels: int, *, around: int = 0) -> DecodedImage:
         """Return a crop of a view, (H, W, 3) uint8 RGB, with so many pixels around it; raises OSError, ImageError."""
         with self._lock:
             pixels = self._pixels if self._path == path else None
@@ -85,7 +85,7 @@ class Cutter:
             return upright(pixels, np.array(place.corners), place.width, place.height, around)
 
 
-def in_frame(pixels: DecodedImage, place: Place | None) -> DecodedImage:
+def in_frame(pixels: DecodedImage, place: CropPlace | None) -> DecodedImage:
     """Return a picture as large as a crop with dark sides as wide as what lies around the crop.
 
     So it lies beside the picture of a call at the same scale. Without a place it stays as it is.

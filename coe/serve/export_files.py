@@ -26,14 +26,14 @@ from sqlalchemy import Connection, select
 
 from coe import system
 from coe.errors import ImageError
-from coe.serve.component_pictures import Cutter, Place
+from coe.serve.component_pictures import CropPlace, Cutter
 from coe.serve.database.connecting import Database
 from coe.serve.database.findings import unpack
 from coe.serve.database.tables import board, call, recipe, verification, view
 from coe.serve.moments import iso
 from coe.serve.passing import Passing
 from coe.serve.picture_folder import Pictures
-from coe.serve.suspected_pictures import Suspects
+from coe.serve.suspected_pictures import SuspectedPictures
 from coe.serve.words import CallKind, Outcome
 
 FOLDER, MANIFEST = "exports", "manifest.json"
@@ -100,7 +100,7 @@ def export(
     from the pictures.
     """
     with database.reading() as connection:
-        suspects = Suspects(connection)
+        suspects = SuspectedPictures(connection)
         good = _good(connection, asked, suspects)
         answered, unlabelled = _answered(connection, asked, good, suspects)
     left_out = Counter(unlabelled.values())
@@ -141,7 +141,7 @@ def export(
 
 
 def _answered(
-    connection: Connection, asked: ExportScope, good: Sequence[Example], suspects: Suspects
+    connection: Connection, asked: ExportScope, good: Sequence[Example], suspects: SuspectedPictures
 ) -> tuple[list[Example], dict[int, str]]:
     """Return the answered calls as examples, and why others are left out, by their ids."""
     query = (
@@ -188,7 +188,7 @@ def _unsaid_label(row: Any, good_labels: Mapping[str, str], *, good: bool) -> st
 def _why_not(row: Any, label: str) -> str:
     if row.file is None or row.removed_us is not None:
         return _GONE
-    if row.place is not None and Place.of(row.place) is None:
+    if row.place is not None and CropPlace.of(row.place) is None:
         return "nobody knows where the part lies on its board"
     if not _PLAIN.fullmatch(row.expert):
         return "no expert decided"
@@ -206,7 +206,7 @@ def _copy(source: Path, example: Example, folder: Path) -> Example:
     return named
 
 
-def _good(connection: Connection, asked: ExportScope, suspects: Suspects) -> list[Example]:
+def _good(connection: Connection, asked: ExportScope, suspects: SuspectedPictures) -> list[Example]:
     """Return pictures of parts that the line called OK, the newest boards first, by the last expert that saw each."""
     query = select(board.c.id, board.c.findings, board.c.key).where(
         board.c.decided_us >= asked.start_us, board.c.decided_us < asked.end_us, board.c.findings.is_not(None)
@@ -224,7 +224,7 @@ def _good(connection: Connection, asked: ExportScope, suspects: Suspects) -> lis
                 continue
             if suspects.has(row.id, part.refdes):
                 continue
-            if part.place is not None and Place.of(part.place) is None:
+            if part.place is not None and CropPlace.of(part.place) is None:
                 continue
             expert, label = part.findings[-1]["expert"], part.findings[-1]["label"]
             if not (_PLAIN.fullmatch(expert) and _PLAIN.fullmatch(label)):
@@ -244,7 +244,7 @@ def _by_view(example: Example) -> str:
 
 def _cut(cutter: Cutter, source: Path, example: Example, folder: Path, limit_pixels: int) -> Example:
     """Cut a part out of the view of a whole board, without loss; raises OSError, ImageError."""
-    place = Place.of(example.place)
+    place = CropPlace.of(example.place)
     assert place is not None
     file = io.BytesIO()
     Image.fromarray(cutter.cut(source, place, limit_pixels)).save(file, "png", compress_level=1)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select, union
 from coe.serve.database.tables import board, escape, unit_serial
 
 
-class Suspects:
+class SuspectedPictures:
     """The parts that the reports of escapes may mean, whenever they came, and whichever of a serial's boards."""
 
     def __init__(self, connection: Connection) -> None:

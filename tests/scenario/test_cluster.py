@@ -9,7 +9,7 @@ import pytest
 from tables import with_slow_rows
 
 from apps.boards.make import board_file
-from coe.cluster.simulation.cluster_simulator import Network
+from coe.cluster.simulation.cluster_simulator import SimulatedNetwork
 from coe.cluster.simulation.fleet import fleet
 from coe.lab.cluster_bench import ClusterRun, Mishap, PlacedBy, Scene, cluster_run
 from coe.lab.machine import Machine
@@ -23,13 +23,18 @@ from coe.sim.simulator import Simulator
 MACHINE = Machine("numa-rtx3080ti")
 
 
-def scene_of(boards: list[str], images: int, network: Network | None = None, strategy: str = "line") -> Scene:
+def scene_of(boards: list[str], images: int, network: SimulatedNetwork | None = None, strategy: str = "line") -> Scene:
     """Images of boards in equal parts, one every 4 ms, that wait as long as it takes."""
     joined = fleet(boards)
     workload = synthetic(joined.rules, task="boards", requests=images, seed=0)
     hurries = contender(strategy).strategy.hurries
     return Scene(
-        MACHINE, workload, joined, contender(strategy), network or Network(), max_wait_s=1e6 if hurries else None
+        MACHINE,
+        workload,
+        joined,
+        contender(strategy),
+        network or SimulatedNetwork(),
+        max_wait_s=1e6 if hurries else None,
     )
 
 
@@ -96,7 +101,7 @@ def test_more_boxes_are_faster_and_none_beats_the_bound(small: Scene, alone: Clu
 def test_a_slow_network_makes_it_slower_and_changes_no_verdict(
     small: Scene, alone: ClusterRun, three: ClusterRun
 ) -> None:
-    scene = replace(small, network=Network(latency_s=0.05, bytes_per_s=12_500_000, image_bytes=2_000_000))
+    scene = replace(small, network=SimulatedNetwork(latency_s=0.05, bytes_per_s=12_500_000, image_bytes=2_000_000))
     run = cluster_run(scene, 3, PlacedBy.HOMES)
     check(run, small, alone, 3)
     assert run.makespan_s > three.makespan_s
@@ -105,7 +110,7 @@ def test_a_slow_network_makes_it_slower_and_changes_no_verdict(
 
 def test_one_box_of_a_cluster_does_what_it_does_alone(small: Scene, alone: ClusterRun) -> None:
     """All that the head adds to one box is the network."""
-    scene = replace(small, network=Network(latency_s=0.0, bytes_per_s=1e15))
+    scene = replace(small, network=SimulatedNetwork(latency_s=0.0, bytes_per_s=1e15))
     near = cluster_run(scene, 1, PlacedBy.HOMES)
     assert near.makespan_s == pytest.approx(alone.makespan_s, rel=0.05)
     assert near.switches == pytest.approx(alone.switches, rel=0.05)

@@ -16,14 +16,14 @@ from pathlib import Path
 from quick_line import QuickDevice
 from stations import quick_opener
 
-from coe.serve import points
+from coe.serve import failpoints
 from coe.serve.bridge import bridge_process
-from coe.serve.bridge.courier import Post
 from coe.serve.bridge.event_format import EventFormat
-from coe.serve.bridge.sinks import Message, Standing
+from coe.serve.bridge.outbox_relay import Sink
+from coe.serve.bridge.sinks import Message, StationStatus
 from coe.serve.database import board_rows, outbox
 from coe.serve.database.connecting import Database, open_database
-from coe.serve.points import Point
+from coe.serve.failpoints import Failpoint
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker.station import Clocks, Station
 
@@ -47,18 +47,18 @@ def forks() -> ForkServerContext:
     return context
 
 
-def kill_at(point: Point | None, nth: int) -> None:
+def kill_at(point: Failpoint | None, nth: int) -> None:
     """End this process at the `nth` time that it reaches a point, as a loss of power would."""
     left = nth
 
-    def hook(reached: Point) -> None:
+    def hook(reached: Failpoint) -> None:
         nonlocal left
         if reached is point:
             left -= 1
             if not left:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    points.hook = hook
+    failpoints.hook = hook
 
 
 def start(work: Callable[..., None], *arguments: object) -> ForkServerProcess:
@@ -67,28 +67,28 @@ def start(work: Callable[..., None], *arguments: object) -> ForkServerProcess:
     return process
 
 
-def decide_all(config: ServeConfig, tiny: tuple[Path, Path], point: Point | None, nth: int) -> None:
+def decide_all(config: ServeConfig, tiny: tuple[Path, Path], point: Failpoint | None, nth: int) -> None:
     """Run a line until no board is undecided, or until the point."""
     kill_at(point, nth)
     _decide(config, tiny, QuickDevice(), Clocks())
 
 
-def decide_late(config: ServeConfig, tiny: tuple[Path, Path], point: Point) -> None:
+def decide_late(config: ServeConfig, tiny: tuple[Path, Path], point: Failpoint) -> None:
     """Run a line whose boards are all due before their findings come, until the point."""
     device, ahead_s = QuickDevice(), 0.0
     device.gate.clear()
     kill_at(point, 1)
-    kill = points.hook
+    kill = failpoints.hook
 
-    def hook(reached: Point) -> None:
+    def hook(reached: Failpoint) -> None:
         nonlocal ahead_s
         kill(reached)
-        if reached is Point.SUBMITTED:
+        if reached is Failpoint.SUBMITTED:
             ahead_s = 1000.0
-        elif reached is Point.DECIDED:
+        elif reached is Failpoint.DECIDED:
             device.gate.set()
 
-    points.hook = hook
+    failpoints.hook = hook
     _decide(config, tiny, device, Clocks(now_s=lambda: time.monotonic() + ahead_s))
 
 
@@ -107,7 +107,7 @@ def undecided(database: Database) -> int:
         return board_rows.count_undecided(connection)
 
 
-def run_line(config: ServeConfig, tiny: tuple[Path, Path], point: Point | None = None, nth: int = 1) -> int | None:
+def run_line(config: ServeConfig, tiny: tuple[Path, Path], point: Failpoint | None = None, nth: int = 1) -> int | None:
     """Run a line to its end; return its exit status."""
     return status_of(start(decide_all, config, tiny, point, nth))
 
@@ -118,7 +118,7 @@ def status_of(process: ForkServerProcess) -> int | None:
     return process.exitcode
 
 
-def serve_gate(config: ServeConfig, point: Point | None, nth: int) -> None:
+def serve_gate(config: ServeConfig, point: Failpoint | None, nth: int) -> None:
     """Run a gate until it is told to end, or until the point."""
     from coe.serve.gate import server
 
@@ -138,7 +138,7 @@ class FileSink:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps([message.id, message.name, message.body["number"]]) + "\n")
 
-    def show(self, standing: Standing) -> None: ...
+    def show(self, status: StationStatus) -> None: ...
 
     def look(self) -> None: ...
 
@@ -147,10 +147,10 @@ class FileSink:
 
 def tell_file(config: ServeConfig, path: Path, nth: int) -> None:
     """Tell a file what happens, until something was told the `nth` time; without `nth` until nothing waits."""
-    kill_at(Point.SINK_TOLD if nth else None, nth)
+    kill_at(Failpoint.SINK_TOLD if nth else None, nth)
     database, stop = open_database(config.database_url), threading.Event()
     told = threading.Thread(
-        target=bridge_process.tell, args=([Post("plant", FileSink(path), EventFormat("a"))], database, stop)
+        target=bridge_process.tell, args=([Sink("plant", FileSink(path), EventFormat("a"))], database, stop)
     )
     told.start()
     while nth or waiting(database):

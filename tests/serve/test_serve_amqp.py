@@ -28,9 +28,9 @@ from serve_rows import NOON, decided, ng
 from serving import config_of
 from waiting import eventually
 
-from coe.serve.bridge import bridge_process, courier
+from coe.serve.bridge import bridge_process, outbox_relay
 from coe.serve.bridge.amqp import AmqpConnection, AmqpPlace
-from coe.serve.bridge.building import posts_of
+from coe.serve.bridge.building import sinks_of
 from coe.serve.bridge.sinks import Message, SinkFailed
 from coe.serve.database import fault_log, outbox
 from coe.serve.database.connecting import Database
@@ -106,8 +106,8 @@ def place(port: int, **more: Any) -> AmqpPlace:
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOOK_S", "FIRST_PAUSE_S"):
-        monkeypatch.setattr(courier, name, 0.02)
-    monkeypatch.setattr(courier, "LONGEST_PAUSE_S", 0.2)
+        monkeypatch.setattr(outbox_relay, name, 0.02)
+    monkeypatch.setattr(outbox_relay, "LONGEST_PAUSE_S", 0.2)
 
 
 def test_a_message_has_the_properties_of_the_standards_sdk() -> None:
@@ -167,8 +167,8 @@ def test_a_broker_that_is_not_there_is_named() -> None:
 def bridged(database: Database, folder: Path, port: int, **more: object) -> Iterator[None]:
     sink = {"host": "127.0.0.1", "port": port, "address": "/exchange/cfx", **more}
     config = config_of(folder, sinks={"amqp": {"mes": sink}})
-    posts, stop = list(posts_of(config)), threading.Event()
-    bridge = threading.Thread(target=bridge_process.tell, args=(posts, database, stop))
+    sinks, stop = list(sinks_of(config)), threading.Event()
+    bridge = threading.Thread(target=bridge_process.tell, args=(sinks, database, stop))
     bridge.start()
     try:
         eventually(lambda: registered(database))

@@ -17,14 +17,14 @@ from tiny_line import Call
 
 from coe.board import rules
 from coe.lab.workloads import synthetic
-from coe.serve import points
+from coe.serve import failpoints
 from coe.serve.benchmark import benchmark_boards, past_boards, plot, soak, steady_pace
 from coe.serve.benchmark.benchmark_boards import Heard
-from coe.serve.benchmark.benchmark_figures import Goal, Measured, Part, times_ms
+from coe.serve.benchmark.benchmark_figures import Aim, Measured, Part, times_ms
 from coe.serve.benchmark.processes import Stamps
-from coe.serve.benchmark.running import BenchmarkPicture, Client, Running
+from coe.serve.benchmark.running import BenchmarkPicture, Client, Service
 from coe.serve.benchmark.soak import Sample
-from coe.serve.benchmark.steady_pace import Pace
+from coe.serve.benchmark.steady_pace import BoardPace
 from coe.serve.database import audit, recipe_versions
 from coe.serve.database.hourly import Window, board_counts
 from coe.serve.moments import now_us
@@ -57,8 +57,8 @@ def test_noise_is_no_growth() -> None:
 
 
 def test_goals_are_upper_bounds_unless_they_say_otherwise() -> None:
-    assert [Goal(5).is_met_by(value) for value in (4, 5, 6)] == [True, True, False]
-    assert [Goal(5, at_least=True).is_met_by(value) for value in (4, 5, 6)] == [False, True, True]
+    assert [Aim(5).is_met_by(value) for value in (4, 5, 6)] == [True, True, False]
+    assert [Aim(5, at_least=True).is_met_by(value) for value in (4, 5, 6)] == [False, True, True]
     assert Measured(Part.PAGES, "/", 1, "ms", 1).is_met is None
     median, worst = times_ms(Part.INTAKE, "x", [0.001] * 50 + [0.2] * 50, 150)
     assert (median.goal, worst.is_met) == (None, False)
@@ -75,7 +75,7 @@ def test_a_history_is_one_that_the_service_could_have_written(served: Served) ->
 
 
 @pytest.fixture
-def measured(served: Served, tiny: tuple[Path, Path], tmp_path: Path) -> Iterator[Running]:
+def measured(served: Served, tiny: tuple[Path, Path], tmp_path: Path) -> Iterator[Service]:
     """A gate and a line in this process, as the benchmark sees them."""
     stamps = tmp_path / "stamps.txt"
     writer = Stamps(stamps)
@@ -86,19 +86,19 @@ def measured(served: Served, tiny: tuple[Path, Path], tmp_path: Path) -> Iterato
         role: client.headers["Authorization"].removeprefix("Bearer ")
         for role, client in (("feeder", served.feeder), ("operator", served.operator), ("admin", served.admin))
     }
-    points.hook = writer.reached
+    failpoints.hook = writer.reached
     opener = quick_opener(tiny, QuickDevice(), watchers=[writer])
     try:
         with deciding(served.gate.config, served.database, opener):
-            service = Running(config, keys, stamps, psutil.Process())
+            service = Service(config, keys, stamps, psutil.Process())
             yield service
             service.database.close()
     finally:
-        points.hook = lambda point: None
+        failpoints.hook = lambda point: None
         writer.close()
 
 
-def test_each_part_measures_a_running_service(measured: Running, served: Served, tmp_path: Path) -> None:
+def test_each_part_measures_a_running_service(measured: Service, served: Served, tmp_path: Path) -> None:
     path = tmp_path / "part.png"
     path.write_bytes(LIGHT)
     pictures = [BenchmarkPicture(path, "C")]
@@ -108,7 +108,7 @@ def test_each_part_measures_a_running_service(measured: Running, served: Served,
         *benchmark_boards.intake(measured, 2),
         *benchmark_boards.pages(measured, 1),
         *benchmark_boards.clients(measured, 3, 2, pictures[0]),
-        *steady_pace.pace(measured, pictures, Pace(72_000, 4, 30.0, 0.2)),
+        *steady_pace.pace(measured, pictures, BoardPace(72_000, 4, 30.0, 0.2)),
     ]
     assert [one.part for one in figures[:4]] == [Part.DECISIONS, Part.DECISIONS, Part.INTAKE, Part.INTAKE]
     assert [one.name for one in figures if one.part is Part.PAGES] == list(benchmark_boards.PAGES)
@@ -146,11 +146,11 @@ def test_an_event_that_came_before_all_clients_were_there_was_missed_by_nobody()
     assert benchmark_boards.heard_of([2], [first, [Heard(2, 0.3)]]) == ([0.1, 0.2, 0.3], 1)
 
 
-def test_a_soak_tells_what_grew_and_draws_it(measured: Running, tmp_path: Path) -> None:
+def test_a_soak_tells_what_grew_and_draws_it(measured: Service, tmp_path: Path) -> None:
     path = tmp_path / "part.png"
     path.write_bytes(LIGHT)
     samples = tmp_path / "samples.json"
-    figures = soak.soak(measured, [BenchmarkPicture(path, "C")], Pace(7200, 2, 30.0, 1.0), samples)
+    figures = soak.soak(measured, [BenchmarkPicture(path, "C")], BoardPace(7200, 2, 30.0, 1.0), samples)
     assert figures[0].value == 0
     assert json.loads(samples.read_text())
     plot.draw(samples, tmp_path / "soak.png")

@@ -11,10 +11,10 @@ import pytest
 from serve_rows import NOON, decided, ng
 from waiting import eventually
 
-from coe.serve.bridge import bridge_process, courier
-from coe.serve.bridge.courier import Post
+from coe.serve.bridge import bridge_process, outbox_relay
 from coe.serve.bridge.event_format import EventFormat
-from coe.serve.bridge.sinks import Message, SinkFailed, Standing
+from coe.serve.bridge.outbox_relay import Sink
+from coe.serve.bridge.sinks import Message, SinkFailed, StationStatus
 from coe.serve.database import event_log, fault_log, outbox, recipe_versions, states
 from coe.serve.database.connecting import Database
 from coe.serve.database.event_log import NewEvent
@@ -26,7 +26,7 @@ class Remembered:
 
     def __init__(self) -> None:
         self.told: list[Message] = []
-        self.shown: list[Standing] = []
+        self.shown: list[StationStatus] = []
         self.connections = 0
         self.is_down = False
         self.fails_after = -1
@@ -44,8 +44,8 @@ class Remembered:
             raise SinkFailed("it went down")
         self.told.append(message)
 
-    def show(self, standing: Standing) -> None:
-        self.shown.append(standing)
+    def show(self, status: StationStatus) -> None:
+        self.shown.append(status)
 
     def look(self) -> None: ...
 
@@ -59,8 +59,8 @@ class Remembered:
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOOK_S", "FIRST_PAUSE_S"):
-        monkeypatch.setattr(courier, name, 0.01)
-    monkeypatch.setattr(courier, "LONGEST_PAUSE_S", 0.05)
+        monkeypatch.setattr(outbox_relay, name, 0.01)
+    monkeypatch.setattr(outbox_relay, "LONGEST_PAUSE_S", 0.05)
     monkeypatch.setattr(bridge_process, "BEAT_S", 0.02)
 
 
@@ -68,8 +68,8 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def told(database: Database, **sinks: Remembered) -> Iterator[None]:
     """Run the bridge with these sinks until the block ends."""
     stop = threading.Event()
-    posts = [Post(name, sink, EventFormat("aoi-1")) for name, sink in sinks.items()]
-    bridge = threading.Thread(target=bridge_process.tell, args=(posts, database, stop))
+    told = [Sink(name, sink, EventFormat("aoi-1")) for name, sink in sinks.items()]
+    bridge = threading.Thread(target=bridge_process.tell, args=(told, database, stop))
     bridge.start()
     try:
         eventually(lambda: set(sinks) == {queue.sink for queue in read(database)})
@@ -168,16 +168,16 @@ def test_pauses_grow_to_a_minute_and_begin_anew_after_a_success(
                 self.set()
             return self.is_set()
 
-    monkeypatch.setattr(courier, "FIRST_PAUSE_S", 1.0)
-    monkeypatch.setattr(courier, "LONGEST_PAUSE_S", 60.0)
+    monkeypatch.setattr(outbox_relay, "FIRST_PAUSE_S", 1.0)
+    monkeypatch.setattr(outbox_relay, "LONGEST_PAUSE_S", 60.0)
     with sqlite_database.writing() as connection:
         outbox.register_sinks(connection, ["plant"], NOON)
     append(sqlite_database, 1)
     sink = Remembered()
     sink.is_down = True
     stop = Watched()
-    courier.Courier(Post("plant", sink, EventFormat("a")), sqlite_database, stop).run()
-    assert stop.pauses == [1, 2, 4, 8, 16, 32, 60, 60, courier.LOOK_S, 1, 2]
+    outbox_relay.OutboxRelay(Sink("plant", sink, EventFormat("a")), sqlite_database, stop).run()
+    assert stop.pauses == [1, 2, 4, 8, 16, 32, 60, 60, outbox_relay.LOOK_S, 1, 2]
     assert sink.numbers == [1]
 
 
@@ -224,7 +224,7 @@ def test_a_message_names_the_recipe_and_the_bridge_gives_signs_of_life(sqlite_da
             with sqlite_database.reading() as connection:
                 return Process.BRIDGE in states.heartbeats(connection)
 
-        eventually(is_alive)  # a courier does not wait for it
+        eventually(is_alive)  # a relay does not wait for it
         with sqlite_database.reading() as connection:
             assert states.heartbeats(connection)[Process.BRIDGE].facts == {"sinks": ["plant"]}
     body = sink.told[1].body

@@ -14,8 +14,8 @@ from tiny_line import TINY
 from coe.core import Verdict
 from coe.placement.dialects import Side
 from coe.serve.bridge.cfx import CfxFormat, time_span
-from coe.serve.bridge.courier import happening_of
-from coe.serve.bridge.sinks import Standing
+from coe.serve.bridge.outbox_relay import envelope_of
+from coe.serve.bridge.sinks import StationStatus
 from coe.serve.database import board_rows, call_rows, decisions, event_log, fault_log, recipe_versions, states
 from coe.serve.database.board_rows import NewBoard
 from coe.serve.database.connecting import Database
@@ -32,8 +32,8 @@ WORDS = CfxFormat("acme.aoi.7", 60.0)
 def messages(database: Database) -> list[dict[str, Any]]:
     """Return the envelopes of all events, as they are sent."""
     with database.reading() as connection:
-        happenings = [happening_of(connection, event, KeptRecipes()) for event in event_log.after(connection, 0)]
-    return [json.loads(message.encoded) for one in happenings for message in WORDS.messages(one)]
+        envelopes = [envelope_of(connection, event, KeptRecipes()) for event in event_log.after(connection, 0)]
+    return [json.loads(message.encoded) for one in envelopes for message in WORDS.messages(one)]
 
 
 def names(database: Database) -> list[str]:
@@ -200,11 +200,11 @@ def test_every_state_and_every_kind_of_fault_has_its_message(sqlite_database: Da
 def test_a_fault_keeps_its_id_until_it_is_cleared_and_stands_in_signs_of_life(sqlite_database: Database) -> None:
     with sqlite_database.writing() as connection:
         fault = fault_log.note(connection, NewFault(Process.WORKER, FaultKind.INSPECTOR_FAILED, "it broke"), NOON)
-        standing = Standing(LineState.DOWN, Intake.OPEN, fault_log.open_faults(connection), NOON)
+        status = StationStatus(LineState.DOWN, Intake.OPEN, fault_log.open_faults(connection), NOON)
         fault_log.clear(connection, fault.id, by="ann", now_us=NOON + 1)
     [occurred] = bodies(sqlite_database, "FaultOccurred")
     [cleared] = bodies(sqlite_database, "FaultCleared")
-    beat = json.loads(WORDS.heartbeat(standing).encoded)["MessageBody"]
+    beat = json.loads(WORDS.heartbeat(status).encoded)["MessageBody"]
     assert (occurred["Fault"]["Severity"], occurred["Fault"]["Description"]) == ("Error", "it broke")
     assert cleared["FaultOccurrenceId"] == occurred["Fault"]["FaultOccurrenceId"]
     assert cleared["Operator"]["OperatorIdentifier"] == "ann"

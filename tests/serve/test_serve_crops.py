@@ -20,7 +20,7 @@ from tiny_line import TINY
 
 from coe.core import Verdict
 from coe.prepare.golden_reference import learn
-from coe.serve.component_pictures import Cutter, Place
+from coe.serve.component_pictures import CropPlace, Cutter
 from coe.serve.database import board_rows, decisions
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Decision
@@ -87,7 +87,7 @@ def test_a_crop_is_cut_again_from_its_place_as_the_experts_saw_it(served: Served
     file = served.gate.config.data / "view.png"
     file.write_bytes(png(BOARD))
     for refdes, place in at.items():
-        known = Place.of(place)
+        known = CropPlace.of(place)
         assert known is not None
         again = served.gate.cutter.cut(file, known, 10**6)
         apart = np.abs(again.astype(int) - board.crop(refdes)[..., ::-1])
@@ -138,7 +138,7 @@ def test_a_golden_reference_stands_beside_a_call_with_the_aligned_difference(
     picture, reference, difference = (
         pixels(served.operator.get(f"/api/v1/calls/1/{name}")) for name in ("picture", "reference", "difference")
     )
-    around = Place.of(places(board)["P3"]).around  # type: ignore[union-attr]
+    around = CropPlace.of(places(board)["P3"]).around  # type: ignore[union-attr]
     assert picture.shape == reference.shape == difference.shape
     np.testing.assert_array_equal(reference[around:-around, around:-around], golden)
     inner = difference[around:-around, around:-around]
@@ -155,15 +155,15 @@ def test_a_reference_that_is_gone_from_the_store_is_a_problem_with_a_sentence(se
 
 @pytest.mark.parametrize("place", [None, {}, {"polygon": []}])
 def test_a_part_whose_place_nobody_knows_is_shown_with_the_whole_view(place: Any) -> None:
-    assert Place.of(place) is None
+    assert CropPlace.of(place) is None
 
 
 def test_a_unit_that_was_skipped_is_cut_in_its_own_size() -> None:
     square = {"polygon": [[10, 20], [110, 20], [110, 70], [10, 70]]}
-    place = Place.of(square)
+    place = CropPlace.of(square)
     assert place is not None
     assert (place.width, place.height, place.around) == (100, 50, 30)
-    assert Place.of({"polygon": [[0, 0], [80_000, 0], [80_000, 2], [0, 2]]}).width == 4000  # type: ignore[union-attr]
+    assert CropPlace.of({"polygon": [[0, 0], [80_000, 0], [80_000, 2], [0, 2]]}).width == 4000  # type: ignore[union-attr]
 
 
 def test_a_view_that_shows_a_part_alone_says_how_large_it_is(served: Served) -> None:
@@ -181,10 +181,10 @@ def test_a_view_that_shows_a_part_alone_says_how_large_it_is(served: Served) -> 
 def test_a_crop_of_a_12_bit_view_is_what_the_experts_saw(tmp_path: Path) -> None:
     assert cv2.imwrite(str(tmp_path / "view.png"), np.full((60, 80), 2047, np.uint16))
     row = {"polygon": [[10, 10], [50, 10], [50, 40], [10, 40]], "size": [40, 30], "bits": 12}
-    place = Place.of(row)
+    place = CropPlace.of(row)
     assert place is not None
     assert (Cutter().cut(tmp_path / "view.png", place, 10**6) == 127).all()
-    unsaid = Place.of({**row, "bits": None})
+    unsaid = CropPlace.of({**row, "bits": None})
     assert unsaid is not None
     assert (Cutter().cut(tmp_path / "view.png", unsaid, 10**6) == 255).all()  # shown, although no expert judged it
 

@@ -32,7 +32,7 @@ from coe.serve.worker.residents import Residents
 from coe.serve.worker.run import BoardRun
 from coe.serve.worker.station import Clocks, Station
 from coe.serve.worker.waiting_boards import Queue
-from coe.serve.worker.write_report import Report
+from coe.serve.worker.write_report import WorkerReport
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def endangered(database: Database) -> list[int | None]:
 
 
 @pytest.fixture
-def report(database: Database) -> Report:
-    return Report(database, now_us, time.monotonic, os.getpid(), Hangs(time.monotonic, 120), Residents())
+def report(database: Database) -> WorkerReport:
+    return WorkerReport(database, now_us, time.monotonic, os.getpid(), Hangs(time.monotonic, 120), Residents())
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_the_board_that_is_due_first_is_found_whoever_has_left_and_come_back(
 
 
 def test_few_boards_in_danger_are_named_in_one_transaction(
-    config: ServeConfig, database: Database, report: Report, products: Products, monkeypatch: pytest.MonkeyPatch
+    config: ServeConfig, database: Database, report: WorkerReport, products: Products, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_module, "NAMED_TOGETHER", 2)
     monkeypatch.setattr(report_module, "BEAT_S", 0.0)
@@ -145,7 +145,7 @@ def test_few_boards_in_danger_are_named_in_one_transaction(
 
 
 def test_a_board_that_will_be_late_is_named_once_the_database_answers(
-    config: ServeConfig, database: Database, report: Report, products: Products
+    config: ServeConfig, database: Database, report: WorkerReport, products: Products
 ) -> None:
     """The scheduler says it once."""
     board, *_ = jam(config, database, 1, within_s=60)

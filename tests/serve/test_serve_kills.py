@@ -23,20 +23,20 @@ from tiny_line import TINY
 from coe.core import Verdict
 from coe.serve.database import board_rows, call_rows, event_log, keys, views
 from coe.serve.database.connecting import Database, open_database
+from coe.serve.failpoints import Failpoint
 from coe.serve.moments import DAY_US, now_us
 from coe.serve.picture_folder import PARTS, Pictures
-from coe.serve.points import Point
 from coe.serve.retention import remove_strays
 from coe.serve.service_config import ServeConfig
 from coe.serve.words import EventKind, Role
 
-LINE_POINTS = (Point.BOARD_BEGUN, Point.SUBMITTED, Point.FOUND, Point.DECIDING, Point.DECIDED)
+LINE_POINTS = (Failpoint.BOARD_BEGUN, Failpoint.SUBMITTED, Failpoint.FOUND, Failpoint.DECIDING, Failpoint.DECIDED)
 GATE_POINTS = (
-    Point.VIEW_RECEIVED,
-    Point.VIEW_KEPT,
-    Point.VIEW_COMMITTED,
-    Point.BOARD_CHECKED,
-    Point.BOARD_ACCEPTED,
+    Failpoint.VIEW_RECEIVED,
+    Failpoint.VIEW_KEPT,
+    Failpoint.VIEW_COMMITTED,
+    Failpoint.BOARD_CHECKED,
+    Failpoint.BOARD_ACCEPTED,
 )
 Decided = dict[str, tuple[Verdict | None, tuple[tuple[str, Verdict, str], ...]]]
 
@@ -100,7 +100,7 @@ def test_a_kill_during_an_amendment_leaves_the_decision(
 ) -> None:
     recipe = activated(database, TINY)
     board = accept(config, database, recipe.id, {"R1": DARK}, within_s=500)
-    assert status_of(start(decide_late, config, tiny, Point.AMENDED)) == KILLED
+    assert status_of(start(decide_late, config, tiny, Failpoint.AMENDED)) == KILLED
     assert run_line(config, tiny) == 0
     check_one_decision_each(database)
     with database.reading() as connection:
@@ -156,7 +156,7 @@ def add_feeder(database: Database) -> str:
     return key
 
 
-def hand_in_while_the_gate_is_killed(config: ServeConfig, feeder: Feeder, kills: Sequence[Point]) -> None:
+def hand_in_while_the_gate_is_killed(config: ServeConfig, feeder: Feeder, kills: Sequence[Failpoint]) -> None:
     """Let a board be accepted by the last of several gates; each of the others is killed at its point."""
     feeder.start()
     for point in kills:

@@ -36,9 +36,9 @@ from coe.serve.database import audit, board_rows, call_rows, event_log, outbox, 
 from coe.serve.database.connecting import Database
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.database.verifications import NewVerification, Verification
+from coe.serve.failpoints import Failpoint
 from coe.serve.moments import DAY_US, now_us
 from coe.serve.picture_folder import PARTS, Pictures
-from coe.serve.points import Point
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import Retention, ServeConfig
 from coe.serve.words import UNDECIDED, Outcome
@@ -47,15 +47,15 @@ pytestmark = [pytest.mark.stress, pytest.mark.timeout(3600)]
 
 KILLS = 200
 LINE_POINTS = (
-    Point.LOCATING,
-    Point.LOCATED,
-    Point.BOARD_BEGUN,
-    Point.SUBMITTED,
-    Point.FOUND,
-    Point.DECIDING,
-    Point.DECIDED,
+    Failpoint.LOCATING,
+    Failpoint.LOCATED,
+    Failpoint.BOARD_BEGUN,
+    Failpoint.SUBMITTED,
+    Failpoint.FOUND,
+    Failpoint.DECIDING,
+    Failpoint.DECIDED,
 )
-OTHERS = (Point.AMENDED, Point.SINK_TOLD)
+OTHERS = (Failpoint.AMENDED, Failpoint.SINK_TOLD)
 IN_A_ROW = 3
 """A board with which the line ends five times is REVIEW; so many kills in a row are less."""
 
@@ -89,7 +89,7 @@ class Service:
         for number, point in enumerate(chance.sample(LINE_POINTS, len(LINE_POINTS)), 1):
             for name in names:
                 self.accept(f"{name} {number}", None if name.endswith("whole") else chosen(chance))
-            nth = 1 if point in (Point.LOCATING, Point.LOCATED) else chance.randint(1, 2)
+            nth = 1 if point in (Failpoint.LOCATING, Failpoint.LOCATED) else chance.randint(1, 2)
             assert run_line(self.config, self.tiny, point, nth) == KILLED
             self.tidy()
             if number % IN_A_ROW == 0 or number == len(LINE_POINTS):
@@ -113,7 +113,7 @@ class Service:
     def kill_others(self, key: str, chance: Random) -> int:
         """Kill the line while it amends a late board, and the bridge; return how many kills that were."""
         accept(self.config, self.database, self.parts.id, {"R1": DARK}, key=key, within_s=500)
-        assert status_of(start(decide_late, self.config, self.tiny, Point.AMENDED)) == KILLED
+        assert status_of(start(decide_late, self.config, self.tiny, Failpoint.AMENDED)) == KILLED
         assert run_line(self.config, self.tiny) == 0
         assert status_of(start(tell_file, self.config, self.told, chance.randint(1, 9))) == KILLED
         return len(OTHERS)

@@ -16,8 +16,8 @@ from serve_rows import NOON, decided, ng
 from serving import config_of
 from waiting import eventually
 
-from coe.serve.bridge import bridge_process, courier
-from coe.serve.bridge.building import posts_of
+from coe.serve.bridge import bridge_process, outbox_relay
+from coe.serve.bridge.building import sinks_of
 from coe.serve.bridge.mqtt import MqttConnection, MqttPlace
 from coe.serve.bridge.sinks import Message, SinkFailed
 from coe.serve.database import event_log, fault_log, outbox
@@ -36,9 +36,9 @@ def broker(tmp_path: Path) -> Iterator[Mosquitto]:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(courier, "LOOK_S", 0.02)
-    monkeypatch.setattr(courier, "FIRST_PAUSE_S", 0.05)
-    monkeypatch.setattr(courier, "LONGEST_PAUSE_S", 0.2)
+    monkeypatch.setattr(outbox_relay, "LOOK_S", 0.02)
+    monkeypatch.setattr(outbox_relay, "FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(outbox_relay, "LONGEST_PAUSE_S", 0.2)
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def bridged(database: Database, folder: Path, **sink: object) -> Iterator[None]:
     """Run a bridge with one MQTT sink, `plant`, until the block ends."""
     config = config_of(folder, sinks={"mqtt": {"plant": {"host": "localhost", **sink}}})
     stop = threading.Event()
-    bridge = threading.Thread(target=bridge_process.tell, args=(list(posts_of(config)), database, stop))
+    bridge = threading.Thread(target=bridge_process.tell, args=(list(sinks_of(config)), database, stop))
     bridge.start()
     try:
         eventually(lambda: registered(database) == ["plant"])
@@ -141,14 +141,14 @@ def test_a_broker_that_restarts_in_mid_stream_loses_nothing(
 _DIES = """
 import os, signal, sys
 from pathlib import Path
-from coe.serve import config, points
+from coe.serve import config, failpoints
 from coe.serve.bridge import process
 passed = []
 def die(point):
     passed.append(point)
     if len(passed) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-points.hook = die
+failpoints.hook = die
 process.run(config.load(Path(sys.argv[1])))
 """
 

@@ -17,16 +17,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from serve_rows import NOON, decided, ng
 
-from coe.serve.bridge.courier import happening_of
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.opcua import COMPANION, NAMESPACE, OpcUaConnection, OpcUaPlace
-from coe.serve.bridge.sinks import Message, Standing
+from coe.serve.bridge.outbox_relay import envelope_of
+from coe.serve.bridge.sinks import Message, StationStatus
 from coe.serve.database import event_log
 from coe.serve.database.connecting import Database
 from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.words import Intake, LineState
 
-WAITING = Standing(LineState.WAITING, Intake.OPEN, (), NOON)
+WAITING = StationStatus(LineState.WAITING, Intake.OPEN, (), NOON)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def decided_board(database: Database, key: str = "k1") -> Message:
     with database.writing() as connection:
         board = decided(connection, key, ng())
         event = event_log.after(connection, 0, board_id=board.id)[-1]
-        return EventFormat("aoi-1").messages(happening_of(connection, event, KeptRecipes()))[0]
+        return EventFormat("aoi-1").messages(envelope_of(connection, event, KeptRecipes()))[0]
 
 
 async def node(client: Client, *path: str) -> Node:

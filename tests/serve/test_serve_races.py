@@ -14,16 +14,16 @@ from serving import Served, activated, config_of, hand_in, png, put, serving
 from tiny_line import TINY
 
 from coe import system
-from coe.serve import points, retention
+from coe.serve import failpoints, retention
 from coe.serve.database import audit, board_rows, call_rows, event_log, verifications, views
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView, View
+from coe.serve.failpoints import Failpoint
 from coe.serve.gate import recipe_routes, server
 from coe.serve.moments import DAY_US, SECOND_US, now_us
 from coe.serve.picture_folder import Pictures
-from coe.serve.points import Point
 from coe.serve.retention import sweep
 from coe.serve.service_config import Retention
 from coe.serve.words import BoardState, CallKind, Outcome
@@ -43,8 +43,8 @@ def at_the_same_time(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]
     results: list[object] = []
     thread = threading.Thread(target=lambda: results.append(work()))
 
-    def hook(point: Point) -> None:
-        if point is Point.BOARD_CHECKED:
+    def hook(point: Failpoint) -> None:
+        if point is Failpoint.BOARD_CHECKED:
             thread.start()
             thread.join(0.5)  # it may have to wait for this transaction
 
@@ -52,7 +52,7 @@ def at_the_same_time(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]
         thread.join()
         return results[0]
 
-    monkeypatch.setattr(points, "hook", hook)
+    monkeypatch.setattr(failpoints, "hook", hook)
     return ended
 
 

@@ -30,10 +30,10 @@ from tiny_line import TINY
 from waiting import eventually
 
 from coe.core import Verdict
-from coe.serve.bridge import courier
-from coe.serve.bridge.courier import Courier, Post
+from coe.serve.bridge import outbox_relay
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.mqtt import MqttConnection, MqttPlace
+from coe.serve.bridge.outbox_relay import OutboxRelay, Sink
 from coe.serve.bridge.sinks import SinkFailed
 from coe.serve.bridge.tls import context_of
 from coe.serve.database import audit, board_rows, call_queue, decisions, event_log, fault_log, keys, outbox, tallies
@@ -354,7 +354,7 @@ def test_a_call_that_was_reserved_before_the_clock_was_set_back_is_free(sqlite_d
 
 
 class Hour(threading.Event):
-    """The pauses of a courier as virtual time: at each another event happens, and after an hour the sink is back."""
+    """The pauses of a relay as virtual time: at each another event happens, and after an hour the sink is back."""
 
     def __init__(self, happen: Callable[[int], None], sink: Remembered) -> None:
         super().__init__()
@@ -388,10 +388,10 @@ def test_a_broker_that_is_away_for_an_hour_gets_everything_in_order_and_is_asked
             waited.append(outbox.queues(connection)[0].waiting)
 
     hour = Hour(happen, sink)
-    Courier(Post("plant", sink, EventFormat("a")), sqlite_database, hour).run()
+    OutboxRelay(Sink("plant", sink, EventFormat("a")), sqlite_database, hour).run()
     # An event at each pause, and that of the fault.
     assert waited == list(range(2, hour.happened + 2))
-    failing = [pause for pause in hour.pauses if pause > courier.LOOK_S]
+    failing = [pause for pause in hour.pauses if pause > outbox_relay.LOOK_S]
     assert (failing[:7], max(failing), len(failing)) == ([1, 2, 4, 8, 16, 32, 60], 60, 6 + 59)
     assert sink.numbers == list(range(hour.happened))
     with sqlite_database.reading() as connection:

@@ -19,8 +19,8 @@ from serving import config_of
 from test_serve_trouble import Authority
 from waiting import eventually
 
-from coe.serve.bridge import bridge_process, courier
-from coe.serve.bridge.building import posts_of
+from coe.serve.bridge import bridge_process, outbox_relay
+from coe.serve.bridge.building import sinks_of
 from coe.serve.bridge.sinks import Message, SinkFailed
 from coe.serve.bridge.webhook import WebhookConnection, WebhookPlace, signature
 from coe.serve.database import fault_log, outbox
@@ -173,13 +173,13 @@ def test_a_hook_of_the_config_is_told_until_it_acknowledges(
     sqlite_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LOOK_S", "FIRST_PAUSE_S"):
-        monkeypatch.setattr(courier, name, 0.02)
+        monkeypatch.setattr(outbox_relay, name, 0.02)
     (tmp_path / "key").write_text("k\n")
     with answering(503, 503) as server:
         hook = {"url": f"http://127.0.0.1:{server.port}/in", "secret": {"file": str(tmp_path / "key")}}
         config = config_of(tmp_path, sinks={"hosts": ["127.0.0.1"], "webhooks": {"erp": hook}})
-        posts, stop = list(posts_of(config)), threading.Event()
-        bridge = threading.Thread(target=bridge_process.tell, args=(posts, sqlite_database, stop))
+        sinks, stop = list(sinks_of(config)), threading.Event()
+        bridge = threading.Thread(target=bridge_process.tell, args=(sinks, sqlite_database, stop))
         bridge.start()
         try:
             eventually(lambda: is_registered(sqlite_database))

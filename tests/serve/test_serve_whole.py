@@ -33,8 +33,8 @@ from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import Call, NewCall
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Decision
+from coe.serve.failpoints import Failpoint
 from coe.serve.moments import now_us
-from coe.serve.points import Point
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest
 from coe.serve.service_config import ServeConfig
@@ -287,7 +287,7 @@ def test_a_line_that_is_killed_while_a_board_is_located_decides_it_once(
 ) -> None:
     recipe = activated(database, TINY, whole=WHOLE)
     board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
-    for attempts, point in enumerate((Point.LOCATING, Point.LOCATED), 1):
+    for attempts, point in enumerate((Failpoint.LOCATING, Failpoint.LOCATED), 1):
         assert run_line(config, tiny, point) == KILLED
         assert state_of(database, board.id).attempts == attempts
     assert state_of(database, board.id).state is BoardState.LOCATED

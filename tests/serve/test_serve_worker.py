@@ -39,7 +39,7 @@ from coe.serve.words import (
 )
 from coe.serve.worker import station as station_module
 from coe.serve.worker import worker_process
-from coe.serve.worker.board_batches import Batches, LineHangs, Loads, Running
+from coe.serve.worker.board_batches import Batches, LineHangs, Loads, RunningBatch
 from coe.serve.worker.product import OpenLine
 from coe.serve.worker.station import MAX_ATTEMPTS, Clocks, Station
 
@@ -198,8 +198,8 @@ def test_an_expert_that_does_not_return_ends_the_line_and_the_next_line_goes_on(
 @pytest.mark.parametrize(("age_s", "hangs"), [(119.0, False), (121.0, False), (201.0, True)])
 def test_a_batch_hangs_after_many_times_its_forecast(age_s: float, hangs: bool) -> None:
     costs = CostTable({("cpu", "slow"): Cost(1.0, 5.0, 1.0, 1, 1)})
-    assert Running("cpu:0", "slow", 5, age_s).hangs(costs, {"cpu:0": "cpu"}, least_s=120) is hangs
-    assert Running("cpu:0", "slow", 1, age_s).hangs(costs, {"cpu:0": "cpu"}, least_s=60) is (age_s > 120)
+    assert RunningBatch("cpu:0", "slow", 5, age_s).hangs(costs, {"cpu:0": "cpu"}, least_s=120) is hangs
+    assert RunningBatch("cpu:0", "slow", 1, age_s).hangs(costs, {"cpu:0": "cpu"}, least_s=60) is (age_s > 120)
 
 
 def test_the_process_of_a_line_that_hangs_waits_for_no_thread(
@@ -329,10 +329,10 @@ def test_a_batch_that_waits_behind_another_has_not_begun() -> None:
     batches.observe(None, [], 0.0)
     batches.observe(Loaded("gpu:0", "a"), list(runs), 0.0)
     now_s = 10.0
-    assert batches.running() == [Running("gpu:0", "a", 1, 10.0)]
+    assert batches.running() == [RunningBatch("gpu:0", "a", 1, 10.0)]
     batches.observe(Finished("gpu:0", ()), [], 0.0)
     now_s = 13.0
-    assert batches.running() == [Running("gpu:0", "b", 1, 3.0)]
+    assert batches.running() == [RunningBatch("gpu:0", "b", 1, 3.0)]
     batches.observe(RunFailed("gpu:0", "torn"), [], 0.0)
     assert batches.running() == []
 

@@ -18,14 +18,14 @@ from coe import Inspector
 from coe.cli import inspect
 from coe.cli.notices import Notices
 from coe.cluster import over_ray, ray_session
-from coe.cluster.actor import BoxActor, Refusal, versions
+from coe.cluster.actor import BoxActor, BoxRefusal, versions
 from coe.cluster.links import BoxGone, NotCarried
-from coe.cluster.messages import Parcel, Report
+from coe.cluster.messages import BoxReport, Parcel
 from coe.errors import ConfigError, StoreError
 from coe.results.metrics import Recorder
 from coe.scheduler.events import Lost, PaceChanged
 
-REPORT = Report((), (), Recorder({}).metrics(), settled=True)
+REPORT = BoxReport((), (), Recorder({}).metrics(), settled=True)
 
 
 class RayError(Exception):
@@ -111,7 +111,7 @@ class Ray:
 
 
 @dataclass
-class Machine:
+class RayMachine:
     """An actor that says what a test wants."""
 
     facts: object
@@ -148,7 +148,9 @@ class Silent:
 def ray(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ray]:
     """Return a function that puts a Ray of some machines in the place of Ray."""
 
-    def install(*machines: str, make: Callable[[str], Any] = lambda machine: Machine(SimpleNamespace(costs=1))) -> Ray:
+    def install(
+        *machines: str, make: Callable[[str], Any] = lambda machine: RayMachine(SimpleNamespace(costs=1))
+    ) -> Ray:
         ray = Ray(list(machines), make)
         strategies = SimpleNamespace(
             NodeAffinitySchedulingStrategy=lambda node_id, soft: SimpleNamespace(node_id=node_id)
@@ -254,7 +256,7 @@ def test_ray_is_left_only_when_no_thread_uses_it(ray: Callable[..., Ray], monkey
         if name == "b":
             opening.set()
             assert may_open.wait(20)
-        return Machine(SimpleNamespace(costs=1))
+        return RayMachine(SimpleNamespace(costs=1))
 
     here = ray("a", make=make)
     here.is_on = False
@@ -310,21 +312,23 @@ def test_machines_become_boxes_in_the_order_of_their_names(ray: Callable[..., Ra
 
 
 def test_a_machine_that_refuses_ends_the_opening_and_is_named(ray: Callable[..., Ray]) -> None:
-    here = ray("a", "b", make=lambda name: Machine(Refusal("no store") if name == "b" else SimpleNamespace(costs=1)))
+    here = ray(
+        "a", "b", make=lambda name: RayMachine(BoxRefusal("no store") if name == "b" else SimpleNamespace(costs=1))
+    )
     with pytest.raises(ConfigError, match=r"^box2@b: no store$"):
         boxes_of().open()
     assert here.killed == ["b"]
 
 
 def test_other_versions_are_named(ray: Callable[..., Ray]) -> None:
-    ray("a", make=lambda name: Machine(None, known={**versions(), "Python": "3.9.1"}))
+    ray("a", make=lambda name: RayMachine(None, known={**versions(), "Python": "3.9.1"}))
     with pytest.raises(ConfigError, match=r"^box1@a has Python 3\.9\.1, and this machine has .*; install the same"):
         boxes_of().open()
 
 
 def test_a_machine_that_has_just_died_is_left_out(ray: Callable[..., Ray]) -> None:
     def make(name: str) -> Any:
-        return Silent(RayError("its node has died")) if name == "a" else Machine(SimpleNamespace(costs=1))
+        return Silent(RayError("its node has died")) if name == "a" else RayMachine(SimpleNamespace(costs=1))
 
     ray("a", "b", make=make)
     said: list[str] = []
@@ -370,7 +374,7 @@ def test_a_box_that_does_not_answer_is_gone(
     def spoken() -> object:
         raise error
 
-    here = ray("a", make=lambda name: Machine(SimpleNamespace(costs=1), spoken))
+    here = ray("a", make=lambda name: RayMachine(SimpleNamespace(costs=1), spoken))
     monkeypatch.setattr(over_ray, "_SILENT_S", 0.1)
     (link,) = boxes_of().open()
     with pytest.raises(BoxGone, match=sentence) as gone:
@@ -385,7 +389,7 @@ def test_a_box_that_does_not_answer_is_gone(
 def test_a_box_that_loses_a_parcel_is_gone(ray: Callable[..., Ray]) -> None:
     """It would wait for the parcel for ever, and say that it lives."""
 
-    class Deaf(Machine):
+    class Deaf(RayMachine):
         def take(self, parcel: object) -> None:
             raise RayError("the connection was cut")
 
@@ -423,5 +427,5 @@ def test_an_actor_says_why_its_machine_cannot_be_a_box() -> None:
     def refuse(*arguments: object) -> None:
         raise StoreError("no weights")
 
-    assert BoxActor().open("box1", SimpleNamespace(open=refuse), None) == Refusal("no weights")  # type: ignore[arg-type]
+    assert BoxActor().open("box1", SimpleNamespace(open=refuse), None) == BoxRefusal("no weights")  # type: ignore[arg-type]
     assert BoxActor().close() is None

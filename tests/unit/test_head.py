@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 from thorough import THOROUGH
 
 from coe.board.union import Member, union
+from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement
 from coe.cluster.decisions.head import (
     BoxJoined,
     BoxLost,
+    ClusterHead,
+    ExpertsMoved,
     ExpertsReported,
     GiveRules,
-    Head,
     HeadEvent,
     Order,
-    Rehoused,
     Release,
     SendStage,
     StageDone,
 )
-from coe.cluster.decisions.homes import BoxBudget, ExpertNeeds, Homes
-from coe.cluster.decisions.housing import house
-from coe.cluster.decisions.routing import BoxView, HomeRouting, StagePrice
+from coe.cluster.decisions.place_experts import place_experts
+from coe.cluster.decisions.routing import BoxView, ReplicaRouting, StagePrice
 from coe.cluster.decisions.stage_rules import stage_rules
 from coe.core import Failure, FailureKind, Finding, Request, Stage, Verdict
 from coe.scheduler.cases import Cases
@@ -51,17 +51,19 @@ NEEDS = [ExpertNeeds(expert, 10, {"": 0.1}, 0.1, 1.0) for expert in RULES.expert
 LOAD = Failure(FailureKind.LOAD, "the disk is broken")
 
 
-def homes_on(boxes: list[str], before: Homes | None = None) -> Homes:
-    return house(NEEDS, [BoxBudget(box, 20) for box in boxes], before=before)
+def homes_on(boxes: list[str], before: ExpertPlacement | None = None) -> ExpertPlacement:
+    return place_experts(NEEDS, [BoxBudget(box, 20) for box in boxes], before=before)
 
 
 class Boxes:
     """Boxes that answer when they are told to, and what the head ordered."""
 
-    def __init__(self, homes: Homes) -> None:
-        self.alive = list(homes.held)
-        self.homes = homes
-        self.head = Head(RULES.router, HomeRouting([BoxView(box, PRICES) for box in self.alive], homes, 0.0), homes)
+    def __init__(self, placement: ExpertPlacement) -> None:
+        self.alive = list(placement.held)
+        self.placement = placement
+        self.head = ClusterHead(
+            RULES.router, ReplicaRouting([BoxView(box, PRICES) for box in self.alive], placement, 0.0), placement
+        )
         self.open: dict[int, SendStage] = {}
         self.answers: list[Reply] = []
         self.images: Counter[tuple[str, int]] = Counter()
@@ -100,12 +102,12 @@ class Boxes:
         for id in lost:
             # Its answers may still come, and count nowhere.
             assert self.tell(StageDone(id, Finding("a", "fp32", "bad", 1.0))) == []
-        self.rehouse()
+        self.move()
 
-    def rehouse(self) -> None:
+    def move(self) -> None:
         if self.alive:
-            self.homes = homes_on(self.alive, self.homes)
-            self.tell(Rehoused(self.homes))
+            self.placement = homes_on(self.alive, self.placement)
+            self.tell(ExpertsMoved(self.placement))
 
     def finish(self) -> None:
         while self.open:
@@ -137,9 +139,9 @@ def test_stages_follow_each_other_over_boxes_and_the_image_comes_once() -> None:
 
 def test_on_a_box_two_boards_of_one_serial_are_due_by_themselves() -> None:
     both = union([Member(key, RULES, RULES.experts) for key in ("left", "right")])
-    homes = homes_on(["one"])
-    head = Head(both.router, HomeRouting([BoxView("one", PRICES)], homes, 0.0), homes)
-    cases = Cases(stage_rules(both.graph, both.router.followers(), homes, "one").router)
+    placement = homes_on(["one"])
+    head = ClusterHead(both.router, ReplicaRouting([BoxView("one", PRICES)], placement, 0.0), placement)
+    cases = Cases(stage_rules(both.graph, both.router.followers(), placement, "one").router)
     dues = Deadlines(1e6, lambda dues, now: 1e6)
     for number, (board, due_s) in enumerate([("left", 10.0), ("right", 100.0)]):
         image = Request(number, "B", serial="SN1", due_s=due_s, board_key=board)
@@ -259,8 +261,8 @@ def test_without_any_box_images_are_answered_and_say_so() -> None:
 
 
 def test_an_expert_without_a_home_is_named() -> None:
-    homes = house([need for need in NEEDS if need.expert != "b"], [BoxBudget("one", 20)])
-    boxes = Boxes(homes)
+    placement = place_experts([need for need in NEEDS if need.expert != "b"], [BoxBudget("one", 20)])
+    boxes = Boxes(placement)
     boxes.tell(Arrived(Request(0, "B")))
     assert boxes.answers[0].result.error == "no box of the cluster has expert 'b', or has the memory for it"
 
@@ -268,14 +270,14 @@ def test_an_expert_without_a_home_is_named() -> None:
 def test_stages_whose_boxes_are_all_lost_wait_for_other_homes() -> None:
     boxes = Boxes(homes_on(["one", "two", "three"]))
     boxes.tell(Arrived(Request(0, "B")))
-    gone = boxes.homes.of("b")
+    gone = boxes.placement.of("b")
     for box in gone:
         boxes.alive.remove(box)
         boxes.open.clear()
         boxes.here.clear()
         boxes.tell(BoxLost(box))
     assert not boxes.open
-    boxes.rehouse()
+    boxes.move()
     boxes.finish()
     assert [answer.result.verdict for answer in boxes.answers] == [Verdict.OK]
 
@@ -284,15 +286,15 @@ def test_a_box_that_joins_gets_rules_before_stages() -> None:
     boxes = Boxes(homes_on(["one"]))
     boxes.alive.append("two")
     boxes.tell(BoxJoined(BoxView("two", PRICES)))
-    boxes.homes = homes_on(["one", "two"], boxes.homes)
-    orders = boxes.tell(Rehoused(boxes.homes))
+    boxes.placement = homes_on(["one", "two"], boxes.placement)
+    orders = boxes.tell(ExpertsMoved(boxes.placement))
     assert [order.box for order in orders if isinstance(order, GiveRules)] == ["one", "two"]
 
 
 def test_a_box_keeps_the_rules_of_stages_that_are_under_way_there() -> None:
     boxes = Boxes(homes_on(["one"]))
     boxes.tell(Arrived(Request(0, "B")))
-    orders = boxes.tell(Rehoused(boxes.homes))
+    orders = boxes.tell(ExpertsMoved(boxes.placement))
     assert orders == [GiveRules("one", frozenset({"b"}))]
 
 
@@ -331,7 +333,7 @@ def test_every_image_has_exactly_one_answer_and_comes_to_a_box_once(steps: list[
             names += 1
             boxes.alive.append(f"box{names}")
             boxes.tell(BoxJoined(BoxView(f"box{names}", PRICES)))
-            boxes.rehouse()
+            boxes.move()
         elif what == "told" and boxes.alive:
             box = boxes.alive[int(which) % len(boxes.alive)]
             boxes.tell(ExpertsReported(box, {"a": 0.0, "x": float(which)}))
@@ -367,7 +369,7 @@ def test_once_it_is_stopped_no_stage_is_sent_and_each_image_is_answered() -> Non
 def test_stages_that_wait_for_a_box_are_answered_when_it_is_stopped() -> None:
     boxes = Boxes(homes_on(["one", "two", "three"]))
     boxes.tell(Arrived(Request(0, "B")))
-    for box in boxes.homes.of("b"):
+    for box in boxes.placement.of("b"):
         boxes.alive.remove(box)
         boxes.open.clear()
         boxes.here.clear()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from coe.cluster.decisions.homes import Homes
-from coe.cluster.decisions.routing import BoxView, HomeRouting, StagePrice
+from coe.cluster.decisions.expert_placement import ExpertPlacement
+from coe.cluster.decisions.routing import BoxView, ReplicaRouting, StagePrice
 
 PRICES = {expert: StagePrice(run_s=0.1, load_s=1.0) for expert in "abc"}
 
 
 def routing(
     boxes: dict[str, tuple[str, ...]], standby: dict[str, str] | None = None, *, move_s: float = 0.0
-) -> HomeRouting:
-    homes = Homes(boxes, standby or {}, {}, {})
-    return HomeRouting([BoxView(name, PRICES) for name in ("one", "two", "three")], homes, move_s)
+) -> ReplicaRouting:
+    placement = ExpertPlacement(boxes, standby or {}, {}, {})
+    return ReplicaRouting([BoxView(name, PRICES) for name in ("one", "two", "three")], placement, move_s)
 
 
 def test_a_stage_goes_home_though_its_expert_is_absent_there_and_the_standby_is_idle() -> None:

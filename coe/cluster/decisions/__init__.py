@@ -1,1 +1,1 @@
-"""What decides about several boxes: where experts are at home, and which box takes each stage."""
+"""What decides about several boxes: where experts lie, and which box takes each stage."""

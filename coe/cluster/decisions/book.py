@@ -1,6 +1,6 @@
-"""The books of a housing: the seconds that each box works and loads, by board, and the bytes that it holds.
+"""The books of a placement: the seconds that each box works and loads, by board, and the bytes that it holds.
 
-Law: every number of the objective (`coe.cluster.decisions.housing`) is read here, and depends only on what lies where.
+Every number of the objective (`coe.cluster.decisions.place_experts`) is read here, and depends only on what lies where.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Burden:
-    """The work, loads and bytes that an expert, or a clan, puts on its box, for each image of the cluster.
+    """The work, loads and bytes that an expert, or a group, puts on its box, for each image of the cluster.
 
     `work_s` and `loads_s` are seconds of a processor and of the disk, by board; both name the same boards, and WHOLE.
     An expert that is worth holding asks for `held_bytes` instead of loads.

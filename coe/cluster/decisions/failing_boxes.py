@@ -12,7 +12,7 @@ _CRASHES = 2
 """An image that was on so many boxes as they crashed is sent to no other."""
 
 
-class Suspects:
+class SuspectImages:
     """The images under way that were on a box that crashed, by request."""
 
     def __init__(self) -> None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from coe.board.router import Router
-from coe.cluster.decisions.failing_boxes import Suspects
-from coe.cluster.decisions.homes import Homes
+from coe.cluster.decisions.expert_placement import ExpertPlacement
+from coe.cluster.decisions.failing_boxes import SuspectImages
 from coe.cluster.decisions.routing import BoxView, Routing
 from coe.cluster.decisions.stage_rules import StageRequest
 from coe.core import Failure, FailureKind, Finding, Request, Stage
@@ -62,19 +62,19 @@ class BoxLost:
 
 @dataclass(frozen=True, slots=True)
 class BoxJoined:
-    """A box that runs stages once the homes name it."""
+    """A box that runs stages once the placement names it."""
 
     view: BoxView
 
 
 @dataclass(frozen=True, slots=True)
-class Rehoused:
-    """Other homes hold from now on (`coe.cluster.decisions.housing`)."""
+class ExpertsMoved:
+    """Another placement holds from now on (`coe.cluster.decisions.place_experts`)."""
 
-    homes: Homes
+    placement: ExpertPlacement
 
 
-HeadEvent = Arrived | StageDone | ExpertsReported | BoxLost | BoxJoined | Rehoused | Stopped
+HeadEvent = Arrived | StageDone | ExpertsReported | BoxLost | BoxJoined | ExpertsMoved | Stopped
 
 # Orders, beside `Reply`
 
@@ -102,7 +102,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class GiveRules:
-    """Let a box go on with the experts that the homes name, and with `also`, for which stages are under way there.
+    """Let a box go on with the experts that the placement names, and with `also`, for which stages are under way there.
 
     This comes before any stage that needs these rules.
     """
@@ -144,17 +144,17 @@ class _Image:
     boxes: set[str] = field(default_factory=set)
 
 
-class Head:
+class ClusterHead:
     """Images under way, and where each of their stages runs. `routing` chooses the boxes and holds their views."""
 
-    def __init__(self, router: Router, routing: Routing, homes: Homes) -> None:
-        self._routing, self._homes = routing, homes
+    def __init__(self, router: Router, routing: Routing, placement: ExpertPlacement) -> None:
+        self._routing, self._placement = routing, placement
         self._cases = Cases(router)
         self._images: dict[int, _Image] = {}
         self._sent: dict[int, _Sent] = {}
         self._on_box: dict[str, dict[int, None]] = {box: {} for box in routing.views}
         self._stranded: list[Stage] = []
-        self._suspects = Suspects()
+        self._suspects = SuspectImages()
         self._held_back: list[_HeldBack] = []
         """Stages of suspects, until a box has room for them."""
         self._stopped = False
@@ -185,8 +185,8 @@ class Head:
             case BoxJoined():
                 self._routing.joined(event.view)
                 self._on_box[event.view.id] = {}
-            case Rehoused():
-                self._rehouse(event.homes, now)
+            case ExpertsMoved():
+                self._move(event.placement, now)
             case Stopped():
                 self._stopped = True
                 self._send_stranded(now)
@@ -229,7 +229,7 @@ class Head:
                 self._fail(stage, failure, now)
             elif not self._on_box:
                 self._fail(stage, _NO_BOX, now)
-            elif stage.expert not in self._homes.boxes:
+            elif stage.expert not in self._placement.boxes:
                 reason = f"no box of the cluster has expert '{stage.expert}', or has the memory for it"
                 self._fail(stage, Failure(FailureKind.DEVICE, reason), now)
             else:
@@ -305,10 +305,10 @@ class Head:
             self._send(sent.stage, sent.failed_on, now)
         self._send_held_back(now)
 
-    def _rehouse(self, homes: Homes, now: float) -> None:
-        """Go on with other homes, and send the stages that no box could run."""
-        self._homes = homes
-        self._routing.rehouse(homes)
+    def _move(self, placement: ExpertPlacement, now: float) -> None:
+        """Go on with another placement, and send the stages that no box could run."""
+        self._placement = placement
+        self._routing.move(placement)
         for box, view in self._routing.views.items():
             self._orders.append(GiveRules(box, frozenset(view.waiting)))
         self._send_stranded(now)

@@ -1,4 +1,4 @@
-"""What the experts of boards need of a box: the numbers that `coe.cluster.decisions.housing` works with."""
+"""What the experts of boards need of a box: the numbers that `coe.cluster.decisions.place_experts` works with."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from coe.board.router import Component, usage
 from coe.board.rules import Rules
+from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds
 from coe.cluster.decisions.forecast import stage_prices
-from coe.cluster.decisions.homes import BoxBudget, ExpertNeeds
 from coe.core import added
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan

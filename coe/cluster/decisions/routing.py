@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from coe.cluster.decisions.homes import Homes
+from coe.cluster.decisions.expert_placement import ExpertPlacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ class Routing(ABC):
         """
 
     @abstractmethod
-    def rehouse(self, homes: Homes) -> None:
-        """Go on with other homes."""
+    def move(self, placement: ExpertPlacement) -> None:
+        """Go on with another placement."""
 
     def joined(self, view: BoxView) -> None:
         """Note that a box is there."""
@@ -138,37 +138,37 @@ class Routing(ABC):
             self._views[box].reported(comes_s, pace)
 
 
-class HomeRouting(Routing):
-    """A stage goes to the home of its expert or one of the replicas: to that which would be done with it first.
+class ReplicaRouting(Routing):
+    """A stage goes to the replica of its expert that would be done with it first.
 
     It goes to the standby only if that would be done sooner even after loading the expert once more, because an expert
     that is loaded on two boxes takes the time of two disks. An image takes `move_s` to a box that does not have it.
     """
 
-    def __init__(self, views: Iterable[BoxView], homes: Homes, move_s: float) -> None:
+    def __init__(self, views: Iterable[BoxView], placement: ExpertPlacement, move_s: float) -> None:
         super().__init__(views)
-        self._homes, self._move_s = homes, move_s
+        self._placement, self._move_s = placement, move_s
 
     def __repr__(self) -> str:
-        return f"<HomeRouting to {len(self._views)} boxes>"
+        return f"<ReplicaRouting to {len(self._views)} boxes>"
 
-    def rehouse(self, homes: Homes) -> None:
-        """Go on with other homes."""
-        self._homes = homes
+    def move(self, placement: ExpertPlacement) -> None:
+        """Go on with another placement."""
+        self._placement = placement
 
     def choose(self, expert: str, holding: Collection[str], avoid: Collection[str] = ()) -> str | None:
-        """Return the box of `Homes.of` that would be done first, at equal times the first of them.
+        """Return the box of `ExpertPlacement.of` that would be done first, at equal times the first of them.
 
         A box that is lost has no view, and is passed over.
         """
         best, best_s = None, math.inf
-        for box in self._homes.boxes.get(expert, ()):
+        for box in self._placement.boxes.get(expert, ()):
             view = self._views.get(box)
             if view is not None and box not in avoid:
                 done_s = view.done_s(expert) + (0.0 if box in holding else self._move_s)
                 if done_s < best_s:
                     best, best_s = box, done_s
-        standby = self._homes.standby.get(expert, "")
+        standby = self._placement.standby.get(expert, "")
         view = self._views.get(standby)
         if view is not None and standby not in avoid:
             done_s = view.done_s(expert) + view.absent_s(expert) + (0.0 if standby in holding else self._move_s)

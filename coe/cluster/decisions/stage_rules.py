@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from coe.board.graph import ExpertGraph
 from coe.board.router import Component, Consequence, Router, Step
-from coe.cluster.decisions.homes import Homes
+from coe.cluster.decisions.expert_placement import ExpertPlacement
 from coe.core import Finding, Request, Verdict, added
 
 
@@ -57,20 +57,20 @@ class StageRules:
 def stage_rules(
     graph: ExpertGraph,
     followers: Mapping[str, Mapping[str, float]],
-    homes: Homes,
+    placement: ExpertPlacement,
     box: str,
     also: Collection[str] = (),
 ) -> StageRules:
-    """Return the rules of a box for the experts that `homes` let it run, and for `also`.
+    """Return the rules of a box for the experts that `placement` lets it run, and for `also`.
 
     `graph` and `followers` are those of the whole rules. Usage probabilities are for a stage that comes to this box:
     the replicas of an expert share its stages, and a standby expects none.
     """
-    experts = sorted({*homes.on(box), *also} & set(graph.experts))
+    experts = sorted({*placement.on(box), *also} & set(graph.experts))
     shares = {
         expert: graph.probability(expert) / len(places)
         for expert in experts
-        if box in (places := homes.boxes.get(expert, ()))
+        if box in (places := placement.boxes.get(expert, ()))
     }
     total = added(shares.values()) or 1.0
     here = set(experts)

@@ -10,20 +10,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from coe.cluster.decisions.expert_placement import ExpertPlacement
 from coe.cluster.decisions.forecast import GOSSIP_S, changed_experts, comes_in_s
 from coe.cluster.decisions.head import (
     BoxJoined,
     BoxLost,
+    ClusterHead,
+    ExpertsMoved,
     ExpertsReported,
     GiveRules,
-    Head,
     HeadEvent,
-    Rehoused,
     Release,
     SendStage,
     StageDone,
 )
-from coe.cluster.decisions.homes import Homes
 from coe.cluster.decisions.routing import BoxView
 from coe.cluster.decisions.stage_rules import StageRules
 from coe.core import Finding, Request, Result
@@ -35,7 +35,7 @@ from coe.sim.simulator import Simulator
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class SimulatedNetwork:
     """A message takes `latency_s`; an image also its bytes on the link of its box, one image after another.
 
     A box reports its experts at most once in `gossip_s`. `heartbeat_s` after a box has died the head knows of it. The
@@ -102,18 +102,18 @@ class _StageOracle:
 
 
 class ClusterSimulator:
-    """A head and its boxes. `rules_of(homes, box, also)` makes the rules of a box, `answered` is told every result.
+    """A head and its boxes. `rules_of(placement, box, also)` makes the rules of a box, `answered` is told every result.
 
     Boxes begin with the experts that fit, as in the paper's initialization phase; a box that joins begins empty.
     """
 
     def __init__(
         self,
-        head: Head,
-        network: Network,
+        head: ClusterHead,
+        network: SimulatedNetwork,
         oracle: Oracle,
-        rules_of: Callable[[Homes, str, frozenset[str]], StageRules],
-        homes: Homes,
+        rules_of: Callable[[ExpertPlacement, str, frozenset[str]], StageRules],
+        placement: ExpertPlacement,
         answered: Callable[[Result, float], None] = lambda result, now: None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
@@ -121,7 +121,7 @@ class ClusterSimulator:
         self.agenda = Agenda(clock)
         self.head_s = 0.0
         """The time of the head's decisions, by `clock`."""
-        self._rules_of, self._homes, self._answered = rules_of, homes, answered
+        self._rules_of, self._placement, self._answered = rules_of, placement, answered
         self._images: dict[int, Request] = {}
         """By stage id: the request of its image."""
         self._requests: dict[int, Request] = {}
@@ -133,14 +133,14 @@ class ClusterSimulator:
 
     def open(self, box: str, make: MakeBox) -> Simulator:
         """Add a box, and let it fill its pools."""
-        rules = self._rules_of(self._homes, box, frozenset())
+        rules = self._rules_of(self._placement, box, frozenset())
         simulator = make(self.agenda, rules, self._oracle, BoxWatcher(self, box))
         self._boxes[box] = _Box(simulator)
         simulator.start()
         return simulator
 
-    def lose_at(self, when_s: float, box: str, rehouse: Callable[[], Homes]) -> None:
-        """Let a box die; once the head knows, `rehouse` gives the homes without it."""
+    def lose_at(self, when_s: float, box: str, replace: Callable[[], ExpertPlacement]) -> None:
+        """Let a box die; once the head knows, `replace` gives the placement without it."""
 
         def lose() -> None:
             self._boxes[box].simulator.lose()
@@ -148,18 +148,18 @@ class ClusterSimulator:
 
         def notice() -> None:
             self._tell_head(BoxLost(box))
-            self._rehouse(rehouse())
+            self._move(replace())
 
         self.agenda.at(when_s, lose)
 
-    def join_at(self, when_s: float, view: BoxView, make: MakeBox, rehouse: Callable[[], Homes]) -> None:
-        """Let a box join, with the homes that `rehouse` gives then."""
+    def join_at(self, when_s: float, view: BoxView, make: MakeBox, replace: Callable[[], ExpertPlacement]) -> None:
+        """Let a box join, with the placement that `replace` gives then."""
 
         def join() -> None:
-            self._homes = rehouse()
+            self._placement = replace()
             self._tell_head(BoxJoined(view))
             self.open(view.id, make)
-            self._tell_head(Rehoused(self._homes))
+            self._tell_head(ExpertsMoved(self._placement))
 
         self.agenda.at(when_s, join)
 
@@ -182,9 +182,9 @@ class ClusterSimulator:
         self._requests[request.id] = request
         self._tell_head(Arrived(request))
 
-    def _rehouse(self, homes: Homes) -> None:
-        self._homes = homes
-        self._tell_head(Rehoused(homes))
+    def _move(self, placement: ExpertPlacement) -> None:
+        self._placement = placement
+        self._tell_head(ExpertsMoved(placement))
 
     def _tell_head(self, event: HeadEvent) -> None:
         now = self.agenda.now
@@ -220,7 +220,7 @@ class ClusterSimulator:
     def _give_rules(self, order: GiveRules) -> None:
         box = self._boxes[order.box]
         controller = box.simulator.controller
-        rules = self._rules_of(self._homes, order.box, order.also)
+        rules = self._rules_of(self._placement, order.box, order.also)
         costs, plan = controller.costs.stated, controller.plan
         event = RulesChanged(rules.router, rules.graph, costs, plan, {}, rules.router.followers())
         self.agenda.at(self.agenda.now + self.network.latency_s, lambda: box.simulator.take(event))

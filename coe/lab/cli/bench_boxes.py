@@ -18,7 +18,7 @@ from coe.errors import ConfigError, did_you_mean
 from coe.lab.workloads.workload import EVERY_S, Workload, synthetic
 
 if TYPE_CHECKING:
-    from coe.cluster.simulation.cluster_simulator import Network
+    from coe.cluster.simulation.cluster_simulator import SimulatedNetwork
     from coe.cluster.simulation.fleet import Fleet
     from coe.lab.cluster_bench import Scene
     from coe.lab.simulated import Contender
@@ -70,7 +70,7 @@ class Boxes:
     boards: Sequence[str]
     placements: Sequence[str]
     mishaps: Sequence[str]
-    network: Network
+    network: SimulatedNetwork
 
     @classmethod
     def parsed(cls, boxes: str, boards: str | None, placement: str, mishap: str, network: str) -> Boxes:
@@ -175,8 +175,8 @@ def _words(option: str, text: str, known: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def _network(text: str) -> Network:
-    from coe.cluster.simulation.cluster_simulator import Network
+def _network(text: str) -> SimulatedNetwork:
+    from coe.cluster.simulation.cluster_simulator import SimulatedNetwork
 
     parts = text.split(",")
     if len(parts) != 3:
@@ -184,4 +184,4 @@ def _network(text: str) -> Network:
     latency_s = parse_seconds(parts[0])
     if not math.isfinite(latency_s):
         raise ConfigError(f"--network: '{parts[0]}' is no latency; write it like 0.2ms")
-    return Network(latency_s, parse_bandwidth(parts[1]), parse_bytes(parts[2]))
+    return SimulatedNetwork(latency_s, parse_bandwidth(parts[1]), parse_bytes(parts[2]))

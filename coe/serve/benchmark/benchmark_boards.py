@@ -19,8 +19,8 @@ from statistics import median
 import numpy as np
 from PIL import Image
 
-from coe.serve.benchmark.benchmark_figures import Goal, Measured, Part, quantile, times_ms
-from coe.serve.benchmark.running import BenchmarkPicture, Running, numbered
+from coe.serve.benchmark.benchmark_figures import Aim, Measured, Part, quantile, times_ms
+from coe.serve.benchmark.running import BenchmarkPicture, Service, numbered
 from coe.serve.database import board_rows, hourly
 
 VIEW_BYTES = 5_000_000
@@ -52,7 +52,7 @@ PAGES = (
 """What people and machines read; `{board}` is the newest board."""
 
 
-def decisions(service: Running, pictures: Sequence[BenchmarkPicture], number: int) -> list[Measured]:
+def decisions(service: Service, pictures: Sequence[BenchmarkPicture], number: int) -> list[Measured]:
     """Measure the time from a board's last result until its decision is on the disk; boards of four components."""
     taken = cycle(pictures)
     ids = [service.hand_in(f"decision-{time.time_ns()}-{index}", list(islice(taken, 4))) for index in range(number)]
@@ -61,7 +61,7 @@ def decisions(service: Running, pictures: Sequence[BenchmarkPicture], number: in
     return times_ms(Part.DECISIONS, "last finding to decision", times_s, 50)
 
 
-def intake(service: Running, number: int) -> list[Measured]:
+def intake(service: Service, number: int) -> list[Measured]:
     """Measure how long a client waits until a picture of 5 MB is accepted, and what the disk alone takes of that."""
     content = _picture(VIEW_BYTES)
     feeder, key = service.client("feeder"), f"intake-{time.time_ns()}"
@@ -85,7 +85,7 @@ def _picture(size_bytes: int) -> bytes:
     return file.getvalue()
 
 
-def _written_s(service: Running, content: bytes) -> float:
+def _written_s(service: Service, content: bytes) -> float:
     path = service.config.pictures / "measured"
     began = time.perf_counter()
     with path.open("wb") as file:
@@ -97,7 +97,7 @@ def _written_s(service: Running, content: bytes) -> float:
     return took_s
 
 
-def pages(service: Running, repeats: int) -> list[Measured]:
+def pages(service: Service, repeats: int) -> list[Measured]:
     """Measure every page, and what machines read, as an administrator sees it."""
     with service.database.reading() as connection:
         (newest,) = board_rows.newest(connection, limit=1)
@@ -110,12 +110,12 @@ def pages(service: Running, repeats: int) -> list[Measured]:
         worst, size_kb = max(times_ms), len(answers[0].body) / 1e3
         assert answers[0].status == 200, (asked, answers[0])
         note = f"worst {worst:.0f} ms, {size_kb:.0f} kB, {number:,} boards"
-        measured.append(Measured(Part.PAGES, path, median(times_ms), "ms", repeats, Goal(300), note))
+        measured.append(Measured(Part.PAGES, path, median(times_ms), "ms", repeats, Aim(300), note))
     reader.close()
     return measured
 
 
-def clients(service: Running, number: int, boards_: int, picture: BenchmarkPicture) -> list[Measured]:
+def clients(service: Service, number: int, boards_: int, picture: BenchmarkPicture) -> list[Measured]:
     """Measure how late clients learn of events while boards come in."""
     delays_s, missed = asyncio.run(_listen(service, number, boards_, picture))
     missing = f"{missed} of {len(delays_s) + missed:,} missed"
@@ -140,7 +140,7 @@ def heard_of(ids: Collection[int], heard: Sequence[Sequence[Heard]]) -> tuple[li
     return [delay_s for mine in delays_s for delay_s in mine], sum(most - len(mine) for mine in delays_s)
 
 
-async def _listen(service: Running, number: int, boards_: int, picture: BenchmarkPicture) -> tuple[list[float], int]:
+async def _listen(service: Service, number: int, boards_: int, picture: BenchmarkPicture) -> tuple[list[float], int]:
     heard: list[list[Heard]] = [[] for _ in range(number)]
     connections = [await _connected(service) for _ in range(number)]
     listening = [asyncio.create_task(_hear(reader, mine)) for (reader, _), mine in zip(connections, heard, strict=True)]
@@ -156,7 +156,7 @@ async def _listen(service: Running, number: int, boards_: int, picture: Benchmar
     return heard_of(ids, heard)
 
 
-async def _connected(service: Running) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connected(service: Service) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_connection("127.0.0.1", service.config.listen.port)
     words = f"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {service.key('operator')}\r\n\r\n"
     writer.write(words.encode())

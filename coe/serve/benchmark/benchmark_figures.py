@@ -22,7 +22,7 @@ class Part(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class Aim:
     """What a figure must not exceed or, with `at_least`, must reach."""
 
     value: float
@@ -42,7 +42,7 @@ class Measured:
     value: float
     unit: str
     samples: int
-    goal: Goal | None = None
+    goal: Aim | None = None
     note: str = ""
 
     @property
@@ -60,7 +60,7 @@ def times_ms(
     part: Part, name: str, times_s: Sequence[float], p99_goal_ms: float | None, note: str = ""
 ) -> list[Measured]:
     """Return the median and the 99th percentile of times, in milliseconds."""
-    goal = None if p99_goal_ms is None else Goal(p99_goal_ms)
+    goal = None if p99_goal_ms is None else Aim(p99_goal_ms)
     return [
         Measured(part, f"{name}, p50", 1e3 * quantile(times_s, 0.5), "ms", len(times_s)),
         Measured(part, f"{name}, p99", 1e3 * quantile(times_s, 0.99), "ms", len(times_s), goal, note),

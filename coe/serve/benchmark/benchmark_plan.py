@@ -12,15 +12,15 @@ from coe.pictures import finding
 from coe.serve import service_config as configs
 from coe.serve.benchmark import benchmark_boards, past_boards, soak, speed, steady_pace
 from coe.serve.benchmark.benchmark_figures import Measured, Part
-from coe.serve.benchmark.processes import Device
-from coe.serve.benchmark.running import BenchmarkPicture, Running, made, running
-from coe.serve.benchmark.steady_pace import Pace
+from coe.serve.benchmark.processes import BenchDevice
+from coe.serve.benchmark.running import BenchmarkPicture, Service, made, running
+from coe.serve.benchmark.steady_pace import BoardPace
 from coe.serve.creation import Wanted
 from coe.serve.database import recipe_versions
 from coe.serve.database.connecting import open_database
 from coe.serve.moments import now_us
 
-FACTORY = Pace(600, 500, 6.0, 180.0)
+FACTORY = BoardPace(600, 500, 6.0, 180.0)
 """A board with 500 components every six seconds."""
 
 
@@ -40,8 +40,8 @@ class Amounts:
     views: int = 200
     page_repeats: int = 9
     client_boards: int = 20
-    pace: Pace = FACTORY
-    soak: Pace | None = None
+    pace: BoardPace = FACTORY
+    soak: BoardPace | None = None
 
 
 QUICK = Amounts(
@@ -53,7 +53,7 @@ QUICK = Amounts(
     views=2,
     page_repeats=1,
     client_boards=2,
-    pace=Pace(36_000, 4, 30.0, 0.5),
+    pace=BoardPace(36_000, 4, 30.0, 0.5),
 )
 """So little that all parts run, and no figure says anything."""
 
@@ -95,18 +95,18 @@ def run(plan: ServiceBenchPlan, say: Callable[[str], None]) -> Iterator[Measured
                 yield from _measured(part, service, plan, pictures)
     if Part.PACE in plan.parts:
         say("starting the service with a device that takes no time")
-        with running(folder, Device.STUB) as service:
+        with running(folder, BenchDevice.STUB) as service:
             say(f"measuring: {Part.PACE}")
             yield from _measured(Part.PACE, service, plan, pictures)
 
 
 def _measured(
-    part: Part, service: Running, plan: ServiceBenchPlan, pictures: Sequence[BenchmarkPicture]
+    part: Part, service: Service, plan: ServiceBenchPlan, pictures: Sequence[BenchmarkPicture]
 ) -> list[Measured]:
     amounts = plan.amounts
     match part:
         case Part.SPEED:
-            load = speed.Load(plan.wanted.board, pictures, -(-amounts.speed_images // len(pictures)))
+            load = speed.SpeedLoad(plan.wanted.board, pictures, -(-amounts.speed_images // len(pictures)))
             return speed.speed(service, load, amounts.rounds)
         case Part.DECISIONS:
             return benchmark_boards.decisions(service, pictures, amounts.decisions)

@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coe.serve import points
+from coe.serve import failpoints
 from coe.serve.child import end_with_parent
-from coe.serve.points import Point
+from coe.serve.failpoints import Failpoint
 from coe.serve.service_config import load
 from coe.serve.supervisor import Supervisor, command_of
 from coe.serve.words import Process
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from coe.inspector.line_config import LineConfig
 
 
-class Device(StrEnum):
+class BenchDevice(StrEnum):
     """What runs the experts: this machine, or a device that remembers what they answered and takes no time."""
 
     REAL = "real"
@@ -59,9 +59,9 @@ class Stamps:
             if isinstance(command, Reply):
                 self._write(f"{Stamp.FOUND} {moment_s:.6f} {command.result.request.serial}\n")
 
-    def reached(self, point: Point) -> None:
+    def reached(self, point: Failpoint) -> None:
         """Note the decisions among the labelled points."""
-        if point is Point.DECIDED:
+        if point is Failpoint.DECIDED:
             self._write(f"{Stamp.DECIDED} {time.time():.6f} 0\n")
             with self._lock:
                 self._file.flush()
@@ -76,7 +76,7 @@ class Stamps:
             self._file.write(line)
 
 
-def supervisor(config: Path, stamps: Path, device: Device) -> None:
+def supervisor(config: Path, stamps: Path, device: BenchDevice) -> None:
     """Run the service until SIGTERM."""
 
     def command(process: Process, path: Path) -> Sequence[str]:
@@ -87,17 +87,17 @@ def supervisor(config: Path, stamps: Path, device: Device) -> None:
     Supervisor(config, command=command).run()
 
 
-def worker(path: Path, stamps_path: Path, device: Device) -> None:
+def worker(path: Path, stamps_path: Path, device: BenchDevice) -> None:
     """Run the worker until SIGTERM."""
     from coe.serve.worker import worker_process
 
     stamps = Stamps(stamps_path)
-    points.hook = stamps.reached
+    failpoints.hook = stamps.reached
 
     def adjust(line_config: LineConfig) -> LineConfig:
         from coe.serve.benchmark.remembered_device import RememberedOutputs, devices
 
-        stub = devices(RememberedOutputs()) if device is Device.STUB else line_config.make_devices
+        stub = devices(RememberedOutputs()) if device is BenchDevice.STUB else line_config.make_devices
         return replace(line_config, watchers=[*line_config.watchers, stamps], make_devices=stub)
 
     try:
@@ -110,7 +110,7 @@ def main() -> None:
     """Run the process that the arguments name; it ends when its standard input ends."""
     threading.Thread(target=end_with_parent, daemon=True).start()
     run = {"supervisor": supervisor, "worker": worker}[sys.argv[1]]
-    partial(run, Path(sys.argv[2]), Path(sys.argv[3]), Device(sys.argv[4]))()
+    partial(run, Path(sys.argv[2]), Path(sys.argv[3]), BenchDevice(sys.argv[4]))()
 
 
 if __name__ == "__main__":

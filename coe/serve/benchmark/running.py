@@ -21,7 +21,7 @@ from sqlalchemy import select
 
 from coe.errors import CoeError
 from coe.serve import service_config as configs
-from coe.serve.benchmark.processes import Device, Stamp
+from coe.serve.benchmark.processes import BenchDevice, Stamp
 from coe.serve.creation import CONFIG, KEYS, Wanted, create
 from coe.serve.database import tables
 from coe.serve.database.connecting import Database, open_database
@@ -40,7 +40,7 @@ class ServiceFailed(CoeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answered:
     """The answer to a request: status and body, and the seconds from its first byte sent to its last byte read."""
 
     status: int
@@ -60,7 +60,7 @@ class Client:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         self._headers = {"Authorization": f"Bearer {key}"}
 
-    def send(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
+    def send(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answered:
         """Send a request; raises OSError or HTTPException if nobody answers.
 
         A server closes connections that were idle for some seconds, and the client learns of it at its next request; so
@@ -75,7 +75,7 @@ class Client:
                 raise
             return self._sent(method, path, body, headers, began)
 
-    def _sent(self, method: str, path: str, body: bytes, headers: dict[str, str], began: float) -> Answer:
+    def _sent(self, method: str, path: str, body: bytes, headers: dict[str, str], began: float) -> Answered:
         try:
             self._connection.request(method, path, body or None, self._headers | headers)
             answer = self._connection.getresponse()
@@ -83,15 +83,15 @@ class Client:
         except (OSError, http.client.HTTPException):
             self._connection.close()
             raise
-        return Answer(answer.status, read, time.perf_counter() - began)
+        return Answered(answer.status, read, time.perf_counter() - began)
 
-    def put(self, key: str, name: str, content: bytes) -> Answer:
+    def put(self, key: str, name: str, content: bytes) -> Answered:
         """Hand a view in; raises ServiceFailed if it is refused."""
         digest = hashlib.sha256(content).hexdigest()
         answer = self.send("PUT", f"/api/v1/boards/{key}/views/{name}", content, **{"X-SHA256": digest})
         return _expected(answer, 200, 201)
 
-    def post_board(self, key: str, body: Mapping[str, Any]) -> Answer:
+    def post_board(self, key: str, body: Mapping[str, Any]) -> Answered:
         """Hand a board in whose views are there; raises ServiceFailed if it is refused."""
         content = json.dumps(body).encode()
         return _expected(
@@ -103,7 +103,7 @@ class Client:
         self._connection.close()
 
 
-def _expected(answer: Answer, *statuses: int) -> Answer:
+def _expected(answer: Answered, *statuses: int) -> Answered:
     if answer.status not in statuses:
         raise ServiceFailed(f"the service answered {answer.status}: {answer.body.decode(errors='replace')[:300]}")
     return answer
@@ -127,7 +127,7 @@ class Moments:
     components: int
 
 
-class Running:
+class Service:
     """A service that answers; see `running`."""
 
     def __init__(self, config: ServeConfig, keys: Mapping[str, str], stamps: Path, process: psutil.Process) -> None:
@@ -246,7 +246,7 @@ def made(folder: Path, wanted: Wanted) -> Path:
 
 
 @contextmanager
-def running(folder: Path, device: Device = Device.REAL) -> Iterator[Running]:
+def running(folder: Path, device: BenchDevice = BenchDevice.REAL) -> Iterator[Service]:
     """Run the service in a folder until the block ends; raises ServiceFailed if it does not start."""
     path, stamps = folder / CONFIG, folder / f"stamps-{device.value}-{time.time_ns()}.txt"
     words = [sys.executable, "-m", "coe.serve.benchmark.processes", "supervisor", str(path), str(stamps), device.value]
@@ -254,7 +254,7 @@ def running(folder: Path, device: Device = Device.REAL) -> Iterator[Running]:
     service = None
     try:
         keys = json.loads((folder / KEYS).read_text(encoding="utf-8"))
-        service = Running(configs.load(path), keys, stamps, psutil.Process(process.pid))
+        service = Service(configs.load(path), keys, stamps, psutil.Process(process.pid))
         _wait_until_ready(service, process)
         yield service
     finally:
@@ -267,7 +267,7 @@ def running(folder: Path, device: Device = Device.REAL) -> Iterator[Running]:
         process.communicate()
 
 
-def _wait_until_ready(service: Running, process: subprocess.Popen[bytes]) -> None:
+def _wait_until_ready(service: Service, process: subprocess.Popen[bytes]) -> None:
     ends_s, asking = time.monotonic() + STARTS_S, service.client("operator")
     while time.monotonic() < ends_s and process.poll() is None:
         with suppress(OSError):

@@ -19,9 +19,9 @@ from statistics import fmean, linear_regression
 import psutil
 from sqlalchemy import func, select
 
-from coe.serve.benchmark.benchmark_figures import Goal, Measured, Part
-from coe.serve.benchmark.running import BenchmarkPicture, Running
-from coe.serve.benchmark.steady_pace import Feeding, Pace
+from coe.serve.benchmark.benchmark_figures import Aim, Measured, Part
+from coe.serve.benchmark.running import BenchmarkPicture, Service
+from coe.serve.benchmark.steady_pace import BoardPace, Feeding
 from coe.serve.database import board_rows, tables
 from coe.serve.words import EventKind, Outcome
 
@@ -61,7 +61,7 @@ class Slope:
 
 
 def soak(
-    service: Running, pictures: Sequence[BenchmarkPicture], wanted: Pace, samples_to: Path | None
+    service: Service, pictures: Sequence[BenchmarkPicture], wanted: BoardPace, samples_to: Path | None
 ) -> list[Measured]:
     """Let boards come steadily while people verify and read pages; return what grew, and keep all samples in a file."""
     samples: list[Sample] = []
@@ -99,7 +99,7 @@ def _repeat(work: Callable[[], None], every_s: float, ended: threading.Event) ->
             work()
 
 
-def _sample(service: Running, began_s: float) -> Sample:
+def _sample(service: Service, began_s: float) -> Sample:
     rss, descriptors = {}, {}
     for name, process in service.processes.items():
         rss[name.value], descriptors[name.value] = process.memory_info().rss, process.num_fds()
@@ -113,7 +113,7 @@ def _sample(service: Running, began_s: float) -> Sample:
     return Sample(at_s, rss, descriptors, sizes[0], sizes[1], rows, waiting)
 
 
-def _reader(service: Running) -> Callable[[], None]:
+def _reader(service: Service) -> Callable[[], None]:
     """Return a function that reads the next page, as a person does who looks at one page after the other."""
     admin, paths = service.client("admin"), cycle(_PAGES)
 
@@ -123,7 +123,7 @@ def _reader(service: Running) -> Callable[[], None]:
     return read
 
 
-def _verifier(service: Running) -> Callable[[], None]:
+def _verifier(service: Service) -> Callable[[], None]:
     """Return a function that takes the next call and answers it, as an operator does."""
     operator = service.client("operator")
 
@@ -138,7 +138,7 @@ def _verifier(service: Running) -> Callable[[], None]:
     return verify
 
 
-def _lost(service: Running, ids: Sequence[int]) -> int:
+def _lost(service: Service, ids: Sequence[int]) -> int:
     """Return how many boards have no decision, or several."""
     is_decision = tables.event.c.kind == EventKind.BOARD_DECIDED
     query = select(tables.event.c.board_id, func.count()).where(is_decision, tables.event.c.board_id >= min(ids))
@@ -158,7 +158,7 @@ def slope(samples: Sequence[Sample], value: Callable[[Sample], float]) -> Slope:
 
 def verdicts(samples: Sequence[Sample], number: int, lost: int) -> list[Measured]:
     """Return the figures of a soak of `number` boards: how fast its processes grew, and how many boards were lost."""
-    measured = [Measured(Part.SOAK, "boards without exactly one decision", lost, "", number, Goal(0))]
+    measured = [Measured(Part.SOAK, "boards without exactly one decision", lost, "", number, Aim(0))]
     if len(samples) < 6:
         return measured
     names = list(samples[-1].rss_bytes)
@@ -168,13 +168,13 @@ def verdicts(samples: Sequence[Sample], number: int, lost: int) -> list[Measured
         allowed = NOISE * rss.mean / rss.hours
         note = f"mean {rss.mean / 1e6:.0f} MB, {'GROWS' if rss.grows else 'flat within the noise'}"
         measured.append(
-            Measured(Part.SOAK, f"{name}: memory", rss.per_hour / 1e6, "MB/h", len(samples), Goal(allowed / 1e6), note)
+            Measured(Part.SOAK, f"{name}: memory", rss.per_hour / 1e6, "MB/h", len(samples), Aim(allowed / 1e6), note)
         )
         most = max(one.descriptors.get(name, 0) for one in samples)
         note = f"{most} at most, {'GROW' if fds.grows else 'steady'}"
         allowed = NOISE * fds.mean / fds.hours
         measured.append(
-            Measured(Part.SOAK, f"{name}: descriptors", fds.per_hour, "/h", len(samples), Goal(allowed), note)
+            Measured(Part.SOAK, f"{name}: descriptors", fds.per_hour, "/h", len(samples), Aim(allowed), note)
         )
     wal = max(one.wal_bytes for one in samples)
     rows = slope(samples, lambda one: sum(one.rows.values()))
@@ -182,7 +182,7 @@ def verdicts(samples: Sequence[Sample], number: int, lost: int) -> list[Measured
     waiting = max(one.waiting for one in samples)
     return [
         *measured,
-        Measured(Part.SOAK, "the log, at most", wal / 1e6, "MB", len(samples), Goal(WAL_BYTES / 1e6)),
+        Measured(Part.SOAK, "the log, at most", wal / 1e6, "MB", len(samples), Aim(WAL_BYTES / 1e6)),
         Measured(Part.SOAK, "rows", rows.per_hour, "/h", len(samples)),
         Measured(Part.SOAK, "database", size.per_hour / 1e6, "MB/h", len(samples)),
         Measured(Part.SOAK, "boards that waited, at most", waiting, "", len(samples)),

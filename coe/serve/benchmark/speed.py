@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from statistics import median
 
 from coe import plugins
-from coe.inspector.inspector import Picture
+from coe.inspector.inspector import Picture as LinePicture
 from coe.inspector.line import Line
 from coe.inspector.line_config import LineConfig
-from coe.serve.benchmark.benchmark_figures import Goal, Measured, Part
-from coe.serve.benchmark.running import BenchmarkPicture, Running
+from coe.serve.benchmark.benchmark_figures import Aim, Measured, Part
+from coe.serve.benchmark.running import BenchmarkPicture, Service
 from coe.serve.service_config import ServeConfig
 from coe.store.store import Store
 
@@ -23,7 +23,7 @@ _TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class SpeedLoad:
     """The boards of one round, of a board file given by name or path: all have the same components."""
 
     board: str
@@ -36,7 +36,7 @@ class Load:
         return self.boards * len(self.pictures)
 
 
-def speed(service: Running, load: Load, rounds: int) -> list[Measured]:
+def speed(service: Service, load: SpeedLoad, rounds: int) -> list[Measured]:
     """Measure both in turn, every second round backwards."""
     of_service: list[_Round] = []
     of_engine: list[_Round] = []
@@ -54,7 +54,7 @@ def speed(service: Running, load: Load, rounds: int) -> list[Measured]:
     return [
         Measured(Part.SPEED, "the service", speeds[0], "images/s", rounds),
         Measured(Part.SPEED, "the engine of coe-inspect", speeds[1], "images/s", rounds),
-        Measured(Part.SPEED, "service / engine", median(ratios), "", rounds, Goal(0.95, at_least=True), spread),
+        Measured(Part.SPEED, "service / engine", median(ratios), "", rounds, Aim(0.95, at_least=True), spread),
         Measured(Part.SPEED, "processor time, service / engine", median(costs), "", rounds, None, cpu),
     ]
 
@@ -66,7 +66,7 @@ class _Round:
     """Processor time of all processes at work, in user and system mode."""
 
 
-def _service(service: Running, load: Load) -> _Round:
+def _service(service: Service, load: SpeedLoad) -> _Round:
     """Return how boards are decided that were all accepted before."""
     with service.worker_stopped():
         ids = [service.hand_in(f"speed-{time.time_ns()}", load.pictures) for _ in range(load.boards)]
@@ -77,12 +77,12 @@ def _service(service: Running, load: Load) -> _Round:
     return _Round(images / (max(one.found_s for one in moments) - began_s), cpu_s)
 
 
-def _cpu_s(service: Running) -> float:
+def _cpu_s(service: Service) -> float:
     times = [process.cpu_times() for process in service.processes.values()]
     return sum(one.user + one.system for one in times)
 
 
-def _engine(service: Running, load: Load) -> _Round:
+def _engine(service: Service, load: SpeedLoad) -> _Round:
     """Return how a line of the same settings inspects the same images; it is ready before it gets them."""
     with Line(_line_config(service.config, load.board)) as line:
         line.ready()
@@ -90,7 +90,7 @@ def _engine(service: Running, load: Load) -> _Round:
         answered = sum(
             1
             for _ in line.stream(
-                Picture(one.path, one.component, str(board), f"P{number}", f"{board}/P{number}")
+                LinePicture(one.path, one.component, str(board), f"P{number}", f"{board}/P{number}")
                 for board in range(load.boards)
                 for number, one in enumerate(load.pictures)
             )

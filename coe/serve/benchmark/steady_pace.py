@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import cycle, islice
 
-from coe.serve.benchmark.benchmark_figures import Goal, Measured, Part, times_ms
-from coe.serve.benchmark.running import BenchmarkPicture, Client, Running, board_of, numbered
+from coe.serve.benchmark.benchmark_figures import Aim, Measured, Part, times_ms
+from coe.serve.benchmark.running import BenchmarkPicture, Client, Service, board_of, numbered
 from coe.serve.database import board_rows
 
 STUB_LEARNS_S = 300.0
@@ -20,7 +20,7 @@ _WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class BoardPace:
     """How boards come: so many an hour, each of so many components and due within `within_s`, for `seconds`."""
 
     boards_per_hour: float
@@ -35,7 +35,7 @@ class Pace:
         return 3600 / self.boards_per_hour
 
 
-def pace(service: Running, pictures: Sequence[BenchmarkPicture], wanted: Pace) -> list[Measured]:
+def pace(service: Service, pictures: Sequence[BenchmarkPicture], wanted: BoardPace) -> list[Measured]:
     """Hand boards in at a steady pace, over several connections, and measure whether the service keeps up."""
     of_board = list(islice(cycle(pictures), wanted.components))
     warm = service.hand_in(f"pace-{time.time_ns()}", of_board)
@@ -54,9 +54,9 @@ def pace(service: Running, pictures: Sequence[BenchmarkPicture], wanted: Pace) -
     about = f"{wanted.boards_per_hour:g} boards/h of {wanted.components} components"
     behind_s = feeding.behind_s
     return [
-        Measured(Part.PACE, f"{about}: the last one handed in late by", behind_s, "s", number, Goal(wanted.every_s)),
-        Measured(Part.PACE, "boards waiting at the end", backlog, "", number, Goal(2)),
-        Measured(Part.PACE, "late boards", late, "", number, Goal(0)),
+        Measured(Part.PACE, f"{about}: the last one handed in late by", behind_s, "s", number, Aim(wanted.every_s)),
+        Measured(Part.PACE, "boards waiting at the end", backlog, "", number, Aim(2)),
+        Measured(Part.PACE, "late boards", late, "", number, Aim(0)),
         *times_ms(Part.PACE, "a board handed in", feeding.took_s, None),
         *times_ms(Part.PACE, "accepted to decided", decided_s, 1e3 * wanted.within_s),
     ]
@@ -65,7 +65,7 @@ def pace(service: Running, pictures: Sequence[BenchmarkPicture], wanted: Pace) -
 class Feeding:
     """Hands boards in, each at its time, over several connections at once."""
 
-    def __init__(self, service: Running, pictures: Sequence[BenchmarkPicture], wanted: Pace) -> None:
+    def __init__(self, service: Service, pictures: Sequence[BenchmarkPicture], wanted: BoardPace) -> None:
         self._service, self._pictures, self._wanted = service, pictures, wanted
         self._contents = [numbered(picture.path.read_bytes(), number) for number, picture in enumerate(pictures)]
         self._threads = ThreadPoolExecutor(wanted.feeders, "feeder")

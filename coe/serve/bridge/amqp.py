@@ -17,7 +17,7 @@ from proton.reactor import SenderOption
 from proton.utils import BlockingConnection, BlockingSender
 
 from coe.errors import ConfigError
-from coe.serve.bridge.sinks import Message, SinkFailed, Standing
+from coe.serve.bridge.sinks import Message, SinkFailed, StationStatus
 from coe.serve.moments import SECOND_US
 from coe.serve.sink_config import Tls
 
@@ -107,7 +107,7 @@ class AmqpConnection:
                 f"{self._place.host}:{self._place.port} did not accept a message ({delivery.remote_state})"
             )
 
-    def show(self, standing: Standing) -> None:
+    def show(self, status: StationStatus) -> None:
         """Do nothing: signs of life are messages."""
 
     def look(self) -> None:

@@ -7,8 +7,8 @@ import signal
 import threading
 from contextlib import suppress
 
-from coe.serve.bridge.building import posts_of
-from coe.serve.bridge.courier import Courier, Post
+from coe.serve.bridge.building import sinks_of
+from coe.serve.bridge.outbox_relay import OutboxRelay, Sink
 from coe.serve.database import outbox, states
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.migration import expect_newest
@@ -24,39 +24,39 @@ GRACE_S = 3.0
 
 def run(config: ServeConfig) -> None:
     """Tell all sinks until SIGTERM or SIGINT; raises ConfigError if it cannot begin."""
-    posts = list(posts_of(config))
+    sinks = list(sinks_of(config))
     database = open_database(config.database_url)
     expect_newest(database)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        tell(posts, database, stop)
+        tell(sinks, database, stop)
     finally:
         database.close()
 
 
-def tell(posts: list[Post], database: Database, stop: threading.Event) -> None:
+def tell(sinks: list[Sink], database: Database, stop: threading.Event) -> None:
     """Make these the sinks, and tell each on a thread of its own until `stop`; raises DatabaseTrouble at the start."""
     with database.writing() as connection:
-        outbox.register_sinks(connection, [post.name for post in posts], now_us())
+        outbox.register_sinks(connection, [sink.name for sink in sinks], now_us())
     # Daemons: a sink that hangs does not keep the process alive.
     threads = [
-        threading.Thread(target=Courier(post, database, stop).run, name=f"coe-sink-{post.name}", daemon=True)
-        for post in posts
+        threading.Thread(target=OutboxRelay(sink, database, stop).run, name=f"coe-sink-{sink.name}", daemon=True)
+        for sink in sinks
     ]
     for thread in threads:
         thread.start()
     while True:
-        _beat(database, posts)
+        _beat(database, sinks)
         if stop.wait(BEAT_S):
             break
     for thread in threads:
         thread.join(GRACE_S)
 
 
-def _beat(database: Database, posts: list[Post]) -> None:
+def _beat(database: Database, sinks: list[Sink]) -> None:
     """Give a sign of life, as long as the database takes it."""
-    facts = {"sinks": [post.name for post in posts]}
+    facts = {"sinks": [sink.name for sink in sinks]}
     with suppress(DatabaseTrouble), database.writing() as connection:
         states.beat(connection, Process.BRIDGE, pid=os.getpid(), now_us=now_us(), facts=facts)

@@ -9,8 +9,8 @@ from typing import Any
 
 from coe.errors import ConfigError
 from coe.serve.bridge.cfx import CfxFormat
-from coe.serve.bridge.courier import Post
 from coe.serve.bridge.event_format import EventFormat
+from coe.serve.bridge.outbox_relay import Sink
 from coe.serve.bridge.sinks import Format
 from coe.serve.bridge.tls import context_of
 from coe.serve.bridge.webhook import WebhookConnection, WebhookPlace
@@ -46,15 +46,15 @@ def expect_packages(config: ServeConfig) -> None:
             )
 
 
-def posts_of(config: ServeConfig) -> Iterator[Post]:
+def sinks_of(config: ServeConfig) -> Iterator[Sink]:
     """Yield the sinks of a config; raises ConfigError for a missing package, an unreadable secret or certificate."""
     expect_packages(config)
     for kind in SinkKind:
         for name, form in config.sinks.of(kind).items():
-            yield _KINDS[kind].post(config, name, form)
+            yield _KINDS[kind].make(config, name, form)
 
 
-def _mqtt(config: ServeConfig, name: str, sink: MqttSettings) -> Post:
+def _mqtt(config: ServeConfig, name: str, sink: MqttSettings) -> Sink:
     from coe.serve.bridge.mqtt import MqttConnection, MqttPlace
 
     what = f"sinks.mqtt.{name}"
@@ -67,10 +67,10 @@ def _mqtt(config: ServeConfig, name: str, sink: MqttSettings) -> Post:
         password=_password(sink, what),
         tls=None if sink.tls is None else context_of(sink.tls, f"{what}.tls"),
     )
-    return Post(name, MqttConnection(place), _format(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
+    return Sink(name, MqttConnection(place), _format(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
 
 
-def _amqp(config: ServeConfig, name: str, sink: AmqpSettings) -> Post:
+def _amqp(config: ServeConfig, name: str, sink: AmqpSettings) -> Sink:
     from coe.serve.bridge.amqp import AmqpConnection, AmqpPlace, domain_of
 
     what = f"sinks.amqp.{name}"
@@ -84,10 +84,10 @@ def _amqp(config: ServeConfig, name: str, sink: AmqpSettings) -> Post:
         password=_password(sink, what),
         tls=None if sink.tls is None else domain_of(sink.tls, f"{what}.tls"),
     )
-    return Post(name, AmqpConnection(place), CfxFormat(_handle(config), sink.heartbeat_s), sink.heartbeat_s)
+    return Sink(name, AmqpConnection(place), CfxFormat(_handle(config), sink.heartbeat_s), sink.heartbeat_s)
 
 
-def _webhook(config: ServeConfig, name: str, sink: WebhookSettings) -> Post:
+def _webhook(config: ServeConfig, name: str, sink: WebhookSettings) -> Sink:
     what = f"sinks.webhooks.{name}"
     url = sink.url
     assert url.port is not None  # that of the scheme, if the URL has none
@@ -99,10 +99,10 @@ def _webhook(config: ServeConfig, name: str, sink: WebhookSettings) -> Post:
         secret=sink.secret.read(f"{what}.secret"),
         tls=context_of(Tls(ca=sink.ca), what) if url.scheme == "https" else None,
     )
-    return Post(name, WebhookConnection(place), _format(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
+    return Sink(name, WebhookConnection(place), _format(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
 
 
-def _opcua(config: ServeConfig, name: str, sink: OpcUaSettings) -> Post:
+def _opcua(config: ServeConfig, name: str, sink: OpcUaSettings) -> Sink:
     from coe.serve.bridge.opcua import OpcUaConnection, OpcUaPlace
 
     for file in (sink.nodeset, sink.certificate, sink.private_key, *sink.clients):
@@ -117,7 +117,7 @@ def _opcua(config: ServeConfig, name: str, sink: OpcUaSettings) -> Post:
         private_key=sink.private_key,
         clients=sink.clients,
     )
-    return Post(name, OpcUaConnection(place), EventFormat(config.station))
+    return Sink(name, OpcUaConnection(place), EventFormat(config.station))
 
 
 def _password(broker: Broker, what: str) -> str | None:
@@ -136,9 +136,9 @@ def _handle(config: ServeConfig) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How a sink of a kind becomes a `Post`, from its name and form, and the package that it needs."""
+    """How a sink of a kind becomes a `Sink`, from its name and form, and the package that it needs."""
 
-    post: Callable[[ServeConfig, str, Any], Post]
+    make: Callable[[ServeConfig, str, Any], Sink]
     package: _Package | None = None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from coe.serve.bridge import cfx_units as units
-from coe.serve.bridge.sinks import Happening, Message, Standing
+from coe.serve.bridge.sinks import EventEnvelope, Message, StationStatus
 from coe.serve.database.fault_log import Fault
 from coe.serve.moments import SECOND_US, iso
 from coe.serve.words import EventKind, FaultKind, LineState, Process, Subject
@@ -45,25 +45,23 @@ class CfxFormat:
     def __init__(self, handle: str, heartbeat_s: float) -> None:
         self._handle, self._heartbeat_s = handle, heartbeat_s
 
-    def messages(self, happening: Happening) -> list[Message]:
+    def messages(self, envelope: EventEnvelope) -> list[Message]:
         """Return the messages of an event; none for events that IPC-CFX has no message for."""
         return [
-            self._message(
-                str(uuid.uuid5(uuid.UUID(happening.event.uuid), name)), name, happening.event.happened_us, body
-            )
-            for name, body in self._bodies(happening)
+            self._message(str(uuid.uuid5(uuid.UUID(envelope.event.uuid), name)), name, envelope.event.happened_us, body)
+            for name, body in self._bodies(envelope)
         ]
 
-    def heartbeat(self, standing: Standing) -> Message:
+    def heartbeat(self, status: StationStatus) -> Message:
         """Return the sign of life, with the open faults."""
-        faults = [self._fault(_said_of(fault), fault.raised_us) for fault in standing.faults]
+        faults = [self._fault(_said_of(fault), fault.raised_us) for fault in status.faults]
         body = {
             "CFXHandle": self._handle,
             "HeartbeatFrequency": time_span(round(self._heartbeat_s * SECOND_US)),
             "ActiveFaults": faults,
             "ActiveRecipes": None,
         }
-        return self._message(str(uuid.uuid4()), "CFX.Heartbeat", standing.at_us, body)
+        return self._message(str(uuid.uuid4()), "CFX.Heartbeat", status.at_us, body)
 
     def _message(self, id: str, name: str, at_us: int, body: Mapping[str, Any]) -> Message:
         envelope = {
@@ -78,21 +76,21 @@ class CfxFormat:
         }
         return Message(id, name, at_us, envelope)
 
-    def _bodies(self, happening: Happening) -> list[tuple[str, dict[str, Any]]]:
-        event, body = happening.event, happening.event.body
+    def _bodies(self, envelope: EventEnvelope) -> list[tuple[str, dict[str, Any]]]:
+        event, body = envelope.event, envelope.event.body
         match event.kind:
             case EventKind.BOARD_ACCEPTED:
                 return [("CFX.Production.UnitsArrived", units.arrived(body))]
             case EventKind.BOARD_STARTED:
-                return [("CFX.Production.WorkStarted", units.started(self._transaction(body), happening))]
+                return [("CFX.Production.WorkStarted", units.started(self._transaction(body), envelope))]
             case EventKind.BOARD_DECIDED:
                 id = self._transaction(body)
-                return [(units.INSPECTED, units.inspected(id, happening)), (units.COMPLETED, units.completed(id, body))]
+                return [(units.INSPECTED, units.inspected(id, envelope)), (units.COMPLETED, units.completed(id, body))]
             case EventKind.BOARD_AMENDED:
-                return [(units.INSPECTED, units.inspected(self._transaction(body), happening))]
+                return [(units.INSPECTED, units.inspected(self._transaction(body), envelope))]
             case EventKind.BOARD_VERIFIED:
-                return [(units.INSPECTED, units.verified(self._transaction(body), happening))]
-            case EventKind.BOARD_ABORTED if happening.board is not None and happening.board.started_us is not None:
+                return [(units.INSPECTED, units.verified(self._transaction(body), envelope))]
+            case EventKind.BOARD_ABORTED if envelope.board is not None and envelope.board.started_us is not None:
                 return [(units.COMPLETED, units.aborted(self._transaction(body), body))]
             case EventKind.STATE_CHANGED if body["subject"] == Subject.LINE:
                 return [("CFX.ResourcePerformance.StationStateChanged", _state_changed(body))]

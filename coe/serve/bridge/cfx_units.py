@@ -14,7 +14,7 @@ from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.placement import Site
 from coe.placement.dialects import Side
-from coe.serve.bridge.sinks import Happening
+from coe.serve.bridge.sinks import EventEnvelope
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.words import CallReason, Outcome
 
@@ -36,15 +36,15 @@ def arrived(body: Body) -> dict[str, Any]:
     return {**_identity(body), **_units(body), "Lane": None}
 
 
-def started(transaction: str, happening: Happening) -> dict[str, Any]:
+def started(transaction: str, envelope: EventEnvelope) -> dict[str, Any]:
     """Return the body of `WorkStarted`."""
-    body = happening.event.body
+    body = envelope.event.body
     return {
         **_identity(body),
         "TransactionID": transaction,
         "Lane": None,
         **_units(body),
-        **_recipe(happening, "RecipeName", "Revision"),
+        **_recipe(envelope, "RecipeName", "Revision"),
         "RelevantSurface": "PrimarySurface" if body["side"] == Side.TOP else "SecondarySurface",
         "WorkOrderIdentifier": {"WorkOrderId": body["work_order"], "Batch": None} if body["work_order"] else None,
     }
@@ -60,19 +60,19 @@ def aborted(transaction: str, body: Body) -> dict[str, Any]:
     return _completed(transaction, body, "Aborted", is_good=False)
 
 
-def inspected(transaction: str, happening: Happening) -> dict[str, Any]:
+def inspected(transaction: str, envelope: EventEnvelope) -> dict[str, Any]:
     """Return the body of `UnitsInspected` for what the line decided, which nobody has verified yet."""
-    body = happening.event.body
+    body = envelope.event.body
     result = _PASSED if body["verdict"] == Verdict.OK else _FAILED
-    regions = _Regions(happening)
+    regions = _Regions(envelope)
     inspections = [_inspection(transaction, call, regions, _FAILED, _NOT_YET) for call in body["calls"]]
-    return _units_inspected(transaction, happening, "AOI", None, _unit(happening, result, inspections, _NOT_YET))
+    return _units_inspected(transaction, envelope, "AOI", None, _unit(envelope, result, inspections, _NOT_YET))
 
 
-def verified(transaction: str, happening: Happening) -> dict[str, Any]:
+def verified(transaction: str, envelope: EventEnvelope) -> dict[str, Any]:
     """Return the body of `UnitsInspected` for a person's words on all calls of a board."""
-    body = happening.event.body
-    outcomes, regions = [Outcome(call["outcome"]) for call in body["calls"]], _Regions(happening)
+    body = envelope.event.body
+    outcomes, regions = [Outcome(call["outcome"]) for call in body["calls"]], _Regions(envelope)
     results = [_FAILED if outcome is Outcome.CONFIRMED else _PASSED for outcome in outcomes]
     inspections = [
         _inspection(transaction, call, regions, result, _VERIFIED[outcome])
@@ -82,8 +82,8 @@ def verified(transaction: str, happening: Happening) -> dict[str, Any]:
         (outcome for outcome in (Outcome.CONFIRMED, Outcome.ACCEPTED) if outcome in outcomes), Outcome.FALSE_CALL
     )
     result = _FAILED if whole is Outcome.CONFIRMED else _PASSED
-    unit = _unit(happening, result, inspections, _VERIFIED[whole])
-    return _units_inspected(transaction, happening, "Human", operator(body["by"]), unit)
+    unit = _unit(envelope, result, inspections, _VERIFIED[whole])
+    return _units_inspected(transaction, envelope, "Human", operator(body["by"]), unit)
 
 
 def operator(name: str) -> dict[str, Any]:
@@ -122,8 +122,8 @@ def _units(body: Body, *, is_good: bool = True) -> dict[str, Any]:
     return {"UnitCount": 1, "Units": [unit]}
 
 
-def _recipe(happening: Happening, name: str, revision: str) -> dict[str, Any]:
-    recipe = happening.recipe
+def _recipe(envelope: EventEnvelope, name: str, revision: str) -> dict[str, Any]:
+    recipe = envelope.recipe
     return {name: recipe and recipe.name, revision: recipe and str(recipe.version)}
 
 
@@ -138,7 +138,7 @@ def _completed(transaction: str, body: Body, result: str, *, is_good: bool) -> d
 
 
 def _units_inspected(
-    transaction: str, happening: Happening, method: str, inspector: Body | None, unit: Body
+    transaction: str, envelope: EventEnvelope, method: str, inspector: Body | None, unit: Body
 ) -> dict[str, Any]:
     return {
         # The standard writes this name with a small d, unlike that of the other messages.
@@ -146,14 +146,14 @@ def _units_inspected(
         "InspectionMethod": method,
         "SamplingInformation": {"SamplingMethod": "NoSampling", "LotSize": None, "SampleSize": None},
         "Inspector": inspector,
-        **_recipe(happening, "RecipeName", "RecipeRevision"),
+        **_recipe(envelope, "RecipeName", "RecipeRevision"),
         "InspectedUnits": [unit],
         "InspectedPanel": None,
     }
 
 
-def _unit(happening: Happening, result: str, inspections: list[dict[str, Any]], verification: str) -> dict[str, Any]:
-    body, board = happening.event.body, happening.board
+def _unit(envelope: EventEnvelope, result: str, inspections: list[dict[str, Any]], verification: str) -> dict[str, Any]:
+    body, board = envelope.event.body, envelope.board
     return {
         "UnitIdentifier": _unit_id(body),
         "UnitPositionNumber": 1,
@@ -167,9 +167,9 @@ def _unit(happening: Happening, result: str, inspections: list[dict[str, Any]], 
 class _Regions:
     """Where the components of a board lie by its placement file."""
 
-    def __init__(self, happening: Happening) -> None:
+    def __init__(self, envelope: EventEnvelope) -> None:
         self._sites: dict[str, Site] = {}
-        whole = happening.recipe and RecipeContent.model_validate(happening.recipe.content).whole
+        whole = envelope.recipe and RecipeContent.model_validate(envelope.recipe.content).whole
         with suppress(ConfigError):  # the recipe was in order when the board was accepted, and an update refuses it
             self._sites = {site.name: site for site in whole.layout.sites} if whole else {}
 

@@ -5,7 +5,7 @@ docs/serve.md describes the body of each kind of event.
 
 from __future__ import annotations
 
-from coe.serve.bridge.sinks import Happening, Message, Standing
+from coe.serve.bridge.sinks import EventEnvelope, Message, StationStatus
 from coe.serve.moments import iso
 
 
@@ -15,9 +15,9 @@ class EventFormat:
     def __init__(self, station: str) -> None:
         self._station = station
 
-    def messages(self, happening: Happening) -> list[Message]:
+    def messages(self, envelope: EventEnvelope) -> list[Message]:
         """Return the event as one message."""
-        event, recipe = happening.event, happening.recipe
+        event, recipe = envelope.event, envelope.recipe
         content = {
             "id": event.uuid,
             "number": event.id,
@@ -28,6 +28,6 @@ class EventFormat:
         }
         return [Message(event.uuid, event.kind.value, event.happened_us, content)]
 
-    def heartbeat(self, standing: Standing) -> Message | None:
+    def heartbeat(self, status: StationStatus) -> Message | None:
         """Return nothing; a sink that has a place for the station's state shows it there."""
         return None

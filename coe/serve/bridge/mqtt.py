@@ -17,7 +17,7 @@ from typing import Any
 from paho.mqtt.client import Client, MQTTMessageInfo
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
-from coe.serve.bridge.sinks import Message, SinkFailed, Standing
+from coe.serve.bridge.sinks import Message, SinkFailed, StationStatus
 from coe.serve.moments import iso
 
 ANSWER_S = 10.0
@@ -83,14 +83,14 @@ class MqttConnection:
         """Publish under the sink's topic and the message's name; raises SinkFailed."""
         self._publish(f"{self._place.topic}/{message.name.replace('.', '/')}", message.encoded, retain=False)
 
-    def show(self, standing: Standing) -> None:
+    def show(self, status: StationStatus) -> None:
         """Retain what the station does now; raises SinkFailed."""
         state = {
             "online": True,
-            "line": standing.line.value,
-            "intake": standing.intake.value,
-            "faults": len(standing.faults),
-            "at": iso(standing.at_us),
+            "line": status.line.value,
+            "intake": status.intake.value,
+            "faults": len(status.faults),
+            "at": iso(status.at_us),
         }
         self._publish(self._state_topic, _encoded(state), retain=True)
 

@@ -24,7 +24,7 @@ from asyncua.server.user_managers import CertificateUserManager, UserManager
 from asyncua.ua.object_ids import ObjectIds
 from asyncua.ua.uaerrors import UaError
 
-from coe.serve.bridge.sinks import Message, SinkFailed, Standing
+from coe.serve.bridge.sinks import Message, SinkFailed, StationStatus
 from coe.serve.moments import SECOND_US
 from coe.serve.words import EventKind, LineState
 
@@ -113,9 +113,9 @@ class OpcUaConnection:
         if message.name == EventKind.BOARD_DECIDED:
             self._do(self._show_result(message))
 
-    def show(self, standing: Standing) -> None:
+    def show(self, status: StationStatus) -> None:
         """Show what the station does now."""
-        self._do(self._show_state(standing))
+        self._do(self._show_state(status))
 
     def look(self) -> None:
         """Do nothing: a server has no connection to lose."""
@@ -186,11 +186,11 @@ class OpcUaConnection:
         event = await server.create_custom_event_type(index, "BoardResultReadyType", base, list(_RESULT.items()))
         self._ready = await server.get_event_generator(event.nodeid, system.nodeid)
 
-    async def _show_state(self, standing: Standing) -> None:
-        await self._nodes["CurrentState"].write_value(_STATES[standing.line])
-        await self._nodes["Line"].write_value(standing.line.value)
-        await self._nodes["Intake"].write_value(standing.intake.value)
-        await self._nodes["OpenFaults"].write_value(len(standing.faults), ua.VariantType.Int64)
+    async def _show_state(self, status: StationStatus) -> None:
+        await self._nodes["CurrentState"].write_value(_STATES[status.line])
+        await self._nodes["Line"].write_value(status.line.value)
+        await self._nodes["Intake"].write_value(status.intake.value)
+        await self._nodes["OpenFaults"].write_value(len(status.faults), ua.VariantType.Int64)
 
     async def _show_result(self, message: Message) -> None:
         body: Mapping[str, Any] = message.body["body"]

@@ -20,7 +20,7 @@ class SinkFailed(CoeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class EventEnvelope:
     """An event with what the database knows of its board; `recipe` and `board` are None if it concerns no board."""
 
     event: Event
@@ -29,7 +29,7 @@ class Happening:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StationStatus:
     """What the station does now: its line, its intake and its open faults."""
 
     line: LineState
@@ -56,10 +56,10 @@ class Message:
 class Format(Protocol):
     """A format: how events and signs of life become messages."""
 
-    def messages(self, happening: Happening) -> list[Message]:
+    def messages(self, envelope: EventEnvelope) -> list[Message]:
         """Return the messages of an event, in order; none if the format has no message for it."""
 
-    def heartbeat(self, standing: Standing) -> Message | None:
+    def heartbeat(self, status: StationStatus) -> Message | None:
         """Return a sign of life; None if the format has none."""
 
 
@@ -72,7 +72,7 @@ class SinkConnection(Protocol):
     def send(self, message: Message) -> None:
         """Send a message, and return once it is acknowledged."""
 
-    def show(self, standing: Standing) -> None:
+    def show(self, status: StationStatus) -> None:
         """Show what the station does now, where a sink has a place for that."""
 
     def look(self) -> None:

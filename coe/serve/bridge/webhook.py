@@ -18,7 +18,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from io import BufferedReader, RawIOBase
 from typing import Any
 
-from coe.serve.bridge.sinks import Message, SinkFailed, Standing
+from coe.serve.bridge.sinks import Message, SinkFailed, StationStatus
 from coe.serve.moments import SECOND_US, now_us
 
 _MOST_ANSWER_BYTES = 1 << 16
@@ -141,7 +141,7 @@ class WebhookConnection:
                 self.close()
                 raise self._failure(again) from again
 
-    def show(self, standing: Standing) -> None:
+    def show(self, status: StationStatus) -> None:
         """Do nothing: a webhook has no place for a state."""
 
     def look(self) -> None:

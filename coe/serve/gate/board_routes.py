@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 from starlette.responses import JSONResponse, Response
 
-from coe.serve import points
+from coe.serve import failpoints
 from coe.serve.database import audit, board_rows, call_rows, findings, recipe_versions, states, views
 from coe.serve.database.board_rows import Board, NewBoard
 from coe.serve.database.keys import Key
@@ -90,9 +90,9 @@ def _hand_in(gate: Gate, key: str, body: JsonBody[BoardRequest], by: str) -> Han
         # A view may have come or changed since the check, and the gate may be draining.
         recipe = _checked(gate, connection, key, body.form)
         new = _new_board(gate, key, digest, body, recipe, by)
-        points.reached(points.Point.BOARD_CHECKED)
+        failpoints.reached(failpoints.Failpoint.BOARD_CHECKED)
         board = board_rows.accept(connection, new)
-    points.reached(points.Point.BOARD_ACCEPTED)
+    failpoints.reached(failpoints.Failpoint.BOARD_ACCEPTED)
     return Handed(board, recipe)
 
 

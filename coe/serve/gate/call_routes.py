@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
-from coe.serve.component_pictures import Place
+from coe.serve.component_pictures import CropPlace
 from coe.serve.database import audit, call_queue, call_rows, verifications
 from coe.serve.database.call_rows import Call
 from coe.serve.database.verifications import NewVerification, Verification
@@ -217,7 +217,7 @@ def picture_of(call: Call, view_pixels: int) -> dict[str, Any] | None:
 
     `in_view` says whether the picture is cut out of a view of a whole board. None without a picture.
     """
-    place = Place.of(call.place)
+    place = CropPlace.of(call.place)
     if call.view_id is None:
         return None
     if place is None:

@@ -17,7 +17,7 @@ from coe.comparing.comparison import compare
 from coe.errors import ImageError, StoreError
 from coe.pictures.decoding import DecodedImage, decode
 from coe.pictures.wide import AS_FILLED
-from coe.serve.component_pictures import Place, in_frame
+from coe.serve.component_pictures import CropPlace, in_frame
 from coe.serve.database import call_rows, good_pictures, views
 from coe.serve.database.call_rows import Call
 from coe.serve.database.good_pictures import GoodPicture
@@ -45,7 +45,7 @@ class _Shot:
     """
 
     view: View | None
-    place: Place | None
+    place: CropPlace | None
     bits: int | None = None
 
 
@@ -80,7 +80,7 @@ async def call_reference(visit: Visit) -> Response:
             return in_frame(golden_routes.load(gate.config, comparison.golden).image, comparison.shot.place)
         if comparison.good is None:
             raise not_found("good picture", "no such part was good yet")
-        return _pixels(gate, _Shot(comparison.good.view, Place.of(comparison.good.place), comparison.shot.bits))
+        return _pixels(gate, _Shot(comparison.good.view, CropPlace.of(comparison.good.place), comparison.shot.bits))
 
     return await _answer(visit, pixels)
 
@@ -118,7 +118,7 @@ def _call(visit: Visit, connection: Connection) -> Call:
 
 def _shot(connection: Connection, call: Call) -> _Shot:
     view = None if call.view_id is None else views.get(connection, call.view_id)
-    return _Shot(view, Place.of(call.place), golden_routes.bits_of(connection, call))
+    return _Shot(view, CropPlace.of(call.place), golden_routes.bits_of(connection, call))
 
 
 def _comparison(visit: Visit, connection: Connection) -> _Comparison:
@@ -138,7 +138,7 @@ def _pixels(gate: Gate, shot: _Shot, *, is_framed: bool = True) -> DecodedImage:
     return gate.cutter.cut(file, shot.place, limit, around=shot.place.around if is_framed else 0)
 
 
-def _outlined(pixels: DecodedImage, place: Place | None) -> DecodedImage:
+def _outlined(pixels: DecodedImage, place: CropPlace | None) -> DecodedImage:
     """Return a view as large as a browser shows it, with the outline of a crop."""
     import cv2
 

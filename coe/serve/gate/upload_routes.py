@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from coe import files
 from coe.pictures.image_size import pixels_in
-from coe.serve import points
+from coe.serve import failpoints
 from coe.serve.database import board_rows, views
 from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
 from coe.serve.database.views import NewView, View
@@ -84,7 +84,7 @@ def _finish(gate: Gate, receiving: Receiving, rest: bytes, key: str, name: str, 
             "send it again; it was damaged on the way, or X-SHA256 is that of another file",
         )
     pixels = _pixels(receiving, gate.config.limits.pixels)
-    points.reached(points.Point.VIEW_RECEIVED)
+    failpoints.reached(failpoints.Failpoint.VIEW_RECEIVED)
     return _keep(gate, receiving, key, name, pixels)
 
 
@@ -117,7 +117,7 @@ def check_pixels(pixels: int | None, limit: int) -> int:
 def _keep(gate: Gate, receiving: Receiving, key: str, name: str, pixels: int) -> Response:
     """Put the picture on the disk, then its row; a picture that is there already is left as it is."""
     kept = receiving.keep()
-    points.reached(points.Point.VIEW_KEPT)
+    failpoints.reached(failpoints.Failpoint.VIEW_KEPT)
     new = NewView(key, name, kept.file, kept.sha256, kept.size_bytes, pixels, gate.now_us())
     try:
         with gate.database.writing() as connection:
@@ -130,7 +130,7 @@ def _keep(gate: Gate, receiving: Receiving, key: str, name: str, pixels: int) ->
         if isinstance(error, Problem) or error.kind is not TroubleKind.LOST:
             gate.pictures.remove([kept.file])
         raise
-    points.reached(points.Point.VIEW_COMMITTED)
+    failpoints.reached(failpoints.Failpoint.VIEW_COMMITTED)
     if added is before:
         gate.pictures.remove([kept.file])
         return _answer(added, HTTPStatus.OK)

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from coe.core import Verdict
-from coe.serve.component_pictures import Place
+from coe.serve.component_pictures import CropPlace
 from coe.serve.database import blind, recipe_versions, views
 from coe.serve.database.blind import Face, KnownDefect, Lender
 from coe.serve.database.call_rows import Call, NewCall
@@ -102,7 +102,7 @@ class BlindAudits:
         alike = [
             lender
             for lender in blind.lenders(connection, recipe_name, part.component)
-            if (Place.of(lender.call.place) is None) == (Place.of(part.place) is None)
+            if (CropPlace.of(lender.call.place) is None) == (CropPlace.of(part.place) is None)
         ]
         if alike:
             view = views.get(connection, part.view_id)
@@ -155,7 +155,7 @@ def _could_be_of(known: Call, part: GoodComponent | None) -> bool:
     """Return whether a known defect looks as if it were of a part: the same type, from the same kind of view."""
     if part is None or part.component != known.component:
         return False
-    return (Place.of(part.place) is None) == (Place.of(known.place) is None)
+    return (CropPlace.of(part.place) is None) == (CropPlace.of(known.place) is None)
 
 
 def _as_seeded(known: KnownDefect) -> NewCall:
@@ -194,5 +194,5 @@ def _scaled(box: Mapping[str, Any], scale: float) -> dict[str, Any]:
 
 def _pixels(place: Any, view_pixels: int) -> int:
     """Return how many pixels the experts saw of a part."""
-    known = Place.of(place)
+    known = CropPlace.of(place)
     return view_pixels if known is None else known.width * known.height

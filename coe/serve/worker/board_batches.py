@@ -37,7 +37,7 @@ class Hang:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningBatch:
     """A batch that is under way on an executor: how many images it has, and for how many seconds it has run."""
 
     executor: str
@@ -80,12 +80,12 @@ class Batches:
                 if isinstance(command, Run):
                     self._begun(command)
 
-    def running(self) -> list[Running]:
+    def running(self) -> list[RunningBatch]:
         """Return the batch that each busy executor runs, the oldest first."""
         with self._lock:
             now_s = self._now_s()
             batches = [
-                Running(name, executor.batches[0].expert, len(executor.batches[0]), now_s - executor.since_s)
+                RunningBatch(name, executor.batches[0].expert, len(executor.batches[0]), now_s - executor.since_s)
                 for name, executor in self._executors.items()
                 if executor.batches
             ]

@@ -12,7 +12,7 @@ from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import ImageError, LineClosed, sentence_of
 from coe.pictures.image_source import ImageLike
 from coe.pictures.picture_file import PictureFile
-from coe.serve import points
+from coe.serve import failpoints
 from coe.serve.worker.items import Item
 from coe.serve.worker.located import Located
 from coe.serve.worker.run import UNSEEN_BY_LINE, BoardRun
@@ -122,7 +122,7 @@ class Feeder:
             reason = sentence_of(error, during="the picture was handed in")
             self._answer(run, item, Result.refused(request, Failure(FailureKind.IMAGE, reason), 0.0))
         else:
-            points.reached(points.Point.SUBMITTED)
+            failpoints.reached(failpoints.Failpoint.SUBMITTED)
             future.add_done_callback(lambda done: self._done(run, item, done))
 
     def _done(self, run: BoardRun, item: Item, future: Future[Result]) -> None:

@@ -30,7 +30,7 @@ class Item:
 
     `place` says where it lies in the view, as JSON: `{"polygon": [[x, y], ...], "size": [width, height]}`, the corners
     in pixels of the view, from the upright crop's top left on and round, and the pixels of the crop; see
-    `coe.serve.component_pictures.Place`. It is None if the view shows the component alone.
+    `coe.serve.component_pictures.CropPlace`. It is None if the view shows the component alone.
     """
 
     refdes: str

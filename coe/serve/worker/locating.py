@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coe.serve import points
+from coe.serve import failpoints
 from coe.serve.database import board_rows
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database
@@ -21,7 +21,7 @@ from coe.serve.worker.board_batches import Hang
 from coe.serve.worker.hangs import Hangs, picture_hang
 from coe.serve.worker.items import Items, Whole
 from coe.serve.worker.located import Located, located
-from coe.serve.worker.write_report import Report
+from coe.serve.worker.write_report import WorkerReport
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
@@ -39,7 +39,7 @@ class _Attempt:
 class Locating:
     """Locates one board at a time; the loop's thread alone uses it."""
 
-    def __init__(self, database: Database, ring: Callable[[], None], report: Report, hangs: Hangs) -> None:
+    def __init__(self, database: Database, ring: Callable[[], None], report: WorkerReport, hangs: Hangs) -> None:
         self._database, self._ring, self._report = database, ring, report
         self._hangs_after_s, self._since_s = hangs.after_s, math.inf
         hangs.watch(self)
@@ -92,7 +92,7 @@ class Locating:
         if found.is_registered:
             with self._database.writing() as connection:
                 board_rows.located(connection, board.id)
-            points.reached(points.Point.LOCATED)
+            failpoints.reached(failpoints.Failpoint.LOCATED)
         if found.lost is not None:
             self._report.picture_gone(board.id, f"board {board.id}", found.lost)
         attempt.is_noted = True
@@ -105,7 +105,7 @@ class Locating:
     def _located(self, whole: Whole, items: Items) -> Located:
         self._since_s = time.monotonic()
         try:
-            points.reached(points.Point.LOCATING)
+            failpoints.reached(failpoints.Failpoint.LOCATING)
             return located(whole, items)
         finally:
             self._since_s = math.inf

@@ -69,7 +69,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Coming:
+class _ReadRecipe:
     """A recipe's version that is to be on the line."""
 
     recipe: Recipe
@@ -201,7 +201,7 @@ class Products:
             return self._one_by_one(read, changed)
         return changed
 
-    def _one_by_one(self, read: Sequence[_Coming], changed: Changed) -> Changed:
+    def _one_by_one(self, read: Sequence[_ReadRecipe], changed: Changed) -> Changed:
         """Find out which of several recipes it is that cannot be on the line."""
         for one in read:
             try:
@@ -215,7 +215,7 @@ class Products:
                 changed.refused[one.recipe.id] = _reason(error, "the recipe was opened")
         return changed
 
-    def _take(self, coming: Sequence[_Coming], changed: Changed) -> None:
+    def _take(self, coming: Sequence[_ReadRecipe], changed: Changed) -> None:
         """Let the line inspect these recipes beside those that it has; if this raises, it goes on as it was."""
         ids = {one.recipe.id for one in coming}
         keep = [product.name for id, product in changed.products.items() if id not in ids]
@@ -239,7 +239,7 @@ class Products:
             self._opening = None
         return line
 
-    def _read(self, recipe: Recipe) -> _Coming:
+    def _read(self, recipe: Recipe) -> _ReadRecipe:
         """Write the board file of a recipe; raises ConfigError for a recipe that cannot be used, and OSError."""
         content = RecipeContent.model_validate(recipe.content)
         router = content.board(recipe.name).router
@@ -247,7 +247,7 @@ class Products:
         path = self._folder / f"{recipe.id}.yaml"
         if not path.exists() or path.read_bytes() != content.rules.encode():  # a full disk must not keep it away
             write_atomically(path, [content.rules])
-        return _Coming(recipe, router, AskedBoard(path, parts=_parts(content), name=_name(recipe)))
+        return _ReadRecipe(recipe, router, AskedBoard(path, parts=_parts(content), name=_name(recipe)))
 
 
 def _reason(error: Exception, during: str) -> str:

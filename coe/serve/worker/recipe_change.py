@@ -27,7 +27,7 @@ STAYS_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedRecipe:
     """Why a recipe cannot be opened, and until when nobody tries again, on the monotonic clock."""
 
     reason: str
@@ -46,7 +46,7 @@ class Changeover:
         self._needed_s: dict[int, float] = {}
         self._recipes: dict[int, Recipe] = {}
         self._ended: Changed | None = None
-        self._refused: dict[int, Refusal] = {}
+        self._refused: dict[int, RefusedRecipe] = {}
         self._apart: dict[int, str] = {}
         self._first: int | None = None
 
@@ -131,7 +131,7 @@ class Changeover:
         # A recipe that could not be read again is still on the line as it was.
         refused = {id: reason for id, reason in changed.refused.items() if id not in changed.products}
         self._refused = {id: one for id, one in self._refused.items() if id not in changed.products}
-        self._refused |= {id: Refusal(reason, now_s + REFUSED_S) for id, reason in refused.items()}
+        self._refused |= {id: RefusedRecipe(reason, now_s + REFUSED_S) for id, reason in refused.items()}
         self._apart = changed.apart
         if asked is not None and is_answered:
             self._asked = [one for one in self._asked if one.id != asked.id]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from coe.core import Failure, FailureKind
-from coe.serve import points
+from coe.serve import failpoints
 from coe.serve.database import board_rows, decisions, event_log, recipe_versions, states, views
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database
@@ -39,7 +39,7 @@ from coe.serve.worker.residents import Residents
 from coe.serve.worker.run import UNSEEN_BY_LINE, BoardRun
 from coe.serve.worker.verdicts import amendment_of, decision_of, is_lost_image
 from coe.serve.worker.waiting_boards import Queue, Queued
-from coe.serve.worker.write_report import Report
+from coe.serve.worker.write_report import WorkerReport
 
 LOOK_S = 0.25
 """How often the loop looks into the database by itself; a ring makes it look at once."""
@@ -83,7 +83,7 @@ class Station:
         self._feeder = Feeder(clocks.now_s, self._bell.ring)
         self._queue = Queue()
         self._runs: dict[int, BoardRun] = {}
-        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid(), hangs, residents)
+        self._report = WorkerReport(database, clocks.now_us, clocks.now_s, os.getpid(), hangs, residents)
         self._locating = Locating(database, self._bell.ring, self._report, hangs)
         self._audits = BlindAudits.of(config)
         self._next_look_s = -math.inf
@@ -187,7 +187,7 @@ class Station:
             if found.result.failure is not None and found.result.failure.kind in UNSEEN_BY_LINE:
                 self._broken = found.result.failure.reason
                 continue
-            points.reached(points.Point.FOUND)
+            failpoints.reached(failpoints.Failpoint.FOUND)
             found.run.take(found.item.refdes, found.result, found.at_s)
             self._report.image_done()
             if is_lost_image(found.result):
@@ -226,8 +226,8 @@ class Station:
         order = [item.refdes for item in run.items.seen]
         with self._database.writing() as connection:
             written = decisions.write(connection, self._audits.added(connection, decision, order))
-            points.reached(points.Point.DECIDING)
-        points.reached(points.Point.DECIDED)
+            failpoints.reached(failpoints.Failpoint.DECIDING)
+        failpoints.reached(failpoints.Failpoint.DECIDED)
         run.is_decided = True
         if not written:
             # It was aborted, or decided by a commit of which nobody learned: what still comes changes nothing.
@@ -236,7 +236,7 @@ class Station:
     def _amend(self, run: BoardRun) -> None:
         with self._database.writing() as connection:
             decisions.amend(connection, amendment_of(run, self._clocks.now_us()))
-            points.reached(points.Point.AMENDED)
+            failpoints.reached(failpoints.Failpoint.AMENDED)
         run.late.clear()
 
     def _decide_unseen(self, board: Board, failure: Failure | None) -> None:
@@ -285,7 +285,7 @@ class Station:
                 event_log.append(connection, NewEvent(EventKind.BOARD_STARTED, moment_us, body, board.id))
         self._leave(board)
         if begun:
-            points.reached(points.Point.BOARD_BEGUN)
+            failpoints.reached(failpoints.Failpoint.BOARD_BEGUN)
             run = self._runs[board.id] = BoardRun(board, items, queued.due_s, product)
             self._feeder.feed(run, located)
 

@@ -42,7 +42,7 @@ SHORTEN_S = 300.0
 """How often the database's log is cut."""
 
 
-class Report:
+class WorkerReport:
     """The line's own part of the database. The loop's thread alone uses it."""
 
     def __init__(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 
-class Point(StrEnum):
+class Failpoint(StrEnum):
     """The points, in the order in which a board passes them."""
 
     VIEW_RECEIVED = "view received"
@@ -39,14 +39,14 @@ class Point(StrEnum):
     """Another machine has acknowledged a message, and the outbox still holds its event."""
 
 
-def _pass(point: Point) -> None:
+def _pass(point: Failpoint) -> None:
     """Do nothing."""
 
 
-hook: Callable[[Point], None] = _pass
+hook: Callable[[Failpoint], None] = _pass
 """What happens at a point; tests set it."""
 
 
-def reached(point: Point) -> None:
+def reached(point: Failpoint) -> None:
     """Say that a point is reached."""
     hook(point)

@@ -1,4 +1,4 @@
-"""The words of a housing: what experts need, what boxes have, and where experts are at home."""
+"""What experts need, what boxes have, and on which boxes experts lie."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Traffic:
     images: int = config.USAGE_IMAGES
 
 
-USUAL_TRAFFIC = Traffic()
+DEFAULT_TRAFFIC = Traffic()
 
 
 @dataclass(frozen=True, slots=True)
-class Homes:
-    """The boxes of each expert, the home first and then its replicas, and the `standby` of an expert with one box.
+class ExpertPlacement:
+    """Where experts lie: the `boxes` with a replica of each, and the `standby` of an expert with one box.
 
     `held` and `beyond` divide the experts of each box, the worthiest first: those that its budget holds, and those that
     exceed it and are loaded when they are needed. An expert in `nowhere` is larger than every box.
@@ -76,18 +76,18 @@ class Homes:
         """Return the experts that a box may run, in the order of their names."""
         return tuple(sorted({*self.held[box], *self.beyond[box], *(e for e, b in self.standby.items() if b == box)}))
 
-    def seen_by(self, box: str) -> Homes:
-        """Return these homes for the experts alone that a box may run."""
+    def seen_by(self, box: str) -> ExpertPlacement:
+        """Return this placement for the experts alone that a box may run."""
         here = self.on(box)
-        return Homes(
+        return ExpertPlacement(
             {expert: self.boxes[expert] for expert in here},
             {expert: box for expert in here if self.standby.get(expert) == box},
             {box: self.held[box]},
             {box: self.beyond[box]},
         )
 
-    def moves_from(self, before: Homes) -> list[str]:
-        """Return the experts that have come to some box as home or replica, once for each box, in order of names."""
+    def moves_from(self, before: ExpertPlacement) -> list[str]:
+        """Return the experts that have a replica on another box than before, once for each box, in order of names."""
         return [
             expert
             for expert in sorted(self.boxes)

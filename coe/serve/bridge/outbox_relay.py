@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from coe.serve import points
-from coe.serve.bridge.sinks import Format, Happening, SinkConnection, SinkFailed, Standing
+from coe.serve import failpoints
+from coe.serve.bridge.sinks import EventEnvelope, Format, SinkConnection, SinkFailed, StationStatus
 from coe.serve.database import board_rows, fault_log, outbox, states
 from coe.serve.database.connecting import Database
 from coe.serve.database.event_log import Event
@@ -26,7 +26,7 @@ from coe.serve.moments import microseconds, now_us
 from coe.serve.words import EventKind, FaultKind, Process
 
 LOOK_S = 0.2
-"""How often a courier looks into the outbox."""
+"""How often a relay looks into the outbox."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """The pause after the first failure of a sink; each later pause is twice as long, up to the longest."""
 TOGETHER = 100
@@ -38,8 +38,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
-    """All that a courier needs for a sink: its name in the outbox, the connection to it, the format of its messages.
+class Sink:
+    """All that a relay needs for a sink: its name in the outbox, the connection to it, the format of its messages.
 
     It gets a sign of life every `heartbeat_s` seconds.
     """
@@ -50,11 +50,11 @@ class Post:
     heartbeat_s: float = 60.0
 
 
-class Courier:
+class OutboxRelay:
     """Tells one sink what is in the outbox for it, until it is stopped."""
 
-    def __init__(self, post: Post, database: Database, stop: threading.Event) -> None:
-        self._post, self._database, self._stop = post, database, stop
+    def __init__(self, sink: Sink, database: Database, stop: threading.Event) -> None:
+        self._sink, self._database, self._stop = sink, database, stop
         self._is_connected = self._is_shown = False
         self._failures = 0
         self._told: list[Event] = []
@@ -76,14 +76,14 @@ class Courier:
         try:
             return self._turn()
         except Exception:
-            _log.exception("sink '%s': its failure could not be noted", self._post.name)
+            _log.exception("sink '%s': its failure could not be noted", self._sink.name)
             return LONGEST_PAUSE_S
 
     def _close(self) -> None:
         try:
-            self._post.connection.close()
+            self._sink.connection.close()
         except Exception:  # of a connection that has failed already
-            _log.exception("sink '%s' did not close in order", self._post.name)
+            _log.exception("sink '%s' did not close in order", self._sink.name)
 
     def _turn(self) -> float:
         """Send the events that wait; return how many seconds to pause."""
@@ -96,30 +96,30 @@ class Courier:
         except SinkFailed as error:
             return self._fail(str(error))
         except Exception as error:  # whatever a library raises, the other sinks and the queue live on
-            _log.exception("sink '%s' failed", self._post.name)
+            _log.exception("sink '%s' failed", self._sink.name)
             return self._fail(f"{type(error).__name__}: {error}")
         return 0.0 if told == TOGETHER else LOOK_S
 
-    def _waiting(self) -> list[Happening]:
+    def _waiting(self) -> list[EventEnvelope]:
         with self._database.reading() as connection:
             # The pause is kept by this loop: a clock that was set back would make the outbox's time wrong.
-            due = outbox.due(connection, self._post.name, _ALWAYS, limit=TOGETHER)
-            return [happening_of(connection, delivery.event, self._recipes) for delivery in due]
+            due = outbox.due(connection, self._sink.name, _ALWAYS, limit=TOGETHER)
+            return [envelope_of(connection, delivery.event, self._recipes) for delivery in due]
 
-    def _tell(self, waiting: list[Happening]) -> int:
+    def _tell(self, waiting: list[EventEnvelope]) -> int:
         """Tell events in order, and return how many; raises SinkFailed at the first that cannot be told."""
         told = 0
         try:
             self._connect()
-            self._post.connection.look()
+            self._sink.connection.look()
             self._show()
-            for happening in waiting:
+            for envelope in waiting:
                 if self._stop.is_set():
                     break
-                for message in self._post.format.messages(happening):
-                    self._post.connection.send(message)
-                    points.reached(points.Point.SINK_TOLD)
-                self._told.append(happening.event)
+                for message in self._sink.format.messages(envelope):
+                    self._sink.connection.send(message)
+                    failpoints.reached(failpoints.Failpoint.SINK_TOLD)
+                self._told.append(envelope.event)
                 told += 1
         finally:
             self._note_told()
@@ -129,13 +129,13 @@ class Courier:
         """Remove sent events from the outbox; as long as the database refuses that, nothing is sent again."""
         if self._told:
             with self._database.writing() as connection:
-                outbox.delivered(connection, self._post.name, [event.id for event in self._told])
+                outbox.delivered(connection, self._sink.name, [event.id for event in self._told])
             self._is_shown &= not any(event.kind in _SHOWN for event in self._told)
             self._told.clear()
 
     def _connect(self) -> None:
         if not self._is_connected:
-            self._post.connection.connect()
+            self._sink.connection.connect()
             self._is_connected = True
             self._is_shown, self._next_beat_s = False, 0.0
 
@@ -145,19 +145,19 @@ class Courier:
         if self._is_shown and not is_time:
             return
         with self._database.reading() as connection:
-            standing = _standing(connection)
-        self._post.connection.show(standing)
+            status = _status(connection)
+        self._sink.connection.show(status)
         self._is_shown = True
         if is_time:
-            self._next_beat_s = time.monotonic() + self._post.heartbeat_s
-            if (beat := self._post.format.heartbeat(standing)) is not None:
-                self._post.connection.send(beat)
+            self._next_beat_s = time.monotonic() + self._sink.heartbeat_s
+            if (beat := self._sink.format.heartbeat(status)) is not None:
+                self._sink.connection.send(beat)
 
     def _overcome(self) -> None:
         if self._may_have_fault:
             with self._database.writing() as connection:
                 fault_log.clear_about(
-                    connection, Process.BRIDGE, FaultKind.SINK, about=self._post.name, now_us=now_us()
+                    connection, Process.BRIDGE, FaultKind.SINK, about=self._sink.name, now_us=now_us()
                 )
         self._may_have_fault, self._failures = False, 0
 
@@ -169,11 +169,11 @@ class Courier:
         try:
             self._note(why, pause_s)
         except DatabaseTrouble as trouble:
-            _log.warning("sink '%s' failed (%s), which cannot be noted: %s", self._post.name, why, trouble)
+            _log.warning("sink '%s' failed (%s), which cannot be noted: %s", self._sink.name, why, trouble)
         return pause_s
 
     def _note(self, why: str, pause_s: float) -> None:
-        moment_us, name = now_us(), self._post.name
+        moment_us, name = now_us(), self._sink.name
         message = f"sink '{name}' cannot be told: {why}; its messages wait"
         with self._database.writing() as connection:
             fault_log.note(connection, NewFault(Process.BRIDGE, FaultKind.SINK, message, name), moment_us)
@@ -183,12 +183,14 @@ class Courier:
         self._may_have_fault = True
 
 
-def happening_of(connection: Connection, event: Event, kept: KeptRecipes) -> Happening:
+def envelope_of(connection: Connection, event: Event, kept: KeptRecipes) -> EventEnvelope:
     """Return an event with its board and its recipe, whose content is large; raises DatabaseTrouble."""
     board = None if event.board_id is None else board_rows.get(connection, event.board_id)
     recipe = None if board is None else kept.get(connection, board.recipe_id)
-    return Happening(event, recipe, board)
+    return EventEnvelope(event, recipe, board)
 
 
-def _standing(connection: Connection) -> Standing:
-    return Standing(states.line(connection), states.intake(connection), fault_log.open_faults(connection), now_us())
+def _status(connection: Connection) -> StationStatus:
+    return StationStatus(
+        states.line(connection), states.intake(connection), fault_log.open_faults(connection), now_us()
+    )

@@ -1,4 +1,4 @@
-"""Which experts lie on which box. A pure function: the same experts and boxes give the same homes.
+"""Which experts lie on which box. A pure function: the same experts and boxes give the same placement.
 
 The objective, in seconds for each image of the cluster:
 
@@ -25,36 +25,36 @@ How J is made small, with the sources:
 
 1. As if all memory were one, experts are held by the loads that they spare for each byte (Dantzig's greedy knapsack,
    1957).
-2. Experts that lead to each other are joined to clans (`coe.cluster.decisions.clans`).
-3. Clan after clan, the heaviest first (Graham's LPT rule, 1969), goes to the box where J rises least, counting
+2. Experts that lead to each other are joined to affinity groups (`coe.cluster.decisions.affinity_groups`).
+3. Group after group, the heaviest first (Graham's LPT rule, 1969), goes to the box where J rises least, counting
    successors and predecessors that lie there (Fennel: Tsourakakis et al., WSDM 2014).
 4. An expert gets another box as long as J falls by it (marginal allocation: Fox, 1966), and by more than load_s(e) / W
    for its load there: an expert that keeps more than one box busy, or a successor of experts on several boxes.
-5. Each expert with a single box gets a standby: a second box that may load it, when its home is busy or lost. The
+5. Each expert with a single box gets a standby: a second box that may load it, when the one box is busy or lost. The
    standbys of a box's experts are spread evenly over all others.
 
-With the homes from `before`, an expert keeps its boxes (after Karger's monotone hashing, 1997): it moves only from a
-box that is gone, then to its standby, or to a box that is new, as long as J falls by it.
+With the placement from `before`, an expert keeps its boxes (after Karger's monotone hashing, 1997): it moves only
+from a box that is gone, then to its standby, or to a box that is new, as long as J falls by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from coe.cluster.decisions.homes import USUAL_TRAFFIC, BoxBudget, ExpertNeeds, Homes, Traffic
-from coe.cluster.decisions.maker import HousingMaker
+from coe.cluster.decisions.expert_placement import DEFAULT_TRAFFIC, BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
+from coe.cluster.decisions.placement_solver import PlacementSolver
 from coe.errors import ConfigError
 
 
-def house(
+def place_experts(
     experts: Iterable[ExpertNeeds],
     boxes: Sequence[BoxBudget],
-    traffic: Traffic = USUAL_TRAFFIC,
-    before: Homes | None = None,
-) -> Homes:
-    """Return the homes of experts; see the module for the objective.
+    traffic: Traffic = DEFAULT_TRAFFIC,
+    before: ExpertPlacement | None = None,
+) -> ExpertPlacement:
+    """Place experts; see the module for the objective.
 
-    `before` are the homes that hold now: few experts move then. Boxes count by their order, and not by their names.
+    `before` is the placement that holds now: few experts move then. Boxes count by their order, and not by their names.
     Raises ConfigError without a box, and for two boxes or two experts of one name.
     """
     experts = list(experts)
@@ -66,23 +66,26 @@ def house(
     most_bytes = max(box.bytes for box in boxes)
     nowhere = tuple(sorted(need.expert for need in needs.values() if need.bytes > most_bytes))
     fitting = {name: needs[name] for name in sorted(needs) if needs[name].bytes <= most_bytes}
-    maker = HousingMaker(fitting, boxes, traffic)
+    solver = PlacementSolver(fitting, boxes, traffic)
     if before is not None:
-        maker.keep(before)
-    maker.house_rest()
+        solver.keep(before)
+    solver.place_rest()
     if before is not None:
-        maker.fill({number for number, box in enumerate(boxes) if box.id not in before.held})
-    maker.replicate()
-    return maker.homes(maker.standbys(before), nowhere)
+        solver.fill({number for number, box in enumerate(boxes) if box.id not in before.held})
+    solver.replicate()
+    return solver.placement(solver.standbys(before), nowhere)
 
 
 def objective(
-    homes: Homes, experts: Iterable[ExpertNeeds], boxes: Sequence[BoxBudget], traffic: Traffic = USUAL_TRAFFIC
+    placement: ExpertPlacement,
+    experts: Iterable[ExpertNeeds],
+    boxes: Sequence[BoxBudget],
+    traffic: Traffic = DEFAULT_TRAFFIC,
 ) -> float:
-    """Return J of some homes, in seconds for each image; experts that are nowhere do not count."""
-    needs = {need.expert: need for need in experts if need.expert in homes.boxes}
+    """Return J of a placement, in seconds for each image; experts that are nowhere do not count."""
+    needs = {need.expert: need for need in experts if need.expert in placement.boxes}
     numbers = {box.id: number for number, box in enumerate(boxes)}
-    maker = HousingMaker({name: needs[name] for name in sorted(needs)}, boxes, traffic)
-    for expert in sorted(needs, key=maker.worth, reverse=True):
-        maker.settle(expert, [numbers[box] for box in homes.boxes[expert]])
-    return maker.book.objective() + traffic.move_s * maker.apart_images()
+    solver = PlacementSolver({name: needs[name] for name in sorted(needs)}, boxes, traffic)
+    for expert in sorted(needs, key=solver.worth, reverse=True):
+        solver.settle(expert, [numbers[box] for box in placement.boxes[expert]])
+    return solver.book.objective() + traffic.move_s * solver.apart_images()

@@ -1,4 +1,4 @@
-"""Where experts are at home: every expert, within budgets, balanced, with its predecessors, and hardly ever moving."""
+"""Where experts lie: every expert, within budgets, balanced, with its predecessors, and hardly ever moving."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tables import with_slow_rows
 from thorough import THOROUGH
 
-from coe.cluster.decisions.homes import BoxBudget, ExpertNeeds, Homes, Traffic
-from coe.cluster.decisions.housing import house, objective
+from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
+from coe.cluster.decisions.place_experts import objective, place_experts
 from coe.errors import ConfigError
 from coe.lab.other_homes import by_hash, homes_by, in_turn
 
@@ -61,20 +61,20 @@ EXPERTS = st.lists(
 BUDGETS = st.lists(st.integers(1, 80), min_size=2, max_size=5)
 
 
-def check(homes: Homes, experts: list[ExpertNeeds], boxes: list[BoxBudget]) -> None:
-    """Prove what holds of any homes."""
+def check(placement: ExpertPlacement, experts: list[ExpertNeeds], boxes: list[BoxBudget]) -> None:
+    """Prove what holds of any placement."""
     needs, budgets = {expert.expert: expert for expert in experts}, {box.id: box.bytes for box in boxes}
-    assert set(homes.nowhere) == {e for e, n in needs.items() if n.bytes > max(budgets.values())}
-    assert set(homes.boxes) == set(needs) - set(homes.nowhere)
-    assert set(homes.held) == set(homes.beyond) == set(budgets)
-    for expert, places in homes.boxes.items():
-        assert len(set(homes.of(expert))) == len(homes.of(expert)) >= 1
-        assert all(budgets[box] >= needs[expert].bytes for box in homes.of(expert))
-        assert all((expert in homes.held[box]) + (expert in homes.beyond[box]) == 1 for box in places)
+    assert set(placement.nowhere) == {e for e, n in needs.items() if n.bytes > max(budgets.values())}
+    assert set(placement.boxes) == set(needs) - set(placement.nowhere)
+    assert set(placement.held) == set(placement.beyond) == set(budgets)
+    for expert, places in placement.boxes.items():
+        assert len(set(placement.of(expert))) == len(placement.of(expert)) >= 1
+        assert all(budgets[box] >= needs[expert].bytes for box in placement.of(expert))
+        assert all((expert in placement.held[box]) + (expert in placement.beyond[box]) == 1 for box in places)
     for box, budget in budgets.items():
-        assert sum(needs[expert].bytes for expert in homes.held[box]) <= budget
-        assert all(box in homes.boxes[expert] for expert in homes.held[box] + homes.beyond[box])
-        assert all(expert in homes.on(box) for expert in needs if box in homes.of(expert))
+        assert sum(needs[expert].bytes for expert in placement.held[box]) <= budget
+        assert all(box in placement.boxes[expert] for expert in placement.held[box] + placement.beyond[box])
+        assert all(expert in placement.on(box) for expert in needs if box in placement.of(expert))
 
 
 @given(EXPERTS, BUDGETS, st.randoms(use_true_random=False))
@@ -83,9 +83,9 @@ def test_every_expert_has_a_box_if_any_can_hold_it_and_budgets_hold(
     experts: list[ExpertNeeds], budgets: list[int], chance: random.Random
 ) -> None:
     boxes = boxes_of(*budgets)
-    homes = house(experts, boxes, TRAFFIC)
-    check(homes, experts, boxes)
-    assert house(chance.sample(experts, len(experts)), boxes, TRAFFIC) == homes
+    placement = place_experts(experts, boxes, TRAFFIC)
+    check(placement, experts, boxes)
+    assert place_experts(chance.sample(experts, len(experts)), boxes, TRAFFIC) == placement
 
 
 @given(EXPERTS, BUDGETS, st.data())
@@ -93,11 +93,11 @@ def test_every_expert_has_a_box_if_any_can_hold_it_and_budgets_hold(
 def test_names_of_boxes_change_nothing(experts: list[ExpertNeeds], budgets: list[int], data: st.DataObject) -> None:
     boxes = boxes_of(*budgets)
     names = dict(zip([box.id for box in boxes], data.draw(st.permutations("vwxyz")), strict=False))
-    homes = house(experts, boxes, TRAFFIC)
-    renamed = house(experts, [replace(box, id=names[box.id]) for box in boxes], TRAFFIC)
-    assert renamed.boxes == {e: tuple(names[box] for box in places) for e, places in homes.boxes.items()}
-    assert renamed.standby == {e: names[box] for e, box in homes.standby.items()}
-    assert renamed.held == {names[box]: held for box, held in homes.held.items()}
+    placement = place_experts(experts, boxes, TRAFFIC)
+    renamed = place_experts(experts, [replace(box, id=names[box.id]) for box in boxes], TRAFFIC)
+    assert renamed.boxes == {e: tuple(names[box] for box in places) for e, places in placement.boxes.items()}
+    assert renamed.standby == {e: names[box] for e, box in placement.standby.items()}
+    assert renamed.held == {names[box]: held for box, held in placement.held.items()}
 
 
 @given(EXPERTS, BUDGETS, st.data())
@@ -106,12 +106,12 @@ def test_when_a_box_goes_only_its_experts_move(
     experts: list[ExpertNeeds], budgets: list[int], data: st.DataObject
 ) -> None:
     boxes = boxes_of(*budgets)
-    before = house(experts, boxes, TRAFFIC)
+    before = place_experts(experts, boxes, TRAFFIC)
     gone = data.draw(st.sampled_from(boxes)).id
     left = [box for box in boxes if box.id != gone]
-    homes = house(experts, left, TRAFFIC, before=before)
-    check(homes, experts, left)
-    for expert, places in homes.boxes.items():
+    placement = place_experts(experts, left, TRAFFIC, before=before)
+    check(placement, experts, left)
+    for expert, places in placement.boxes.items():
         stay = [box for box in before.boxes[expert] if box != gone]
         assert list(places[: len(stay)]) == stay
         if not stay and before.standby.get(expert):
@@ -124,37 +124,37 @@ def test_when_a_box_comes_homes_move_to_it_alone_and_only_where_that_pays(
     experts: list[ExpertNeeds], budgets: list[int], budget: int
 ) -> None:
     boxes = boxes_of(*budgets)
-    before = house(experts, boxes, TRAFFIC)
+    before = place_experts(experts, boxes, TRAFFIC)
     more = [*boxes, BoxBudget("new", budget)]
-    homes = house(experts, more, TRAFFIC, before=before)
-    check(homes, experts, more)
+    placement = place_experts(experts, more, TRAFFIC, before=before)
+    check(placement, experts, more)
     for expert, places in before.boxes.items():
-        assert places[0] in homes.boxes[expert] or homes.boxes[expert][0] == "new"
+        assert places[0] in placement.boxes[expert] or placement.boxes[expert][0] == "new"
     placed = [expert for expert in experts if expert.expert in before.boxes]
     staying = replace(before, held=before.held | {"new": ()}, beyond=before.beyond | {"new": ()})
-    assert objective(homes, placed, more, TRAFFIC) <= objective(staying, placed, more, TRAFFIC) * (1 + 1e-9) + 1e-12
+    assert objective(placement, placed, more, TRAFFIC) <= objective(staying, placed, more, TRAFFIC) * (1 + 1e-9) + 1e-12
 
 
 def test_a_board_that_hardly_anybody_uses_weighs_nothing() -> None:
     """The inverse of its seconds is more than the largest number."""
     experts = [need("hardly", usage={"a": sys.float_info.min}), need("often", usage={"b": 0.5})]
-    check(house(experts, boxes_of(20, 20), TRAFFIC), experts, boxes_of(20, 20))
+    check(place_experts(experts, boxes_of(20, 20), TRAFFIC), experts, boxes_of(20, 20))
 
 
 def test_the_same_boxes_leave_everything_where_it_is() -> None:
     experts, boxes = board(200, boards=3), boxes_of(400, 400, 400)
-    before = house(experts, boxes, TRAFFIC)
-    assert house(experts, boxes, TRAFFIC, before=before).moves_from(before) == []
+    before = place_experts(experts, boxes, TRAFFIC)
+    assert place_experts(experts, boxes, TRAFFIC, before=before).moves_from(before) == []
 
 
 def test_moves_are_about_a_box_of_experts() -> None:
     experts, boxes = board(800, boards=3), boxes_of(*[1000] * 8)
-    before = house(experts, boxes, TRAFFIC)
+    before = place_experts(experts, boxes, TRAFFIC)
     lost = sum(places[0] == "box0" for places in before.boxes.values())
-    assert len(house(experts, boxes[1:], TRAFFIC, before=before).moves_from(before)) <= 1.1 * lost
-    joined = house(experts, [*boxes, BoxBudget("new", 1000)], TRAFFIC, before=before)
+    assert len(place_experts(experts, boxes[1:], TRAFFIC, before=before).moves_from(before)) <= 1.1 * lost
+    joined = place_experts(experts, [*boxes, BoxBudget("new", 1000)], TRAFFIC, before=before)
     assert 0 < len(joined.moves_from(before)) <= 1.5 * len(experts) / 9
-    anew = house(experts, [*boxes, BoxBudget("new", 1000)], TRAFFIC)
+    anew = place_experts(experts, [*boxes, BoxBudget("new", 1000)], TRAFFIC)
     assert len(anew.moves_from(before)) > 5 * len(joined.moves_from(before))
 
 
@@ -163,7 +163,7 @@ def test_moves_are_about_a_box_of_experts() -> None:
 )
 def test_no_other_placement_has_a_lesser_objective(boxes: int, budget: int) -> None:
     experts, here = board(600, boards=4), boxes_of(*[budget] * boxes)
-    ours = objective(house(experts, here, TRAFFIC), experts, here, TRAFFIC)
+    ours = objective(place_experts(experts, here, TRAFFIC), experts, here, TRAFFIC)
     for rule in (by_hash, in_turn):
         other = homes_by(rule, experts, here, TRAFFIC)
         check(other, experts, here)
@@ -172,19 +172,19 @@ def test_no_other_placement_has_a_lesser_objective(boxes: int, budget: int) -> N
 
 def test_successors_lie_with_their_predecessors() -> None:
     experts, boxes = board(400), boxes_of(*[1000] * 4)
-    homes = house(experts, boxes, TRAFFIC)
+    placement = place_experts(experts, boxes, TRAFFIC)
     pairs = [(e.expert, other) for e in experts for other in e.leads]
-    together = sum(set(homes.boxes[one]) <= set(homes.boxes[other]) for one, other in pairs)
+    together = sum(set(placement.boxes[one]) <= set(placement.boxes[other]) for one, other in pairs)
     assert together > 0.9 * len(pairs)
 
 
 def test_an_expert_that_keeps_more_than_a_box_busy_has_replicas() -> None:
     experts = [need("hot", usage={"a": 1.0}), *(need(f"e{n}", usage={"a": 0.05}) for n in range(20))]
-    homes = house(experts, boxes_of(*[200] * 4), TRAFFIC)
-    assert len(homes.boxes["hot"]) >= 2
-    assert {len(homes.boxes[f"e{n}"]) for n in range(20)} == {1}
-    assert "hot" not in homes.standby
-    assert all("hot" in homes.held[box] for box in homes.boxes["hot"])
+    placement = place_experts(experts, boxes_of(*[200] * 4), TRAFFIC)
+    assert len(placement.boxes["hot"]) >= 2
+    assert {len(placement.boxes[f"e{n}"]) for n in range(20)} == {1}
+    assert "hot" not in placement.standby
+    assert all("hot" in placement.held[box] for box in placement.boxes["hot"])
 
 
 def test_a_replica_that_would_displace_more_than_it_brings_is_not_made() -> None:
@@ -192,44 +192,46 @@ def test_a_replica_that_would_displace_more_than_it_brings_is_not_made() -> None
     experts = [need("hot", usage={"a": 1.0}, bytes=100, stage_s=0.001)]
     experts += [need(f"e{n}", usage={"a": 0.9}, load_s=5.0, stage_s=0.0001) for n in range(10)]
     experts += [need(f"rare{n}", usage={"a": 0.0001}, load_s=0.01, stage_s=0.0) for n in range(10)]
-    homes = house(experts, boxes_of(100, 100), Traffic(images=2000))
-    assert len(homes.boxes["hot"]) == 1
+    placement = place_experts(experts, boxes_of(100, 100), Traffic(images=2000))
+    assert len(placement.boxes["hot"]) == 1
 
 
 def test_each_board_is_spread_over_all_boxes() -> None:
     """Two boards never come together: each must find both boxes, though either half would balance all images."""
     experts = [need(f"{key}{n}", usage={key: 0.05}) for key in "ab" for n in range(10)]
-    homes = house(experts, boxes_of(200, 200), TRAFFIC)
+    placement = place_experts(experts, boxes_of(200, 200), TRAFFIC)
     for key in "ab":
-        assert {len([e for e in homes.held[box] if e.startswith(key)]) for box in homes.held} == {5}
+        assert {len([e for e in placement.held[box] if e.startswith(key)]) for box in placement.held} == {5}
 
 
 def test_what_exceeds_the_budgets_is_named_the_least_worthy_first_to_go() -> None:
     experts = [need(f"e{n}", usage={"a": (n + 1) / 100}) for n in range(8)]
-    homes = house(experts, boxes_of(20, 20), Traffic(images=10))
-    assert {*homes.held["box0"], *homes.held["box1"]} == {"e4", "e5", "e6", "e7"}
-    assert {*homes.beyond["box0"], *homes.beyond["box1"]} == {"e0", "e1", "e2", "e3"}
+    placement = place_experts(experts, boxes_of(20, 20), Traffic(images=10))
+    assert {*placement.held["box0"], *placement.held["box1"]} == {"e4", "e5", "e6", "e7"}
+    assert {*placement.beyond["box0"], *placement.beyond["box1"]} == {"e0", "e1", "e2", "e3"}
 
 
 def test_the_standbys_of_a_box_are_spread_over_all_others() -> None:
     experts = [need(f"e{n}", usage={"a": 0.01}) for n in range(80)]
-    homes = house(experts, boxes_of(*[200] * 5), TRAFFIC)
-    behind = [homes.standby[e] for e, places in homes.boxes.items() if places == ("box0",)]
+    placement = place_experts(experts, boxes_of(*[200] * 5), TRAFFIC)
+    behind = [placement.standby[e] for e, places in placement.boxes.items() if places == ("box0",)]
     assert {behind.count(f"box{n}") for n in range(1, 5)} == {4}
 
 
 def test_a_box_is_told_of_its_experts_alone() -> None:
-    homes = house([need(name) for name in "abcdefgh"], [BoxBudget(box, 25) for box in ("one", "two", "three")])
-    for box in homes.held:
-        seen = homes.seen_by(box)
-        assert set(seen.boxes) == set(homes.on(box)) == set(seen.on(box))
-        assert all(seen.boxes[name] == homes.boxes[name] for name in seen.boxes)
+    placement = place_experts(
+        [need(name) for name in "abcdefgh"], [BoxBudget(box, 25) for box in ("one", "two", "three")]
+    )
+    for box in placement.held:
+        seen = placement.seen_by(box)
+        assert set(seen.boxes) == set(placement.on(box)) == set(seen.on(box))
+        assert all(seen.boxes[name] == placement.boxes[name] for name in seen.boxes)
 
 
 def test_bad_input_is_refused() -> None:
     with pytest.raises(ConfigError, match="name at least one"):
-        house([need("a")], [])
+        place_experts([need("a")], [])
     with pytest.raises(ConfigError, match="have one name"):
-        house([need("a"), need("a")], boxes_of(10))
+        place_experts([need("a"), need("a")], boxes_of(10))
     with pytest.raises(ConfigError, match="cannot be placed with -1"):
         need("a", load_s=-1)

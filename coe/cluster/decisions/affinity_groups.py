@@ -1,4 +1,4 @@
-"""Clans: experts that lead to each other, taken together as far as a box can take them."""
+"""Affinity groups: experts that lead to each other, taken together as far as a box can take them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Flow:
     images: float
 
 
-def clans(
+def affinity_groups(
     experts: Iterable[str],
     flows: Iterable[Flow],
     shares: Mapping[str, tuple[float, ...]],
@@ -23,9 +23,9 @@ def clans(
     most: float,
     together: Callable[[str, str], bool] = lambda one, other: True,
 ) -> list[Sequence[str]]:
-    """Join experts along their flows, the largest flow first, and return the clans by falling weight.
+    """Join experts along their flows, the largest flow first, and return the groups by falling weight.
 
-    `shares` holds for each expert its part of several resources; a clan takes no more than `most` of any of them,
+    `shares` holds for each expert its part of several resources; a group takes no more than `most` of any of them,
     unless it is a single expert. Its weight is its largest part. Only experts that may lie `together` are joined.
     Source: heavy-edge matching with a limit on the weight, the coarsening of METIS (Karypis and Kumar, 1998).
     """

@@ -1,4 +1,4 @@
-"""Makes a housing step by step, so that its objective becomes small (see `coe.cluster.decisions.housing`)."""
+"""Solves a placement step by step, so that its objective becomes small (see `coe.cluster.decisions.place_experts`)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from coe.cluster.decisions.affinity_groups import Flow, affinity_groups
 from coe.cluster.decisions.book import WHOLE, Book, Burden, Floats, joint
-from coe.cluster.decisions.clans import Flow, clans
-from coe.cluster.decisions.homes import BoxBudget, ExpertNeeds, Homes, Traffic
+from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
 from coe.core import added
 
-CLAN_SHARE = 1 / 8
-"""The largest part of a box that a clan may take: larger clans could not be balanced."""
+GROUP_SHARE = 1 / 8
+"""The largest part of a box that a group may take: larger groups could not be balanced."""
 BUSY_SHARE = 1 / 50
 """An expert that keeps a smaller part of a box busy gets no second box for its work alone."""
 
 
-class HousingMaker:
-    """One housing in the making: the books, and the boxes of each expert by their numbers, the home first."""
+class PlacementSolver:
+    """One placement in the making: the books, and the boxes of each expert by their numbers."""
 
     def __init__(self, needs: Mapping[str, ExpertNeeds], boxes: Sequence[BoxBudget], traffic: Traffic) -> None:
         self._needs, self._boxes, self._traffic = needs, boxes, traffic
@@ -90,10 +90,10 @@ class HousingMaker:
         loads_s = {board: 0.0 if held else part * self.loads_s(expert) for board, part in parts.items()}
         return Burden(work_s, loads_s, need.bytes if held else 0)
 
-    # Homes
+    # Where experts go
 
     def settle(self, expert: str, boxes: Sequence[int]) -> None:
-        """Give an expert these boxes, the home first, in place of those that it has."""
+        """Give an expert these boxes, in place of those that it has."""
         self._take_off(expert)
         part = self._burdens[expert].part(1 / len(boxes))
         for box in boxes:
@@ -106,10 +106,10 @@ class HousingMaker:
             self.book.remove(self._burdens[expert].part(1 / len(boxes)), box)
 
     def boxes(self, expert: str) -> Sequence[int]:
-        """Return the boxes of an expert, the home first; none if it has none yet."""
+        """Return the boxes of an expert; none if it has none yet."""
         return self._boxes_of.get(expert, [])
 
-    def keep(self, before: Homes) -> None:
+    def keep(self, before: ExpertPlacement) -> None:
         """Leave experts on their boxes that are still there; if none is, an expert goes to its standby."""
         numbers = {box.id: number for number, box in enumerate(self._boxes)}
         for expert in self._worthiest(self._needs):
@@ -121,45 +121,45 @@ class HousingMaker:
             if boxes:
                 self.settle(expert, boxes)
 
-    def house_rest(self) -> None:
-        """Give each expert without a box a home, clan by clan."""
+    def place_rest(self) -> None:
+        """Place each expert that has no box, group by group."""
         rest = [expert for expert in self._needs if expert not in self._boxes_of]
-        for clan in clans(rest, self._flows, self._parts, most=CLAN_SHARE):
-            rises = self._rises(clan)
-            home = int(np.argmin(rises))
-            for expert in clan:
-                self.settle(expert, [home])
+        for group in affinity_groups(rest, self._flows, self._parts, most=GROUP_SHARE):
+            rises = self._rises(group)
+            best = int(np.argmin(rises))
+            for expert in group:
+                self.settle(expert, [best])
 
     def fill(self, fresh: Collection[int]) -> None:
-        """Move clans to boxes that are new, the heaviest first, as long as the objective falls by it."""
+        """Move groups to boxes that are new, the heaviest first, as long as the objective falls by it."""
         if not fresh:
             return
-        for clan in self._clans_at_home():
-            if (home := self.boxes(clan[0])[0]) in fresh:
+        for group in self._groups_on_one_box():
+            if (before := self.boxes(group[0])[0]) in fresh:
                 continue
-            for expert in clan:
+            for expert in group:
                 self._take_off(expert)
-            rises = self._rises(clan)
-            box = min((home, *sorted(fresh)), key=lambda box: float(rises[box]))
-            for expert in clan:
+            rises = self._rises(group)
+            box = min((before, *sorted(fresh)), key=lambda box: float(rises[box]))
+            for expert in group:
                 self.settle(expert, [box])
 
-    def _clans_at_home(self) -> list[Sequence[str]]:
-        """Return the clans among experts that have the same single box."""
+    def _groups_on_one_box(self) -> list[Sequence[str]]:
+        """Return the groups among experts that have the same single box."""
         single = {expert: boxes[0] for expert, boxes in self._boxes_of.items() if len(boxes) == 1}
-        return clans(
+        return affinity_groups(
             sorted(single),
             self._flows,
             self._parts,
-            most=CLAN_SHARE,
+            most=GROUP_SHARE,
             together=lambda one, other: single[one] == single[other],
         )
 
-    def _rises(self, clan: Sequence[str]) -> Floats:
-        """Return by how much the objective rises with a clan, for each box; infinity where it does not fit."""
-        rises = self.book.rise(joint(self._burdens[expert] for expert in clan))
-        largest = max(clan, key=lambda expert: self._needs[expert].bytes)
-        for expert in clan:
+    def _rises(self, group: Sequence[str]) -> Floats:
+        """Return by how much the objective rises with a group, for each box; infinity where it does not fit."""
+        rises = self.book.rise(joint(self._burdens[expert] for expert in group))
+        largest = max(group, key=lambda expert: self._needs[expert].bytes)
+        for expert in group:
             for flow in self._leaders[expert]:
                 if leaders := self.boxes(flow.leader):
                     # Only for the images that come from that box is the expert where they are.
@@ -222,7 +222,7 @@ class HousingMaker:
 
     # The end
 
-    def homes(self, standbys: Mapping[str, int], nowhere: tuple[str, ...]) -> Homes:
+    def placement(self, standbys: Mapping[str, int], nowhere: tuple[str, ...]) -> ExpertPlacement:
         """Return the boxes of each expert, as they were decided, with the experts that each box holds."""
         names = [box.id for box in self._boxes]
         held: dict[str, tuple[str, ...]] = {}
@@ -240,9 +240,9 @@ class HousingMaker:
             held[budget.id], beyond[budget.id] = tuple(inside), tuple(outside)
         boxes = {expert: tuple(names[box] for box in self.boxes(expert)) for expert in self._needs}
         standby = {expert: names[box] for expert, box in standbys.items()}
-        return Homes(boxes, standby, held, beyond, nowhere)
+        return ExpertPlacement(boxes, standby, held, beyond, nowhere)
 
-    def standbys(self, before: Homes | None) -> dict[str, int]:
+    def standbys(self, before: ExpertPlacement | None) -> dict[str, int]:
         """Return a second box for each expert that has one box, so that each box's experts spread over all others.
 
         A standby of `before` stays as long as it is there.
@@ -250,20 +250,20 @@ class HousingMaker:
         numbers = {box.id: number for number, box in enumerate(self._boxes)}
         spread = np.zeros((len(self._boxes), len(self._boxes)))
         standby: dict[str, int] = {}
-        for clan in self._clans_at_home():
-            home = self.boxes(clan[0])[0]
-            fits = self._fits(max(clan, key=lambda expert: self._needs[expert].bytes))
-            fits[home] = False
-            kept = {} if before is None else {e: numbers.get(before.standby.get(e, "")) for e in clan}
-            busy = np.where(fits, self.book.busy_s() + spread[home], np.inf)
+        for group in self._groups_on_one_box():
+            first = self.boxes(group[0])[0]
+            fits = self._fits(max(group, key=lambda expert: self._needs[expert].bytes))
+            fits[first] = False
+            kept = {} if before is None else {e: numbers.get(before.standby.get(e, "")) for e in group}
+            busy = np.where(fits, self.book.busy_s() + spread[first], np.inf)
             best = int(np.argmin(busy))
-            for expert in clan:
+            for expert in group:
                 box = kept.get(expert)
                 box = best if box is None or not fits[box] else box
                 if fits[box]:
                     standby[expert] = box
                     size = self._burdens[expert].size
-                    spread[home, box] += size.work_s / self.book.speeds[box] + size.loads_s
+                    spread[first, box] += size.work_s / self.book.speeds[box] + size.loads_s
         return standby
 
 
