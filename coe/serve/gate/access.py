@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from coe.serve.database import keys
 from coe.serve.database.keys import Key
@@ -14,6 +13,7 @@ from coe.serve.gate import sessions
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.gate.request_data import read_query
 from coe.serve.words import Role
 
 _MOST_CHARACTERS = 200
@@ -22,13 +22,23 @@ _WAY_OUT = "send the header `Authorization: Bearer coe_...` with a valid key; `c
 
 
 def guarded(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
-    """Return an operation as a handler that asks for the key first."""
+    """Return an operation as a handler of requests that asks for the key first, and then reads the query."""
 
     async def handle(request: Request) -> Response:
         key = None if operation.roles is None else await admitted(gate, request, operation.roles)
-        return await operation.handler(Visit(gate, request, key, sessions.name_of(request)))
+        return await answered(gate, operation, request, key)
 
     return handle
+
+
+async def answered(gate: Gate, operation: Operation, request: Request, key: Key | None) -> Response:
+    """Return the answer of an operation to the holder of a key; raises Problem."""
+    query = None if operation.query is None else read_query(request, operation.query)
+    answer = await operation.handler(Visit(gate, request, key, sessions.name_of(request), query))
+    if isinstance(answer, Response):
+        return answer
+    status = next(iter(operation.answers))
+    return Response(status_code=status) if answer is None else JSONResponse(answer, status)
 
 
 async def admitted(gate: Gate, request: Request, roles: frozenset[Role]) -> Key:
@@ -36,14 +46,11 @@ async def admitted(gate: Gate, request: Request, roles: frozenset[Role]) -> Key:
     key = await _key_of(gate, request)
     if key is None:
         detail = "this needs a key" if "authorization" not in request.headers else "the key is not valid"
-        raise Problem(HTTPStatus.UNAUTHORIZED, ProblemKind.NO_KEY, detail, _WAY_OUT, {"WWW-Authenticate": "Bearer"})
+        raise Problem(ProblemKind.NO_KEY, detail, _WAY_OUT, {"WWW-Authenticate": "Bearer"})
     if key.role not in roles:
         needed = " or ".join(sorted(roles))
         raise Problem(
-            HTTPStatus.FORBIDDEN,
-            ProblemKind.WRONG_ROLE,
-            f"key '{key.name}' has the role {key.role}",
-            f"use a key with the role {needed}",
+            ProblemKind.WRONG_ROLE, f"key '{key.name}' has the role {key.role}", f"use a key with the role {needed}"
         )
     return key
 

@@ -52,24 +52,25 @@ _DIGITS = 20
 """A number of this many digits is larger than the largest id."""
 register_url_convertor("int", _Number())
 
-OPERATIONS: Sequence[Operation] = [
-    *upload_routes.OPERATIONS,
-    *board_routes.OPERATIONS,
-    *call_routes.OPERATIONS,
-    *escape_routes.OPERATIONS,
-    *export_routes.OPERATIONS,
-    *event_routes.OPERATIONS,
-    *recipe_routes.OPERATIONS,
-    *stats_routes.OPERATIONS,
-    *sessions.OPERATIONS,
-    *image_routes.OPERATIONS,
-    *overlay_routes.OPERATIONS,
-    *control_routes.OPERATIONS,
-    *fault_routes.OPERATIONS,
-    *models.OPERATIONS,
-    *health_routes.OPERATIONS,
-    *metrics_routes.OPERATIONS,
-]
+_MODULES = (
+    upload_routes,
+    board_routes,
+    call_routes,
+    escape_routes,
+    export_routes,
+    event_routes,
+    recipe_routes,
+    stats_routes,
+    sessions,
+    image_routes,
+    overlay_routes,
+    control_routes,
+    fault_routes,
+    models,
+    health_routes,
+    metrics_routes,
+)
+OPERATIONS: Sequence[Operation] = [operation for module in _MODULES for operation in module.router.operations]
 """All operations of the gate except `/openapi.json`, which describes them."""
 
 
@@ -87,7 +88,7 @@ def application(gate: Gate) -> ASGIApp:
 
     routes = [
         Route(operation.path, guarded(gate, operation), methods=[operation.method])
-        for operation in [*operations, *page_routes.PARTS]
+        for operation in [*operations, *page_routes.parts.operations]
     ]
     routes += [Route(shown.path, page_routes.paged(gate, shown), methods=[shown.method]) for shown in page_routes.PAGES]
     errors = (Problem, CoeError, HTTPException, ClientDisconnect, Exception)

@@ -1,7 +1,4 @@
-"""Boards: hand in, read, take back. Law: 202 is said after the commit; the same key and body get the same answer.
-
-The file is long because each reason to refuse a board has a sentence of its own that says the way out.
-"""
+"""Boards: hand in, read, take back. Law: 202 is said after the commit; the same key and body get the same answer."""
 
 from __future__ import annotations
 
@@ -10,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 from starlette.responses import JSONResponse, Response
@@ -23,15 +21,17 @@ from coe.serve.database.keys import Key
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.gate import faces
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operation_routes import ANY, FEED, Operation, Visit
-from coe.serve.gate.path_names import name_from
-from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
+from coe.serve.gate.operation_routes import ANY, FEED, Router, Visit, Whole
+from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_confirmed
-from coe.serve.gate.request_data import JsonBody, expect_query, id_of, json_body, number_of, whole_number_of
+from coe.serve.gate.request_data import JsonBody, json_body
 from coe.serve.moments import iso, microseconds
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest, digest_of
 from coe.serve.words import UNDECIDED, Intake
+from coe.strict_model import StrictModel
+
+router = Router()
 
 MAX_WAIT_S = 60.0
 """The longest time that a client may wait for a decision in one request."""
@@ -45,10 +45,23 @@ class Handed:
     recipe: Recipe
 
 
+@router.add(
+    "POST",
+    "/api/v1/boards/{key}",
+    FEED,
+    body=BoardRequest,
+    answers={
+        202: "accepted",
+        409: "the key was used with another body, or nobody has confirmed where the recipe cuts whole boards",
+        503: "draining, or too many boards wait",
+    },
+)
 async def post_board(visit: Visit) -> Response:
-    """Hand in a board whose views have come."""
-    expect_query(visit)
-    key = name_from(visit, "key")
+    """Hand a board in, after its views.
+
+    Once 202 is said, the board will be decided or aborted, whatever happens. The same key and body get the same answer.
+    """
+    key = visit.name("key")
     body = await json_body(visit, BoardRequest)
     handed = await hand_in(visit, key, body)
     board, recipe = handed.board, handed.recipe
@@ -103,7 +116,6 @@ def _known(connection: Connection, key: str, digest: str) -> Handed | None:
         return None
     if board.digest != digest:
         raise Problem(
-            HTTPStatus.CONFLICT,
             ProblemKind.CONFLICT,
             f"board '{key}' was handed in before with another body",
             "use a new key for each handing in, also when a board is inspected again",
@@ -114,10 +126,10 @@ def _known(connection: Connection, key: str, digest: str) -> Handed | None:
 def _checked(gate: Gate, connection: Connection, key: str, form: BoardRequest) -> Recipe:
     """Return the recipe of a board that may be accepted now; raises Problem, and ConfigError for wrong views."""
     if states.intake(connection) is not Intake.OPEN:
-        raise unavailable(ProblemKind.DRAINING, "the service is draining", "hand the board in after it has resumed")
+        raise Problem(ProblemKind.DRAINING, "the service is draining", "hand the board in after it has resumed")
     if board_rows.count_undecided(connection) >= gate.config.limits.waiting_boards:
         detail = f"{gate.config.limits.waiting_boards} boards wait for their decision"
-        raise unavailable(ProblemKind.BUSY, detail, "try again later, or raise `limits.waiting_boards`")
+        raise Problem(ProblemKind.BUSY, detail, "try again later, or raise `limits.waiting_boards`")
     recipe = _recipe(connection, form)
     content = RecipeContent.model_validate(recipe.content)
     there = {view.name: view.sha256 for view in views.of_board(connection, key) if view.removed_us is None}
@@ -134,12 +146,7 @@ def _recipe(connection: Connection, form: BoardRequest) -> Recipe:
         way_out = "activate a version of it: POST /api/v1/recipes/{name}/{version}/activate"
     if recipe is None:
         which = f"version {form.version}" if form.version else "active version"
-        raise Problem(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            ProblemKind.INVALID,
-            f"recipe '{form.recipe}' has no {which}",
-            way_out,
-        )
+        raise Problem(ProblemKind.INVALID, f"recipe '{form.recipe}' has no {which}", way_out)
     expect_confirmed(connection, recipe)
     return recipe
 
@@ -165,15 +172,29 @@ def _new_board(gate: Gate, key: str, digest: str, body: JsonBody[BoardRequest], 
     )
 
 
-async def get_board(visit: Visit) -> Response:
-    """Return a board; with `wait`, as soon as it is decided."""
-    expect_query(visit, "wait", "good")
-    gate, id = visit.gate, id_of(visit)
-    wait_s = number_of(visit, "wait", default=0, least=0, most=MAX_WAIT_S)
-    with_good = whole_number_of(visit, "good", default=0, least=0, most=1) > 0
-    if wait_s:
-        await until_decided(gate, id, wait_s)
-    return JSONResponse(await gate.read(partial(_shown, id=id, with_good=with_good, key=visit.key)))
+class BoardQuery(StrictModel):
+    """How a board is asked for."""
+
+    wait: Annotated[
+        float, Field(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="seconds to wait for the decision")
+    ] = 0
+    good: Annotated[Whole, Field(ge=0, le=1, description="1: with the components that are OK, too")] = 0
+
+
+@router.add(
+    "GET",
+    "/api/v1/boards/{id:int}",
+    ANY,
+    query=BoardQuery,
+    answers={200: "the board", 404: "no such board"},
+)
+async def get_board(visit: Visit) -> Mapping[str, Any]:
+    """A board with its verdict and its calls."""
+    gate, id = visit.gate, visit.id
+    asked: BoardQuery = visit.query
+    if asked.wait:
+        await until_decided(gate, id, asked.wait)
+    return await gate.read(partial(_shown, id=id, with_good=asked.good > 0, key=visit.key))
 
 
 async def until_decided(gate: Gate, id: int, wait_s: float) -> Board:
@@ -249,11 +270,10 @@ def _call(call: call_rows.Call) -> dict[str, Any]:
     }
 
 
-async def delete_board(visit: Visit) -> Response:
+@router.add("DELETE", "/api/v1/boards/{id:int}", FEED, answers={204: "aborted", 409: "it is decided"})
+async def delete_board(visit: Visit) -> None:
     """Take a board back that is not decided yet."""
-    expect_query(visit)
-    await take_back(visit, id_of(visit))
-    return Response(status_code=int(HTTPStatus.NO_CONTENT))
+    await take_back(visit, visit.id)
 
 
 async def take_back(visit: Visit, id: int) -> None:
@@ -265,7 +285,6 @@ async def take_back(visit: Visit, id: int) -> None:
         now_us = gate.now_us()
         if not board_rows.abort(connection, board, now_us, reason=f"taken back by {visit.caller}"):
             raise Problem(
-                HTTPStatus.CONFLICT,
                 ProblemKind.CONFLICT,
                 f"board {id} is {board.state}",
                 "only a board that is not decided can be taken back",
@@ -278,41 +297,3 @@ async def take_back(visit: Visit, id: int) -> None:
 
 def _no_board(id: int) -> Problem:
     return not_found(f"board {id}", "use the number of `board` in the answer to its POST")
-
-
-OPERATIONS = [
-    Operation(
-        "POST",
-        "/api/v1/boards/{key}",
-        "Hand a board in, after its views. Once 202 is said, the board will be decided or aborted, whatever happens. "
-        "The same key and body get the same answer.",
-        post_board,
-        FEED,
-        body=BoardRequest,
-        answers={
-            202: "accepted",
-            409: "the key was used with another body, or nobody has confirmed where the recipe cuts whole boards",
-            503: "draining, or too many boards wait",
-        },
-    ),
-    Operation(
-        "GET",
-        "/api/v1/boards/{id:int}",
-        "A board with its verdict and its calls.",
-        get_board,
-        ANY,
-        query={
-            "wait": "seconds to wait for the decision, at most 60",
-            "good": "1: with the components that are OK, too",
-        },
-        answers={200: "the board", 404: "no such board"},
-    ),
-    Operation(
-        "DELETE",
-        "/api/v1/boards/{id:int}",
-        "Take a board back that is not decided yet.",
-        delete_board,
-        FEED,
-        answers={204: "aborted", 409: "it is decided"},
-    ),
-]

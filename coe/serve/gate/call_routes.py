@@ -1,16 +1,17 @@
 """Calls and the words of people on them. Law: an answer is to the call as the person saw it, and is never overwritten.
 
-A person reserves a call before looking at it; the reservation ends by itself, so that nobody can block the queue.
-The file is long because each way in which an answer can come too late has its own sentence with a way out.
-"""
+A person reserves a call before looking at it; the reservation ends by itself, so that nobody can block the queue."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
@@ -19,18 +20,19 @@ from coe.serve.database import audit, call_queue, call_rows, verifications
 from coe.serve.database.call_rows import Call
 from coe.serve.database.verifications import NewVerification, Verification
 from coe.serve.gate import golden_routes
-from coe.serve.gate.operation_routes import VERIFY, Operation, Visit
+from coe.serve.gate.operation_routes import LARGEST_ID, VERIFY, Router, RowId, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.gate.request_data import expect_query, id_of, json_body, whole_number_of
+from coe.serve.gate.request_data import json_body
 from coe.serve.moments import SECOND_US, iso
 from coe.serve.texts import Note, Text
 from coe.serve.words import Outcome
 from coe.strict_model import StrictModel
 
+router = Router()
+
 CLAIM_S = 90
 """How long a person has for a call before others may take it."""
 _MOST_LISTED = 500
-_LARGEST_ID = 2**63 - 1
 
 
 class VerificationRequest(StrictModel):
@@ -41,44 +43,50 @@ class VerificationRequest(StrictModel):
     note: Note = ""
 
 
-async def get_calls(visit: Visit) -> Response:
-    """List open calls, the oldest first, or answered calls, the newest first."""
-    expect_query(visit, "status", "after", "before", "limit", "component")
-    asked = visit.request.query_params
-    status = asked.get("status", "open")
-    after = whole_number_of(visit, "after", default=0, least=0, most=_LARGEST_ID)
-    before = whole_number_of(visit, "before", default=_LARGEST_ID, least=1, most=_LARGEST_ID)
-    limit = whole_number_of(visit, "limit", default=100, least=1, most=_MOST_LISTED)
-    if status not in ("open", "answered"):
-        raise Problem(
-            HTTPStatus.BAD_REQUEST,
-            ProblemKind.BAD_REQUEST,
-            f"status={status[:100]!r} is not a status of calls",
-            "ask for status=open or status=answered",
-        )
-    for name in ("before",) if status == "open" else ("after", "component"):
-        if name in asked:
-            raise Problem(
-                HTTPStatus.BAD_REQUEST,
-                ProblemKind.BAD_REQUEST,
-                f"`{name}` does not go with status={status}",
-                f"leave `{name}` out, or ask for the other status",
-            )
+class CallStatus(StrEnum):
+    """Which calls are listed."""
 
-    def listed(connection: Connection) -> list[dict[str, Any]]:
-        if status == "open":
-            component = asked.get("component", "")
-            rows = call_rows.open_calls(connection, after_id=after, limit=limit, component=component)
+    OPEN = "open"
+    ANSWERED = "answered"
+
+
+class NextQuery(StrictModel):
+    """Where the search for the next open call begins."""
+
+    after: Annotated[RowId, Field(description="calls after the call of this id")] = 0
+
+
+class CallsQuery(NextQuery):
+    """Which calls are listed, and how many: `after` and `component` are for open calls, `before` for answered ones."""
+
+    status: Annotated[CallStatus, Field(description="open (if not given) or answered")] = CallStatus.OPEN
+    before: Annotated[RowId, Field(ge=1, description="answered calls before the call of this id")] = LARGEST_ID
+    limit: Annotated[Whole, Field(ge=1, le=_MOST_LISTED, description="how many")] = 100
+    component: Annotated[str, Field(description="open calls of this component type")] = ""
+
+
+@router.add("GET", "/api/v1/calls", VERIFY, query=CallsQuery, answers={200: "calls"})
+async def get_calls(visit: Visit) -> Mapping[str, Any]:
+    """Calls that wait for a person, the oldest first, or answered calls, the newest first."""
+    asked: CallsQuery = visit.query
+    is_open = asked.status is CallStatus.OPEN
+    for name in asked.model_fields_set & ({"before"} if is_open else {"after", "component"}):
+        detail = f"`{name}` does not go with status={asked.status}"
+        raise Problem(ProblemKind.BAD_REQUEST, detail, f"leave `{name}` out, or ask for the other status")
+
+    def listed(connection: Connection) -> Mapping[str, Any]:
+        if is_open:
+            rows = call_rows.open_calls(connection, after_id=asked.after, limit=asked.limit, component=asked.component)
         else:
-            rows = call_queue.answered(connection, before_id=before, limit=limit)
-        return [facts(connection, row) for row in rows]
+            rows = call_queue.answered(connection, before_id=asked.before, limit=asked.limit)
+        return {"calls": [facts(connection, row) for row in rows]}
 
-    return JSONResponse({"calls": await visit.gate.read(listed)})
+    return await visit.gate.read(listed)
 
 
+@router.add("GET", "/api/v1/calls/{id:int}", VERIFY, answers={200: "the call, with its ETag"})
 async def get_call(visit: Visit) -> Response:
-    """Show a call with all words on it."""
-    expect_query(visit)
+    """A call with all words on it."""
 
     def shown(connection: Connection) -> dict[str, Any]:
         call = _call(visit, connection)
@@ -88,10 +96,15 @@ async def get_call(visit: Visit) -> Response:
     return _tagged(await visit.gate.read(shown))
 
 
+@router.add(
+    "POST",
+    "/api/v1/calls/next",
+    VERIFY,
+    query=NextQuery,
+    answers={200: "the call, with its ETag; X-Open-Calls says how many are open", 204: "no call is free"},
+)
 async def claim_next(visit: Visit) -> Response:
     """Reserve the next open call for the caller."""
-    expect_query(visit, "after")
-    after = whole_number_of(visit, "after", default=0, least=0, most=_LARGEST_ID)
     now_us = visit.gate.now_us()
     until_us = now_us + CLAIM_S * SECOND_US
 
@@ -102,7 +115,7 @@ async def claim_next(visit: Visit) -> Response:
             session=visit.session,
             now_us=now_us,
             until_us=until_us,
-            after_id=after,
+            after_id=visit.query.after,
             # A page that is loaded again shows its call again; of programs with one key nobody knows which is which.
             is_again=bool(visit.session),
         )
@@ -122,9 +135,14 @@ class _Taken:
     open_calls: int
 
 
+@router.add(
+    "POST",
+    "/api/v1/calls/{id:int}/claim",
+    VERIFY,
+    answers={200: "the call, with its ETag", 409: "another person has it, or it was answered"},
+)
 async def claim(visit: Visit) -> Response:
     """Reserve a call for the caller, or extend the caller's reservation."""
-    expect_query(visit)
     now_us = visit.gate.now_us()
     until_us = now_us + CLAIM_S * SECOND_US
 
@@ -139,9 +157,14 @@ async def claim(visit: Visit) -> Response:
     return _tagged(await visit.gate.write(take))
 
 
-async def give_back(visit: Visit) -> Response:
+@router.add(
+    "DELETE",
+    "/api/v1/calls/{id:int}/claim",
+    VERIFY,
+    answers={204: "others may take it", 409: "another person has it, or it was answered"},
+)
+async def give_back(visit: Visit) -> None:
     """Give a reserved call back."""
-    expect_query(visit)
     now_us = visit.gate.now_us()
 
     def give(connection: Connection) -> None:
@@ -150,12 +173,26 @@ async def give_back(visit: Visit) -> Response:
             raise _taken(call)
 
     await visit.gate.write(give)
-    return Response(status_code=int(HTTPStatus.NO_CONTENT))
 
 
+@router.add(
+    "POST",
+    "/api/v1/calls/{id:int}/verification",
+    VERIFY,
+    body=VerificationRequest,
+    answers={
+        201: "the word was added",
+        409: "another person looks at the call",
+        412: "the call has changed",
+        428: "If-Match is missing",
+    },
+)
 async def verify(visit: Visit) -> Response:
-    """Add the caller's word on a call as the caller saw it."""
-    expect_query(visit)
+    """Answer a call.
+
+    The word is added to earlier words and supersedes them; none is overwritten. Once all calls of a board are answered,
+    the board is verified.
+    """
     revision = _revision(visit)
     form = (await json_body(visit, VerificationRequest)).form
     now_us = visit.gate.now_us()
@@ -240,10 +277,9 @@ def said(word: Verification) -> dict[str, Any]:
 
 
 def _call(visit: Visit, connection: Connection) -> Call:
-    id = id_of(visit)
-    call = call_rows.get(connection, id)
+    call = call_rows.get(connection, visit.id)
     if call is None:
-        raise not_found(f"call {id}", "see GET /api/v1/calls?status=open")
+        raise not_found(f"call {visit.id}", "see GET /api/v1/calls?status=open")
     return call
 
 
@@ -261,7 +297,6 @@ def _revision(visit: Visit) -> int:
     number = given.removeprefix('"').removesuffix('"')
     if not (number.isascii() and number.isdecimal() and len(number) < 10):
         raise Problem(
-            HTTPStatus.PRECONDITION_REQUIRED,
             ProblemKind.NO_MATCH,
             "this needs the header If-Match with the ETag of the call that you saw",
             'read the call, and send its ETag, as If-Match: "0"',
@@ -274,71 +309,4 @@ def _taken(call: Call) -> Problem:
         detail = f"call {call.id} was answered"
     else:
         detail = f"{call.claimed_by or 'another person'} looks at call {call.id} until {iso(call.claimed_until_us)}"
-    return Problem(HTTPStatus.CONFLICT, ProblemKind.CONFLICT, detail, "take the next call: POST /api/v1/calls/next")
-
-
-OPERATIONS = [
-    Operation(
-        "GET",
-        "/api/v1/calls",
-        "Calls that wait for a person, the oldest first, or answered calls, the newest first.",
-        get_calls,
-        VERIFY,
-        query={
-            "status": "open (if not given) or answered",
-            "after": "open calls after the call of this id",
-            "before": "answered calls before the call of this id",
-            "limit": "how many, at most 500",
-            "component": "open calls of this component type",
-        },
-        answers={200: "calls"},
-    ),
-    Operation(
-        "POST",
-        "/api/v1/calls/next",
-        f"Reserve the next open call for {CLAIM_S} s; others do not get it meanwhile.",
-        claim_next,
-        VERIFY,
-        query={"after": "begin after the call of this id"},
-        answers={200: "the call, with its ETag; X-Open-Calls says how many are open", 204: "no call is free"},
-    ),
-    Operation(
-        "GET",
-        "/api/v1/calls/{id:int}",
-        "A call with all words on it.",
-        get_call,
-        VERIFY,
-        answers={200: "the call, with its ETag"},
-    ),
-    Operation(
-        "POST",
-        "/api/v1/calls/{id:int}/claim",
-        f"Reserve a call for {CLAIM_S} s from now.",
-        claim,
-        VERIFY,
-        answers={200: "the call, with its ETag", 409: "another person has it, or it was answered"},
-    ),
-    Operation(
-        "DELETE",
-        "/api/v1/calls/{id:int}/claim",
-        "Give a reserved call back.",
-        give_back,
-        VERIFY,
-        answers={204: "others may take it", 409: "another person has it, or it was answered"},
-    ),
-    Operation(
-        "POST",
-        "/api/v1/calls/{id:int}/verification",
-        "Answer a call. The word is added to earlier words and supersedes them; none is overwritten. Once all calls of "
-        "a board are answered, the board is verified.",
-        verify,
-        VERIFY,
-        body=VerificationRequest,
-        answers={
-            201: "the word was added",
-            409: "another person looks at the call",
-            412: "the call has changed",
-            428: "If-Match is missing",
-        },
-    ),
-]
+    return Problem(ProblemKind.CONFLICT, detail, "take the next call: POST /api/v1/calls/next")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from http import HTTPStatus
 from typing import Any
 
 import h11
@@ -12,7 +11,7 @@ from starlette.requests import Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from coe.serve.gate.headers import HEADERS, SafeHeaders
-from coe.serve.gate.problems import MEDIA_TYPE, ProblemKind, unavailable
+from coe.serve.gate.problems import MEDIA_TYPE, Problem, ProblemKind
 
 HEAD_S = 10.0
 """The longest time in which a client may send the head of a request."""
@@ -59,16 +58,14 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are no request with a problem, like every other refusal; uvicorn's answer is plain text."""
-        problem = {
-            "type": f"urn:coe:problem:{ProblemKind.BAD_REQUEST}",
-            "title": HTTPStatus.BAD_REQUEST.phrase,
-            "status": int(HTTPStatus.BAD_REQUEST),
-            "detail": "this is no request of HTTP/1.1, or its head is too long",
-            "way_out": "send a request of HTTP/1.1 with a shorter head",
-        }
+        problem = Problem(
+            ProblemKind.BAD_REQUEST,
+            "this is no request of HTTP/1.1, or its head is too long",
+            "send a request of HTTP/1.1 with a shorter head",
+        )
         headers = {**HEADERS, "Content-Type": MEDIA_TYPE, "Connection": "close"}
-        start = h11.Response(status_code=400, headers=list(headers.items()), reason=HTTPStatus.BAD_REQUEST.phrase)
-        for event in (start, h11.Data(data=json.dumps(problem).encode()), h11.EndOfMessage()):
+        start = h11.Response(status_code=400, headers=list(headers.items()), reason=problem.status.phrase)
+        for event in (start, h11.Data(data=json.dumps(problem.body).encode()), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
@@ -105,6 +102,6 @@ class Connection(H11Protocol):
 
 async def _too_many(scope: Any, receive: Any, send: Any) -> None:
     """Answer a request on a connection that is one too many; the answer closes it."""
-    problem = unavailable(ProblemKind.BUSY, "too many connections are open", "close some of them, or try again later")
+    problem = Problem(ProblemKind.BUSY, "too many connections are open", "close some of them, or try again later")
     problem.headers["Connection"] = "close"
     await SafeHeaders(problem.response(Request(scope)))(scope, receive, send)

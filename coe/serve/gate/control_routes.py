@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from sqlalchemy import Connection
-from starlette.responses import JSONResponse, Response
 
 from coe.serve.database import audit, board_rows, states
-from coe.serve.gate.operation_routes import ENGINEER, READ, Operation, Visit
-from coe.serve.gate.request_data import expect_query
+from coe.serve.gate.operation_routes import ENGINEER, READ, Router, Visit
 from coe.serve.words import Intake, Subject
 
+router = Router()
 
-async def drain(visit: Visit) -> Response:
-    """Accept no more boards; the line finishes those that it has begun."""
+
+@router.add("POST", "/api/v1/drain", ENGINEER, answers={200: "the states"})
+async def drain(visit: Visit) -> Mapping[str, Any]:
+    """Accept no more boards; the line finishes those that it has begun, and queued boards stay."""
     return await _change(visit, Intake.DRAINING, "drain")
 
 
-async def resume(visit: Visit) -> Response:
+@router.add("POST", "/api/v1/resume", ENGINEER, answers={200: "the states"})
+async def resume(visit: Visit) -> Mapping[str, Any]:
     """Accept boards again."""
     return await _change(visit, Intake.OPEN, "resume")
 
 
-async def _change(visit: Visit, state: Intake, action: str) -> Response:
-    expect_query(visit)
+async def _change(visit: Visit, state: Intake, action: str) -> Mapping[str, Any]:
     gate = visit.gate
 
     def change(connection: Connection) -> bool:
@@ -37,29 +41,15 @@ async def _change(visit: Visit, state: Intake, action: str) -> Response:
     return await get_state(visit)
 
 
-async def get_state(visit: Visit) -> Response:
-    """Return the states of gate and line."""
-    expect_query(visit)
+@router.add("GET", "/api/v1/state", READ, answers={200: "the states"})
+async def get_state(visit: Visit) -> Mapping[str, Any]:
+    """What gate and line do."""
 
-    def read(connection: Connection) -> dict[str, object]:
+    def read(connection: Connection) -> Mapping[str, Any]:
         return {
             "intake": states.intake(connection).value,
             "line": states.line(connection).value,
             "undecided": board_rows.count_undecided(connection),
         }
 
-    return JSONResponse(await visit.gate.read(read))
-
-
-OPERATIONS = [
-    Operation("GET", "/api/v1/state", "What gate and line do.", get_state, READ, answers={200: "the states"}),
-    Operation(
-        "POST",
-        "/api/v1/drain",
-        "Accept no more boards; the line finishes those that it has begun, and queued boards stay.",
-        drain,
-        ENGINEER,
-        answers={200: "the states"},
-    ),
-    Operation("POST", "/api/v1/resume", "Accept boards again.", resume, ENGINEER, answers={200: "the states"}),
-]
+    return await visit.gate.read(read)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from http import HTTPStatus
+from typing import Annotated
 
+from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 
 from coe.serve.database.event_log import Event, newest_id
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.gate import faces
 from coe.serve.gate.access import admitted
-from coe.serve.gate.operation_routes import ANY, Operation, Visit
+from coe.serve.gate.operation_routes import ANY, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.serve.gate.request_data import expect_query
 from coe.serve.moments import iso
+from coe.strict_model import StrictModel
+
+router = Router()
 
 ALIVE_S = 15.0
 """After this time without an event the client gets a comment, so that nobody considers the connection dead.
@@ -25,14 +28,25 @@ After each such time the gate also checks whether the client's key is still vali
 """
 
 
+class EventsQuery(StrictModel):
+    """Where a stream of events begins."""
+
+    after: Annotated[str | None, Field(description="the event that was seen last, if no header can be sent")] = None
+
+
+@router.add(
+    "GET",
+    "/api/v1/events",
+    ANY,
+    query=EventsQuery,
+    answers={200: "text/event-stream", 409: "the event has not happened here"},
+)
 async def get_events(visit: Visit) -> Response:
-    """Stream events after the one that the client saw last, else from now on."""
-    expect_query(visit, "after")
+    """Events as they happen, as server-sent events. `Last-Event-ID` continues after the event that was seen last."""
     request = visit.request
-    given = request.headers.get("last-event-id") or request.query_params.get("after")
+    given = request.headers.get("last-event-id") or visit.query.after
     if given is not None and not (given.isascii() and given.isdecimal() and len(given) < 19):
         raise Problem(
-            HTTPStatus.BAD_REQUEST,
             ProblemKind.BAD_REQUEST,
             f"{given[:100]!r} is not the id of an event",
             "send the `id` of the last event that you saw, or nothing",
@@ -43,7 +57,6 @@ async def get_events(visit: Visit) -> Response:
         newest = await visit.gate.read(newest_id)
     if start > newest:  # the client would wait for it, and miss all before it
         raise Problem(
-            HTTPStatus.CONFLICT,
             ProblemKind.CONFLICT,
             f"event {start} has not happened here; the newest is {newest}, so the history may be that of a backup",
             "read the boards again, and begin without `Last-Event-ID`",
@@ -84,16 +97,3 @@ async def _may_read(visit: Visit) -> bool:
 def _message(event: Event) -> str:
     data = {"id": event.uuid, "kind": event.kind.value, "at": iso(event.happened_us), **event.body}
     return f"id: {event.id}\nevent: {event.kind}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
-
-
-OPERATIONS = [
-    Operation(
-        "GET",
-        "/api/v1/events",
-        "Events as they happen, as server-sent events. `Last-Event-ID` continues after the event that was seen last.",
-        get_events,
-        ANY,
-        query={"after": "the id of the last event that was seen, if the header cannot be sent"},
-        answers={200: "text/event-stream", 409: "the event has not happened here"},
-    )
-]

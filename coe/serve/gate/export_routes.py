@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
-from starlette.responses import JSONResponse, Response
 
 from coe import files
 from coe.serve import export_files
 from coe.serve.database import audit
 from coe.serve.export_files import FOLDER, MANIFEST, ExportScope
-from coe.serve.gate.operation_routes import ENGINEER, Operation, Visit
+from coe.serve.gate.operation_routes import ENGINEER, Router, Visit
 from coe.serve.gate.problems import disk_full
 from coe.serve.gate.recipe_routes import expect_recipe
-from coe.serve.gate.request_data import expect_query, json_body
+from coe.serve.gate.request_data import json_body
 from coe.serve.moments import DAY_US
 from coe.serve.texts import Text
 from coe.strict_model import StrictModel
+
+router = Router()
 
 
 class ExportRequest(StrictModel):
@@ -30,9 +31,15 @@ class ExportRequest(StrictModel):
     good: Annotated[int, Field(ge=0, le=100_000)] = 500
 
 
-async def post_export(visit: Visit) -> Response:
-    """Write an export."""
-    expect_query(visit)
+@router.add(
+    "POST",
+    "/api/v1/exports",
+    ENGINEER,
+    body=ExportRequest,
+    answers={201: "the folder; `coe-experts train --data FOLDER/EXPERT` takes each expert's part"},
+)
+async def post_export(visit: Visit) -> Mapping[str, Any]:
+    """Write verified pictures as EXPERT/LABEL/PICTURE into a new folder of the service, with a manifest."""
     gate = visit.gate
     form = (await json_body(visit, ExportRequest)).form
     await expect_recipe(gate, form.recipe)
@@ -53,24 +60,10 @@ async def post_export(visit: Visit) -> Response:
             connection, visit.caller, "export", made.name, now_us=gate.now_us(), detail=detail
         )
     )
-    body = {
+    return {
         "export": made.name,
         "folder": str(folder / made.name),
         "manifest": str(folder / made.name / MANIFEST),
         "counts": made.counts,
         "left_out": made.left_out,
     }
-    return JSONResponse(body, int(HTTPStatus.CREATED))
-
-
-OPERATIONS = [
-    Operation(
-        "POST",
-        "/api/v1/exports",
-        "Write verified pictures as EXPERT/LABEL/PICTURE into a new folder of the service, with a manifest.",
-        post_export,
-        ENGINEER,
-        body=ExportRequest,
-        answers={201: "the folder; `coe-experts train --data FOLDER/EXPERT` takes each expert's part"},
-    )
-]

@@ -2,40 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from sqlalchemy import Connection
-from starlette.responses import JSONResponse, Response
 
 from coe.serve.database import audit, fault_log
 from coe.serve.database.fault_log import Fault
-from coe.serve.gate.operation_routes import ENGINEER, READ, Operation, Visit
+from coe.serve.gate.operation_routes import ENGINEER, READ, Router, Visit, Whole
 from coe.serve.gate.problems import not_found
-from coe.serve.gate.request_data import expect_query, id_of, whole_number_of
 from coe.serve.moments import iso
+from coe.strict_model import StrictModel
+
+router = Router()
 
 MOST = 500
 """The most faults in one answer."""
 
 
-async def get_faults(visit: Visit) -> Response:
-    """Return the open faults; with `all`, also those that were cleared."""
-    expect_query(visit, "all")
-    with_cleared = whole_number_of(visit, "all", default=0, least=0, most=1) > 0
+class FaultsQuery(StrictModel):
+    """Which faults are listed."""
 
-    def read(connection: Connection) -> list[dict[str, Any]]:
-        shown = fault_log.newest(connection, limit=MOST) if with_cleared else fault_log.open_faults(connection)[:MOST]
-        return [_row(fault) for fault in shown]
-
-    return JSONResponse({"faults": await visit.gate.read(read)})
+    all: Annotated[Whole, Field(ge=0, le=1, description="1: with those that were cleared")] = 0
 
 
-async def clear(visit: Visit) -> Response:
-    """Clear an open fault."""
-    expect_query(visit)
-    gate, id = visit.gate, id_of(visit)
+@router.add("GET", "/api/v1/faults", READ, query=FaultsQuery, answers={200: "the faults"})
+async def get_faults(visit: Visit) -> Mapping[str, Any]:
+    """The open faults, the newest first."""
+
+    def read(connection: Connection) -> Mapping[str, Any]:
+        found = fault_log.newest(connection, limit=MOST) if visit.query.all else fault_log.open_faults(connection)
+        return {"faults": [_row(fault) for fault in found[:MOST]]}
+
+    return await visit.gate.read(read)
+
+
+@router.add("POST", "/api/v1/faults/{id:int}/clear", ENGINEER, answers={204: "cleared", 404: "no such open fault"})
+async def clear(visit: Visit) -> None:
+    """Clear a fault: a person has seen it."""
+    gate, id = visit.gate, visit.id
 
     def clear_it(connection: Connection) -> None:
         now_us = gate.now_us()
@@ -44,7 +51,6 @@ async def clear(visit: Visit) -> Response:
         audit.append(connection, visit.caller, "clear", f"fault {id}", now_us=now_us)
 
     await gate.write(clear_it)
-    return Response(status_code=int(HTTPStatus.NO_CONTENT))
 
 
 def _row(fault: Fault) -> dict[str, Any]:
@@ -60,24 +66,3 @@ def _row(fault: Fault) -> dict[str, Any]:
         "cleared_by": fault.cleared_by,
         **{name.removesuffix("_us"): moment for name, moment in times.items()},
     }
-
-
-OPERATIONS = [
-    Operation(
-        "GET",
-        "/api/v1/faults",
-        "The open faults, the newest first.",
-        get_faults,
-        READ,
-        query={"all": "1: with those that were cleared"},
-        answers={200: "the faults"},
-    ),
-    Operation(
-        "POST",
-        "/api/v1/faults/{id:int}/clear",
-        "Clear a fault: a person has seen it.",
-        clear,
-        ENGINEER,
-        answers={204: "cleared", 404: "no such open fault"},
-    ),
-]

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from sqlalchemy import Connection
-from starlette.responses import JSONResponse, Response
 
 from coe.serve.database import states
-from coe.serve.gate.operation_routes import Operation, Visit
-from coe.serve.gate.problems import ProblemKind, unavailable
+from coe.serve.gate.operation_routes import Router, Visit
+from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.moments import SECOND_US
 from coe.serve.words import Intake, LineState, Process
+
+router = Router()
 
 ALIVE_US = 10 * SECOND_US
 """A process whose last sign of life is older does not answer."""
 
 
-async def live(visit: Visit) -> Response:
-    """Say that the gate answers."""
-    return JSONResponse({"live": True})
+@router.add("GET", "/v2/health/live", None, query=None, answers={200: "it does"})
+async def live(visit: Visit) -> Mapping[str, Any]:
+    """The gate answers."""
+    return {"live": True}
 
 
-async def ready(visit: Visit) -> Response:
-    """Say whether a board that is handed in now would be decided."""
+@router.add("GET", "/v2/health/ready", None, query=None, answers={200: "they do", 503: "they do not"})
+async def ready(visit: Visit) -> Mapping[str, Any]:
+    """Line and database answer, and boards are accepted."""
     why = await visit.gate.read(lambda connection: why_not_ready(connection, visit.gate.now_us()))
     if why:
-        raise unavailable(ProblemKind.NOT_READY, why, "see the faults, or wait")
-    return JSONResponse({"ready": True})
+        raise Problem(ProblemKind.NOT_READY, why, "see the faults, or wait")
+    return {"ready": True}
 
 
 def why_not_ready(connection: Connection, now_us: int) -> str:
@@ -38,16 +44,3 @@ def why_not_ready(connection: Connection, now_us: int) -> str:
     if states.intake(connection) is not Intake.OPEN:
         return "the service is draining"
     return ""
-
-
-OPERATIONS = [
-    Operation("GET", "/v2/health/live", "The gate answers.", live, None, answers={200: "it does"}),
-    Operation(
-        "GET",
-        "/v2/health/ready",
-        "Line and database answer, and boards are accepted.",
-        ready,
-        None,
-        answers={200: "they do", 503: "they do not"},
-    ),
-]

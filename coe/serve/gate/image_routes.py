@@ -6,7 +6,6 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from http import HTTPStatus
 
 import numpy as np
 from PIL import Image
@@ -24,9 +23,10 @@ from coe.serve.database.good_pictures import GoodPicture
 from coe.serve.database.views import View
 from coe.serve.gate import golden_routes
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operation_routes import READ, Operation, Visit
+from coe.serve.gate.operation_routes import READ, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.gate.request_data import expect_query, id_of
+
+router = Router()
 
 LARGEST_SIDE = 1600
 """A larger picture is made smaller for the page; its file stays as it is."""
@@ -58,20 +58,23 @@ class _Comparison:
     good: GoodPicture | None
 
 
+@router.add("GET", "/api/v1/calls/{id:int}/picture", READ, answers={200: "image"})
 async def call_picture(visit: Visit) -> Response:
-    """Show the part in question, cut out of the view of a whole board."""
+    """The part in question. Of a whole board: its crop as the experts saw it, with what lies around it."""
     shot = await visit.gate.read(lambda connection: _shot(connection, _call(visit, connection)))
     return await _answer(visit, lambda: _pixels(visit.gate, shot))
 
 
+@router.add("GET", "/api/v1/calls/{id:int}/view", READ, answers={200: "image"})
 async def call_view(visit: Visit) -> Response:
-    """Show the whole view in which the part in question lies, with an outline of its crop."""
+    """The whole view in which the part in question lies, with the outline of its crop."""
     shot = await visit.gate.read(lambda connection: _shot(connection, _call(visit, connection)))
     return await _answer(visit, lambda: _outlined(_pixels(visit.gate, replace(shot, place=None)), shot.place))
 
 
+@router.add("GET", "/api/v1/calls/{id:int}/reference", READ, answers={200: "image", 404: "no such part was good yet"})
 async def call_reference(visit: Visit) -> Response:
-    """Show the golden reference of the part, or a good part."""
+    """The golden reference of the part; else a good picture of the same part, of the same place if there is one."""
     comparison = await visit.gate.read(partial(_comparison, visit))
     gate = visit.gate
 
@@ -85,8 +88,14 @@ async def call_reference(visit: Visit) -> Response:
     return await _answer(visit, pixels)
 
 
+@router.add(
+    "GET",
+    "/api/v1/calls/{id:int}/difference",
+    READ,
+    answers={200: "image", 404: "there is no golden reference, or the part does not fit it"},
+)
 async def call_difference(visit: Visit) -> Response:
-    """Show by how much the part differs from its golden reference."""
+    """By how much the part differs from its golden reference; brighter is more."""
     comparison = await visit.gate.read(partial(_comparison, visit))
     if not comparison.golden:
         raise not_found("golden reference", "the component has none in its recipe")
@@ -103,16 +112,17 @@ async def call_difference(visit: Visit) -> Response:
     return await _answer(visit, pixels)
 
 
+@router.add("GET", "/api/v1/views/{id:int}/picture", READ, answers={200: "image"})
 async def view_picture(visit: Visit) -> Response:
-    """Show a view of a board."""
-    view = await visit.gate.read(lambda connection: views.get(connection, id_of(visit)))
+    """A view of a board."""
+    view = await visit.gate.read(lambda connection: views.get(connection, visit.id))
     return await _answer(visit, lambda: _pixels(visit.gate, _Shot(view, None)))
 
 
 def _call(visit: Visit, connection: Connection) -> Call:
-    call = call_rows.get(connection, id_of(visit))
+    call = call_rows.get(connection, visit.id)
     if call is None:
-        raise not_found(f"call {id_of(visit)}", "see GET /api/v1/calls?status=open")
+        raise not_found(f"call {visit.id}", "see GET /api/v1/calls?status=open")
     return call
 
 
@@ -152,14 +162,13 @@ def _outlined(pixels: DecodedImage, place: CropPlace | None) -> DecodedImage:
 
 
 async def _answer(visit: Visit, pixels: Callable[[], DecodedImage]) -> Response:
-    expect_query(visit)
     # Answers to calls with a picture of the same id never change, so a browser may keep them for this session.
     headers = {"Cache-Control": "private, max-age=600"}
     try:
         content, media_type = await visit.gate.draw(lambda: shown(pixels()))
     except (OSError, ImageError, StoreError) as error:
         detail = f"the picture cannot be read: {error}"
-        raise Problem(HTTPStatus.NOT_FOUND, ProblemKind.NOT_FOUND, detail, "see the faults of the service") from None
+        raise Problem(ProblemKind.NOT_FOUND, detail, "see the faults of the service") from None
     return Response(content, media_type=media_type, headers=headers)
 
 
@@ -173,43 +182,3 @@ def shown(pixels: DecodedImage) -> tuple[bytes, str]:
         return file.getvalue(), "image/png"
     picture.save(file, "jpeg", quality=QUALITY)
     return file.getvalue(), "image/jpeg"
-
-
-OPERATIONS = [
-    Operation(
-        "GET",
-        "/api/v1/calls/{id:int}/picture",
-        "The part in question. Of a whole board: its crop as the experts saw it, with what lies around it.",
-        call_picture,
-        READ,
-        answers={200: "image"},
-    ),
-    Operation(
-        "GET",
-        "/api/v1/calls/{id:int}/view",
-        "The whole view in which the part in question lies, with the outline of its crop.",
-        call_view,
-        READ,
-        answers={200: "image"},
-    ),
-    Operation(
-        "GET",
-        "/api/v1/calls/{id:int}/reference",
-        "The golden reference of the part; without one a good picture of the same part, of the same place if there is "
-        "one.",
-        call_reference,
-        READ,
-        answers={200: "image", 404: "no such part was good yet"},
-    ),
-    Operation(
-        "GET",
-        "/api/v1/calls/{id:int}/difference",
-        "By how much the part differs from its golden reference; brighter is more.",
-        call_difference,
-        READ,
-        answers={200: "image", 404: "there is no golden reference, or the part does not fit it"},
-    ),
-    Operation(
-        "GET", "/api/v1/views/{id:int}/picture", "A view of a board.", view_picture, READ, answers={200: "image"}
-    ),
-]

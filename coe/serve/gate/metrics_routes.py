@@ -14,15 +14,16 @@ from sqlalchemy import Connection
 from starlette.responses import Response
 
 from coe.serve.database import board_rows, call_rows, event_log, fault_log, hourly, outbox, states
-from coe.serve.gate.operation_routes import ANY, Operation, Visit
-from coe.serve.gate.request_data import expect_query
+from coe.serve.gate.operation_routes import ANY, Router, Visit
 from coe.serve.moments import SECOND_US
 from coe.serve.words import Intake
 
+router = Router()
 
+
+@router.add("GET", "/metrics", ANY, answers={200: "text"})
 async def get_metrics(visit: Visit) -> Response:
-    """Return all figures as text."""
-    expect_query(visit)
+    """Figures for Prometheus."""
     now_us = visit.gate.now_us()
     families = await visit.gate.read(lambda connection: list(_metrics(connection, now_us)))
     registry = CollectorRegistry(auto_describe=False)
@@ -70,6 +71,3 @@ def _metrics(connection: Connection, now_us: int) -> Iterator[Metric]:
     for process, beat in states.heartbeats(connection).items():
         beats.add_metric([process.value], (now_us - beat.beat_us) / SECOND_US)
     yield beats
-
-
-OPERATIONS = [Operation("GET", "/metrics", "Figures for Prometheus.", get_metrics, ANY, answers={200: "text"})]

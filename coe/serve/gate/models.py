@@ -8,15 +8,15 @@ from __future__ import annotations
 import io
 import json
 import secrets
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 from PIL import Image
 from sqlalchemy import Connection
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 import coe
 from coe.errors import CoeError, ConfigError
@@ -25,16 +25,18 @@ from coe.serve.database.board_rows import Board
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.gate.board_routes import hand_in, take_back, until_decided
-from coe.serve.gate.operation_routes import ANY, FEED, Operation, Visit
-from coe.serve.gate.path_names import name_from
-from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
+from coe.serve.gate.operation_routes import ANY, FEED, Handler, Router, Visit
+from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_confirmed
-from coe.serve.gate.request_data import JsonBody, expect_query, whole_body
+from coe.serve.gate.request_data import JsonBody, whole_body
 from coe.serve.gate.tensors import LENGTH_HEADER, InferRequest, Output, Parsed, encode, parse
 from coe.serve.gate.upload_routes import discard_views, keep_view
 from coe.serve.request import BoardRequest
-from coe.serve.words import BoardState
+from coe.serve.words import BoardState, Role
 from coe.strict_model import of_json
+
+router = Router()
+_H = TypeVar("_H", bound=Handler)
 
 LONGEST_WAIT_S = 60.0
 _VIEW = "image"
@@ -51,36 +53,58 @@ _OUTPUTS = [
 ]
 
 
-async def get_server(visit: Visit) -> Response:
-    """Return name, version and extensions of the server."""
-    expect_query(visit)
-    return JSONResponse({"name": "coe-serve", "version": coe.__version__, "extensions": ["binary_tensor_data"]})
+@router.add("GET", "/v2", ANY, answers={200: "it"})
+async def get_server(visit: Visit) -> Mapping[str, Any]:
+    """What the server is (Open Inference Protocol v2)."""
+    return {"name": "coe-serve", "version": coe.__version__, "extensions": ["binary_tensor_data"]}
 
 
-async def get_model(visit: Visit) -> Response:
-    """Return the inputs and outputs of a recipe."""
-    expect_query(visit)
+def _of_recipe(method: str, rest: str, roles: frozenset[Role], **more: Any) -> Callable[[_H], _H]:
+    """Add an operation on a recipe: on its active version, and on the version that the path names."""
+
+    def added(handler: _H) -> _H:
+        for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version:int}"):
+            router.add(method, path + rest, roles, **more)(handler)
+        return handler
+
+    return added
+
+
+@_of_recipe("GET", "", ANY, answers={200: "the inputs"})
+async def get_model(visit: Visit) -> Mapping[str, Any]:
+    """Inputs and outputs of a recipe."""
     recipe = await visit.gate.read(partial(_recipe, visit))
-    body = {
+    return {
         "name": recipe.name,
         "versions": [str(recipe.version)],
         "platform": "coe",
         "inputs": _INPUTS,
         "outputs": _OUTPUTS,
     }
-    return JSONResponse(body)
 
 
-async def get_model_ready(visit: Visit) -> Response:
-    """Say that there is such a recipe; whether the line answers, `/v2/health/ready` says."""
-    expect_query(visit)
+@_of_recipe("GET", "/ready", ANY, answers={200: "it is"})
+async def get_model_ready(visit: Visit) -> Mapping[str, Any]:
+    """There is such a recipe; whether the line answers, `/v2/health/ready` says."""
     recipe = await visit.gate.read(partial(_recipe, visit))
-    return JSONResponse({"name": recipe.name, "ready": True})
+    return {"name": recipe.name, "ready": True}
 
 
+@_of_recipe(
+    "POST",
+    "/infer",
+    FEED,
+    takes="application/octet-stream",
+    answers={
+        200: "the decision",
+        404: "no such recipe",
+        409: "nobody has confirmed where the recipe cuts whole boards",
+        422: "a request that cannot be used",
+        503: "there was no decision in time",
+    },
+)
 async def infer(visit: Visit) -> Response:
-    """Inspect one picture of one component, and answer with the decision."""
-    expect_query(visit)
+    """Inspect one picture of one component (Open Inference Protocol v2, with the binary extension)."""
     gate = visit.gate
     recipe = await gate.read(partial(_recipe, visit))
     key = f"infer-{secrets.token_hex(16)}"
@@ -101,7 +125,7 @@ async def infer(visit: Visit) -> Response:
             await take_back(visit, decided.id)
         decided = await until_decided(gate, decided.id, 0)
     if decided.verdict is None:
-        raise unavailable(ProblemKind.NOT_READY, f"there was no decision in {LONGEST_WAIT_S:g} s", "see the faults")
+        raise Problem(ProblemKind.NOT_READY, f"there was no decision in {LONGEST_WAIT_S:g} s", "see the faults")
     outputs = await gate.read(partial(_outputs, board=decided))
     facts = {"model_name": recipe.name, "model_version": str(recipe.version), "id": asked.request.id or key}
     encoded = encode(facts, outputs, asked.request)
@@ -134,7 +158,7 @@ async def _take_in(visit: Visit, key: str) -> _Asked:
 
 def _recipe(visit: Visit, connection: Connection) -> Recipe:
     """Return the version that the path names, the active version if it names none; raises Problem."""
-    name = name_from(visit, "name")
+    name = visit.name("name")
     if "version" not in visit.request.path_params:
         recipe = recipe_versions.active(connection, name)
     else:
@@ -161,7 +185,6 @@ def _picture(parsed: Parsed, most_pixels: int) -> bytes:
     height, width = tensor.shape[:2]
     if height * width > most_pixels:
         raise Problem(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             ProblemKind.TOO_LARGE,
             f"the picture has {height * width:,} pixels, and {most_pixels:,} are allowed",
             "send a smaller picture, or raise `limits.pixels` in the service's config",
@@ -198,35 +221,3 @@ def _outputs(connection: Connection, *, board: Board) -> list[Output]:
         Output("findings", json.dumps(rows)),
         Output("board", board.id),
     ]
-
-
-_PATHS = ("/v2/models/{name}", "/v2/models/{name}/versions/{version:int}")
-_REFUSALS = {
-    404: "no such recipe",
-    409: "nobody has confirmed where the recipe cuts whole boards",
-    422: "a request that cannot be used",
-    503: "there was no decision in time",
-}
-
-
-def _operations(path: str) -> list[Operation]:
-    """Return the operations on a recipe: on its active version, or on the version that the path names."""
-    return [
-        Operation("GET", path, "Inputs and outputs of a recipe.", get_model, ANY, answers={200: "the inputs"}),
-        Operation("GET", f"{path}/ready", "There is such a recipe.", get_model_ready, ANY, answers={200: "it is"}),
-        Operation(
-            "POST",
-            f"{path}/infer",
-            "Inspect one picture of one component (Open Inference Protocol v2, with the binary extension).",
-            infer,
-            FEED,
-            takes="application/octet-stream",
-            answers={200: "the decision", **_REFUSALS},
-        ),
-    ]
-
-
-OPERATIONS = [
-    Operation("GET", "/v2", "What the server is (Open Inference Protocol v2).", get_server, ANY, answers={200: "it"}),
-    *(operation for path in _PATHS for operation in _operations(path)),
-]

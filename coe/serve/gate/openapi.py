@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
+from http import HTTPStatus
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
-
 import coe
-from coe.serve.gate.operation_routes import Operation, Visit
+from coe.serve.gate.operation_routes import NoQuery, Operation, Visit
 from coe.serve.gate.problems import MEDIA_TYPE
 
 
@@ -21,10 +20,11 @@ def described(operations: Sequence[Operation]) -> Operation:
     def document() -> dict[str, Any]:
         return _document([*operations, own])
 
-    async def describe(visit: Visit) -> Response:
-        return JSONResponse(document())
+    async def describe(visit: Visit) -> Mapping[str, Any]:
+        """Describe all operations, this one too."""
+        return document()
 
-    own = Operation("GET", "/openapi.json", "This description.", describe, None, answers={200: "OpenAPI 3.1"})
+    own = Operation("GET", "/openapi.json", describe, None, {HTTPStatus.OK: "OpenAPI 3.1"})
     return own
 
 
@@ -44,7 +44,7 @@ def _document(operations: Sequence[Operation]) -> dict[str, Any]:
 
 def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {
-        "summary": operation.summary,
+        "summary": " ".join((operation.handler.__doc__ or "").split()),
         "parameters": [
             {
                 "name": name,
@@ -55,8 +55,8 @@ def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
             for name, kind in re.findall(r"{(\w+)(?::(\w+))?}", operation.path)
         ]
         + [
-            {"name": name, "in": "query", "description": meaning, "schema": {"type": "string"}}
-            for name, meaning in operation.query.items()
+            {"name": name, "in": "query", "description": schema.pop("description", ""), "schema": schema}
+            for name, schema in (operation.query or NoQuery).model_json_schema().get("properties", {}).items()
         ],
         "responses": {
             **{str(status): {"description": meaning} for status, meaning in operation.answers.items()},

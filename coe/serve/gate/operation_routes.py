@@ -1,17 +1,23 @@
-"""The form in which the gate's operations are listed. Law: routes, access and `/openapi.json` come from one list."""
+"""The gate's operations. Law: routes, access and `/openapi.json` come from one list."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
 
+from pydantic import BeforeValidator, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from coe.serve.database.keys import Key
+from coe.serve.database.tables import NAME
 from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.words import Role
 from coe.strict_model import StrictModel
+from coe.visible import is_visible
 
 FEED = frozenset({Role.FEEDER, Role.ENGINEER, Role.ADMIN})
 READ = frozenset({Role.OPERATOR, Role.ENGINEER, Role.ADMIN})
@@ -20,47 +26,108 @@ ENGINEER = frozenset({Role.ENGINEER, Role.ADMIN})
 ADMIN = frozenset({Role.ADMIN})
 ANY = frozenset(Role)
 """Who may do an operation: the roles that a key may have."""
+LARGEST_ID = 2**63 - 1
+
+
+def _decimal(given: Any) -> Any:
+    if isinstance(given, str) and not (given.isascii() and given.isdecimal()):
+        raise ValueError("give a whole number")
+    return given
+
+
+Whole = Annotated[int, BeforeValidator(_decimal)]
+"""A whole number of a query, in digits alone."""
+RowId = Annotated[Whole, Field(ge=0, le=LARGEST_ID)]
+
+
+class NoQuery(StrictModel):
+    """The query of an operation without parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
     """A request to the gate; `key` is that of the caller, None for an operation that needs none.
 
-    `session` names the session in a browser that the caller's key was given in; it is empty for a program.
+    `session` names the session in a browser that the caller's key was given in; it is empty for a program. `query` has
+    the parameters in the form that the operation names.
     """
 
     gate: Gate
     request: Request
     key: Key | None
     session: str = ""
+    query: Any = None
 
     @property
     def caller(self) -> str:
         """The name of the caller's key."""
         return self.key.name if self.key else ""
 
+    @property
+    def id(self) -> int:
+        """The id of a row in the path; raises Problem for a number that no row can have."""
+        id = int(self.part("id"))
+        if id > LARGEST_ID:
+            raise not_found(f"row {str(id)[:30]}", "use an id that the service gave you")
+        return id
+
     def part(self, name: str) -> str:
         """Return a part of the path."""
         return str(self.request.path_params[name])
 
+    def name(self, part: str) -> str:
+        """Return a name in the path; raises Problem if it has hidden characters or is too long."""
+        name = self.part(part)
+        if not 0 < len(name) <= NAME or not is_visible(name) or "\n" in name:
+            raise Problem(
+                ProblemKind.BAD_REQUEST,
+                f"the {part} in the path is longer than {NAME} characters, or has hidden characters",
+                f"give a {part} of plain characters",
+            )
+        return name
 
-Handler = Callable[[Visit], Awaitable[Response]]
+
+Handler = Callable[[Visit], Awaitable[Response | Mapping[str, Any] | None]]
+_H = TypeVar("_H", bound=Handler)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a method does at a path. `roles` are those that may do it; None: everybody, without a key.
+    """What a method does at a path: the docstring of its handler says it to clients.
 
-    `body` is the form of a JSON body; `takes` is the media type of any other body. `query` says what each parameter of
-    the query means, and `answers` what each status means.
+    `roles` are those that may do it; None: everybody, without a key. `query` is the form of the parameters, None if any
+    may be given. `body` is the form of a JSON body; `takes` is the media type of any other body. `answers` says what
+    each status means; what a handler returns as a mapping is sent as JSON with the first of them.
     """
 
     method: str
     path: str
-    summary: str
     handler: Handler
     roles: frozenset[Role] | None
+    answers: Mapping[int, str]
+    query: type[StrictModel] | None = NoQuery
     body: type[StrictModel] | None = None
     takes: str = ""
-    query: Mapping[str, str] = field(default_factory=dict)
-    answers: Mapping[int, str] = field(default_factory=dict)
+
+
+class Router:
+    """Collects operations where their handlers stand."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        roles: frozenset[Role] | None,
+        answers: Mapping[int, str] = {HTTPStatus.OK: "a page"},
+        **more: Any,
+    ) -> Callable[[_H], _H]:
+        """Serve an operation with the handler that this decorates; `more` are fields of `Operation`."""
+
+        def added(handler: _H) -> _H:
+            self.operations.append(Operation(method, path, handler, roles, answers, **more))
+            return handler
+
+        return added

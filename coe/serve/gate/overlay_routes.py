@@ -9,15 +9,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from PIL import Image
 from pydantic import Field
 from sqlalchemy import Connection
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from coe.pictures.image_size import pixels_in
 from coe.placement import read_board
@@ -25,16 +25,18 @@ from coe.serve.database import audit, confirmations
 from coe.serve.database.confirmations import Confirmation
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.gate import sessions
-from coe.serve.gate.operation_routes import ENGINEER, Operation, Visit
+from coe.serve.gate.operation_routes import ENGINEER, Router, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipe_routes import version_of
-from coe.serve.gate.request_data import expect_query, json_body, whole_body, whole_number_of
+from coe.serve.gate.request_data import json_body, whole_body
 from coe.serve.gate.upload_routes import check_pixels
 from coe.serve.moments import iso
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.texts import Word
 from coe.serve.whole_board import WholeBoard
 from coe.strict_model import StrictModel
+
+router = Router()
 
 PICTURE_HEADER, PROOF_HEADER = "X-Picture-SHA256", "X-Overlay-Proof"
 """In the answer with an overlay: which picture it is of, and what a confirmation must bring."""
@@ -54,6 +56,12 @@ class ConfirmationRequest(StrictModel):
     blind_to: tuple[Word, ...] = ()
 
 
+class OverlayQuery(StrictModel):
+    """How large an overlay is drawn."""
+
+    side: Annotated[Whole, Field(ge=LEAST_SIDE, le=MOST_SIDE, description="pixels of the longer side")] = SIDE
+
+
 @dataclass(frozen=True, slots=True)
 class _Overlay:
     """An overlay as the bytes of a PNG file; whether the board is registered in it."""
@@ -62,15 +70,31 @@ class _Overlay:
     is_registered: bool
 
 
+@router.add(
+    "POST",
+    "/api/v1/recipes/{name}/{version:int}/overlay",
+    ENGINEER,
+    takes="application/octet-stream",
+    query=OverlayQuery,
+    answers={
+        200: f"the picture, a PNG; {PROOF_HEADER} and {PICTURE_HEADER} are for the confirmation",
+        404: "no such version",
+        409: "the version does not say how whole boards are cut",
+        413: "too large",
+        415: "not a picture",
+        422: "a picture that cannot be read",
+    },
+)
 async def post_overlay(visit: Visit) -> Response:
-    """Draw what a version of a recipe cuts out of the picture of a board."""
-    expect_query(visit, "side")
+    """Send the picture of a whole board, and get it back with every crop that the version cuts out of it.
+
+    This is for a look before it is activated; neither picture is kept.
+    """
     gate = visit.gate
-    side = whole_number_of(visit, "side", default=SIDE, least=LEAST_SIDE, most=MOST_SIDE)
     recipe = await gate.read(partial(version_of, visit))
     whole, bits = _whole(recipe), RecipeContent.model_validate(recipe.content).bits
     async with whole_body(visit, gate.config.limits.body) as picture:
-        drawn = await gate.draw(partial(_drawn, whole, bits, picture, gate.config.limits.pixels, side))
+        drawn = await gate.draw(partial(_drawn, whole, bits, picture, gate.config.limits.pixels, visit.query.side))
         digest = hashlib.sha256(picture).hexdigest()
     headers = {PICTURE_HEADER: digest}
     if drawn.is_registered:
@@ -78,16 +102,28 @@ async def post_overlay(visit: Visit) -> Response:
     return Response(drawn.content, media_type="image/png", headers=headers)
 
 
-async def confirm(visit: Visit) -> Response:
-    """Note the caller's word that each crop of an overlay lies on its part."""
-    expect_query(visit)
+@router.add(
+    "POST",
+    "/api/v1/recipes/{name}/{version:int}/confirmation",
+    ENGINEER,
+    body=ConfirmationRequest,
+    answers={
+        201: "confirmed",
+        404: "no such version",
+        409: "nobody saw such an overlay, or `blind_to` is not what the version says",
+    },
+)
+async def confirm(visit: Visit) -> Mapping[str, Any]:
+    """Confirm that each crop of an overlay lies on its part.
+
+    A version that cuts whole boards needs that before it is activated.
+    """
     gate = visit.gate
     form = (await json_body(visit, ConfirmationRequest)).form
     recipe = await gate.read(partial(version_of, visit))
     whole = _whole(recipe)
     if not hmac.compare_digest(await _proof(visit, recipe, form.picture), form.proof):
         raise Problem(
-            HTTPStatus.CONFLICT,
             ProblemKind.CONFLICT,
             f"this is not the proof of an overlay of version {recipe.version} of recipe '{recipe.name}'",
             "draw the overlay of a board that can be registered, look at it, and send what its headers say",
@@ -105,15 +141,13 @@ async def confirm(visit: Visit) -> Response:
         return added
 
     added = await gate.write(add)
-    body = {"name": recipe.name, "version": recipe.version, "by": added.confirmed_by, "at": iso(added.confirmed_us)}
-    return JSONResponse(body, int(HTTPStatus.CREATED))
+    return {"name": recipe.name, "version": recipe.version, "by": added.confirmed_by, "at": iso(added.confirmed_us)}
 
 
 def _whole(recipe: Recipe) -> WholeBoard:
     whole = RecipeContent.model_validate(recipe.content).whole
     if whole is None:
         raise Problem(
-            HTTPStatus.CONFLICT,
             ProblemKind.CONFLICT,
             f"version {recipe.version} of recipe '{recipe.name}' does not say how whole boards are cut",
             "add a version with `whole`: a placement file and a board recipe",
@@ -125,7 +159,6 @@ def _expect_read(whole: WholeBoard, read: tuple[str, ...]) -> None:
     """Raise Problem unless the caller names all ways in which a board could lie wrong unnoticed, and no others."""
     if set(read) != set(whole.blind_to):
         raise Problem(
-            HTTPStatus.CONFLICT,
             ProblemKind.CONFLICT,
             "; ".join(whole.warnings) or "the fiducials notice a board that lies wrong, and `blind_to` says otherwise",
             f"name a landmark in the board recipe, or say that no board lies so: `blind_to`: {list(whole.blind_to)}",
@@ -141,43 +174,7 @@ def _drawn(whole: WholeBoard, bits: int | None, picture: bytes, limit: int, side
     check_pixels(pixels_in(io.BytesIO(picture)), limit)
     read = read_board(picture, whole.layout, "", bits=bits)
     if read.location is None:
-        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, ProblemKind.INVALID, read.why, "send a whole picture of a board")
+        raise Problem(ProblemKind.INVALID, read.why, "send a whole picture of a board")
     file = io.BytesIO()
     Image.fromarray(read.overlay(side, "RGB")).save(file, "PNG", compress_level=1)
     return _Overlay(file.getvalue(), read.location.registered)
-
-
-OPERATIONS = [
-    Operation(
-        "POST",
-        "/api/v1/recipes/{name}/{version:int}/overlay",
-        "Send the picture of a whole board, and get it back with every crop that the version cuts out of it, before it "
-        "is activated. Neither picture is kept.",
-        post_overlay,
-        ENGINEER,
-        takes="application/octet-stream",
-        query={"side": f"pixels of the longer side, from {LEAST_SIDE} to {MOST_SIDE}; {SIDE} without it"},
-        answers={
-            200: f"the picture, a PNG; {PROOF_HEADER} and {PICTURE_HEADER} are for the confirmation",
-            404: "no such version",
-            409: "the version does not say how whole boards are cut",
-            413: "too large",
-            415: "not a picture",
-            422: "a picture that cannot be read",
-        },
-    ),
-    Operation(
-        "POST",
-        "/api/v1/recipes/{name}/{version:int}/confirmation",
-        "Confirm that each crop of an overlay lies on its part: a version that cuts whole boards needs that before "
-        "it is activated.",
-        confirm,
-        ENGINEER,
-        body=ConfirmationRequest,
-        answers={
-            201: "confirmed",
-            404: "no such version",
-            409: "nobody saw such an overlay, or `blind_to` is not what the version says",
-        },
-    ),
-]

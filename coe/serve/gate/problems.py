@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from http import HTTPStatus
+from typing import Any, Self
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -20,26 +21,34 @@ RETRY_S = 5
 
 
 class ProblemKind(StrEnum):
-    """What is wrong, for programs: the last part of a problem's `type`."""
+    """What is wrong, for programs: the last part of a problem's `type`, and the status that goes with it."""
 
-    NO_KEY = "no-key"
-    WRONG_ROLE = "wrong-role"
-    NOT_FOUND = "not-found"
-    NO_SUCH_METHOD = "no-such-method"
-    BAD_REQUEST = "bad-request"
-    INVALID = "invalid"
-    CONFLICT = "conflict"
-    CHANGED = "changed"
-    NO_MATCH = "no-match-given"
-    TOO_LARGE = "too-large"
-    NOT_A_PICTURE = "not-a-picture"
-    TORN = "torn"
-    TOO_SLOW = "too-slow"
-    DRAINING = "draining"
-    BUSY = "busy"
-    NOT_READY = "not-ready"
-    DISK_FULL = "disk-full"
-    FAULT = "fault"
+    status: HTTPStatus
+
+    def __new__(cls, word: str, status: HTTPStatus) -> Self:
+        """Make a word that knows its status."""
+        kind = str.__new__(cls, word)
+        kind._value_, kind.status = word, status
+        return kind
+
+    NO_KEY = "no-key", HTTPStatus.UNAUTHORIZED
+    WRONG_ROLE = "wrong-role", HTTPStatus.FORBIDDEN
+    NOT_FOUND = "not-found", HTTPStatus.NOT_FOUND
+    NO_SUCH_METHOD = "no-such-method", HTTPStatus.METHOD_NOT_ALLOWED
+    BAD_REQUEST = "bad-request", HTTPStatus.BAD_REQUEST
+    INVALID = "invalid", HTTPStatus.UNPROCESSABLE_ENTITY
+    CONFLICT = "conflict", HTTPStatus.CONFLICT
+    CHANGED = "changed", HTTPStatus.PRECONDITION_FAILED
+    NO_MATCH = "no-match-given", HTTPStatus.PRECONDITION_REQUIRED
+    TOO_LARGE = "too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    NOT_A_PICTURE = "not-a-picture", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+    TORN = "torn", HTTPStatus.UNPROCESSABLE_ENTITY
+    TOO_SLOW = "too-slow", HTTPStatus.REQUEST_TIMEOUT
+    DRAINING = "draining", HTTPStatus.SERVICE_UNAVAILABLE
+    BUSY = "busy", HTTPStatus.SERVICE_UNAVAILABLE
+    NOT_READY = "not-ready", HTTPStatus.SERVICE_UNAVAILABLE
+    DISK_FULL = "disk-full", HTTPStatus.INSUFFICIENT_STORAGE
+    FAULT = "fault", HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 class Problem(Exception):
@@ -47,26 +56,33 @@ class Problem(Exception):
 
     def __init__(
         self,
-        status: HTTPStatus,
         kind: ProblemKind,
         detail: str,
         way_out: str,
         headers: Mapping[str, str] | None = None,
+        *,
+        status: HTTPStatus | None = None,
     ) -> None:
+        """`status` is given where it is not that of the kind."""
         super().__init__(detail)
-        self.status, self.kind, self.detail, self.way_out = status, kind, detail, way_out
-        self.headers = dict(headers or {})
+        self.status, self.kind, self.detail, self.way_out = status or kind.status, kind, detail, way_out
+        retry = {"Retry-After": str(RETRY_S)} if self.status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+        self.headers = {**retry, **(headers or {})}
 
-    def response(self, request: Request) -> Response:
-        """Return it as an answer to a request."""
-        body = {
+    @property
+    def body(self) -> dict[str, Any]:
+        """It as problem JSON."""
+        return {
             "type": f"urn:coe:problem:{self.kind}",
             "title": self.status.phrase,
             "status": int(self.status),
             "detail": self.detail,
             "way_out": self.way_out,
-            "instance": request.url.path,
         }
+
+    def response(self, request: Request) -> Response:
+        """Return it as an answer to a request."""
+        body = {**self.body, "instance": request.url.path}
         if request.url.path.startswith("/v2/"):  # clients of the Open Inference Protocol read this
             body["error"] = f"{self.detail}; {self.way_out}"
         return JSONResponse(body, int(self.status), self.headers, MEDIA_TYPE)
@@ -74,18 +90,13 @@ class Problem(Exception):
 
 def not_found(what: str, way_out: str) -> Problem:
     """Return the problem that something does not exist."""
-    return Problem(HTTPStatus.NOT_FOUND, ProblemKind.NOT_FOUND, f"there is no {what}", way_out)
-
-
-def unavailable(kind: ProblemKind, detail: str, way_out: str) -> Problem:
-    """Return the problem that the service cannot do it now."""
-    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, kind, detail, way_out, {"Retry-After": str(RETRY_S)})
+    return Problem(ProblemKind.NOT_FOUND, f"there is no {what}", way_out)
 
 
 def disk_full(detail: str) -> Problem:
     """Return the problem that there is no room."""
     way_out = "make room on the disk of the service's folder; the same request will then succeed"
-    return Problem(HTTPStatus.INSUFFICIENT_STORAGE, ProblemKind.DISK_FULL, detail, way_out)
+    return Problem(ProblemKind.DISK_FULL, detail, way_out)
 
 
 async def answer(request: Request, error: Exception) -> Response:
@@ -100,25 +111,20 @@ def _problem(error: Exception) -> Problem:
         case DatabaseTrouble(kind=TroubleKind.FULL):
             return disk_full(str(error))
         case DatabaseTrouble():
-            return unavailable(ProblemKind.BUSY, str(error), "try again later; nothing of this request was kept")
+            return Problem(ProblemKind.BUSY, str(error), "try again later; nothing of this request was kept")
         case CallChanged():
             way_out = "read the call again, and send its new ETag as If-Match"
-            return Problem(HTTPStatus.PRECONDITION_FAILED, ProblemKind.CHANGED, str(error), way_out)
+            return Problem(ProblemKind.CHANGED, str(error), way_out)
         case CoeError():
-            return Problem(
-                HTTPStatus.UNPROCESSABLE_ENTITY, ProblemKind.INVALID, str(error), "correct the request as it says"
-            )
+            return Problem(ProblemKind.INVALID, str(error), "correct the request as it says")
         case ClientDisconnect():
-            return Problem(HTTPStatus.BAD_REQUEST, ProblemKind.TORN, "the body ended too early", "send it again, whole")
+            return Problem(
+                ProblemKind.TORN, "the body ended too early", "send it again, whole", status=HTTPStatus.BAD_REQUEST
+            )
         case HTTPException():
             return _of_starlette(error)
     # The server writes the traceback into its log.
-    return Problem(
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-        ProblemKind.FAULT,
-        "a fault of the service, not yours",
-        "see the service's log, and report it",
-    )
+    return Problem(ProblemKind.FAULT, "a fault of the service, not yours", "see the service's log, and report it")
 
 
 def _of_starlette(error: HTTPException) -> Problem:
@@ -127,5 +133,5 @@ def _of_starlette(error: HTTPException) -> Problem:
         return not_found("such page", "see /openapi.json for all paths")
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
         detail, way_out = "this path has no such method", "see /openapi.json for the methods of each path"
-        return Problem(status, ProblemKind.NO_SUCH_METHOD, detail, way_out, error.headers)
-    return Problem(status, ProblemKind.BAD_REQUEST, str(error.detail), "see /openapi.json", error.headers)
+        return Problem(ProblemKind.NO_SUCH_METHOD, detail, way_out, error.headers)
+    return Problem(ProblemKind.BAD_REQUEST, str(error.detail), "see /openapi.json", error.headers, status=status)

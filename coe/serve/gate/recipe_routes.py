@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -16,43 +16,50 @@ from coe.serve.database import audit, confirmations, event_log, recipe_versions
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operation_routes import ANY, ENGINEER, READ, Operation, Visit
-from coe.serve.gate.path_names import name_from
+from coe.serve.gate.operation_routes import ANY, ENGINEER, READ, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.gate.request_data import expect_query, id_of, json_body
+from coe.serve.gate.request_data import json_body
 from coe.serve.moments import iso
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.words import EventKind
 from coe.store.store import Store
 
+router = Router()
 
-async def get_recipes(visit: Visit) -> Response:
-    """List all recipes."""
-    expect_query(visit)
 
-    def listed(connection: Connection) -> list[dict[str, Any]]:
+@router.add("GET", "/api/v1/recipes", READ, answers={200: "their names and versions"})
+async def get_recipes(visit: Visit) -> Mapping[str, Any]:
+    """All recipes."""
+
+    def listed(connection: Connection) -> Mapping[str, Any]:
         rows = []
         for name in recipe_versions.names(connection):
             active = recipe_versions.active(connection, name)
             newest = recipe_versions.versions(connection, name)[0]
             rows.append({"name": name, "active": active and active.version, "newest": newest.version})
-        return rows
+        return {"recipes": rows}
 
-    return JSONResponse({"recipes": await visit.gate.read(listed)})
+    return await visit.gate.read(listed)
 
 
-async def get_version(visit: Visit) -> Response:
-    """Show a version with its content."""
-    expect_query(visit)
+@router.add("GET", "/api/v1/recipes/{name}/{version:int}", READ, answers={200: "the version", 404: "no such version"})
+async def get_version(visit: Visit) -> Mapping[str, Any]:
+    """A version of a recipe, with its content."""
     version = await visit.gate.read(partial(version_of, visit))
     warnings = await visit.gate.run(partial(_warnings, RecipeContent.model_validate(version.content)))
-    return JSONResponse({**_facts(version), **warnings, "content": version.content})
+    return {**_facts(version), **warnings, "content": version.content}
 
 
+@router.add(
+    "POST",
+    "/api/v1/recipes/{name}",
+    ENGINEER,
+    body=RecipeContent,
+    answers={201: "the version", 422: "rules or weights that cannot be used"},
+)
 async def post_recipe(visit: Visit) -> Response:
-    """Check a recipe, and add it as the newest version; a version with this content is returned as it is."""
-    expect_query(visit)
-    gate, name = visit.gate, name_from(visit, "name")
+    """Check a recipe, and add it as the newest version. It becomes active by another request."""
+    gate, name = visit.gate, visit.name("name")
     body = await json_body(visit, RecipeContent)
     unproven = await gate.run(partial(check, name, body.form, Store(gate.config.line.store)))
     content = body.form.model_dump(mode="json")
@@ -86,9 +93,14 @@ def check(name: str, content: RecipeContent, store: Store) -> tuple[str, ...]:
     return fitting.unproven(board, fitting.manifests(board, store))
 
 
+@router.add(
+    "POST",
+    "/api/v1/recipes/{name}/{version:int}/activate",
+    ENGINEER,
+    answers={202: "asked", 404: "no such version", 409: "nobody has confirmed where it cuts whole boards"},
+)
 async def activate(visit: Visit) -> Response:
-    """Ask the line to make a version the active version."""
-    expect_query(visit)
+    """Make a version active: the line finishes begun boards and opens it; if that fails, the version before stays."""
     gate = visit.gate
 
     def ask(connection: Connection) -> dict[str, Any]:
@@ -108,28 +120,25 @@ def expect_confirmed(connection: Connection, version: Recipe) -> None:
     """Raise Problem for a version that cuts whole boards if nobody has confirmed where."""
     if (refusal := confirmations.refusal(connection, version)) is not None:
         raise Problem(
-            HTTPStatus.CONFLICT,
             ProblemKind.CONFLICT,
             refusal,
             f"look at its overlay on the page /recipes/{version.name}/{version.version}, and confirm it there",
         )
 
 
-async def get_activation(visit: Visit) -> Response:
-    """Tell what became of an activation."""
-    expect_query(visit)
-    id = id_of(visit)
+@router.add("GET", "/api/v1/activations/{id:int}", ANY, answers={200: "asked, active or failed"})
+async def get_activation(visit: Visit) -> Mapping[str, Any]:
+    """The result of an activation."""
+    id = visit.id
     activation = await visit.gate.read(lambda connection: recipe_versions.get_activation(connection, id))
     if activation is None:
         raise not_found(f"activation {id}", "use the number of `activation` in the answer to the POST")
-    answered = activation.answered_us and iso(activation.answered_us)
-    body = {
+    return {
         "activation": activation.id,
         "state": activation.state.value,
         "reason": activation.reason,
-        "answered": answered,
+        "answered": activation.answered_us and iso(activation.answered_us),
     }
-    return JSONResponse(body)
 
 
 async def expect_recipe(gate: Gate, name: str) -> None:
@@ -137,7 +146,6 @@ async def expect_recipe(gate: Gate, name: str) -> None:
     known = await gate.read(recipe_versions.names) if name else [name]
     if name not in known:
         raise Problem(
-            HTTPStatus.BAD_REQUEST,
             ProblemKind.BAD_REQUEST,
             f"there is no recipe '{name}'{did_you_mean(name, known)}",
             "see GET /api/v1/recipes, or leave `recipe` out for all",
@@ -146,15 +154,11 @@ async def expect_recipe(gate: Gate, name: str) -> None:
 
 def version_of(visit: Visit, connection: Connection) -> Recipe:
     """Return the version that the path names; raises Problem."""
-    name, number = name_from(visit, "name"), int(visit.part("version"))
+    name, number = visit.name("name"), int(visit.part("version"))
     version = recipe_versions.version(connection, name, number)
     if version is None:
-        raise _missing(name, number)
+        raise not_found(f"version {number} of recipe '{name}'", "see GET /api/v1/recipes")
     return version
-
-
-def _missing(name: str, number: int) -> Problem:
-    return not_found(f"version {number} of recipe '{name}'", "see GET /api/v1/recipes")
 
 
 def _facts(recipe: Recipe) -> dict[str, Any]:
@@ -165,41 +169,3 @@ def _facts(recipe: Recipe) -> dict[str, Any]:
         "created": iso(recipe.created_us),
         "created_by": recipe.created_by,
     }
-
-
-OPERATIONS = [
-    Operation("GET", "/api/v1/recipes", "All recipes.", get_recipes, READ, answers={200: "their names and versions"}),
-    Operation(
-        "GET",
-        "/api/v1/recipes/{name}/{version:int}",
-        "A version of a recipe, with its content.",
-        get_version,
-        READ,
-        answers={200: "the version", 404: "no such version"},
-    ),
-    Operation(
-        "POST",
-        "/api/v1/recipes/{name}",
-        "Check a recipe, and add it as the newest version. It becomes active by another request.",
-        post_recipe,
-        ENGINEER,
-        body=RecipeContent,
-        answers={201: "the version", 422: "rules or weights that cannot be used"},
-    ),
-    Operation(
-        "POST",
-        "/api/v1/recipes/{name}/{version:int}/activate",
-        "Make a version active: the line finishes begun boards and opens it; if that fails, the version before stays.",
-        activate,
-        ENGINEER,
-        answers={202: "asked", 404: "no such version", 409: "nobody has confirmed where it cuts whole boards"},
-    ),
-    Operation(
-        "GET",
-        "/api/v1/activations/{id:int}",
-        "The result of an activation.",
-        get_activation,
-        ANY,
-        answers={200: "asked, active or failed"},
-    ),
-]

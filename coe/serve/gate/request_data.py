@@ -7,12 +7,14 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
+from starlette.requests import Request
+
+from coe.errors import ConfigError, did_you_mean
 from coe.serve.database.tables import NAME
 from coe.serve.gate.operation_routes import Visit
-from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
+from coe.serve.gate.problems import Problem, ProblemKind
 from coe.strict_model import StrictModel, of_json
 from coe.visible import visible
 
@@ -22,7 +24,6 @@ MAX_JSON_BYTES = 8 << 20
 MOST_HELD_BYTES = 1 << 30
 """The most bytes of bodies in memory; pictures of boards go to the disk as they come, and do not count."""
 
-_LARGEST_ID = 2**63 - 1
 _F = TypeVar("_F", bound=StrictModel)
 
 
@@ -46,9 +47,7 @@ def _read(content: bytes, form: type[_F]) -> JsonBody[_F]:
     try:
         data = json.loads(content or b"{}", parse_constant=_refuse, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise Problem(
-            HTTPStatus.BAD_REQUEST, ProblemKind.BAD_REQUEST, f"the body is not JSON: {error}", "send a JSON object"
-        ) from None
+        raise Problem(ProblemKind.BAD_REQUEST, f"the body is not JSON: {error}", "send a JSON object") from None
     return JsonBody(data, of_json(data, form))
 
 
@@ -85,7 +84,7 @@ async def whole_body(visit: Visit, limit: int) -> AsyncIterator[bytes]:
             size += len(part)
             gate.held_bytes += len(part)
             if gate.held_bytes > MOST_HELD_BYTES:
-                raise unavailable(ProblemKind.BUSY, "too many large requests come at a time", "try again later")
+                raise Problem(ProblemKind.BUSY, "too many large requests come at a time", "try again later")
         yield b"".join(parts)
     finally:
         gate.held_bytes -= size
@@ -93,7 +92,6 @@ async def whole_body(visit: Visit, limit: int) -> AsyncIterator[bytes]:
 
 def _too_slow(most_s: float) -> Problem:
     return Problem(
-        HTTPStatus.REQUEST_TIMEOUT,
         ProblemKind.TOO_SLOW,
         f"the body did not come within {most_s:g} s",
         "send it again over a faster connection, or raise `limits.body_s`",
@@ -103,7 +101,6 @@ def _too_slow(most_s: float) -> Problem:
 
 def _too_large(limit: int) -> Problem:
     return Problem(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         ProblemKind.TOO_LARGE,
         f"the body is larger than {limit:,} bytes",
         "send a smaller one, or raise `limits.body` in the service's config",
@@ -123,67 +120,27 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return data
 
 
-def number_of(visit: Visit, name: str, *, default: float, least: float, most: float) -> float:
-    """Return a number of the query; raises Problem if it is none, or out of range."""
-    given = visit.request.query_params.get(name)
-    if given is None:
-        return default
-    try:
-        number = float(given)
-    except ValueError:
-        number = float("nan")
-    if not least <= number <= most:
-        raise _no_number(name, given, f"a number from {least:g} to {most:g}")
-    return number
+def read_query(request: Request, form: type[_F]) -> _F:
+    """Return the parameters of a query as a form; raises Problem for what the form does not take.
 
-
-def whole_number_of(visit: Visit, name: str, *, default: int, least: int, most: int) -> int:
-    """Return a whole number of the query; raises Problem if it is none, or out of range."""
-    given = visit.request.query_params.get(name)
-    if given is None:
-        return default
-    is_number = given.isascii() and given.isdecimal() and len(given) <= len(str(most))
-    if not is_number or not least <= int(given) <= most:
-        raise _no_number(name, given, f"a whole number from {least} to {most}")
-    return int(given)
-
-
-def _no_number(name: str, given: str, wanted: str) -> Problem:
-    return Problem(
-        HTTPStatus.BAD_REQUEST,
-        ProblemKind.BAD_REQUEST,
-        f"{name}={given[:100]!r} is not {wanted}",
-        f"correct `{name}`, or leave it out",
-    )
-
-
-def id_of(visit: Visit, name: str = "id") -> int:
-    """Return a row's id from the path; raises Problem for a number that no row can have."""
-    id = int(visit.part(name))
-    if id > _LARGEST_ID:
-        raise not_found(f"row {str(id)[:30]}", "use an id that the service gave you")
-    return id
-
-
-def expect_query(visit: Visit, *known: str) -> None:
-    """Raise Problem for a parameter that the operation does not have, that is given twice, or that is no plain text."""
-    given = [name for name, _ in visit.request.query_params.multi_items()]
-    for name, value in visit.request.query_params.multi_items():
+    No parameter may be given twice, be long, or have hidden characters.
+    """
+    pairs = request.query_params.multi_items()
+    data, known = dict(pairs), list(form.model_fields)
+    way_out = f"known: {', '.join(known)}" if known else "leave it out"
+    for name, value in data.items():
         if name not in known:
-            raise Problem(
-                HTTPStatus.BAD_REQUEST,
-                ProblemKind.BAD_REQUEST,
-                f"'{visible(name[:100])}' is not a parameter here",
-                "leave it out" if not known else f"known: {', '.join(known)}",
-            )
-        if given.count(name) > 1:
-            raise Problem(
-                HTTPStatus.BAD_REQUEST, ProblemKind.BAD_REQUEST, f"'{name}' is given twice", f"give `{name}` once"
-            )
+            raise _wrong_query(f"'{visible(name[:100])}' is not a parameter here{did_you_mean(name, known)}", way_out)
         if len(value) > NAME or visible(value) != value:
-            raise Problem(
-                HTTPStatus.BAD_REQUEST,
-                ProblemKind.BAD_REQUEST,
-                f"'{name}' is longer than {NAME} characters, or has hidden characters",
-                f"give plain characters as `{name}`",
-            )
+            detail = f"'{name}' is longer than {NAME} characters, or has hidden characters"
+            raise _wrong_query(detail, f"give plain characters as `{name}`")
+    if len(data) < len(pairs):
+        raise _wrong_query("a parameter is given twice", "give each parameter once")
+    try:
+        return of_json(data, form)
+    except ConfigError as error:
+        raise _wrong_query(str(error), f"correct it, or leave it out; {way_out}") from None
+
+
+def _wrong_query(detail: str, way_out: str) -> Problem:
+    return Problem(ProblemKind.BAD_REQUEST, detail, way_out)

@@ -20,12 +20,14 @@ from coe.files import NotWritten
 from coe.serve.database import keys
 from coe.serve.database.keys import Key
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operation_routes import ANY, Operation, Visit
+from coe.serve.gate.operation_routes import ANY, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, disk_full
-from coe.serve.gate.request_data import expect_query, json_body
+from coe.serve.gate.request_data import json_body
 from coe.serve.moments import HOUR_US, SECOND_US
 from coe.serve.secret_file import read_or_make
 from coe.strict_model import StrictModel
+
+router = Router()
 
 COOKIE = "coe_session"
 CSRF_HEADER = "X-CSRF-Token"
@@ -81,21 +83,21 @@ async def expect_csrf(gate: Gate, request: Request) -> None:
     token = request.headers.get(CSRF_HEADER, "")
     if not hmac.compare_digest(token.encode(), (await csrf_of(gate, request)).encode()):
         raise Problem(
-            HTTPStatus.FORBIDDEN,
             ProblemKind.WRONG_ROLE,
             f"a request of a session that changes something needs the header {CSRF_HEADER}",
             "load the page again; programs send a key in the header Authorization, not a cookie",
         )
 
 
+@router.add(
+    "POST", "/api/v1/session", None, body=SessionRequest, answers={200: "name and role", 401: "the key is not valid"}
+)
 async def sign_in(visit: Visit) -> Response:
     """Begin a session with a key."""
-    expect_query(visit)
     gate, request = visit.gate, visit.request
     # A page of another site cannot send this header, so it cannot sign people in with a key of its own.
     if CSRF_HEADER not in request.headers:
         raise Problem(
-            HTTPStatus.FORBIDDEN,
             ProblemKind.WRONG_ROLE,
             f"signing in needs the header {CSRF_HEADER}, with any value",
             "sign in on the page /login",
@@ -107,16 +109,16 @@ async def sign_in(visit: Visit) -> Response:
             "the key is not valid",
             "give a valid key, as `coe-serve init` or `coe-serve add-key` wrote it",
         )
-        raise Problem(HTTPStatus.UNAUTHORIZED, ProblemKind.NO_KEY, detail, way_out)
+        raise Problem(ProblemKind.NO_KEY, detail, way_out)
     ends_us = gate.now_us() + LASTS_H * HOUR_US
     response = JSONResponse({"name": key.name, "role": key.role.value})
     _set(visit, response, _cookie(await _secret(gate), key, ends_us), LASTS_H * 3600)
     return response
 
 
+@router.add("DELETE", "/api/v1/session", ANY, answers={204: "signed out"})
 async def sign_out(visit: Visit) -> Response:
-    """End the session; nobody who has copied its cookie can go on with it."""
-    expect_query(visit)
+    """Sign out."""
     gate, cookie = visit.gate, visit.request.cookies.get(COOKIE, "")
     if await key_of(gate, visit.request) is not None:
         ends_us = int(cookie.split(".")[1])
@@ -155,17 +157,3 @@ def _signed(secret: bytes, text: str) -> str:
 
 async def _secret(gate: Gate) -> bytes:
     return await gate.run(lambda: read_or_make(gate.config.data / SECRET))
-
-
-OPERATIONS = [
-    Operation(
-        "POST",
-        "/api/v1/session",
-        f"Sign in with a key; a cookie holds the session for {LASTS_H} h.",
-        sign_in,
-        None,
-        body=SessionRequest,
-        answers={200: "name and role", 401: "the key is not valid"},
-    ),
-    Operation("DELETE", "/api/v1/session", "Sign out.", sign_out, ANY, answers={204: "signed out"}),
-]

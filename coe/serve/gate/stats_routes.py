@@ -7,21 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BeforeValidator, Field
 from sqlalchemy import Connection
-from starlette.responses import JSONResponse, Response
 
 from coe.serve.database import hourly, recipe_versions, tallies
 from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.keys import Key
 from coe.serve.database.tallies import Tally
 from coe.serve.gate.faces import is_blind
-from coe.serve.gate.operation_routes import READ, Operation, Visit
-from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.gate.operation_routes import READ, Router, Visit, Whole
 from coe.serve.gate.recipe_routes import expect_recipe
-from coe.serve.gate.request_data import expect_query, whole_number_of
 from coe.serve.moments import HOUR_US, hour_of, iso, microseconds
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.statistics import control_charts, trend, yields
@@ -30,9 +27,44 @@ from coe.serve.statistics.control_charts import Chart, Subgroup
 from coe.serve.statistics.figures import CONFIDENCE, Figure
 from coe.serve.statistics.pareto import Bar
 from coe.serve.words import CallKind, Dimension
+from coe.strict_model import StrictModel
+
+router = Router()
 
 HOURS, MOST_HOURS = 24, 24 * 366
 """How far statistics look back, if the query does not say."""
+
+
+def _time(given: Any) -> Any:
+    """Return a time with its offset; None for an empty text."""
+    try:
+        until = datetime.fromisoformat(given) if given else None
+        if until is not None:
+            until = until.replace(tzinfo=UTC) if until.tzinfo is None else until.astimezone(UTC)
+            if not 1970 < until.year < 9999:  # the window around it must be times, too
+                raise ValueError
+        return until
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{given[:100]!r} is not a time; give one in UTC as 2026-03-01T08:00, or with its offset as "
+            "2026-03-01T10:00%2B02:00 (a plain `+` is a blank in a query)"
+        ) from None
+
+
+class WindowQuery(StrictModel):
+    """The window of statistics."""
+
+    hours: Annotated[Whole, Field(ge=1, le=MOST_HOURS, description="how many whole hours to look back")] = HOURS
+    until: Annotated[
+        datetime | None, BeforeValidator(_time), Field(description="the end, in UTC or with its offset; else now")
+    ] = None
+    recipe: Annotated[str, Field(description="only boards of this recipe")] = ""
+
+
+class ParetoQuery(WindowQuery):
+    """The window, and what calls are counted by."""
+
+    by: Annotated[paretos.By, Field(description="component (if not given), expert or label")] = paretos.By.COMPONENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,61 +149,62 @@ def _opportunities_of(name: str, content: str) -> int:
     return RecipeContent.model_validate_json(content).opportunities(name)
 
 
-async def window_of(visit: Visit, *others: str) -> Window:
-    """Return the window that the query asks for; raises Problem."""
-    expect_query(visit, "hours", "until", "recipe", *others)
-    hours = whole_number_of(visit, "hours", default=HOURS, least=1, most=MOST_HOURS)
-    end_us, recipe = _until(visit), visit.request.query_params.get("recipe", "")
-    await expect_recipe(visit.gate, recipe)
-    return Window(end_us - hours * HOUR_US, end_us, recipe)
+async def window_of(visit: Visit) -> Window:
+    """Return the window that a query asks for; raises Problem for a recipe that is not there."""
+    asked: WindowQuery = visit.query
+    end_us = visit.gate.now_us() if asked.until is None else microseconds(asked.until.timestamp())
+    await expect_recipe(visit.gate, asked.recipe)
+    return Window(end_us - asked.hours * HOUR_US, end_us, asked.recipe)
 
 
-def _until(visit: Visit) -> int:
-    given = visit.request.query_params.get("until")
-    if not given:
-        return visit.gate.now_us()
-    try:
-        until = datetime.fromisoformat(given)
-        until = until.replace(tzinfo=UTC) if until.tzinfo is None else until.astimezone(UTC)
-        if not 1970 < until.year < 9999:  # the window around it must be times, too
-            raise ValueError
-        return microseconds(until.timestamp())
-    except (ValueError, OverflowError):
-        raise Problem(
-            HTTPStatus.BAD_REQUEST,
-            ProblemKind.BAD_REQUEST,
-            f"until={given[:100]!r} is not a time",
-            "give a time in UTC as 2026-03-01T08:00, or with its offset as 2026-03-01T10:00%2B02:00 (a plain `+` is "
-            "a blank in a query), or leave `until` out for now",
-        ) from None
-
-
-async def get_fpy(visit: Visit) -> Response:
-    """Return yields, false calls, defects and escapes."""
+@router.add(
+    "GET",
+    "/api/v1/stats/fpy",
+    READ,
+    query=WindowQuery,
+    answers={200: "figures; a `value` of null has a reason in `missing`"},
+)
+async def get_fpy(visit: Visit) -> Mapping[str, Any]:
+    """First-pass yield, false calls, defects, escapes and audits, each with its definition and bounds."""
     window = await window_of(visit)
     counted = await visit.gate.read(lambda connection: counts(connection, window))
     figures = [asdict(figure) for figure in counted.figures]
-    return JSONResponse({**_window(window), "confidence": CONFIDENCE, "figures": figures})
+    return {**_window(window), "confidence": CONFIDENCE, "figures": figures}
 
 
-async def get_pareto(visit: Visit) -> Response:
-    """Return calls by component, expert or label."""
-    window, by = await window_of(visit, "by"), by_of(visit)
+@router.add(
+    "GET",
+    "/api/v1/stats/pareto",
+    READ,
+    query=ParetoQuery,
+    answers={200: "bars"},
+)
+async def get_pareto(visit: Visit) -> Mapping[str, Any]:
+    """Calls by component, expert or label, the most frequent first."""
+    window, by = await window_of(visit), visit.query.by
     shown = await visit.gate.read(lambda connection: bars(connection, window, by, visit.key))
     body = {"definition": paretos.DEFINITION.format(by=by), "bars": [asdict(bar) for bar in shown]}
-    return JSONResponse({**_window(window), **body})
+    return {**_window(window), **body}
 
 
-async def get_trend(visit: Visit) -> Response:
-    """Return the figures over time."""
+@router.add("GET", "/api/v1/stats/trend", READ, query=WindowQuery, answers={200: "points"})
+async def get_trend(visit: Visit) -> Mapping[str, Any]:
+    """Figures by hour or day."""
     window = await window_of(visit)
     counted = await visit.gate.read(lambda connection: counts(connection, window))
     points = [{"start": iso(point.start_us), **asdict(point)} for point in counted.trend]
-    return JSONResponse({**_window(window), "definition": trend.DEFINITION, "points": points})
+    return {**_window(window), "definition": trend.DEFINITION, "points": points}
 
 
-async def get_spc(visit: Visit) -> Response:
-    """Return the control charts of calls and of the experts' mean scores."""
+@router.add(
+    "GET",
+    "/api/v1/stats/spc",
+    READ,
+    query=WindowQuery,
+    answers={200: "points with limits; without limits, `missing` says why"},
+)
+async def get_spc(visit: Visit) -> Mapping[str, Any]:
+    """Control charts: calls (Laney's u' chart), and each expert's mean score (EWMA)."""
     window = await window_of(visit)
 
     def read(connection: Connection) -> dict[str, Any]:
@@ -188,21 +221,7 @@ async def get_spc(visit: Visit) -> Response:
             },
         }
 
-    return JSONResponse({**_window(window), **await visit.gate.read(read)})
-
-
-def by_of(visit: Visit) -> paretos.By:
-    """Return the dimension by which the query counts; raises Problem for an unknown one."""
-    given = visit.request.query_params.get("by", paretos.By.COMPONENT.value)
-    try:
-        return paretos.By(given)
-    except ValueError:
-        raise Problem(
-            HTTPStatus.BAD_REQUEST,
-            ProblemKind.BAD_REQUEST,
-            f"by={given[:100]!r} is nothing that calls are counted by",
-            f"give one of: {', '.join(paretos.By)}",
-        ) from None
+    return {**_window(window), **await visit.gate.read(read)}
 
 
 def _chart(chart: Chart) -> dict[str, Any]:
@@ -212,42 +231,3 @@ def _chart(chart: Chart) -> dict[str, Any]:
 
 def _window(window: Window) -> dict[str, Any]:
     return {"from": iso(window.start_us), "until": iso(window.end_us), "recipe": window.recipe}
-
-
-_QUERY = {
-    "hours": f"how many whole hours to look back, {HOURS} if not given",
-    "until": "the end, a time in UTC or with its offset; now if not given",
-    "recipe": "only boards of this recipe",
-}
-OPERATIONS = [
-    Operation(
-        "GET",
-        "/api/v1/stats/fpy",
-        "First-pass yield, false calls, defects, escapes and audits, each with its definition and bounds.",
-        get_fpy,
-        READ,
-        query=_QUERY,
-        answers={200: "figures; a `value` of null has a reason in `missing`"},
-    ),
-    Operation(
-        "GET",
-        "/api/v1/stats/pareto",
-        "Calls by component, expert or label, the most frequent first.",
-        get_pareto,
-        READ,
-        query={**_QUERY, "by": "component (if not given), expert or label"},
-        answers={200: "bars"},
-    ),
-    Operation(
-        "GET", "/api/v1/stats/trend", "Figures by hour or day.", get_trend, READ, query=_QUERY, answers={200: "points"}
-    ),
-    Operation(
-        "GET",
-        "/api/v1/stats/spc",
-        "Control charts: calls (Laney's u' chart), and each expert's mean score (EWMA).",
-        get_spc,
-        READ,
-        query=_QUERY,
-        answers={200: "points with limits; without limits, `missing` says why"},
-    ),
-]

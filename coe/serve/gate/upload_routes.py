@@ -17,22 +17,40 @@ from coe.serve.database import board_rows, views
 from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
 from coe.serve.database.views import NewView, View
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operation_routes import FEED, Operation, Visit
-from coe.serve.gate.path_names import name_from
+from coe.serve.gate.operation_routes import FEED, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, disk_full
-from coe.serve.gate.request_data import expect_query, parts_of
+from coe.serve.gate.request_data import parts_of
 from coe.serve.picture_folder import Receiving
 from coe.serve.words import FaultKind
+
+router = Router()
 
 _TOGETHER = 1 << 20
 """Bytes are written in pieces of at least this size: each piece costs a change of threads."""
 
 
+@router.add(
+    "PUT",
+    "/api/v1/boards/{key}/views/{name}",
+    FEED,
+    takes="application/octet-stream",
+    answers={
+        201: "the picture is on the disk",
+        200: "it was there already",
+        409: "the board was handed in",
+        413: "too large",
+        415: "not a picture",
+        422: "the body differs from X-SHA256",
+        507: "no room",
+    },
+)
 async def put_view(visit: Visit) -> Response:
-    """Take in a picture of a board that has not been handed in yet."""
-    expect_query(visit)
+    """Hand in a picture of a board, before the board; the same picture again changes nothing.
+
+    A header X-SHA256 with the SHA-256 of the body in hexadecimal makes sure that it came whole.
+    """
     gate = visit.gate
-    key, name = name_from(visit, "key"), name_from(visit, "name")
+    key, name = visit.name("key"), visit.name("name")
     stated = visit.request.headers.get("x-sha256", "").lower()
     async with _receiving(gate) as receiving:
         return await _take(visit, receiving, key, name, stated)
@@ -78,7 +96,6 @@ def _finish(gate: Gate, receiving: Receiving, rest: bytes, key: str, name: str, 
     receiving.write(rest)
     if stated and stated != receiving.sha256:
         raise Problem(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
             ProblemKind.TORN,
             f"the body's SHA-256 is {receiving.sha256}, and X-SHA256 says {stated[:64]}",
             "send it again; it was damaged on the way, or X-SHA256 is that of another file",
@@ -99,14 +116,12 @@ def check_pixels(pixels: int | None, limit: int) -> int:
     """Return how many pixels a picture has; raises Problem if it is no picture (None), or too large."""
     if not pixels:
         raise Problem(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             ProblemKind.NOT_A_PICTURE,
             "the body is no JPEG, PNG, BMP or TIFF picture",
             "send the bytes of such a file, as `curl -T picture.png` does",
         )
     if pixels > limit:
         raise Problem(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             ProblemKind.TOO_LARGE,
             f"the picture has {pixels:,} pixels, and {limit:,} are allowed",
             "send a smaller picture, or raise `limits.pixels` in the service's config",
@@ -146,14 +161,12 @@ def _before(gate: Gate, connection: Connection, key: str, name: str, sha256: str
         return before
     if board_rows.of_key(connection, key) is not None:
         raise Problem(
-            HTTPStatus.CONFLICT,
             ProblemKind.CONFLICT,
             f"board '{key}' was handed in, and its pictures do not change any more",
             "hand the board in again under another key",
         )
     if before is None and views.count_of_board(connection, key) >= gate.config.limits.views:
         raise Problem(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             ProblemKind.TOO_LARGE,
             f"board '{key}' has {gate.config.limits.views} views already",
             "hand it in, or raise `limits.views` in the service's config",
@@ -182,25 +195,3 @@ def discard_views(gate: Gate, key: str) -> None:
         gone = views.of_board(connection, key)
         views.removed(connection, [view.id for view in gone], gate.now_us())
     gate.pictures.remove(view.file for view in gone)
-
-
-OPERATIONS = [
-    Operation(
-        "PUT",
-        "/api/v1/boards/{key}/views/{name}",
-        "Hand in a picture of a board, before the board; the same picture again changes nothing. A header X-SHA256 "
-        "with the SHA-256 of the body in hexadecimal makes sure that it came whole.",
-        put_view,
-        FEED,
-        takes="application/octet-stream",
-        answers={
-            201: "the picture is on the disk",
-            200: "it was there already",
-            409: "the board was handed in",
-            413: "too large",
-            415: "not a picture",
-            422: "the body differs from X-SHA256",
-            507: "no room",
-        },
-    )
-]

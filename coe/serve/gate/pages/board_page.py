@@ -14,10 +14,11 @@ from coe.serve.database.call_rows import Call
 from coe.serve.database.verifications import Verification
 from coe.serve.gate import faces
 from coe.serve.gate.call_routes import picture_of
-from coe.serve.gate.operation_routes import Visit
+from coe.serve.gate.operation_routes import READ, Router, Visit
 from coe.serve.gate.pages.rendering import page
 from coe.serve.gate.problems import not_found
-from coe.serve.gate.request_data import expect_query, id_of
+
+router = Router()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +29,14 @@ class Audited:
     word: Verification | None
 
 
+@router.add("GET", "/boards/{id:int}", READ)
 async def board(visit: Visit) -> Response:
     """Show a board with its findings."""
-    expect_query(visit)
 
     def read(connection: Connection) -> dict[str, Any]:
-        inspected = board_rows.get(connection, id_of(visit))
+        inspected = board_rows.get(connection, visit.id)
         if inspected is None:
-            raise not_found(f"board {id_of(visit)}", "see the newest boards on the page of the line")
+            raise not_found(f"board {visit.id}", "see the newest boards on the page of the line")
         of_board = faces.calls_of(connection, inspected.id, visit.key)
         names = {call.refdes for call in of_board}
         views = {view.id: view for view in pictures.of_board(connection, inspected.key)}

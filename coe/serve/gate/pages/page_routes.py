@@ -16,23 +16,26 @@ from coe.serve.database import audit, board_rows, call_rows, fault_log, hourly, 
 from coe.serve.database.board_rows import Board
 from coe.serve.database.hourly import Window
 from coe.serve.gate import faces, sessions, stats_routes
-from coe.serve.gate.access import admitted
+from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.health_routes import ALIVE_US
-from coe.serve.gate.operation_routes import ADMIN, ENGINEER, READ, Operation, Visit
+from coe.serve.gate.operation_routes import ADMIN, ENGINEER, READ, Operation, Router, Visit
 from coe.serve.gate.pages import board_page, experts_page, recipe_pages, svg
 from coe.serve.gate.pages.rendering import STATIC, page, plain, static
 from coe.serve.gate.pages.svg import Drawing, Spot
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.gate.request_data import expect_query
+from coe.serve.gate.stats_routes import ParetoQuery, WindowQuery
 from coe.serve.moments import HOUR_US
 from coe.serve.statistics import control_charts, pareto
 from coe.serve.statistics import trend as trends
 from coe.serve.statistics.control_charts import Chart
-from coe.serve.words import UNDECIDED, Dimension, Outcome, Process, Role
+from coe.serve.words import UNDECIDED, Dimension, Outcome, Process
 from coe.visible import is_visible
 
+router = Router()
+parts = Router()
+"""Parts that pages fetch; their refusals are problem JSON, like those of the API."""
 _NEWEST, _LISTED, _BARS = 24, 100, 12
 _HOURS_OF_OVERVIEW = 8
 """The figures of the overview are those of a shift."""
@@ -49,6 +52,7 @@ class UnderWay:
     of: int
 
 
+@router.add("GET", "/login", None, query=None)
 async def login(visit: Visit) -> Response:
     """Ask for a key."""
     way = visit.request.query_params.get("next", "/")
@@ -58,15 +62,15 @@ async def login(visit: Visit) -> Response:
     return plain("login.j2", station=visit.gate.config.station, next=safe)
 
 
+@router.add("GET", "/", READ)
 async def overview(visit: Visit) -> Response:
     """Show the line."""
-    expect_query(visit)
     return await page(visit, "overview.j2", **await visit.gate.read(_live(visit)))
 
 
+@parts.add("GET", "/line/part", READ)
 async def overview_part(visit: Visit) -> Response:
     """Return the part of the overview that changes."""
-    expect_query(visit)
     shown = await visit.gate.read(_live(visit))
     return plain("live.j2", now_us=visit.gate.now_us(), **shown)
 
@@ -115,15 +119,16 @@ def _under_way(connection: Connection, facts: dict[str, Any]) -> list[UnderWay]:
     return listed
 
 
+@router.add("GET", "/verify", READ)
 async def verify(visit: Visit) -> Response:
     """Show the operators' queue; the script claims calls and sends the answers."""
-    expect_query(visit)
     return await page(visit, "verify.j2", claim_s=CLAIM_S, outcomes=Outcome)
 
 
+@router.add("GET", "/statistics", READ, query=ParetoQuery)
 async def statistics(visit: Visit) -> Response:
     """Show yields, trend, Pareto and control charts."""
-    window, by = await stats_routes.window_of(visit, "by"), stats_routes.by_of(visit)
+    window, by = await stats_routes.window_of(visit), visit.query.by
 
     def read(connection: Connection) -> dict[str, Any]:
         counts = stats_routes.counts(connection, window)
@@ -164,6 +169,7 @@ def _drawn(chart: Chart, unit: str, factor: float) -> Drawing | None:
     return svg.draw(spots, unit, factor=factor, mean=chart.mean) if spots else None
 
 
+@router.add("GET", "/experts", READ, query=WindowQuery)
 async def experts(visit: Visit) -> Response:
     """Show how often experts are used, and how far people agree with them."""
     window = await stats_routes.window_of(visit)
@@ -192,9 +198,9 @@ async def experts(visit: Visit) -> Response:
     )
 
 
+@router.add("GET", "/faults", READ)
 async def faults_page(visit: Visit) -> Response:
     """Show faults, and to administrators the audit chain, verified."""
-    expect_query(visit)
     is_admin = visit.key is not None and visit.key.role in ADMIN
 
     def read(connection: Connection) -> dict[str, Any]:
@@ -208,6 +214,7 @@ async def faults_page(visit: Visit) -> Response:
     return await page(visit, "faults.j2", may=may, is_admin=is_admin, **await visit.gate.read(read))
 
 
+@parts.add("GET", "/static/{name}", None, query=None)
 async def static_file(visit: Visit) -> Response:
     """Return a file that pages load."""
     name = visit.part("name")
@@ -223,7 +230,7 @@ def paged(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[Res
         key = None
         try:
             key = None if operation.roles is None else await admitted(gate, request, operation.roles)
-            return await operation.handler(Visit(gate, request, key))
+            return await answered(gate, operation, request, key)
         except Problem as problem:
             if problem.kind is ProblemKind.NO_KEY:
                 way = URL("/login").include_query_params(next=str(request.url.replace(scheme="", netloc="")))
@@ -235,23 +242,4 @@ def paged(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[Res
     return handle
 
 
-def _page(path: str, summary: str, handler: Any, roles: frozenset[Role] | None = READ) -> Operation:
-    return Operation("GET", path, summary, handler, roles)
-
-
-PARTS = [
-    _page("/static/{name}", "Files that pages load.", static_file, None),
-    _page("/line/part", "The part of the line's page that changes.", overview_part),
-]
-"""Parts that pages fetch; their refusals are problem JSON, like those of the API."""
-PAGES = [
-    _page("/login", "Sign in.", login, None),
-    _page("/", "The line.", overview),
-    _page("/boards/{id:int}", "A board.", board_page.board),
-    _page("/verify", "Calls, one after the other.", verify),
-    _page("/statistics", "Statistics.", statistics),
-    _page("/recipes", "Recipes.", recipe_pages.recipes_page),
-    _page("/recipes/{name}/{version:int}", "A version of a recipe.", recipe_pages.recipe_page),
-    _page("/experts", "Experts.", experts),
-    _page("/faults", "Faults and audit.", faults_page),
-]
+PAGES = [*router.operations, *board_page.router.operations, *recipe_pages.router.operations]

@@ -10,16 +10,17 @@ from starlette.responses import Response
 from coe.errors import ConfigError
 from coe.serve.database import confirmations, recipe_versions
 from coe.serve.database.recipe_versions import Recipe
-from coe.serve.gate.operation_routes import ENGINEER, Visit
+from coe.serve.gate.operation_routes import ENGINEER, READ, Router, Visit
 from coe.serve.gate.pages.rendering import page
 from coe.serve.gate.recipe_routes import version_of
-from coe.serve.gate.request_data import expect_query
 from coe.serve.recipe_content import RecipeContent
 
+router = Router()
 
+
+@router.add("GET", "/recipes", READ)
 async def recipes_page(visit: Visit) -> Response:
     """Show recipes with their versions."""
-    expect_query(visit)
 
     def read(connection: Connection) -> dict[str, Any]:
         listed, confirmed = [], set[int]()
@@ -34,9 +35,9 @@ async def recipes_page(visit: Visit) -> Response:
     return await page(visit, "recipes.j2", may=may, **await visit.gate.read(read))
 
 
+@router.add("GET", "/recipes/{name}/{version:int}", READ)
 async def recipe_page(visit: Visit) -> Response:
     """Show a version of a recipe; engineers lay it over the picture of a board, and confirm its placements."""
-    expect_query(visit)
 
     def read(connection: Connection) -> dict[str, Any]:
         recipe = version_of(visit, connection)
