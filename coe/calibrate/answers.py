@@ -19,7 +19,7 @@ from coe.inspector import line_references
 from coe.pictures.decoding import decode
 from coe.pictures.image_source import ImageSource
 from coe.runtime.cpu import CpuDevice
-from coe.runtime.reference_source import ReferenceSource
+from coe.runtime.inputs import ReferenceSource
 from coe.store import kinds
 from coe.store.kinds import Comparing, ExpertInput, Image, Kind, Reference
 from coe.store.learned import digest_of

@@ -18,9 +18,8 @@ from coe.errors import sentence_of
 from coe.results.metrics import Metrics, Recorder
 from coe.runtime.device import Device
 from coe.runtime.engine import Engine
-from coe.runtime.inputs import Decoding
+from coe.runtime.inputs import Decoding, ReferenceSource
 from coe.runtime.lane import Disk
-from coe.runtime.reference_source import ReferenceSource
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import (
     Command,

@@ -7,7 +7,7 @@ from functools import partial
 from coe.cluster.messages import CarriedImage
 from coe.pictures.image_source import ImageSource
 from coe.pictures.picture_file import PictureFile
-from coe.runtime.reference_source import ReferenceSource
+from coe.runtime.inputs import ReferenceSource
 from coe.timely import in_time
 
 _MAX_FILE_BYTES = 1 << 30

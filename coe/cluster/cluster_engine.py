@@ -7,7 +7,6 @@ boxes, every image gets its reply.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import queue
@@ -15,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from coe.board.rules import Rules
 from coe.cluster.carrying import whole
@@ -23,15 +21,13 @@ from coe.cluster.decisions.head import BoxLost
 from coe.cluster.head_thread import BoxOpened, BoxReported, ExpertPlacer, HeadDriver, HeadInput, ImageArrived
 from coe.cluster.links import Boxes, BoxGone, Link, NotCarried, Say, check_same
 from coe.cluster.messages import CarriedImage
-from coe.core import Failure, FailureKind, Request, Result
+from coe.core import Failure, FailureKind, Request
 from coe.errors import ConfigError, ImageError, sentence_of
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics, Recorder, Watcher, of_cluster
-from coe.runtime.at_exit import end_at_exit
-from coe.runtime.line_threads import LineThreads
-from coe.runtime.pending import Pending, answered
-from coe.runtime.reference_source import ReferenceSource
-from coe.scheduler.events import Command, Event, Stopped
+from coe.runtime.inputs import ReferenceSource
+from coe.runtime.line_engine import Job, LineEngine, Pending, end_at_exit
+from coe.scheduler.events import Command, Event
 from coe.scheduler.failures import STOPPED
 
 _LOOK_S = 1.0
@@ -40,15 +36,7 @@ _PARCEL_EVERY_S = 0.005
 """Parcels go out no more often than this: a parcel for each image would take longer than the images."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """What is kept for a request until its reply."""
-
-    request: Request
-    future: Pending
-
-
-class ClusterEngine:
+class ClusterEngine(LineEngine[HeadInput, Job]):
     """Runs a head on boxes that are open. `rules` are those of all boards, with experts in their variants.
 
     `watchers` see, on the head's thread, images that come, boxes that are lost (`Lost`), replies, and what boxes say of
@@ -65,19 +53,12 @@ class ClusterEngine:
         watchers: Sequence[Watcher] = (),
         say: Say = lambda sentence: None,
     ) -> None:
+        super().__init__()
         self._boxes, self._say, self._first = boxes, _guarded(say), links[0]
         self._driver = HeadDriver(rules, links, placer, now=self.now, reply=self._reply, observe=self._observe)
-        self.line_threads = LineThreads()
         self._recorder = Recorder({}, rules.router.second_looks)
         self._watchers = (self._recorder, *watchers)
-        self._jobs: dict[int, _Job] = {}
-        self._ids = itertools.count()
-        self._queue: queue.SimpleQueue[HeadInput | None] = queue.SimpleQueue()
-        """None means: end once every image has its reply."""
-        self._replies: queue.SimpleQueue[tuple[Pending, Result] | None] = queue.SimpleQueue()
-        self._settled, self._ended = threading.Event(), threading.Event()
-        self._stopped = self._has_initial = False
-        self._began = time.monotonic()
+        self._ended = threading.Event()
         end_at_exit(self)
         try:
             self._start("coe-head", self._control)
@@ -108,14 +89,11 @@ class ClusterEngine:
 
         With `refused` that reply is this failure, and the image is not looked at. The files of the image are read now.
         """
-        job = self._jobs[request.id] = _Job(request, Pending(self.line_threads))
-        try:
+        job = Job(request, Pending(self.line_threads))
+        with self._taken_in(job):
             image = CarriedImage(source, reference, request.rule)
             refused = STOPPED if refused is None and self._stopped else refused
             self._queue.put(ImageArrived(request, refused or self._share(image)))
-        except BaseException:  # an interrupt, perhaps: an image that nothing answers would keep the line from ending
-            self._jobs.pop(request.id, None)
-            raise
         return job.future
 
     def _share(self, image: CarriedImage) -> object | Failure:
@@ -127,14 +105,6 @@ class ClusterEngine:
             kind = FailureKind(error.failure) if isinstance(error, ImageError) else FailureKind.IMAGE
             return Failure(kind, sentence_of(error, during="decoding"))
 
-    def now(self) -> float:
-        """Return the time on the clock of this line, in seconds; due times are on this clock."""
-        return time.monotonic() - self._began
-
-    def next_id(self) -> int:
-        """Return a fresh request id."""
-        return next(self._ids)
-
     def metrics(self) -> Metrics:
         """Return the counts so far; of a lost box those of its last report."""
         return of_cluster(self._recorder.metrics(), self._driver.metrics())
@@ -143,30 +113,10 @@ class ClusterEngine:
         """Return 0: files are read on the caller's thread, and boxes decode what is in their memory."""
         return 0.0
 
-    def ready(self, timeout_s: float | None = None) -> bool:
-        """Wait until all boxes hold their first experts; return False on a timeout, or if the line ended first."""
-        self._settled.wait(timeout_s)
-        return self._has_initial
-
-    def stop(self) -> None:
-        """Finish running batches and answer all other images with an error. Waits for nothing, takes no lock."""
-        self._stopped = True
-        self._queue.put(Stopped())
-
     def close(self) -> None:
         """End all threads and boxes once every reply is out. Any number of calls is safe."""
         self._queue.put(None)
         self.join()
-
-    def abandon(self) -> None:
-        """Stop, and tell all threads to end; waits for nothing. For a line that its owner dropped."""
-        if not self.line_threads.is_forked:
-            self.stop()
-            self._queue.put(None)
-
-    def join(self, until_s: float = math.inf) -> None:
-        """Wait until all threads have ended, at most until the time `until_s` on the monotonic clock."""
-        self.line_threads.join(until_s)
 
     # Threads
 
@@ -206,10 +156,6 @@ class ClusterEngine:
         except BaseException as error:
             self._say(f"warning: machines that come are not found any more: {sentence_of(error)}")
 
-    def _answer(self) -> None:
-        while answered(self._replies.get()):
-            pass
-
     # The head's thread
 
     def _control(self) -> None:
@@ -246,24 +192,9 @@ class ClusterEngine:
             while (left_s := until_s - time.monotonic()) > 0:
                 yield self._queue.get(timeout=left_s)
 
-    def _reply(self, result: Result) -> None:
-        job = self._jobs.pop(result.request.id, None)
-        if job is not None:  # None: `submit` was interrupted, and its caller has no future
-            self._replies.put((job.future, result))
-
     def _observe(self, event: Event | None, commands: list[Command]) -> None:
         for watcher in self._watchers:
             watcher.observe(event, commands, self.now())
-
-    def _give_up(self, failure: Failure) -> None:
-        """Answer every image with the reason why the line stopped, until the line ends."""
-        self._settled.set()
-        ending = False
-        while not ending or self._jobs:
-            for id in list(self._jobs):
-                job = self._jobs.pop(id)
-                self._replies.put((job.future, Result.refused(job.request, failure, self.now())))
-            ending = ending or self._queue.get() is None
 
     def _end(self) -> None:
         """End the boxes and all other threads."""

@@ -102,7 +102,7 @@ class HeadDriver:
         placer: ExpertPlacer,
         *,
         now: Callable[[], float],
-        reply: Callable[[Result], None],
+        reply: Callable[[Result], object],
         observe: Observe,
     ) -> None:
         self._rules, self._placer = rules, placer

@@ -13,7 +13,7 @@ from coe.cluster.decisions.head import ExpertsReported, Release, StageDone
 from coe.cluster.decisions.stage_rules import StageRequest
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics
-from coe.runtime.reference_source import ReferenceSource
+from coe.runtime.inputs import ReferenceSource
 from coe.scheduler.costs import CostTable
 from coe.scheduler.events import Late, PaceChanged, Stopped
 from coe.scheduler.plan import Plan

@@ -21,8 +21,8 @@ from coe.inspector.line_config import LineConfig
 from coe.inspector.measuring import body_bytes, file_bytes
 from coe.inspector.memory import fixed_bytes
 from coe.inspector.opening import Assembly, Lineup, kinds_of, line_up, read_boards
-from coe.runtime.measured import identity
 from coe.runtime.reading import weights
+from coe.runtime.trial import identity
 from coe.scheduler.events import RulesChanged
 from coe.scheduler.plan import Plan, with_workspaces
 

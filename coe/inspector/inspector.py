@@ -23,7 +23,7 @@ from coe.inspector.line_costs import LineCosts
 from coe.inspector.profile import Profile
 from coe.pictures.image_source import Picture
 from coe.results.metrics import Watcher
-from coe.runtime.decider import MakeDecider
+from coe.runtime.engine import MakeDecider
 from coe.scheduler.controller import Controller
 from coe.scheduler.strategies import Strategy
 from coe.scheduler.strategies import strategy as named_strategy
@@ -65,7 +65,7 @@ class Inspector(Line):
 
     `make_devices` is for benchmarks, and for your own devices (`coe.runtime.device`): it takes the arguments of
     `coe.inspector.line_devices.make` and returns devices by name. No profile knows such devices; give `profile=None`.
-    `make_decider` is for experiments with scheduling (`coe.runtime.decider`): it takes the arguments of `Controller`.
+    `make_decider` is for experiments with scheduling (`coe.runtime.engine`): it takes the arguments of `Controller`.
     `make_boxes` is for tests, and for another way to boxes than Ray (`coe.cluster.links`).
 
     With `cluster` the line runs on several boxes (docs/cluster.md): "auto" for the Ray cluster that this machine is a

@@ -17,7 +17,6 @@ from coe.errors import ConfigError
 from coe.inspector.asked_boards import AskedBoard, Boards, Parts, asked_boards
 from coe.inspector.precision import check_precision
 from coe.inspector.profile import Profile
-from coe.runtime.decider import MakeDecider
 from coe.scheduler.controller import Controller
 from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 from coe.scheduler.strategies import strategy as named_strategy
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from coe.inspector.line_costs import LineCosts
     from coe.inspector.line_devices import MakeDevices
     from coe.results.metrics import Watcher
+    from coe.runtime.engine import MakeDecider
 
 AUTO = "auto"
 """Use the profile at the place where `coe-profile` puts it, if there is one that fits."""

@@ -9,7 +9,7 @@ from coe.board.rules import Rules
 from coe.comparing.comparison import is_dark
 from coe.errors import ConfigError, ImageError, StoreError
 from coe.pictures.image_source import ImageSource, Picture
-from coe.runtime.reference_source import ReferenceSource
+from coe.runtime.inputs import ReferenceSource
 from coe.store.kinds import Comparing, Kind
 from coe.store.manifest import Manifest
 from coe.store.references import EncodedReference, References

@@ -23,8 +23,7 @@ from coe.inspector.settings import Settings, settle
 from coe.inspector.weights_used import reference_digests
 from coe.runtime.device import Device
 from coe.runtime.inputs import Decoding
-from coe.runtime.lane import Disk
-from coe.runtime.throttle import Throttle
+from coe.runtime.lane import Disk, Throttle
 from coe.scheduler.costs import Cost
 from coe.scheduler.plan import Plan, images_budget
 from coe.store import kinds
@@ -49,7 +48,7 @@ class Assembly:
     `rules` are those of all boards together. `file_bytes` and `body_bytes` are, by expert, the sizes of the files that
     it runs from. `kinds`, these sizes and `store` grow when other boards come, because devices and threads hold them.
     The pools of `plan` are not joined yet. `fixed_bytes` is what executors hold beside the pools. `proved` are files of
-    weights that were read from end to end, as `coe.runtime.measured.identity` tells them.
+    weights that were read from end to end, as `coe.runtime.trial.identity` tells them.
     """
 
     boards: tuple[LineBoard, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 from coe import plugins
 from coe.errors import ConfigError
@@ -28,7 +28,7 @@ class Started:
     """
 
     assembly: Assembly
-    engine: LineEngine
+    engine: LineEngine[Any, Any]
     budget_bytes: int
     changer: Engine | None = None
     demand: Demand | None = None

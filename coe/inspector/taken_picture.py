@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coe.pictures.image_source import ImageSource, Picture
-from coe.runtime.reference_source import ReferenceSource
+from coe.runtime.inputs import ReferenceSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from coe.lab.switch_gpu import gpu_device
 from coe.lab.workloads.synthetic import black, in_variant, prepare, synthetic_board
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.gpu_driver import Driver
-from coe.runtime.fresh_thread import on_fresh_thread
+from coe.runtime.processor import on_fresh_thread
 from coe.store import kinds
 from coe.store.blob_format import Variant
 from coe.system import open_descriptors

@@ -18,7 +18,7 @@ from coe.lab.usual import constructed
 from coe.lab.workloads.synthetic import in_variant, prepare, synthetic_board
 from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
-from coe.runtime.fresh_thread import on_fresh_thread
+from coe.runtime.processor import on_fresh_thread
 from coe.runtime.reading import Weights, weights
 from coe.runtime.slot import Slot
 from coe.store import kinds

@@ -16,7 +16,7 @@ from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.cuda.garbage import give_back
 from coe.runtime.cuda.gpu_driver import Driver
 from coe.runtime.cuda.pinned_memory import passing_bytes
-from coe.runtime.fresh_thread import on_fresh_thread
+from coe.runtime.processor import on_fresh_thread
 from coe.runtime.reading import weights
 from coe.store import kinds
 from coe.store.blob_format import PAGE, Variant, padded

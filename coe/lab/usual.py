@@ -23,10 +23,8 @@ from coe.runtime.cpu import findings_of
 from coe.runtime.cuda import torch_errors
 from coe.runtime.cuda.garbage import give_back
 from coe.runtime.cuda.gpu_driver import Driver
-from coe.runtime.fresh_thread import on_fresh_thread
-from coe.runtime.measured import HERE
-from coe.runtime.processor import bound_threads
-from coe.runtime.trial import Trial, quick_cost, warmed
+from coe.runtime.processor import bound_threads, on_fresh_thread
+from coe.runtime.trial import HERE, Trial, quick_cost, warmed
 from coe.scheduler.costs import Cost
 from coe.store.kinds import ExpertInput, Image, Kind, ModuleKind
 from coe.store.skeletons import skeleton

@@ -19,7 +19,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.runtime.folding import folded_skeleton
+from coe.runtime.blob import folded_skeleton
 from coe.store.kinds import ModuleKind
 from coe.store.outputs import leaves
 from coe.store.skeletons import bare_skeleton

@@ -20,7 +20,7 @@ from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
 from coe.results.metrics import Metrics
 from coe.runtime.engine import Trace
-from coe.runtime.fresh_thread import on_fresh_thread
+from coe.runtime.processor import on_fresh_thread
 from coe.scheduler.events import Reply
 from coe.scheduler.plan import Plan
 from coe.store import kinds

@@ -81,7 +81,7 @@ def measure(
             trial = stack.enter_context(_trial(ready, folder))
             return _measured(ready, trial, sizes, images, limit, say)
 
-    # As in coe.runtime.fresh_thread: the OpenMP team of the measurement must not slow the engine down later.
+    # As in coe.runtime.processor: the OpenMP team of the measurement must not slow the engine down later.
     with ThreadPoolExecutor(1, thread_name_prefix="coe-measure") as worker:
         future = worker.submit(work)
         try:

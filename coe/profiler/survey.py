@@ -13,7 +13,7 @@ from coe.profiler.site import ProfiledSite
 from coe.profiler.steps import ProgressSteps
 from coe.profiler.target import Target
 from coe.profiler.unfinished import Draft
-from coe.runtime.fresh_thread import on_fresh_thread
+from coe.runtime.processor import on_fresh_thread
 
 
 def measure_kind(

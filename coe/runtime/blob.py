@@ -6,7 +6,7 @@ A blob lives until `release`, which drops the views; then the next expert is rea
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -49,6 +49,28 @@ class Structure:
 
 PLAIN = Structure()
 """The structure of a kind as it is trained."""
+
+
+def folded_skeleton(module: torch.nn.Module, pairs: Iterable[tuple[str, str]]) -> torch.nn.Module:
+    """Give a network the structure that a blob's header states, and return it; it is changed in place.
+
+    Each of `pairs` names a convolution and the batch norm folded into it: the convolution gets a bias (zeros, of the
+    dtype and on the device of its weight) if it has none, the norm becomes an identity. Then `state_dict` has the names
+    and shapes of the blob's tensors. Raises StoreError if a name is not a convolution or a batch norm of the network.
+    """
+    modules = dict(module.named_modules(remove_duplicate=False))
+    for conv_name, norm_name in pairs:
+        conv, norm = modules.get(conv_name), modules.get(norm_name)
+        if not isinstance(conv, torch.nn.Conv2d) or not isinstance(norm, torch.nn.BatchNorm2d):
+            raise StoreError(
+                f"the blob folds '{norm_name}' into '{conv_name}', which the kind does not have as a batch norm and a "
+                f"convolution; {_AGAIN}"
+            )
+        if conv.bias is None:
+            bias = conv.weight.new_zeros(conv.out_channels)
+            conv.bias = torch.nn.Parameter(bias, requires_grad=conv.weight.requires_grad)
+        module.set_submodule(norm_name, torch.nn.Identity().train(norm.training))
+    return module
 
 
 def structure_of(variant: Variant, folded: tuple[tuple[str, str], ...]) -> Structure:

@@ -21,13 +21,10 @@ from coe.errors import CoeError, KindFailed, StoreError
 from coe.runtime.arena import Arena
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
-from coe.runtime.fresh_thread import on_fresh_thread
-from coe.runtime.measured import HERE, MeasuredOnce, identity
-from coe.runtime.pool_bodies import PoolBodies
-from coe.runtime.processor import bound_threads
+from coe.runtime.processor import bound_threads, on_fresh_thread
 from coe.runtime.reading import Needs, Weights, proved, weights
 from coe.runtime.slot import Slot, SlotShelf
-from coe.runtime.trial import Trial, opened, quick_cost, warmed, whole_pages
+from coe.runtime.trial import HERE, MeasuredOnce, Trial, identity, opened, quick_cost, warmed, whole_pages
 from coe.scheduler.costs import Cost
 from coe.store import outputs as network_outputs
 from coe.store.kinds import ExpertInput, FileKind, Image, Kind, Session
@@ -56,7 +53,8 @@ class CpuDevice:
         self.store, self.kinds, self.threads = store, kinds, threads
         self._measured = measured
         self._resident: dict[tuple[str, str], Blob | Session] = {}
-        self._bodies = PoolBodies()
+        self._bodies: dict[tuple[str, str], Blob] = {}
+        """By pool and digest: bodies, each once for all experts of the pool that have it."""
         self._buffers = Buffers()
         self._slots = SlotShelf(kinds)
 
@@ -106,7 +104,7 @@ class CpuDevice:
             self._resident[pool, expert.id] = _session(kind, file, self.threads)
             return
         file = weights(self.store, expert)
-        with self._bodies.under(pool, file, self._buffers, bring=body) as common:
+        with self._body(pool, file, bring=body) as common:
             blob = file.read(self._buffers, common)
             try:
                 blob.expect(self._slots.spare(expert, blob.structure).spec)
@@ -115,13 +113,34 @@ class CpuDevice:
                 raise
         self._resident[pool, expert.id] = blob
 
+    @contextlib.contextmanager
+    def _body(self, pool: str, file: Weights, *, bring: bool) -> Iterator[Blob | None]:
+        """Give the body for an expert that is read in the block; None if it has none, or the pool holds none.
+
+        With `bring` a body that is absent is read, and stays for all experts of the pool, unless the block fails.
+        """
+        if file.body is None:
+            yield None
+            return
+        key = pool, file.body.digest
+        if not bring or key in self._bodies:
+            yield self._bodies.get(key)
+            return
+        body = file.body.read(self._buffers)
+        try:
+            yield body
+        except BaseException:
+            body.release()
+            raise
+        self._bodies[key] = body
+
     def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         """Drop the blob, after unbinding it from all slots. A CPU keeps no copies."""
         resident = self._resident.pop((pool, expert.id), None)
         leaving = [resident] if isinstance(resident, Blob) else []
         if leaving and leaving[0].body is not None and leaving[0].owns_body:
             self._slots.unbind(leaving[0].body)
-        if body is not None and (common := self._bodies.pop(pool, body)) is not None:
+        if body is not None and (common := self._bodies.pop((pool, body), None)) is not None:
             leaving.append(common)
         for blob in leaving:
             self._slots.unbind(blob)

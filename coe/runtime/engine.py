@@ -8,7 +8,6 @@ all that the control thread does stands together.
 
 from __future__ import annotations
 
-import itertools
 import math
 import queue
 import threading
@@ -16,20 +15,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from coe.board.router import Router
-from coe.core import Expert, Failure, FailureKind, Request, Result
+from coe.core import Expert, Failure, FailureKind, Request
 from coe.errors import ImageError, RulesError, sentence_of
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics, Recorder, Watcher
-from coe.runtime.at_exit import end_at_exit
-from coe.runtime.decider import Decider
 from coe.runtime.device import Device
-from coe.runtime.inputs import ANY_SIZE, Decoding, ImageInputs, Inputs
+from coe.runtime.inputs import ANY_SIZE, Decoding, ImageInputs, Inputs, ReferenceSource
 from coe.runtime.lane import Carriers, Disk
-from coe.runtime.line_threads import LineThreads
-from coe.runtime.pending import Pending, answered
-from coe.runtime.reference_source import ReferenceSource
+from coe.runtime.line_engine import Job, LineEngine, Pending, end_at_exit
 from coe.runtime.runner import Runner
 from coe.scheduler.events import (
     Arrived,
@@ -46,7 +42,9 @@ from coe.scheduler.events import (
     Stopped,
     single_steps,
 )
+from coe.scheduler.executor import Executor
 from coe.scheduler.failures import STOPPED
+from coe.scheduler.pool import ModelPool
 from coe.store.kinds import ExpertInput, Kind
 
 _LAST_READ_S = 1.0
@@ -58,12 +56,10 @@ Trace = list[tuple[float, Event | None, list[Command]]]
 
 
 @dataclass(slots=True)
-class _Job:
+class ImageJob(Job):
     """What the engine keeps for a request until its reply."""
 
-    request: Request
     image: ImageInputs
-    future: Pending
     has_come: bool = False
     """Whether the decider knows it, or it was stopped before."""
 
@@ -76,7 +72,6 @@ class _Crash:
 
 
 _EventQueue = queue.SimpleQueue[Event | _Crash | None]
-"""Events; None means: end once every image has its reply."""
 
 
 def _crashing(events: _EventQueue) -> Callable[[BaseException], None]:
@@ -88,7 +83,48 @@ def _threads(functions: Mapping[str, Callable[[], None]]) -> list[threading.Thre
     return [threading.Thread(target=function, name=name, daemon=True) for name, function in functions.items()]
 
 
-class Engine:
+class Decider(Protocol):
+    """Answers events with commands. Called by one thread.
+
+    The engine reads `router`, `pools` and `executors` once, when it is made. A decider may later take another router
+    (the event `RulesChanged`) and drop executors (`Lost`): the engine hands in these events, and never asks again.
+    """
+
+    @property
+    def router(self) -> Router:
+        """The router, which tells where a component's inspection begins."""
+        ...
+
+    @property
+    def pools(self) -> Mapping[str, ModelPool]:
+        """The pools, by id."""
+        ...
+
+    @property
+    def executors(self) -> Mapping[str, Executor]:
+        """The executors, by id."""
+        ...
+
+    def lacks_initial(self) -> bool:
+        """Return whether the pools do not hold their initial experts yet."""
+        ...
+
+    def start(self, now: float) -> list[Command]:
+        """Return the commands to carry out before the first event; `now` is in seconds."""
+        ...
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        """Take one event and return the commands to carry out, in order; `now` never decreases."""
+        ...
+
+
+MakeDecider = Callable[..., Decider]
+"""Takes the arguments of `coe.scheduler.controller.Controller`: `router`, `graph`, `costs`, `plan`, `strategy`,
+`max_wait_s` and `parts`.
+"""
+
+
+class Engine(LineEngine[Event | _Crash, ImageJob]):
     """Runs a decider in real time on real devices, reading weights from `disk`.
 
     `watchers` see each step, on the control thread. `keep_trace` keeps each event and its commands, for replay.
@@ -106,17 +142,13 @@ class Engine:
         watchers: Sequence[Watcher] = (),
         keep_trace: bool = False,
     ) -> None:
+        super().__init__()
         self.controller, self.devices, self.kinds = controller, devices, kinds
         # All threads look into it; `learn` alone adds to it.
         self.experts = dict(experts)
         self.trace: Trace | None = [] if keep_trace else None
-        self.line_threads = LineThreads()
         self._recorder = Recorder(controller.pools, controller.router.second_looks)
         self._watchers = (self._recorder, *watchers)
-        self._jobs: dict[int, _Job] = {}
-        self._ids = itertools.count()
-        self._queue: _EventQueue = queue.SimpleQueue()
-        self._replies: queue.SimpleQueue[tuple[Pending, Result] | None] = queue.SimpleQueue()
         # These refer to the queue, not to this engine: a cycle would keep weights in memory until garbage collection.
         tell, crash = self._queue.put, _crashing(self._queue)
         pools = {id: pool.device for id, pool in controller.pools.items()}
@@ -126,10 +158,7 @@ class Engine:
             for id, executor in controller.executors.items()
         }
         self._inputs = Inputs(controller.router, self.experts, kinds, decoding)
-        self._failure = STOPPED
-        self._has_initial = self._stopped = self._abandoned = False
-        self._settled = threading.Event()
-        self._began = time.monotonic()
+        self._abandoned = False
         at_devices = self._carriers.thread_functions()
         for runner in self._runners.values():
             at_devices |= runner.thread_functions()
@@ -162,13 +191,9 @@ class Engine:
 
         With `refused` that reply is this failure, and the image is not looked at.
         """
-        job = _Job(request, ImageInputs(source, reference), Pending(self.line_threads))
-        self._jobs[request.id] = job
-        try:
+        job = ImageJob(request, Pending(self.line_threads), ImageInputs(source, reference))
+        with self._taken_in(job):
             self._inputs.put(lambda: self._receive(job, refused))
-        except BaseException:  # an interrupt, perhaps: an image that nothing answers would keep the line from ending
-            self._jobs.pop(request.id, None)
-            raise
         return job.future
 
     @property
@@ -181,14 +206,6 @@ class Engine:
         self.experts.update(experts)
         self._inputs.follow(router)
 
-    def now(self) -> float:
-        """Return the time on the clock of this line, in seconds; events and due times are on this clock."""
-        return time.monotonic() - self._began
-
-    def next_id(self) -> int:
-        """Return a fresh request id."""
-        return next(self._ids)
-
     def metrics(self) -> Metrics:
         """Return the counts so far."""
         return self._recorder.metrics()
@@ -196,16 +213,6 @@ class Engine:
     def longest_decoding_s(self) -> float:
         """Return for how many seconds a thread has been at a picture; the longest of all threads that decode."""
         return self._inputs.longest_s()
-
-    def ready(self, timeout_s: float | None = None) -> bool:
-        """Wait until the pools hold their initial experts; return False on a timeout, or if the line ended first."""
-        self._settled.wait(timeout_s)
-        return self._has_initial
-
-    def stop(self) -> None:
-        """Finish running batches and answer all other images with an error. Waits for nothing, takes no lock."""
-        self._stopped = True
-        self._queue.put(Stopped())
 
     def close(self) -> None:
         """End all threads once every reply is out, and let go of the devices. Any number of calls is safe.
@@ -219,23 +226,13 @@ class Engine:
         self._let_go()
 
     def abandon(self) -> None:
-        """Stop, and tell all threads to end, the last to let go of the devices; waits for nothing.
-
-        For a line that its owner dropped.
-        """
-        if not self.line_threads.is_forked:
-            # Garbage collection may call this on any thread, under any lock: only puts are safe here.
-            self._abandoned = True
-            self.stop()
-            self._queue.put(None)
-
-    def join(self, until_s: float = math.inf) -> None:
-        """Wait until all threads have ended, at most until the time `until_s` on the monotonic clock."""
-        self.line_threads.join(until_s)
+        """Stop, and tell all threads to end, the last to let go of the devices; waits for nothing."""
+        self._abandoned = True
+        super().abandon()
 
     # Workers
 
-    def _receive(self, job: _Job, refused: Failure | None) -> None:
+    def _receive(self, job: ImageJob, refused: Failure | None) -> None:
         """Decode and prepare for the first expert before the request arrives: decisions never wait for pixels."""
         event: Event
         if self._stopped or refused is not None:  # hundreds of large pictures may wait here
@@ -257,9 +254,7 @@ class Engine:
             self._decide()
         except BaseException as error:
             # A bug of ours, or of a watcher. Every image still gets its reply, which says why the line stopped.
-            self._failure = Failure(FailureKind.LINE, f"the engine failed: {sentence_of(error)}")
-            self._settled.set()
-            self._give_up()
+            self._give_up(Failure(FailureKind.LINE, f"the engine failed: {sentence_of(error)}"))
         finally:
             self._end_others()
             if self._abandoned:  # nobody calls `close`
@@ -310,16 +305,6 @@ class Engine:
             job.has_come = True
         return [event]
 
-    def _give_up(self) -> None:
-        """Answer every image with the reason why the line stopped, until the line ends."""
-        ending = False
-        while not ending or self._jobs:
-            for id in list(self._jobs):
-                job = self._jobs.pop(id)
-                refused = Result.refused(job.request, self._failure, self.now())
-                self._replies.put((job.future, refused))
-            ending = ending or self._queue.get() is None
-
     def _step(self, event: Event | None) -> None:
         now = self.now()
         began = time.perf_counter()
@@ -345,10 +330,8 @@ class Engine:
             case Run():
                 self._runners[command.executor].put(command)
             case Reply():
-                job = self._jobs.pop(command.result.request.id, None)
-                if job is not None:  # None: `submit` was interrupted, and its caller has no future
+                if (job := self._reply(command.result)) is not None:
                     self._inputs.done(job.image)
-                    self._replies.put((job.future, command.result))
 
     def _let_go(self) -> None:
         """Close the devices, when no thread uses them any more; any number of calls is safe.
@@ -371,13 +354,6 @@ class Engine:
         self._replies.put(None)
         self._settled.set()
 
-    # Images of batches, replies
-
     def _prepared(self, command: Run) -> list[ExpertInput]:
         images = [self._jobs[stage.request_id].image for stage in command.batch.stages]
         return self._inputs.of_batch(command.batch.expert, images)
-
-    def _answer(self) -> None:
-        # An idle thread must keep no reference to the last image: its callbacks may be all that still holds the line.
-        while answered(self._replies.get()):
-            pass

@@ -1,25 +1,172 @@
-"""What a line runs on: the engine of this machine, or the head of several boxes."""
+"""What a line runs on, whether on this machine or on several boxes: its jobs, their futures, its threads and its clock.
+
+A thread of the line never waits for the line: it would wait for ever, because the line would wait for it. A forked
+child has a line's memory but none of its threads.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import atexit
+import itertools
+import math
+import os
+import queue
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-from coe.core import Failure, Request
+from coe.core import Failure, Request, Result
+from coe.errors import CoeError, LineClosed, WouldWaitForItself
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics
-from coe.runtime.line_threads import LineThreads
-from coe.runtime.pending import Pending
-from coe.runtime.reference_source import ReferenceSource
+from coe.runtime.inputs import ReferenceSource
+from coe.scheduler.events import Stopped
+
+_LONGEST_EXIT_S = 10.0
+"""How long the exit of the interpreter waits for all lines together; a user's kind may never return."""
 
 
-class LineEngine(Protocol):
-    """Takes in images and gives each its one reply, on threads of its own. Its `repr` says how far it is."""
+class LineThreads:
+    """The process that a line was opened in, and the threads of the line."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self.threads: Collection[threading.Thread] = ()
 
     @property
-    def line_threads(self) -> LineThreads:
-        """The threads of the line."""
-        ...
+    def is_forked(self) -> bool:
+        """Whether this process was forked from the line's process."""
+        return os.getpid() != self._process
 
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether the calling thread is one of the line's."""
+        return threading.current_thread() in self.threads
+
+    def join(self, until_s: float = math.inf, *, among: Collection[threading.Thread] | None = None) -> None:
+        """Wait until all threads, or those `among`, have ended, at most until `until_s` on the monotonic clock."""
+        for thread in () if self.is_forked else self.threads if among is None else among:
+            if thread.ident is None:  # it never started: the system was out of threads
+                continue
+            left_s = until_s - time.monotonic()
+            thread.join(max(0.0, left_s) if math.isfinite(left_s) else None)
+
+    def expect_process(self) -> None:
+        """Raise LineClosed in a forked child."""
+        if self.is_forked:
+            raise LineClosed(
+                f"this line runs in process {self._process} alone, and this is process {os.getpid()}, forked from it; "
+                "open an Inspector of its own here, or submit there"
+            )
+
+    def expect_waitable(self, call: str) -> None:
+        """Raise LineClosed in a forked child, WouldWaitForItself on a thread of the line."""
+        self.expect_process()
+        if self.is_own_thread:
+            raise WouldWaitForItself(
+                f"{call} would wait for this line on a thread of the line itself "
+                f"({threading.current_thread().name}: a callback, a watcher or a kind) and never end; "
+                "call it on a thread of your own"
+            )
+
+
+class Pending(Future[Result]):
+    """A result that is to come; the line alone answers it, once. It cannot be cancelled: `cancel` returns False.
+
+    `result` and `exception` raise WouldWaitForItself if they would wait on a thread of the line, and LineClosed in a
+    forked child, where no answer can come. `exception` returns None: the result itself says what is wrong.
+    """
+
+    def __init__(self, line_threads: LineThreads) -> None:
+        super().__init__()
+        self._line_threads = line_threads
+        self._answered = False
+        self.set_running_or_notify_cancel()
+
+    def answer(self, result: Result) -> None:
+        """Set the result and call the callbacks, on the reply thread; raises nothing."""
+        with suppress(BaseException):  # callbacks are guarded already; this is the last guard of the reply thread
+            super().set_result(result)
+        self._answered = True
+
+    def set_result(self, result: Result) -> None:
+        """Refuse: the line alone answers."""
+        raise InvalidStateError("the line answers this future; nobody else can")
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """Refuse: the line alone answers."""
+        raise InvalidStateError("the line answers this future; nobody else can")
+
+    def result(self, timeout: float | None = None) -> Result:
+        """Wait for the result, `timeout` seconds at most; raises TimeoutError."""
+        self._expect_waitable("result()")
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait as `result` does; return None."""
+        self._expect_waitable("exception()")
+        return super().exception(timeout)
+
+    def add_done_callback(self, fn: Callable[[Future[Result]], Any]) -> None:
+        """Call `fn` with this future once the result is there: on the reply thread, or at once if it is there already.
+
+        Whatever `fn` raises on the reply thread is logged and goes no further.
+        """
+
+        def call(future: Future[Result]) -> None:
+            try:
+                fn(future)
+            except Exception:
+                raise
+            except BaseException as error:
+                if not self._line_threads.is_own_thread:
+                    raise
+                # `Future.set_result` stops at a SystemExit: the callbacks behind this one would never run.
+                raise CoeError(f"a callback of an image raised {type(error).__name__} on the reply thread") from error
+
+        super().add_done_callback(call)
+
+    def _expect_waitable(self, call: str) -> None:
+        # In a forked child, a thread that does not exist there may still hold the future's lock: do not touch it.
+        if not self._answered and (self._line_threads.is_forked or not self.done()):
+            self._line_threads.expect_waitable(call)
+
+
+@dataclass(slots=True)
+class Job:
+    """What is kept for a request until its reply."""
+
+    request: Request
+    future: Pending
+
+
+E = TypeVar("E")
+J = TypeVar("J", bound=Job)
+
+
+class LineEngine(ABC, Generic[E, J]):
+    """Takes in images and gives each its one reply, on threads of its own. Its `repr` says how far it is.
+
+    What happens comes through one queue of `E` to one thread; None means: end once every image has its reply.
+    """
+
+    def __init__(self) -> None:
+        self.line_threads = LineThreads()
+        self._jobs: dict[int, J] = {}
+        self._ids = itertools.count()
+        self._queue: queue.SimpleQueue[E | Stopped | None] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[tuple[Pending, Result] | None] = queue.SimpleQueue()
+        self._settled = threading.Event()
+        self._has_initial = self._stopped = False
+        self._began = time.monotonic()
+
+    @abstractmethod
     def submit(
         self,
         request: Request,
@@ -32,36 +179,102 @@ class LineEngine(Protocol):
 
         With `refused` that reply is this failure, and the image is not looked at.
         """
-        ...
+
+    @abstractmethod
+    def metrics(self) -> Metrics:
+        """Return the counts so far."""
+
+    @abstractmethod
+    def longest_decoding_s(self) -> float:
+        """Return for how many seconds a thread of this engine has been at a picture; the longest of all."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all threads once every reply is out. Any number of calls is safe."""
 
     def now(self) -> float:
-        """Return the time on the clock of the line, in seconds; due times are on this clock."""
-        ...
+        """Return the time on the clock of this line, in seconds; events and due times are on this clock."""
+        return time.monotonic() - self._began
 
     def next_id(self) -> int:
         """Return a fresh request id."""
-        ...
-
-    def metrics(self) -> Metrics:
-        """Return the counts so far."""
-        ...
-
-    def longest_decoding_s(self) -> float:
-        """Return for how many seconds a thread of this engine has been at a picture; the longest of all."""
-        ...
+        return next(self._ids)
 
     def ready(self, timeout_s: float | None = None) -> bool:
         """Wait until the first experts are loaded; return False on a timeout, or if the line ended first."""
-        ...
+        self._settled.wait(timeout_s)
+        return self._has_initial
 
     def stop(self) -> None:
         """Finish running batches and answer all other images with an error. Waits for nothing, takes no lock."""
-        ...
-
-    def close(self) -> None:
-        """End all threads once every reply is out. Any number of calls is safe."""
-        ...
+        self._stopped = True
+        self._queue.put(Stopped())
 
     def abandon(self) -> None:
         """Stop, and tell all threads to end; waits for nothing. For a line that its owner dropped."""
-        ...
+        # Garbage collection may call this on any thread, under any lock: only puts are safe here.
+        if not self.line_threads.is_forked:
+            self.stop()
+            self._queue.put(None)
+
+    def join(self, until_s: float = math.inf) -> None:
+        """Wait until all threads have ended, at most until the time `until_s` on the monotonic clock."""
+        self.line_threads.join(until_s)
+
+    @contextmanager
+    def _taken_in(self, job: J) -> Iterator[None]:
+        """Keep a job, unless the block raises: an image that nothing answers would keep the line from ending."""
+        self._jobs[job.request.id] = job
+        try:
+            yield
+        except BaseException:  # an interrupt, perhaps
+            self._jobs.pop(job.request.id, None)
+            raise
+
+    def _reply(self, result: Result) -> J | None:
+        """Let the reply thread answer an image; return its job, which ends. None: `submit` was interrupted."""
+        job = self._jobs.pop(result.request.id, None)
+        if job is not None:
+            self._replies.put((job.future, result))
+        return job
+
+    def _answer(self) -> None:
+        """Answer images, on the reply thread, until it is given None."""
+        # An idle thread must keep no reference to the last image: its callbacks may be all that still holds the line.
+        while _answered(self._replies.get()):
+            pass
+
+    def _give_up(self, failure: Failure) -> None:
+        """Answer every image with the reason why the line stopped, until the line ends."""
+        self._settled.set()
+        ending = False
+        while not ending or self._jobs:
+            for job in list(self._jobs.values()):
+                self._reply(Result.refused(job.request, failure, self.now()))
+            ending = ending or self._queue.get() is None
+
+
+def _answered(reply: tuple[Pending, Result] | None) -> bool:
+    if reply is None:
+        return False
+    future, result = reply
+    future.answer(result)
+    return True
+
+
+_OPEN: weakref.WeakSet[LineEngine[Any, Any]] = weakref.WeakSet()
+
+
+def end_at_exit(line: LineEngine[Any, Any]) -> None:
+    """End a line when the interpreter exits, if it still exists: a thread killed in a batch may abort the process."""
+    _OPEN.add(line)
+
+
+@atexit.register
+def _end_all() -> None:
+    """Wait for running batches, but not for ever."""
+    lines, until_s = list(_OPEN), time.monotonic() + _LONGEST_EXIT_S
+    for line in lines:
+        line.abandon()
+    for line in lines:
+        line.join(until_s)

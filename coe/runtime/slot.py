@@ -12,8 +12,7 @@ from coe.core import Expert
 from coe.errors import CoeError, KindFailed
 from coe.plugins import reason
 from coe.runtime.arena import Arena, change, convert, restore
-from coe.runtime.blob import PLAIN, Blob, Spec, Structure
-from coe.runtime.folding import folded_skeleton
+from coe.runtime.blob import PLAIN, Blob, Spec, Structure, folded_skeleton
 from coe.store.kinds import Kind, ModuleKind
 from coe.store.skeletons import bare_skeleton, skeleton
 from coe.system import give_memory_back

@@ -1,17 +1,18 @@
 """One expert ready to be measured on a device: the only code that times batches and measures their memory.
 
-The memory of a batch is measured as growth of the process: one measuring at a time (`coe.runtime.measured`). Growth
+The memory of a batch is measured as growth of the process: one measuring at a time (`MeasuredOnce`). Growth
 that other lines of the process cause is excluded as far as possible (`coe.runtime.activations.plausible_bytes`).
 """
 
 from __future__ import annotations
 
 import math
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import psutil
@@ -27,6 +28,10 @@ _QUICK_S = 0.6
 _QUICK_BATCH = 4
 """A quick measuring of two sizes is too coarse to bound batches below this size."""
 _PAGE = 4096
+_MOST_RESULTS = 4096
+"""How many results are remembered; a service that brings ever new experts must not grow for ever."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +160,49 @@ def quick_cost(trial: Trial, most: int) -> Cost:
 def whole_pages(size: int) -> int:
     """Return bytes rounded up to whole pages of memory."""
     return math.ceil(size / _PAGE) * _PAGE
+
+
+class MeasuredOnce(Generic[T]):
+    """Remembered results, by a key of all that they depend on: lines of one board need only one measuring.
+
+    One measuring runs at a time: memory is measured as growth of the process, so two would disturb each other.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._results: dict[Hashable, T] = {}
+
+    def __repr__(self) -> str:
+        return f"<MeasuredOnce {len(self._results)} results>"
+
+    def alone(self, measure: Callable[[], T]) -> T:
+        """Call `measure` and return its result; no other measuring runs meanwhile."""
+        with self._lock:
+            return measure()
+
+    def once(self, key: Hashable | None, measure: Callable[[], T]) -> T:
+        """Return the result remembered under `key`, else measure it alone; a result without a key is not remembered.
+
+        An error is raised and not remembered.
+        """
+        with self._lock:
+            if key is None:
+                return measure()
+            if key not in self._results:
+                while len(self._results) >= _MOST_RESULTS:
+                    del self._results[next(iter(self._results))]
+                self._results[key] = measure()
+            return self._results[key]
+
+
+def identity(path: Path) -> Hashable | None:
+    """Return a key that no other file has, nor this file with earlier contents; None if it cannot be read."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return path.absolute(), stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+HERE: MeasuredOnce[Cost] = MeasuredOnce()
+"""The costs of this process, shared by all devices, because memory is measured by the process."""

@@ -18,7 +18,7 @@ from quick_line import DARK, LIGHT, QuickDevice, quick
 from coe import Inspector, Picture
 from coe.core import Result, Verdict
 from coe.errors import LineClosed, LineFull, WouldWaitForItself
-from coe.runtime import at_exit
+from coe.runtime import line_engine
 from coe.runtime.admission import Admission
 
 
@@ -124,13 +124,13 @@ def test_a_line_that_got_too_few_threads_does_not_disturb_the_end(
                 raise RuntimeError("can't start new thread")
         start(thread)
 
-    monkeypatch.setattr(at_exit, "_OPEN", weakref.WeakSet())
+    monkeypatch.setattr(line_engine, "_OPEN", weakref.WeakSet())
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", limited)
         with pytest.raises(RuntimeError, match="new thread") as failed:
             quick(tiny)
-    assert len(at_exit._OPEN) == 1
-    at_exit._end_all()
+    assert len(line_engine._OPEN) == 1
+    line_engine._end_all()
     del failed
     gc.collect()
 

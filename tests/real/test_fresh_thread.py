@@ -9,7 +9,7 @@ import torch
 
 from coe.core import Expert
 from coe.runtime.cpu import CpuDevice
-from coe.runtime.fresh_thread import on_fresh_thread
+from coe.runtime.processor import on_fresh_thread
 from coe.store import kinds
 from coe.store.store import Store
 

@@ -13,7 +13,7 @@ import pytest
 
 from coe import Inspector
 from coe.errors import CoeError
-from coe.runtime import at_exit
+from coe.runtime import line_engine
 from coe.runtime.cpu import CpuDevice
 
 PICTURE = np.zeros((32, 32, 3), np.uint8)
@@ -53,10 +53,10 @@ def test_a_line_that_is_dropped_closes_its_devices(tiny: tuple[Path, Path], clos
 def test_a_line_that_is_open_at_exit_closes_its_devices(
     tiny: tuple[Path, Path], closed: list[set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(at_exit, "_OPEN", weakref.WeakSet())
+    monkeypatch.setattr(line_engine, "_OPEN", weakref.WeakSet())
     line = Inspector(tiny[0], store=tiny[1], profile=None)
     threads, futures = line._engine.line_threads.threads, [line.submit(PICTURE, "A") for _ in range(4)]
-    at_exit._end_all()
+    line_engine._end_all()
     ended(threads)
     assert closed == [set()]
     assert all(future.done() for future in futures)

@@ -25,8 +25,7 @@ from coe.prepare.prepare import Preparer
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.measure import MeasuredExpert, measure
 from coe.profiler.target import Target
-from coe.runtime.fresh_thread import on_fresh_thread
-from coe.runtime.processor import has_bf16
+from coe.runtime.processor import has_bf16, on_fresh_thread
 from coe.store import kinds
 from coe.store.kinds import ExpertInput, ModuleKind
 from coe.store.store import Store

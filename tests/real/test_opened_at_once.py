@@ -13,7 +13,7 @@ import pytest
 from coe import Inspector, Picture
 from coe.core import Verdict
 from coe.runtime import cpu, trial
-from coe.runtime.measured import MeasuredOnce
+from coe.runtime.trial import MeasuredOnce
 
 LINES = 3
 MEMORY = "43MB"

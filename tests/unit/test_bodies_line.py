@@ -140,7 +140,7 @@ def test_an_expert_that_is_trained_again_joins_the_body_that_is_resident(
         pool.check()
         sharers = [expert for expert in pool.by_arrival() if expert != "d"]
         (device,) = line._assembly.devices.values()
-        assert list(device._bodies._bodies) == ([(pool.id, _digest(store.root))] if sharers else [])  # type: ignore
+        assert list(device._bodies) == ([(pool.id, _digest(store.root))] if sharers else [])  # type: ignore
 
 
 def labels(line: Inspector, pictures: list[Picture]) -> dict[str, list[str]]:

@@ -12,8 +12,7 @@ import pytest
 
 from coe.core import Expert
 from coe.errors import DeviceLost, StoreError
-from coe.runtime.lane import Carriers, Disk
-from coe.runtime.throttle import Throttle
+from coe.runtime.lane import Carriers, Disk, Throttle
 from coe.scheduler.costs import Tier
 from coe.scheduler.events import Evict, Evicted, Fetched, Fill, Filled, FillFailed, Load, Loaded, LoadFailed, Lost, Why
 

@@ -21,7 +21,7 @@ from coe.board import rules
 from coe.cluster.cluster_engine import ClusterEngine
 from coe.core import Failure, FailureKind, Result
 from coe.errors import ConfigError
-from coe.runtime import at_exit
+from coe.runtime import line_engine
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Command, Event, Lost, Reply
 from coe.store.store import Store
@@ -340,13 +340,13 @@ def test_a_line_that_got_too_few_threads_closes_its_boxes_and_does_not_disturb_t
                 raise RuntimeError("can't start new thread")
         start(thread)
 
-    monkeypatch.setattr(at_exit, "_OPEN", weakref.WeakSet())
+    monkeypatch.setattr(line_engine, "_OPEN", weakref.WeakSet())
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", limited)
         with pytest.raises(RuntimeError, match="new thread") as failed:
             Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=thread_boxes(1))
     assert len(asked) == started + 1
-    assert any(isinstance(one, ClusterEngine) for one in at_exit._OPEN)
-    at_exit._end_all()
+    assert any(isinstance(one, ClusterEngine) for one in line_engine._OPEN)
+    line_engine._end_all()
     del failed
     gc.collect()

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from coe.errors import StoreError
-from coe.runtime.folding import folded_skeleton
+from coe.runtime.blob import folded_skeleton
 
 PAIRS = (("0", "1"), ("2.conv", "2.norm"))
 

@@ -11,8 +11,7 @@ import pytest
 from coe.pictures.decoding import Order
 from coe.pictures.image_source import ImageSource
 from coe.runtime.admission import Admission
-from coe.runtime.inputs import Decoding, ImageInputs, Inputs
-from coe.runtime.reference_source import ReferenceSource
+from coe.runtime.inputs import Decoding, ImageInputs, Inputs, ReferenceSource
 from coe.store.kinds import ExpertInput
 from coe.testing import rules_from
 

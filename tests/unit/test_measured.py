@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from coe.errors import StoreError
-from coe.runtime import measured
-from coe.runtime.measured import MeasuredOnce
+from coe.runtime import trial
+from coe.runtime.trial import MeasuredOnce
 from coe.scheduler.costs import Cost
 
 COST = Cost(per_image_s=0.1, base_s=0.2, load_s=0.3, weights_bytes=10, activation_bytes=5)
@@ -62,7 +62,7 @@ def test_an_error_is_not_remembered_and_lets_the_next_in() -> None:
 
 
 def test_the_oldest_goes_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "_MOST", 2)
+    monkeypatch.setattr(trial, "_MOST_RESULTS", 2)
     known, measure = MeasuredOnce(), Counting()
     for key in ("a", "b", "c", "b", "a"):
         known.once(key, measure)

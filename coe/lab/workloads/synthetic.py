@@ -17,7 +17,7 @@ from coe.inspector.inspector import Picture
 from coe.lab.workloads.picture_forms import PictureForm, handed_in
 from coe.prepare.prepare import Preparer
 from coe.profiler.site import drawn_by_count
-from coe.runtime.fresh_thread import on_fresh_thread
+from coe.runtime.processor import on_fresh_thread
 from coe.store import kinds
 from coe.store.blob_format import Variant
 from coe.store.kinds import ExpertInput, ModuleKind

@@ -2,7 +2,7 @@
 
 cuDNN keeps what it chose for each thread, searched or not: on a second thread it would search again, and on a common
 thread a capture with a search would find the choice of a capture without. The threads live on, so they keep no team of
-OpenMP (`coe.runtime.fresh_thread`).
+OpenMP (`coe.runtime.processor`).
 """
 
 from __future__ import annotations

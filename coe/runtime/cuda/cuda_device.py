@@ -29,11 +29,9 @@ from coe.runtime.cuda.probe import GpuTrial, gpu_trial
 from coe.runtime.cuda.sizing import PIECES_BYTES, Sizes, Sizing, largest_first
 from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.cuda.worker import DEPTH, Template, Worker
-from coe.runtime.fresh_thread import on_fresh_thread
-from coe.runtime.measured import HERE, identity
-from coe.runtime.processor import bound_threads
+from coe.runtime.processor import bound_threads, on_fresh_thread
 from coe.runtime.reading import Weights, weights
-from coe.runtime.trial import quick_cost
+from coe.runtime.trial import HERE, identity, quick_cost
 from coe.scheduler.costs import Cost
 from coe.scheduler.load_queue import STAGED
 from coe.store.blob_format import PAGE, padded

@@ -13,7 +13,7 @@ from coe.preprocessing import Colour
 from coe.runtime.blob import PLAIN, Content, Structure, expect
 from coe.runtime.cuda.unpacking import Unpacking, structure_on_gpu, unpacking_like
 from coe.runtime.cuda.worker import Template
-from coe.runtime.fresh_thread import on_fresh_thread
+from coe.runtime.processor import on_fresh_thread
 from coe.runtime.reading import Weights, weights
 from coe.store.kinds import Kind, ModuleKind
 from coe.store.store import Store

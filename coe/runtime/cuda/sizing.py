@@ -15,8 +15,8 @@ from coe.runtime.cuda.networks import Network, Networks
 from coe.runtime.cuda.pinned_memory import passing_bytes
 from coe.runtime.cuda.probe import GraphMemory, held
 from coe.runtime.cuda.worker import sizes
-from coe.runtime.measured import MeasuredOnce
 from coe.runtime.reading import weights
+from coe.runtime.trial import MeasuredOnce
 from coe.store.store import Store
 
 PIECES_BYTES = 40 << 20

@@ -21,12 +21,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from coe.core import Expert
 from coe.errors import DeviceFull, DeviceLost
-from coe.runtime.blob import Spec, Structure
+from coe.runtime.blob import Spec, Structure, folded_skeleton
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.garbage import give_back, uncollected
 from coe.runtime.cuda.gpu_driver import Driver, Graph, StreamMark
 from coe.runtime.cuda.unpacking import Unpacking
-from coe.runtime.folding import folded_skeleton
 from coe.store.kinds import Image, ModuleKind
 from coe.store.skeletons import bare_skeleton
 
