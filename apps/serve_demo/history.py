@@ -22,6 +22,7 @@ from apps.demo.render import COMPONENTS, render
 from coe.core import Verdict
 from coe.serve import service_config as configs
 from coe.serve.benchmark.benchmark_rows import HistoryRows, Row
+from coe.serve.clock import HOUR_US, SECOND_US, hour_of, now_us
 from coe.serve.database import fault_log, recipe_versions
 from coe.serve.database.blind import Face
 from coe.serve.database.connecting import Database, open_database
@@ -29,10 +30,9 @@ from coe.serve.database.fault_log import NewFault
 from coe.serve.database.findings import GoodComponent, pack
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.tallies import Tally
-from coe.serve.moments import HOUR_US, SECOND_US, hour_of, now_us
+from coe.serve.enums import CallKind, CallReason, FaultKind, Outcome, Process
 from coe.serve.picture_folder import Pictures
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.words import CallKind, CallReason, FaultKind, Outcome, Process
 
 ENDS_US = 10 * SECOND_US
 """The newest board was decided so long ago."""

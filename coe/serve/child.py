@@ -12,8 +12,8 @@ import threading
 from pathlib import Path
 
 from coe.errors import CoeError
+from coe.serve.enums import Process
 from coe.serve.service_config import ServeConfig, load
-from coe.serve.words import Process
 
 
 def run(process: Process, config: ServeConfig) -> None:

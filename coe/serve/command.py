@@ -24,7 +24,7 @@ ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="The conf
 
 
 class KeyRole(StrEnum):
-    """The roles that a key may have, as `coe.serve.words.Role`."""
+    """The roles that a key may have, as `coe.serve.enums.Role`."""
 
     FEEDER = "feeder"
     OPERATOR = "operator"
@@ -128,9 +128,9 @@ def add_key(
 
     Example: coe-serve add-key line7/serve.yaml printer-2 --role feeder --days 365
     """
+    from coe.serve.clock import DAY_US, now_us
     from coe.serve.database import audit, keys
-    from coe.serve.moments import DAY_US, now_us
-    from coe.serve.words import Role
+    from coe.serve.enums import Role
 
     made, moment_us = keys.generate(), now_us()
     expires_us = None if days is None else moment_us + days * DAY_US
@@ -146,8 +146,8 @@ def list_keys(config_path: ConfigArgument) -> None:
 
     Example: coe-serve list-keys line7/serve.yaml
     """
+    from coe.serve.clock import iso
     from coe.serve.database import keys
-    from coe.serve.moments import iso
 
     with _database(config_path) as database, database.reading() as connection:
         for key in keys.all_keys(connection):
@@ -164,8 +164,8 @@ def revoke_key(
 
     Example: coe-serve revoke-key line7/serve.yaml printer-2
     """
+    from coe.serve.clock import now_us
     from coe.serve.database import audit, keys
-    from coe.serve.moments import now_us
 
     with _database(config_path) as database, database.writing() as connection:
         if not keys.revoke(connection, name, now_us()):

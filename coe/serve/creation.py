@@ -13,12 +13,12 @@ from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.inspector import fitting
 from coe.serve import service_config as configs
+from coe.serve.clock import now_us
 from coe.serve.database import audit, keys, recipe_versions
 from coe.serve.database.connecting import open_database
 from coe.serve.database.migration import migrate
-from coe.serve.moments import now_us
+from coe.serve.enums import ActivationState, Role
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.words import ActivationState, Role
 from coe.store.store import Store
 
 CONFIG, KEYS = "serve.yaml", "keys.json"

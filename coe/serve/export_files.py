@@ -26,15 +26,15 @@ from sqlalchemy import Connection, select
 
 from coe import system
 from coe.errors import ImageError
+from coe.serve.clock import iso
 from coe.serve.component_pictures import CropPlace, Cutter
 from coe.serve.database.connecting import Database
 from coe.serve.database.findings import unpack
 from coe.serve.database.tables import board, call, recipe, verification, view
-from coe.serve.moments import iso
+from coe.serve.enums import CallKind, Outcome
 from coe.serve.passing import Passing
 from coe.serve.picture_folder import Pictures
 from coe.serve.suspected_pictures import SuspectedPictures
-from coe.serve.words import CallKind, Outcome
 
 FOLDER, MANIFEST = "exports", "manifest.json"
 """The folder of exports in the folder of a service, and the manifest in each of them."""
@@ -94,7 +94,7 @@ class ExportScope:
 def export(
     database: Database, pictures: Pictures, folder: Path, asked: ExportScope, now_us: int, *, limit_pixels: int
 ) -> Export:
-    """Write an export into a new folder below `folder`; raises DatabaseTrouble, and OSError.
+    """Write an export into a new folder below `folder`; raises DatabaseError, and OSError.
 
     A view of more than `limit_pixels` is not cut. A crash leaves a hidden folder that no export is; nothing is deleted
     from the pictures.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from coe.errors import ConfigError
+from coe.serve.clock import now_us
 from coe.serve.database import keys
 from coe.serve.database.connecting import Database
-from coe.serve.moments import now_us
 from coe.serve.service_config import ServeConfig
 
 

@@ -13,7 +13,7 @@ from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.errors import ConfigError, RulesError
-from coe.serve.texts import Spelt, Word
+from coe.serve.text_checks import Spelt, Word
 from coe.serve.whole_board import WholeBoard
 from coe.spelling import by_spelling
 from coe.strict_model import StrictModel

@@ -14,7 +14,7 @@ from coe.board.rules import Rules
 from coe.errors import ConfigError, did_you_mean
 from coe.placement.dialects import Side
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.texts import Spelt, SpeltText, Text, Word
+from coe.serve.text_checks import Spelt, SpeltText, Text, Word
 from coe.strict_model import StrictModel
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import partial
 
 from coe.core import Verdict
+from coe.serve.clock import DAY_US, SECOND_US
 from coe.serve.database import views
 from coe.serve.database.connecting import Database
 from coe.serve.database.views import View
-from coe.serve.moments import DAY_US, SECOND_US
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import Retention
 
@@ -27,7 +27,7 @@ STRAY_US = DAY_US
 def sweep(
     database: Database, pictures: Pictures, retention: Retention, now_us: int, *, since_us: int | None = None
 ) -> int:
-    """Remove the pictures whose time has come; return how many. Raises DatabaseTrouble, and OSError.
+    """Remove the pictures whose time has come; return how many. Raises DatabaseError, and OSError.
 
     `since_us` is the time of an earlier sweep: pictures without a board that it removed, or left, are not looked at.
     """
@@ -84,7 +84,7 @@ def _remove(database: Database, pictures: Pictures, old_views: Callable[..., lis
 
 
 def remove_strays(database: Database, pictures: Pictures, part: int, now_us: int) -> int:
-    """Remove the old pictures of a part that no row names; return how many. Raises DatabaseTrouble, and OSError."""
+    """Remove the old pictures of a part that no row names; return how many. Raises DatabaseError, and OSError."""
     names, removed = pictures.older_than((now_us - STRAY_US) / SECOND_US, part), 0
     for start in range(0, len(names), TOGETHER):
         some = names[start : start + TOGETHER]

@@ -18,17 +18,17 @@ from pathlib import Path
 from coe.errors import ConfigError
 from coe.files import FolderLock
 from coe.serve.bridge.building import expect_packages
+from coe.serve.clock import SECOND_US, now_us
 from coe.serve.database import fault_log, outbox, states
 from coe.serve.database.claim import Claim
 from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.migration import expect_newest
-from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.enums import FaultKind, Intake, Process, Subject
 from coe.serve.exposure import expect_keys
-from coe.serve.moments import SECOND_US, now_us
 from coe.serve.notify import SystemdNotice, notify
 from coe.serve.service_config import ServeConfig, load
-from coe.serve.words import FaultKind, Intake, Process, Subject
 
 PROCESSES = (Process.GATE, Process.WORKER)
 """The processes in the order in which they start; the bridge comes after them if there is anybody to be told."""
@@ -136,7 +136,7 @@ class Supervisor:
 
     def _keep_claim(self, claim: Claim, now_s: float) -> None:
         """Raise ConfigError if another service has taken the database, as while its server was restarted."""
-        with suppress(DatabaseTrouble):
+        with suppress(DatabaseError):
             if claim.hold():
                 self._claimed_s = now_s
             elif now_s - self._claimed_s > CLAIM_S:
@@ -177,7 +177,7 @@ class Supervisor:
         child.pause_s = min(2 * child.pause_s, MOST_PAUSE_S)
 
     def _write_faults(self, database: Database) -> None:
-        with suppress(DatabaseTrouble):
+        with suppress(DatabaseError):
             while self._faults:
                 with database.writing() as connection:
                     fault_log.note(connection, self._faults[0], now_us())
@@ -185,7 +185,7 @@ class Supervisor:
 
     def _end_all(self, database: Database) -> None:
         """Accept no more boards, let the worker finish those that it has begun, then end the others."""
-        with suppress(DatabaseTrouble), database.writing() as connection:
+        with suppress(DatabaseError), database.writing() as connection:
             if states.intake(connection) is Intake.OPEN:
                 states.change(connection, Subject.INTAKE, Intake.DRAINING, by=Process.SUPERVISOR, now_us=now_us())
         children = self.children
@@ -241,7 +241,7 @@ def _reopen(database: Database) -> None:
 
 def _answers(database: Database) -> bool:
     """Return whether worker and database answer."""
-    with suppress(DatabaseTrouble), database.reading() as connection:
+    with suppress(DatabaseError), database.reading() as connection:
         beat = states.heartbeats(connection).get(Process.WORKER)
         return beat is not None and abs(now_us() - beat.beat_us) <= ALIVE_US
     return False

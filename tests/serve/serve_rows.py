@@ -16,7 +16,7 @@ from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.database.tallies import Tally
-from coe.serve.words import CallKind, CallReason
+from coe.serve.enums import CallKind, CallReason
 
 NOON = 1_700_000_000_000_000
 """A time in UTC microseconds."""

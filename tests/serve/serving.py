@@ -17,13 +17,13 @@ import numpy as np
 import uvicorn
 from PIL import Image
 
+from coe.serve.clock import now_us
 from coe.serve.database import keys, recipe_versions
 from coe.serve.database.connecting import Database, open_database
+from coe.serve.enums import ActivationState, Role
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.server import make_server, open_gate
-from coe.serve.moments import now_us
 from coe.serve.service_config import Limits, ServeConfig
-from coe.serve.words import ActivationState, Role
 
 
 @dataclass(frozen=True)

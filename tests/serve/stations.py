@@ -13,11 +13,11 @@ from PIL import Image
 from quick_line import QuickDevice, quick
 
 from coe.placement.dialects import Side
+from coe.serve.clock import microseconds, now_us
 from coe.serve.database import board_rows, views
 from coe.serve.database.board_rows import Board, NewBoard
 from coe.serve.database.connecting import Database
 from coe.serve.database.views import NewView
-from coe.serve.moments import microseconds, now_us
 from coe.serve.picture_folder import Pictures
 from coe.serve.request import BoardRequest, digest_of
 from coe.serve.service_config import ServeConfig

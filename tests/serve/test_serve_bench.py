@@ -25,9 +25,9 @@ from coe.serve.benchmark.processes import Stamps
 from coe.serve.benchmark.running import BenchmarkPicture, Client, Service
 from coe.serve.benchmark.soak import Sample
 from coe.serve.benchmark.steady_pace import BoardPace
+from coe.serve.clock import now_us
 from coe.serve.database import audit, recipe_versions
 from coe.serve.database.hourly import Window, board_counts
-from coe.serve.moments import now_us
 
 
 def sample(at_s: float, rss: int, fds: int = 40) -> Sample:

@@ -20,6 +20,7 @@ from tiny_line import TINY
 from waiting import eventually
 
 from coe.core import Verdict
+from coe.serve.clock import DAY_US, HOUR_US
 from coe.serve.database import (
     board_rows,
     call_rows,
@@ -39,14 +40,13 @@ from coe.serve.database.hourly import Window
 from coe.serve.database.keys import Key
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView, View
-from coe.serve.gate import faces
-from coe.serve.moments import DAY_US, HOUR_US
+from coe.serve.enums import BoardState, CallKind, EventKind, Outcome, Role
+from coe.serve.gate import role_views
 from coe.serve.picture_folder import Pictures
 from coe.serve.retention import sweep
 from coe.serve.service_config import Audits, Retention
 from coe.serve.statistics import yields
 from coe.serve.statistics.pareto import By, pareto
-from coe.serve.words import BoardState, CallKind, EventKind, Outcome, Role
 from coe.serve.worker.blind_audits import RESTS_US, SECRET, BlindAudits, Lottery
 
 ALL, NONE, EVERY_SEED = Audits(ok_per_1000=1000), Audits(), Audits(seeded_per_100_calls=100)
@@ -88,7 +88,7 @@ def write(
 
 
 def faces_of(connection: Any, board_id: int, *, kinds: bool = False) -> list[Call]:
-    found = faces.calls_of(connection, board_id, OPERATOR)
+    found = role_views.calls_of(connection, board_id, OPERATOR)
     return [one for id in (one.id for one in found) if (one := call_rows.get(connection, id))] if kinds else found
 
 
@@ -301,11 +301,11 @@ def event(kind: EventKind) -> Event:
 
 
 def test_events_do_not_tell_an_operator_what_was_called() -> None:
-    shown = {kind: faces.event_of(event(kind), OPERATOR) for kind in EventKind}
+    shown = {kind: role_views.event_of(event(kind), OPERATOR) for kind in EventKind}
     assert [kind for kind, one in shown.items() if one is None] == [EventKind.BOARD_VERIFIED, EventKind.CALL_VERIFIED]
     for kind in (EventKind.BOARD_DECIDED, EventKind.BOARD_AMENDED):
         assert shown[kind] == replace(event(kind), body={"board": 1, "serial": "SN1"})
-    assert all(faces.event_of(event(kind), ENGINEER) == event(kind) for kind in EventKind)
+    assert all(role_views.event_of(event(kind), ENGINEER) == event(kind) for kind in EventKind)
 
 
 PARTS = st.lists(st.sampled_from(["bad", "good", "absent"]), min_size=1, max_size=6)
@@ -328,8 +328,8 @@ def test_what_an_operator_sees_of_a_board_always_fits_together(
         for row, outcome in zip(rows, answers, strict=False):
             if outcome is not None:
                 answer(connection, row, outcome)
-        truth, seen = board_rows.get(connection, board.id), faces.board_of(connection, board, OPERATOR)
-        seen = faces.board_of(connection, truth, OPERATOR) if truth else seen
+        truth, seen = board_rows.get(connection, board.id), role_views.board_of(connection, board, OPERATOR)
+        seen = role_views.board_of(connection, truth, OPERATOR) if truth else seen
         shown = faces_of(connection, board.id)
     assert truth is not None
     check_truth(truth, rows, names)

@@ -18,7 +18,7 @@ from coe.serve.bridge.sinks import Message, SinkFailed, StationStatus
 from coe.serve.database import event_log, fault_log, outbox, recipe_versions, states
 from coe.serve.database.connecting import Database
 from coe.serve.database.event_log import NewEvent
-from coe.serve.words import EventKind, FaultKind, LineState, Process, Subject
+from coe.serve.enums import EventKind, FaultKind, LineState, Process, Subject
 
 
 class Remembered:

@@ -24,7 +24,7 @@ from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.database.verifications import NewVerification, record_verification
-from coe.serve.words import EventKind, FaultKind, Intake, LineState, Outcome, Process, Subject
+from coe.serve.enums import EventKind, FaultKind, Intake, LineState, Outcome, Process, Subject
 
 WORDS = CfxFormat("acme.aoi.7", 60.0)
 

@@ -20,11 +20,11 @@ from waiting import eventually
 from coe import Inspector
 from coe.core import Verdict
 from coe.inspector.line_config import LineConfig
+from coe.serve.clock import now_us
 from coe.serve.database import call_rows, fault_log, recipe_versions
 from coe.serve.database.connecting import Database
-from coe.serve.moments import now_us
+from coe.serve.enums import ActivationState
 from coe.serve.service_config import LineSettings, ServeConfig
-from coe.serve.words import ActivationState
 from coe.serve.worker.product import Adjust
 
 SHOWN = {"R1": LIGHT, "R2": DARK}

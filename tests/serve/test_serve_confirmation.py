@@ -19,9 +19,9 @@ from tiny_line import TINY
 from waiting import eventually
 
 from coe.core import Verdict
+from coe.serve.clock import now_us
 from coe.serve.database import audit, call_rows, recipe_versions
-from coe.serve.moments import now_us
-from coe.serve.words import ActivationState, CallReason, Role
+from coe.serve.enums import ActivationState, CallReason, Role
 
 CONTENT = {"rules": TINY, "whole": WHOLE, "within_s": None, "terminations": {}, "parts": {}}
 PATH = "/api/v1/recipes/new/1"

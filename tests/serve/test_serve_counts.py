@@ -18,6 +18,7 @@ from thorough import THOROUGH
 
 from coe.core import Verdict
 from coe.placement.dialects import Side
+from coe.serve.clock import HOUR_US, hour_of
 from coe.serve.database import board_rows, call_rows, decisions, escape_rows, hourly, verifications
 from coe.serve.database.board_rows import Board, NewBoard
 from coe.serve.database.call_rows import NewCall
@@ -28,8 +29,7 @@ from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.migration import migrate
 from coe.serve.database.tables import board, board_count, call, call_count, verification
 from coe.serve.database.verifications import NewVerification
-from coe.serve.moments import HOUR_US, hour_of
-from coe.serve.words import BoardState, CallKind, Dimension, Outcome
+from coe.serve.enums import BoardState, CallKind, Dimension, Outcome
 
 MINUTE_US = HOUR_US // 60
 ALWAYS = Window(0, 2 * NOON)

@@ -20,16 +20,16 @@ from tiny_line import TINY
 
 from coe.core import Verdict
 from coe.prepare.golden_reference import learn
+from coe.serve.clock import now_us
 from coe.serve.component_pictures import CropPlace, Cutter
 from coe.serve.database import board_rows, decisions
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
-from coe.serve.moments import now_us
+from coe.serve.enums import CallReason
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import LineSettings
 from coe.serve.whole_board import WholeBoard
-from coe.serve.words import CallReason
 from coe.serve.worker.items import Item, Items, Whole
 from coe.serve.worker.located import Located, located
 from coe.store.references import References

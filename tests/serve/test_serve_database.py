@@ -39,6 +39,7 @@ from coe.serve.database import (
 )
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.decisions import Amendment
 from coe.serve.database.escape_rows import NewEscape
 from coe.serve.database.event_log import NewEvent
@@ -47,11 +48,9 @@ from coe.serve.database.hourly import Window
 from coe.serve.database.migration import expect_newest, migrate, newest, revision_of
 from coe.serve.database.row_types import upserting
 from coe.serve.database.tallies import Tally
-from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.database.verifications import CallChanged, NewVerification
 from coe.serve.database.views import NewView
-from coe.serve.supervisor import _reopen
-from coe.serve.words import (
+from coe.serve.enums import (
     NEXT,
     ActivationState,
     BoardState,
@@ -64,6 +63,7 @@ from coe.serve.words import (
     Role,
     Subject,
 )
+from coe.serve.supervisor import _reopen
 
 
 def kinds(database: Database) -> list[EventKind]:
@@ -549,7 +549,7 @@ def test_a_locked_database_says_so_after_its_time(sqlite_database: Database) -> 
         accepted(connection)
         with impatient.reading() as reader:
             assert reader.scalar(select(func.count()).select_from(tables.board)) == 0
-        with pytest.raises(DatabaseTrouble, match="locked") as raised, impatient.writing():
+        with pytest.raises(DatabaseError, match="locked") as raised, impatient.writing():
             pass
     assert raised.value.kind == "busy"
     impatient.close()

@@ -13,11 +13,11 @@ from serving import Served, hand_in
 from test_serve_sessions import signed_in
 
 from coe.scheduler.events import Event, Evicted, Loaded, Lost
+from coe.serve.clock import HOUR_US, hour_of, now_us
 from coe.serve.database import board_rows, decisions, states
 from coe.serve.database.connecting import Database
 from coe.serve.database.tallies import Tally, add
-from coe.serve.moments import HOUR_US, hour_of, now_us
-from coe.serve.words import Process, Role
+from coe.serve.enums import Process, Role
 from coe.serve.worker.residents import Residents
 
 

@@ -12,12 +12,12 @@ from serving import Served, hand_in, png, put
 from sqlalchemy import insert
 
 from coe.core import Verdict
+from coe.serve.clock import now_us
 from coe.serve.database import audit, board_rows, decisions, views
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.tables import escape, unit_serial
-from coe.serve.moments import now_us
+from coe.serve.enums import CallKind, Outcome
 from coe.serve.retention import sweep
-from coe.serve.words import CallKind, Outcome
 
 
 def with_answers(served: Served) -> None:

@@ -12,11 +12,11 @@ from serve_rows import NOON, decision, late, ng
 from serving import Served, hand_in, png, put
 from tiny_line import TINY
 
+from coe.serve.clock import now_us
 from coe.serve.database import audit, board_rows, decisions, event_log, fault_log, recipe_versions, states, views
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
-from coe.serve.moments import now_us
-from coe.serve.words import ActivationState, BoardState, EventKind, FaultKind, Intake, LineState, Process, Subject
+from coe.serve.enums import ActivationState, BoardState, EventKind, FaultKind, Intake, LineState, Process, Subject
 from coe.store.store import Store
 
 

@@ -21,8 +21,8 @@ from coe.pictures.picture_file import PictureFile
 from coe.results.metrics import Watcher
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import Database
+from coe.serve.enums import FaultKind
 from coe.serve.service_config import ServeConfig
-from coe.serve.words import FaultKind
 from coe.serve.worker import locating
 from coe.serve.worker import station as station_module
 from coe.serve.worker.board_batches import LineHangs

@@ -16,16 +16,16 @@ from serving import Served, hand_in, png, put
 from tiny_line import TINY
 
 from coe.config import MAX_IMAGE_PIXELS
+from coe.serve.clock import now_us
 from coe.serve.database import board_rows, fault_log, keys
 from coe.serve.database.connecting import open_database
 from coe.serve.database.fault_log import NewFault
+from coe.serve.enums import FaultKind, Process, Role
 from coe.serve.gate import connections
 from coe.serve.gate.app import OPERATIONS
 from coe.serve.gate.operation_routes import Operation
-from coe.serve.moments import now_us
 from coe.serve.picture_folder import Receiving
 from coe.serve.service_config import Limits
-from coe.serve.words import FaultKind, Process, Role
 
 GUARDED = [operation for operation in OPERATIONS if operation.roles is not None]
 

@@ -13,13 +13,13 @@ from test_serve_hostile import problem, raw
 from test_serve_sessions import WITH_HEADER, signed_in
 
 from coe.errors import ConfigError
+from coe.serve.clock import now_us
 from coe.serve.database import keys
+from coe.serve.enums import Role
 from coe.serve.gate import event_routes, health_routes, recipe_routes
 from coe.serve.gate.sessions import COOKIE
 from coe.serve.gate.tensors import parse
-from coe.serve.moments import now_us
 from coe.serve.request import BoardRequest
-from coe.serve.words import Role
 from coe.strict_model import of_json
 
 HUGE = "9" * 5000

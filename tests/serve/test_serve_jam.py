@@ -17,13 +17,13 @@ from waiting import eventually
 
 from coe.core import Verdict
 from coe.errors import ConfigError
+from coe.serve.clock import now_us
 from coe.serve.database import board_rows, event_log
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.moments import now_us
+from coe.serve.database.database_errors import DatabaseError
+from coe.serve.enums import UNDECIDED, EventKind, LineState
 from coe.serve.service_config import ServeConfig
-from coe.serve.words import UNDECIDED, EventKind, LineState
 from coe.serve.worker import write_report as report_module
 from coe.serve.worker.hangs import Hangs
 from coe.serve.worker.items import Items
@@ -152,7 +152,7 @@ def test_a_board_that_will_be_late_is_named_once_the_database_answers(
     runs = {board.id: BoardRun(board, Items([], []), due_s=1e9)}
     report.worked(runs, Queue(), LineState.RUNNING, products, ())
     other = open_database(config.database_url)
-    with other.writing(), pytest.raises(DatabaseTrouble):
+    with other.writing(), pytest.raises(DatabaseError):
         report.worked(runs, Queue(), LineState.RUNNING, products, {board.id})
     other.close()
     assert endangered(database) == []

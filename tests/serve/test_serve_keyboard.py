@@ -15,9 +15,9 @@ from test_serve_crops import found, with_call
 from test_serve_whole import BOARD, WHOLE, png
 from tiny_line import TINY
 
+from coe.serve.clock import now_us
 from coe.serve.database import call_rows, confirmations, decisions, keys, recipe_versions, verifications
-from coe.serve.moments import now_us
-from coe.serve.words import Outcome, Role
+from coe.serve.enums import Outcome, Role
 
 pytestmark = pytest.mark.slow
 CALLS = 50

@@ -21,14 +21,14 @@ from stations import DARK, LIGHT, accept
 from tiny_line import TINY
 
 from coe.core import Verdict
+from coe.serve.clock import DAY_US, now_us
 from coe.serve.database import board_rows, call_rows, event_log, keys, views
 from coe.serve.database.connecting import Database, open_database
+from coe.serve.enums import EventKind, Role
 from coe.serve.failpoints import Failpoint
-from coe.serve.moments import DAY_US, now_us
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays
 from coe.serve.service_config import ServeConfig
-from coe.serve.words import EventKind, Role
 
 LINE_POINTS = (Failpoint.BOARD_BEGUN, Failpoint.SUBMITTED, Failpoint.FOUND, Failpoint.DECIDING, Failpoint.DECIDED)
 GATE_POINTS = (

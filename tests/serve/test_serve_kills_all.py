@@ -32,16 +32,16 @@ from test_serve_whole import BOARD, WHOLE, png
 from tiny_line import TINY
 
 from coe.core import Verdict
+from coe.serve.clock import DAY_US, now_us
 from coe.serve.database import audit, board_rows, call_rows, event_log, outbox, verifications, views
 from coe.serve.database.connecting import Database
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.database.verifications import NewVerification, Verification
+from coe.serve.enums import UNDECIDED, Outcome
 from coe.serve.failpoints import Failpoint
-from coe.serve.moments import DAY_US, now_us
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import Retention, ServeConfig
-from coe.serve.words import UNDECIDED, Outcome
 
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(3600)]
 

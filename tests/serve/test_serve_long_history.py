@@ -15,10 +15,10 @@ from sqlalchemy.engine import Engine
 from coe.placement.dialects import Side
 from coe.serve.benchmark import past_boards
 from coe.serve.benchmark.benchmark_boards import PAGES
+from coe.serve.clock import hour_of, now_us
 from coe.serve.database import board_rows, decisions, escape_rows, recipe_versions, tables
 from coe.serve.database.escape_rows import NewEscape
 from coe.serve.database.hourly import decided
-from coe.serve.moments import hour_of, now_us
 from coe.serve.retention import sweep
 
 GROWING = ("board", "view", "call", "verification", "event", "audit")

@@ -1,4 +1,4 @@
-"""A database that cannot be used is trouble that passes, whatever the driver calls it, and does not end the feed."""
+"""A database that cannot be used is an error that passes, whatever the driver calls it, and does not end the feed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.trouble import DatabaseTrouble, TroubleKind, translated
+from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind, translated
 
 
 def test_a_damaged_file_is_a_database_that_cannot_be_read(sqlite_database: Database) -> None:
@@ -20,16 +20,16 @@ def test_a_damaged_file_is_a_database_that_cannot_be_read(sqlite_database: Datab
         damaged.seek(4096)
         damaged.write(b"\xff" * 40 * 4096)
     database = open_database(str(sqlite_database.url))
-    with pytest.raises(DatabaseTrouble, match="malformed") as trouble, database.reading() as connection:
+    with pytest.raises(DatabaseError, match="malformed") as error, database.reading() as connection:
         connection.execute(text("SELECT * FROM board, event, recipe, view")).all()
-    assert trouble.value.kind is TroubleKind.LOST
+    assert error.value.kind is DatabaseErrorKind.LOST
     database.close()
 
 
-def test_connections_that_all_wait_for_a_database_are_trouble() -> None:
-    with pytest.raises(DatabaseTrouble, match="all connections are in use") as trouble, translated():
+def test_connections_that_all_wait_for_a_database_are_an_error() -> None:
+    with pytest.raises(DatabaseError, match="all connections are in use") as error, translated():
         raise NoConnection("QueuePool limit of size 16 overflow 10 reached")
-    assert trouble.value.kind is TroubleKind.LOST
+    assert error.value.kind is DatabaseErrorKind.LOST
 
 
 def test_the_feed_goes_on_after_a_time_without_a_free_connection(

@@ -23,7 +23,7 @@ from coe.serve.bridge.sinks import Message, SinkFailed
 from coe.serve.database import event_log, fault_log, outbox
 from coe.serve.database.connecting import Database
 from coe.serve.database.event_log import NewEvent
-from coe.serve.words import EventKind
+from coe.serve.enums import EventKind
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from coe.serve.bridge.sinks import Message, StationStatus
 from coe.serve.database import event_log
 from coe.serve.database.connecting import Database
 from coe.serve.database.recipe_versions import KeptRecipes
-from coe.serve.words import Intake, LineState
+from coe.serve.enums import Intake, LineState
 
 WAITING = StationStatus(LineState.WAITING, Intake.OPEN, (), NOON)
 

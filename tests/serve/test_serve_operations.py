@@ -16,12 +16,12 @@ from waiting import eventually
 
 from coe.serve import supervisor
 from coe.serve.backup import back_up
+from coe.serve.clock import now_us
 from coe.serve.database import audit, board_rows, decisions, event_log, keys, views
 from coe.serve.database.connecting import open_database
 from coe.serve.database.migration import migrate
-from coe.serve.moments import now_us
+from coe.serve.enums import EventKind
 from coe.serve.service_config import ServeConfig
-from coe.serve.words import EventKind
 
 FOLDER = Path(__file__).parents[2] / "docs" / "operations"
 

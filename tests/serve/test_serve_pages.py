@@ -14,6 +14,7 @@ from serving import Served, hand_in
 from test_serve_sessions import signed_in
 
 from coe.core import Verdict
+from coe.serve.clock import HOUR_US, hour_of, now_us
 from coe.serve.database import board_rows, decisions, escape_rows, fault_log, states
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Decision
@@ -21,12 +22,11 @@ from coe.serve.database.escape_rows import NewEscape
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.tallies import Tally
+from coe.serve.enums import CallReason, FaultKind, Process, Role
 from coe.serve.gate.pages import svg
 from coe.serve.gate.pages.page_routes import PAGES
 from coe.serve.gate.pages.rendering import STATIC
 from coe.serve.gate.pages.svg import Spot
-from coe.serve.moments import HOUR_US, hour_of, now_us
-from coe.serve.words import CallReason, FaultKind, Process, Role
 
 SCRIPT = "<script>alert('x')</script>\"'>"
 PLACES = {"{id:int}": "1", "{name}/{version:int}": "tiny/1"}

@@ -18,8 +18,8 @@ from coe.serve.database import call_rows, fault_log, recipe_versions
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database
 from coe.serve.database.fault_log import NewFault
+from coe.serve.enums import CallReason, FaultKind, Process
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.words import CallReason, FaultKind, Process
 from coe.strict_model import of_json
 
 DIRTY = "it said \x00, \x1b[2J and \udcff\nand more"

@@ -21,13 +21,13 @@ from coe import Inspector
 from coe.core import Verdict
 from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.line import Line
+from coe.serve.clock import now_us
 from coe.serve.database import call_rows, event_log, fault_log, recipe_versions, states
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database
 from coe.serve.database.recipe_versions import Activation, Recipe
-from coe.serve.moments import now_us
+from coe.serve.enums import ActivationState, EventKind, FaultKind, Process
 from coe.serve.service_config import LineSettings, ServeConfig
-from coe.serve.words import ActivationState, EventKind, FaultKind, Process
 from coe.serve.worker import recipe_change
 from coe.serve.worker.product import RECIPES
 from coe.store.store import Store

@@ -15,18 +15,18 @@ from tiny_line import TINY
 
 from coe import system
 from coe.serve import failpoints, retention
+from coe.serve.clock import DAY_US, SECOND_US, now_us
 from coe.serve.database import audit, board_rows, call_rows, event_log, verifications, views
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView, View
+from coe.serve.enums import BoardState, CallKind, Outcome
 from coe.serve.failpoints import Failpoint
 from coe.serve.gate import recipe_routes, server
-from coe.serve.moments import DAY_US, SECOND_US, now_us
 from coe.serve.picture_folder import Pictures
 from coe.serve.retention import sweep
 from coe.serve.service_config import Retention
-from coe.serve.words import BoardState, CallKind, Outcome
 
 
 @pytest.fixture

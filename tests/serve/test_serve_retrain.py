@@ -23,7 +23,7 @@ from coe.placement import Layout, crop
 from coe.serve.database import board_rows, call_rows, findings
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import open_database
-from coe.serve.words import BoardState, Outcome
+from coe.serve.enums import BoardState, Outcome
 from coe.serve.worker.station import Station
 
 NEW = TINY.replace("body-c: {kind", "body-d: {kind").replace("inspect: body-c", "inspect: body-d")

@@ -10,11 +10,11 @@ import httpx
 from serve_rows import decided, ng
 from serving import Served, client_of
 
+from coe.serve.clock import now_us
 from coe.serve.database import keys
+from coe.serve.enums import Role
 from coe.serve.gate.ended_sessions import EndedSessions
 from coe.serve.gate.sessions import COOKIE, SECRET
-from coe.serve.moments import now_us
-from coe.serve.words import Role
 
 WITH_HEADER = {"X-CSRF-Token": "sign in"}
 

@@ -11,19 +11,19 @@ from serve_rows import NOON, accepted, decided, decision, ng
 
 from coe.core import Verdict
 from coe.rates import Rate
+from coe.serve.clock import DAY_US, HOUR_US
 from coe.serve.database import decisions, hourly, verifications
 from coe.serve.database.call_rows import NewCall, of_board
 from coe.serve.database.connecting import Database
 from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.tallies import Tally
 from coe.serve.database.verifications import NewVerification
-from coe.serve.moments import DAY_US, HOUR_US
+from coe.serve.enums import CallKind, CallReason, Outcome
 from coe.serve.statistics import control_charts, yields
 from coe.serve.statistics.control_charts import Subgroup
 from coe.serve.statistics.figures import Unit, figure
 from coe.serve.statistics.pareto import By, pareto
 from coe.serve.statistics.trend import trend
-from coe.serve.words import CallKind, CallReason, Outcome
 
 CONFIRMED, FALSE, ACCEPTED = Outcome.CONFIRMED, Outcome.FALSE_CALL, Outcome.ACCEPTED
 

@@ -7,10 +7,10 @@ from serve_rows import decision, ng
 from serving import Served, activated, hand_in
 from tiny_line import TINY
 
+from coe.serve.clock import now_us
 from coe.serve.database import board_rows, decisions, escape_rows
 from coe.serve.database.escape_rows import NewEscape
-from coe.serve.moments import now_us
-from coe.serve.words import Outcome
+from coe.serve.enums import Outcome
 
 
 def with_history(served: Served) -> None:

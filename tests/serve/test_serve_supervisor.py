@@ -25,6 +25,7 @@ from coe.errors import ConfigError
 from coe.serve import backup, notify, service_config, supervisor
 from coe.serve import command as serve
 from coe.serve.bridge import building
+from coe.serve.clock import DAY_US, HOUR_US, now_us
 from coe.serve.creation import Wanted, create
 from coe.serve.database import (
     board_rows,
@@ -41,13 +42,12 @@ from coe.serve.database import (
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView
-from coe.serve.moments import DAY_US, HOUR_US, now_us
+from coe.serve.enums import FaultKind, Intake, Outcome, Process, Role, Subject
 from coe.serve.notify import SystemdNotice
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import Retention, ServeConfig
 from coe.serve.supervisor import Supervisor
-from coe.serve.words import FaultKind, Intake, Outcome, Process, Role, Subject
 
 SLEEPS = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
 DIES = [sys.executable, "-S", "-c", "raise SystemExit(3)"]

@@ -36,15 +36,15 @@ from coe.serve.bridge.mqtt import MqttConnection, MqttPlace
 from coe.serve.bridge.outbox_relay import OutboxRelay, Sink
 from coe.serve.bridge.sinks import SinkFailed
 from coe.serve.bridge.tls import context_of
+from coe.serve.clock import DAY_US, HOUR_US, SECOND_US, SteadyClock, now_us
 from coe.serve.database import audit, board_rows, call_queue, decisions, event_log, fault_log, keys, outbox, tallies
 from coe.serve.database.connecting import Database, open_database
+from coe.serve.enums import EventKind, FaultKind, Outcome, Role
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.sessions import COOKIE, CSRF_HEADER
-from coe.serve.moments import DAY_US, HOUR_US, SECOND_US, SteadyClock, now_us
 from coe.serve.retention import sweep
 from coe.serve.service_config import Retention, ServeConfig
 from coe.serve.sink_config import Tls
-from coe.serve.words import EventKind, FaultKind, Outcome, Role
 from coe.serve.worker.station import Clocks
 
 

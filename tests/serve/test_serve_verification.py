@@ -10,13 +10,13 @@ import httpx
 from serve_rows import NOON, accepted, blind_audit, decided, decision, late, ng
 from serving import Served, client_of
 
+from coe.serve.clock import now_us
 from coe.serve.database import audit, board_rows, call_queue, decisions, event_log, keys, verifications
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database
+from coe.serve.enums import BoardState, CallKind, EventKind, Role
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.sessions import CSRF_HEADER
-from coe.serve.moments import now_us
-from coe.serve.words import BoardState, CallKind, EventKind, Role
 
 CONFIRMED = {"outcome": "confirmed"}
 

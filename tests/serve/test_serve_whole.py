@@ -28,18 +28,18 @@ from coe.core import Expert, Finding, Verdict
 from coe.errors import ConfigError
 from coe.inspector.asked_boards import AskedBoard
 from coe.placement import Layout, Placement, Side, crop, outline
+from coe.serve.clock import now_us
 from coe.serve.database import board_rows, call_rows, decisions, event_log, fault_log, findings
 from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import Call, NewCall
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Decision
+from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind
 from coe.serve.failpoints import Failpoint
-from coe.serve.moments import now_us
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest
 from coe.serve.service_config import ServeConfig
 from coe.serve.whole_board import WholeBoard
-from coe.serve.words import BoardState, CallReason, EventKind, FaultKind
 from coe.serve.worker import locating
 from coe.serve.worker.located import Located, located
 from coe.store.kinds import ExpertInput

@@ -21,12 +21,11 @@ from coe.inspector.asked_boards import AskedBoard
 from coe.results.metrics import Watcher
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Lost, Run, RunFailed, Why
+from coe.serve.clock import now_us
 from coe.serve.database import board_rows, call_rows, event_log, fault_log, findings, recipe_versions, states, tallies
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.fault_log import Fault
-from coe.serve.moments import now_us
-from coe.serve.service_config import ServeConfig
-from coe.serve.words import (
+from coe.serve.enums import (
     ActivationState,
     BoardState,
     CallReason,
@@ -37,6 +36,7 @@ from coe.serve.words import (
     Process,
     Subject,
 )
+from coe.serve.service_config import ServeConfig
 from coe.serve.worker import station as station_module
 from coe.serve.worker import worker_process
 from coe.serve.worker.board_batches import Batches, LineHangs, Loads, RunningBatch

@@ -15,10 +15,10 @@ from coe.serve.benchmark.benchmark_figures import Measured, Part
 from coe.serve.benchmark.processes import BenchDevice
 from coe.serve.benchmark.running import BenchmarkPicture, Service, made, running
 from coe.serve.benchmark.steady_pace import BoardPace
+from coe.serve.clock import now_us
 from coe.serve.creation import Wanted
 from coe.serve.database import recipe_versions
 from coe.serve.database.connecting import open_database
-from coe.serve.moments import now_us
 
 FACTORY = BoardPace(600, 500, 6.0, 180.0)
 """A board with 500 components every six seconds."""

@@ -12,10 +12,10 @@ from sqlalchemy import Connection, func, insert, select
 
 from coe.core import Verdict
 from coe.placement.dialects import Side
+from coe.serve.clock import SECOND_US
 from coe.serve.database import counts, tables, tallies
 from coe.serve.database.tallies import Tally
-from coe.serve.moments import SECOND_US
-from coe.serve.words import BoardState, CallKind, CallReason, Outcome
+from coe.serve.enums import BoardState, CallKind, CallReason, Outcome
 
 Row = dict[str, Any]
 _TABLES = (tables.board, tables.view, tables.call, tables.verification, tables.event)

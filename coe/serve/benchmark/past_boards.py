@@ -13,11 +13,11 @@ import numpy as np
 from sqlalchemy import Connection, insert, select
 
 from coe.serve.benchmark.benchmark_rows import HistoryRows, Row
+from coe.serve.clock import HOUR_US, SECOND_US, hour_of
 from coe.serve.database import audit, tables
 from coe.serve.database.connecting import Database
 from coe.serve.database.tallies import Tally
-from coe.serve.moments import HOUR_US, SECOND_US, hour_of
-from coe.serve.words import EventKind, Outcome
+from coe.serve.enums import EventKind, Outcome
 
 HOURS = 168
 """The boards of a history were decided within so many hours."""

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from coe.serve import failpoints
 from coe.serve.child import end_with_parent
+from coe.serve.enums import Process
 from coe.serve.failpoints import Failpoint
 from coe.serve.service_config import load
 from coe.serve.supervisor import Supervisor, command_of
-from coe.serve.words import Process
 
 if TYPE_CHECKING:
     from coe.inspector.line_config import LineConfig

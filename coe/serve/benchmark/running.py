@@ -25,9 +25,9 @@ from coe.serve.benchmark.processes import BenchDevice, Stamp
 from coe.serve.creation import CONFIG, KEYS, Wanted, create
 from coe.serve.database import tables
 from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.database.database_errors import DatabaseError
+from coe.serve.enums import EventKind, Process
 from coe.serve.service_config import ServeConfig
-from coe.serve.words import EventKind, Process
 
 STARTS_S = 180.0
 """How long a service may take until it would decide a board."""
@@ -169,7 +169,7 @@ class Service:
         try:
             with impatient.writing():
                 return True
-        except DatabaseTrouble:
+        except DatabaseError:
             worker.send_signal(signal.SIGCONT)
             return False
         finally:

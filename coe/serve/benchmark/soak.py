@@ -23,7 +23,7 @@ from coe.serve.benchmark.benchmark_figures import Aim, Measured, Part
 from coe.serve.benchmark.running import BenchmarkPicture, Service
 from coe.serve.benchmark.steady_pace import BoardPace, Feeding
 from coe.serve.database import board_rows, tables
-from coe.serve.words import EventKind, Outcome
+from coe.serve.enums import EventKind, Outcome
 
 NOISE = 0.03
 WAL_BYTES = 64 << 20

@@ -18,7 +18,7 @@ from proton.utils import BlockingConnection, BlockingSender
 
 from coe.errors import ConfigError
 from coe.serve.bridge.sinks import Message, SinkFailed, StationStatus
-from coe.serve.moments import SECOND_US
+from coe.serve.clock import SECOND_US
 from coe.serve.sink_config import Tls
 
 ANSWER_S = 10.0

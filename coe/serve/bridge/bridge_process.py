@@ -9,13 +9,13 @@ from contextlib import suppress
 
 from coe.serve.bridge.building import sinks_of
 from coe.serve.bridge.outbox_relay import OutboxRelay, Sink
+from coe.serve.clock import now_us
 from coe.serve.database import outbox, states
 from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.migration import expect_newest
-from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.moments import now_us
+from coe.serve.enums import Process
 from coe.serve.service_config import ServeConfig
-from coe.serve.words import Process
 
 BEAT_S = 2.0
 GRACE_S = 3.0
@@ -37,7 +37,7 @@ def run(config: ServeConfig) -> None:
 
 
 def tell(sinks: list[Sink], database: Database, stop: threading.Event) -> None:
-    """Make these the sinks, and tell each on a thread of its own until `stop`; raises DatabaseTrouble at the start."""
+    """Make these the sinks, and tell each on a thread of its own until `stop`; raises DatabaseError at the start."""
     with database.writing() as connection:
         outbox.register_sinks(connection, [sink.name for sink in sinks], now_us())
     # Daemons: a sink that hangs does not keep the process alive.
@@ -58,5 +58,5 @@ def tell(sinks: list[Sink], database: Database, stop: threading.Event) -> None:
 def _beat(database: Database, sinks: list[Sink]) -> None:
     """Give a sign of life, as long as the database takes it."""
     facts = {"sinks": [sink.name for sink in sinks]}
-    with suppress(DatabaseTrouble), database.writing() as connection:
+    with suppress(DatabaseError), database.writing() as connection:
         states.beat(connection, Process.BRIDGE, pid=os.getpid(), now_us=now_us(), facts=facts)

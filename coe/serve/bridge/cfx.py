@@ -12,9 +12,9 @@ from typing import Any
 
 from coe.serve.bridge import cfx_units as units
 from coe.serve.bridge.sinks import EventEnvelope, Message, StationStatus
+from coe.serve.clock import SECOND_US, iso
 from coe.serve.database.fault_log import Fault
-from coe.serve.moments import SECOND_US, iso
-from coe.serve.words import EventKind, FaultKind, LineState, Process, Subject
+from coe.serve.enums import EventKind, FaultKind, LineState, Process, Subject
 
 VERSION = "2.1"
 _NAMESPACE = uuid.UUID("5b3d5a0c-1c0e-4f57-9a53-6f2f7c1f5f0e")

@@ -15,8 +15,8 @@ from coe.errors import ConfigError
 from coe.placement import Site
 from coe.placement.dialects import Side
 from coe.serve.bridge.sinks import EventEnvelope
+from coe.serve.enums import CallReason, Outcome
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.words import CallReason, Outcome
 
 INSPECTED = "CFX.Production.TestAndInspection.UnitsInspected"
 COMPLETED = "CFX.Production.WorkCompleted"

@@ -6,7 +6,7 @@ docs/serve.md describes the body of each kind of event.
 from __future__ import annotations
 
 from coe.serve.bridge.sinks import EventEnvelope, Message, StationStatus
-from coe.serve.moments import iso
+from coe.serve.clock import iso
 
 
 class EventFormat:

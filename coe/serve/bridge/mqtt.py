@@ -18,7 +18,7 @@ from paho.mqtt.client import Client, MQTTMessageInfo
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
 from coe.serve.bridge.sinks import Message, SinkFailed, StationStatus
-from coe.serve.moments import iso
+from coe.serve.clock import iso
 
 ANSWER_S = 10.0
 """How long the broker may take to answer."""

@@ -25,8 +25,8 @@ from asyncua.ua.object_ids import ObjectIds
 from asyncua.ua.uaerrors import UaError
 
 from coe.serve.bridge.sinks import Message, SinkFailed, StationStatus
-from coe.serve.moments import SECOND_US
-from coe.serve.words import EventKind, LineState
+from coe.serve.clock import SECOND_US
+from coe.serve.enums import EventKind, LineState
 
 NAMESPACE = "urn:coe:serve"
 COMPANION = "http://opcfoundation.org/UA/MachineVision"

@@ -16,14 +16,14 @@ from sqlalchemy import Connection
 
 from coe.serve import failpoints
 from coe.serve.bridge.sinks import EventEnvelope, Format, SinkConnection, SinkFailed, StationStatus
+from coe.serve.clock import microseconds, now_us
 from coe.serve.database import board_rows, fault_log, outbox, states
 from coe.serve.database.connecting import Database
+from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.event_log import Event
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.recipe_versions import KeptRecipes
-from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.moments import microseconds, now_us
-from coe.serve.words import EventKind, FaultKind, Process
+from coe.serve.enums import EventKind, FaultKind, Process
 
 LOOK_S = 0.2
 """How often a relay looks into the outbox."""
@@ -91,7 +91,7 @@ class OutboxRelay:
             self._note_told()
             told = self._tell(self._waiting())
             self._overcome()
-        except DatabaseTrouble:
+        except DatabaseError:
             return FIRST_PAUSE_S
         except SinkFailed as error:
             return self._fail(str(error))
@@ -168,8 +168,8 @@ class OutboxRelay:
         self._failures += 1
         try:
             self._note(why, pause_s)
-        except DatabaseTrouble as trouble:
-            _log.warning("sink '%s' failed (%s), which cannot be noted: %s", self._sink.name, why, trouble)
+        except DatabaseError as unavailable:
+            _log.warning("sink '%s' failed (%s), which cannot be noted: %s", self._sink.name, why, unavailable)
         return pause_s
 
     def _note(self, why: str, pause_s: float) -> None:
@@ -184,7 +184,7 @@ class OutboxRelay:
 
 
 def envelope_of(connection: Connection, event: Event, kept: KeptRecipes) -> EventEnvelope:
-    """Return an event with its board and its recipe, whose content is large; raises DatabaseTrouble."""
+    """Return an event with its board and its recipe, whose content is large; raises DatabaseError."""
     board = None if event.board_id is None else board_rows.get(connection, event.board_id)
     recipe = None if board is None else kept.get(connection, board.recipe_id)
     return EventEnvelope(event, recipe, board)

@@ -12,7 +12,7 @@ from coe.serve.database.board_rows import Board
 from coe.serve.database.event_log import Event
 from coe.serve.database.fault_log import Fault
 from coe.serve.database.recipe_versions import Recipe
-from coe.serve.words import Intake, LineState
+from coe.serve.enums import Intake, LineState
 
 
 class SinkFailed(CoeError):

@@ -19,7 +19,7 @@ from io import BufferedReader, RawIOBase
 from typing import Any
 
 from coe.serve.bridge.sinks import Message, SinkFailed, StationStatus
-from coe.serve.moments import SECOND_US, now_us
+from coe.serve.clock import SECOND_US, now_us
 
 _MOST_ANSWER_BYTES = 1 << 16
 

@@ -3,5 +3,5 @@
 `schema` has the tables, `opening` opens a database and brings it to the newest schema, and every other module has the
 queries of one subject. A caller opens the transaction (`Database.writing`, `Database.reading`), so that one transaction
 may hold queries of several subjects: a decision, its calls, its tallies and its event are written together or not at
-all. Times are UTC in whole microseconds (`coe.serve.moments`); the caller gives them.
+all. Times are UTC in whole microseconds (`coe.serve.clock`); the caller gives them.
 """

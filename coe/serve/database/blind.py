@@ -17,7 +17,7 @@ from coe.serve.database import views
 from coe.serve.database.call_rows import Call
 from coe.serve.database.row_types import records
 from coe.serve.database.tables import board, call, recipe, verification, view
-from coe.serve.words import CallKind, CallReason, Outcome
+from coe.serve.enums import CallKind, CallReason, Outcome
 
 _LENDERS = 50
 """The face of an audit comes from one of this many newest calls of its component type."""

@@ -14,7 +14,7 @@ from coe.serve.database import event_log
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.row_types import columns, in_turn, record, records
 from coe.serve.database.tables import board, recipe, unit_serial
-from coe.serve.words import UNDECIDED, BoardState, EventKind
+from coe.serve.enums import UNDECIDED, BoardState, EventKind
 from coe.spelling import composed
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, update
 
 from coe.core import Verdict
+from coe.serve.clock import SECOND_US
 from coe.serve.database.row_types import record, records
 from coe.serve.database.tables import board, call
-from coe.serve.moments import SECOND_US
-from coe.serve.words import CallKind, CallReason
+from coe.serve.enums import CallKind, CallReason
 from coe.visible import visible
 
 LONGEST_CLAIM_US = 600 * SECOND_US

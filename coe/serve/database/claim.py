@@ -11,7 +11,7 @@ from contextlib import suppress
 from sqlalchemy import Connection, func, select, text
 
 from coe.serve.database.connecting import Database
-from coe.serve.database.trouble import DatabaseTrouble, translated
+from coe.serve.database.database_errors import DatabaseError, translated
 
 _KEY = int.from_bytes(b"coeserve", "big")
 """The number of the lock; those of PostgreSQL are of one database, not of the whole server."""
@@ -29,7 +29,7 @@ class Claim:
     def hold(self) -> bool:
         """Take the claim, or make sure that it is still held; False if another service holds it.
 
-        A server that was restarted has forgotten the claim, which is then taken again. Raises DatabaseTrouble.
+        A server that was restarted has forgotten the claim, which is then taken again. Raises DatabaseError.
         """
         if self._database.is_sqlite:
             return True
@@ -38,7 +38,7 @@ class Claim:
                 with translated():
                     self._session.execute(select(1))
                 return True
-            except DatabaseTrouble:
+            except DatabaseError:
                 self.release()
         with translated():
             session = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
@@ -53,7 +53,7 @@ class Claim:
         """Let another service take the claim."""
         session, self._session = self._session, None
         if session is not None:
-            with suppress(DatabaseTrouble), translated():
+            with suppress(DatabaseError), translated():
                 # The pool would keep the session, and its lock with it.
                 session.invalidate()
                 session.close()

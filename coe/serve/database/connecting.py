@@ -11,11 +11,11 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from coe.errors import ConfigError
+from coe.serve.database.database_errors import translated
 from coe.serve.database.file_system import refuse_network
-from coe.serve.database.trouble import translated
 
 BUSY_S = 5.0
-"""How long a transaction waits for another writer before it raises DatabaseTrouble."""
+"""How long a transaction waits for another writer before it raises DatabaseError."""
 WAL_PAGES = 1000
 """After this many pages in the log, a commit copies them into the database."""
 MAX_WAL_BYTES = 64 << 20
@@ -47,7 +47,7 @@ class Database:
     def reading(self) -> Iterator[Connection]:
         """Give a connection that sees one state of the database; what it writes is rolled back.
 
-        Raises DatabaseTrouble.
+        Raises DatabaseError.
         """
         with translated(), self.engine.connect() as connection:
             yield connection
@@ -56,7 +56,7 @@ class Database:
     def writing(self) -> Iterator[Connection]:
         """Give a connection whose changes are on the disk when the block ends, or undone if it raises.
 
-        Raises DatabaseTrouble. The block holds SQLite's only lock for writing: nothing in it may wait for anything.
+        Raises DatabaseError. The block holds SQLite's only lock for writing: nothing in it may wait for anything.
         """
         with translated(), self.engine.connect() as connection:
             writer = connection.execution_options(**{WRITES: True})
@@ -65,7 +65,7 @@ class Database:
         self.on_written()
 
     def shorten_log(self) -> None:
-        """Copy the log into the database and cut it; for SQLite, now and then. Raises DatabaseTrouble."""
+        """Copy the log into the database and cut it; for SQLite, now and then. Raises DatabaseError."""
         if self.is_sqlite:
             with translated(), self.engine.connect() as connection:
                 connection.connection.driver_connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[union-attr]

@@ -34,10 +34,10 @@ from sqlalchemy import (
 )
 
 from coe.core import Verdict
+from coe.serve.clock import HOUR_US
 from coe.serve.database.row_types import add_up
 from coe.serve.database.tables import board, board_count, call, call_count, verification
-from coe.serve.moments import HOUR_US
-from coe.serve.words import BoardState, CallKind, Outcome
+from coe.serve.enums import BoardState, CallKind, Outcome
 
 _Sums = Counter[tuple[tuple[Any, ...], str]]
 """Numbers by the key of their row, and the name of their column."""

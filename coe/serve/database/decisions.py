@@ -16,7 +16,7 @@ from coe.serve.database.findings import GoodComponent, pack
 from coe.serve.database.row_types import add_up
 from coe.serve.database.tables import board, decision_count
 from coe.serve.database.tallies import Tally
-from coe.serve.words import UNDECIDED, BoardState, CallKind, EventKind
+from coe.serve.enums import UNDECIDED, BoardState, CallKind, EventKind
 from coe.visible import visible
 
 # Statements of the line are built once: to build them takes longer than to run them.

@@ -10,7 +10,7 @@ from coe.serve.database import board_rows, event_log
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.row_types import in_turn, record, records
 from coe.serve.database.tables import escape
-from coe.serve.words import EventKind
+from coe.serve.enums import EventKind
 
 
 @dataclass(frozen=True, slots=True)

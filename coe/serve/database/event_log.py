@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Connection, Integer, bindparam, func, insert,
 
 from coe.serve.database.row_types import in_turn, record, records
 from coe.serve.database.tables import event, outbox, sink
-from coe.serve.words import EventKind
+from coe.serve.enums import EventKind
 
 # Built once: to build them takes longer than to run them.
 _APPEND = insert(event).returning(event)

@@ -13,7 +13,7 @@ from coe.serve.database import event_log
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.row_types import in_turn, record, records
 from coe.serve.database.tables import NAME, fault
-from coe.serve.words import EventKind, FaultKind, Process
+from coe.serve.enums import EventKind, FaultKind, Process
 from coe.visible import visible
 
 

@@ -13,7 +13,7 @@ from coe.serve.database.call_rows import Call
 from coe.serve.database.findings import unpack
 from coe.serve.database.tables import board, recipe
 from coe.serve.database.views import View
-from coe.serve.words import BoardState
+from coe.serve.enums import BoardState
 
 _BOARDS = 12
 """How many boards are looked through: a part that was never good in this many boards has no good picture."""

@@ -13,11 +13,11 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Connection, and_, cast, func, literal, null, select, true, union_all
 
 from coe.core import Verdict
+from coe.serve.clock import HOUR_US, hour_of
 from coe.serve.database import counts
 from coe.serve.database.row_types import records, total
 from coe.serve.database.tables import board, board_count, call_count, decision_count, escape, recipe
-from coe.serve.moments import HOUR_US, hour_of
-from coe.serve.words import CallKind, Dimension, Outcome
+from coe.serve.enums import CallKind, Dimension, Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, insert,
 from coe.errors import ConfigError
 from coe.serve.database.row_types import record, records
 from coe.serve.database.tables import api_key
-from coe.serve.words import Process, Role
+from coe.serve.enums import Process, Role
 
 PREFIX = "coe_"
 

@@ -11,7 +11,7 @@ from alembic.script import ScriptDirectory
 
 from coe.errors import ConfigError
 from coe.serve.database.connecting import WRITES, Database
-from coe.serve.database.trouble import translated
+from coe.serve.database.database_errors import translated
 
 FOLDER = Path(__file__).with_name("migrations")
 
@@ -24,7 +24,7 @@ def newest() -> str:
 
 
 def revision_of(database: Database) -> str | None:
-    """Return the revision of a database's schema; None if it has no tables yet. Raises DatabaseTrouble."""
+    """Return the revision of a database's schema; None if it has no tables yet. Raises DatabaseError."""
     with database.reading() as connection:
         return MigrationContext.configure(connection).get_current_revision()
 
@@ -32,7 +32,7 @@ def revision_of(database: Database) -> str | None:
 def migrate(database: Database, to: str = "head") -> bool:
     """Bring a database to a revision, in one transaction; return whether there was anything to do.
 
-    Raises ConfigError for a database of a newer version of the service, and DatabaseTrouble.
+    Raises ConfigError for a database of a newer version of the service, and DatabaseError.
     """
     before = revision_of(database)
     if before is not None and before not in _known():

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from coe.serve.database.row_types import in_turn, record, records
 from coe.serve.database.tables import activation, recipe
-from coe.serve.words import ActivationState
+from coe.serve.enums import ActivationState
 
 MOST_VERSION = 2**31 - 1
 """The column holds no larger number, and drivers refuse to ask for one."""

@@ -13,7 +13,7 @@ from coe.serve.database import event_log
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.row_types import in_turn, record, records
 from coe.serve.database.tables import heartbeat, state_change
-from coe.serve.words import EventKind, Intake, LineState, Process, Subject
+from coe.serve.enums import EventKind, Intake, LineState, Process, Subject
 
 
 @dataclass(frozen=True, slots=True)

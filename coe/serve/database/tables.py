@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from coe.core import Verdict
 from coe.placement.dialects import Side
-from coe.serve.words import (
+from coe.serve.enums import (
     ActivationState,
     BoardState,
     CallKind,
@@ -243,7 +243,7 @@ state_change = _table(
     "state_change",
     _id(),
     Column("subject", _word(Subject), nullable=False),
-    Column("state", String(40), nullable=False, comment="a word of coe.serve.words.Intake or LineState"),
+    Column("state", String(40), nullable=False, comment="a word of coe.serve.enums.Intake or LineState"),
     Column("changed_us", BigInteger, nullable=False, index=True),
     Column("changed_by", String(NAME), nullable=False),
     Column("reason", Text, nullable=False, default=""),
@@ -299,7 +299,7 @@ call_count = _table(
     Column("expert", String(NAME), primary_key=True),
     Column("label", String(NAME), primary_key=True, comment="that of the person if there is one"),
     Column("kind", _word(CallKind), primary_key=True),
-    Column("outcome", String(40), primary_key=True, comment="coe.serve.words.Outcome; empty while open"),
+    Column("outcome", String(40), primary_key=True, comment="coe.serve.enums.Outcome; empty while open"),
     Column("calls", BigInteger, nullable=False, comment="on first passes"),
 )
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, literal, select
 
 from coe.serve.database.row_types import add_up, records, total
 from coe.serve.database.tables import tally
-from coe.serve.words import Dimension
+from coe.serve.enums import Dimension
 
 _SUMS = ("findings", "called", "score_sum", "score_square_sum")
 

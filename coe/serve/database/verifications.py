@@ -14,7 +14,7 @@ from coe.serve.database.call_rows import Call
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.row_types import record, records
 from coe.serve.database.tables import board, call, verification
-from coe.serve.words import BoardState, CallKind, EventKind, Outcome
+from coe.serve.enums import BoardState, CallKind, EventKind, Outcome
 
 
 class CallChanged(CoeError):

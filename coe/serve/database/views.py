@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exist
 from coe.core import Verdict
 from coe.serve.database.row_types import in_turn, record, records, upserting
 from coe.serve.database.tables import board, call, view
-from coe.serve.words import UNDECIDED, BoardState
+from coe.serve.enums import UNDECIDED, BoardState
 
 
 @dataclass(frozen=True, slots=True)

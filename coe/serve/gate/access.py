@@ -9,12 +9,12 @@ from starlette.responses import JSONResponse, Response
 
 from coe.serve.database import keys
 from coe.serve.database.keys import Key
+from coe.serve.enums import Role
 from coe.serve.gate import sessions
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.request_data import read_query
-from coe.serve.words import Role
 
 _MOST_CHARACTERS = 200
 _SAFE = ("GET", "HEAD")

@@ -15,20 +15,20 @@ from sqlalchemy.exc import IntegrityError
 from starlette.responses import JSONResponse, Response
 
 from coe.serve import failpoints
+from coe.serve.clock import iso, microseconds
 from coe.serve.database import audit, board_rows, call_rows, findings, recipe_versions, states, views
 from coe.serve.database.board_rows import Board, NewBoard
 from coe.serve.database.keys import Key
 from coe.serve.database.recipe_versions import Recipe
-from coe.serve.gate import faces
+from coe.serve.enums import UNDECIDED, Intake
+from coe.serve.gate import role_views
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import ANY, FEED, Router, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_confirmed
 from coe.serve.gate.request_data import JsonBody, json_body
-from coe.serve.moments import iso, microseconds
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest, digest_of
-from coe.serve.words import UNDECIDED, Intake
 from coe.strict_model import StrictModel
 
 router = Router()
@@ -219,8 +219,8 @@ def _board(connection: Connection, *, id: int) -> Board:
 
 
 def _shown(connection: Connection, *, id: int, with_good: bool, key: Key | None) -> Mapping[str, Any]:
-    board = faces.board_of(connection, _board(connection, id=id), key)
-    called = faces.calls_of(connection, id, key)
+    board = role_views.board_of(connection, _board(connection, id=id), key)
+    called = role_views.calls_of(connection, id, key)
     recipe = recipe_versions.get(connection, board.recipe_id)
     body: dict[str, Any] = {
         "board": board.id,

@@ -15,17 +15,17 @@ from pydantic import Field
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
+from coe.serve.clock import SECOND_US, iso
 from coe.serve.component_pictures import CropPlace
 from coe.serve.database import audit, call_queue, call_rows, verifications
 from coe.serve.database.call_rows import Call
 from coe.serve.database.verifications import NewVerification, Verification
+from coe.serve.enums import Outcome
 from coe.serve.gate import golden_routes
 from coe.serve.gate.operation_routes import LARGEST_ID, VERIFY, Router, RowId, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.request_data import json_body
-from coe.serve.moments import SECOND_US, iso
-from coe.serve.texts import Note, Text
-from coe.serve.words import Outcome
+from coe.serve.text_checks import Note, Text
 from coe.strict_model import StrictModel
 
 router = Router()

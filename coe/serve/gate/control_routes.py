@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from coe.serve.database import audit, board_rows, states
+from coe.serve.enums import Intake, Subject
 from coe.serve.gate.operation_routes import ENGINEER, READ, Router, Visit
-from coe.serve.words import Intake, Subject
 
 router = Router()
 

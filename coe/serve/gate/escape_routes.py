@@ -7,12 +7,12 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from coe.serve.clock import iso
 from coe.serve.database import audit, escape_rows
 from coe.serve.database.escape_rows import NewEscape
 from coe.serve.gate.operation_routes import VERIFY, Router, Visit
 from coe.serve.gate.request_data import json_body
-from coe.serve.moments import iso
-from coe.serve.texts import Note, Spelt, SpeltText, Text
+from coe.serve.text_checks import Note, Spelt, SpeltText, Text
 from coe.strict_model import StrictModel
 
 router = Router()

@@ -10,13 +10,13 @@ from typing import Annotated
 from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 
+from coe.serve.clock import iso
+from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.event_log import Event, newest_id
-from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.gate import faces
+from coe.serve.gate import role_views
 from coe.serve.gate.access import admitted
 from coe.serve.gate.operation_routes import ANY, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.serve.moments import iso
 from coe.strict_model import StrictModel
 
 router = Router()
@@ -78,7 +78,7 @@ async def _stream(visit: Visit, seen_id: int) -> AsyncIterator[str]:
         if not events:
             yield ": alive\n\n"
         for event in events:
-            if (shown := faces.event_of(event, visit.key)) is not None:
+            if (shown := role_views.event_of(event, visit.key)) is not None:
                 yield _message(shown)
             seen_id = event.id
 
@@ -87,7 +87,7 @@ async def _may_read(visit: Visit) -> bool:
     """Return whether the key or the session with which a stream was begun is still valid."""
     try:
         await admitted(visit.gate, visit.request, ANY)
-    except DatabaseTrouble:  # nobody knows now; the next time will tell
+    except DatabaseError:  # nobody knows now; the next time will tell
         return True
     except Problem:
         return False

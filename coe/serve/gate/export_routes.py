@@ -10,14 +10,14 @@ from pydantic import Field
 
 from coe import files
 from coe.serve import export_files
+from coe.serve.clock import DAY_US
 from coe.serve.database import audit
 from coe.serve.export_files import FOLDER, MANIFEST, ExportScope
 from coe.serve.gate.operation_routes import ENGINEER, Router, Visit
 from coe.serve.gate.problems import disk_full
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.gate.request_data import json_body
-from coe.serve.moments import DAY_US
-from coe.serve.texts import Text
+from coe.serve.text_checks import Text
 from coe.strict_model import StrictModel
 
 router = Router()

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from pydantic import Field
 from sqlalchemy import Connection
 
+from coe.serve.clock import iso
 from coe.serve.database import audit, fault_log
 from coe.serve.database.fault_log import Fault
 from coe.serve.gate.operation_routes import ENGINEER, READ, Router, Visit, Whole
 from coe.serve.gate.problems import not_found
-from coe.serve.moments import iso
 from coe.strict_model import StrictModel
 
 router = Router()

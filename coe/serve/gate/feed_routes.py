@@ -19,8 +19,8 @@ from sqlalchemy import Connection
 from coe.serve import wake
 from coe.serve.database import event_log
 from coe.serve.database.connecting import Database
+from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.event_log import Event
-from coe.serve.database.trouble import DatabaseTrouble
 
 LOOK_S, IDLE_LOOK_S = 0.25, 1.0
 """How often the database is asked while somebody waits, and while nobody does, if no bell rings."""
@@ -55,7 +55,7 @@ class Feed:
     async def begin(self) -> None:
         """Find the newest event; clients that have seen none get those that come after it.
 
-        From then on the bell wakes it. Raises DatabaseTrouble."""
+        From then on the bell wakes it. Raises DatabaseError."""
         self._loop = asyncio.get_running_loop()
         self._ringing = await wake.heard(self._bell, self._hurried.set)
         self.last_id = self._known_from = await asyncio.to_thread(self._read, event_log.newest_id)
@@ -77,7 +77,7 @@ class Feed:
     async def after(self, id: int, timeout_s: float) -> list[Event]:
         """Return events after the event of an id, as soon as there are any; none after a time, or after `close`.
 
-        Raises DatabaseTrouble if events that are no longer in memory cannot be read.
+        Raises DatabaseError if events that are no longer in memory cannot be read.
         """
         oldest = self._newest[0].id - 1 if len(self._newest) == KEPT else self._known_from
         if id < oldest:
@@ -108,7 +108,7 @@ class Feed:
     async def _ask(self, query: Callable[[Connection], _T]) -> _T | None:
         try:
             return await asyncio.to_thread(self._read, query)
-        except DatabaseTrouble:  # clients wait until it is back
+        except DatabaseError:  # clients wait until it is back
             return None
 
     def _read(self, query: Callable[[Connection], _T]) -> _T:

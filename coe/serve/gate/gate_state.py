@@ -13,17 +13,17 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from coe.serve import wake
+from coe.serve.clock import now_us
 from coe.serve.component_pictures import Cutter
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import Database
+from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.fault_log import NewFault
-from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.enums import FaultKind, Process
 from coe.serve.gate.ended_sessions import EndedSessions
 from coe.serve.gate.feed_routes import Feed
-from coe.serve.moments import now_us
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
-from coe.serve.words import FaultKind, Process
 
 _T = TypeVar("_T")
 THREADS = 8
@@ -62,11 +62,11 @@ class Gate:
             return await self.run(work)
 
     async def read(self, query: Callable[[Connection], _T]) -> _T:
-        """Run a query; raises DatabaseTrouble."""
+        """Run a query; raises DatabaseError."""
         return await self.run(partial(self._read, query))
 
     async def write(self, query: Callable[[Connection], _T]) -> _T:
-        """Run a query in a transaction that is on the disk when this returns; raises DatabaseTrouble."""
+        """Run a query in a transaction that is on the disk when this returns; raises DatabaseError."""
         return await self.run(partial(self._write, query))
 
     def _read(self, query: Callable[[Connection], _T]) -> _T:
@@ -87,14 +87,14 @@ class Gate:
         """Record a fault of the gate; without a database it is shown when the database is back."""
         self._faults.add(kind)
         new = NewFault(Process.GATE, kind, message)
-        with suppress(DatabaseTrouble):
+        with suppress(DatabaseError):
             await self.write(lambda connection: fault_log.note(connection, new, self.now_us()))
 
     async def overcome(self, kind: FaultKind) -> None:
         """Clear a fault of the gate, if it was noted, because the same work has now succeeded."""
         if kind in self._faults:
             self._faults.discard(kind)
-            with suppress(DatabaseTrouble):
+            with suppress(DatabaseError):
                 await self.write(
                     lambda connection: fault_log.clear_about(connection, Process.GATE, kind, now_us=self.now_us())
                 )

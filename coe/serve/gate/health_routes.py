@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from coe.serve.clock import SECOND_US
 from coe.serve.database import states
+from coe.serve.enums import Intake, LineState, Process
 from coe.serve.gate.operation_routes import Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.serve.moments import SECOND_US
-from coe.serve.words import Intake, LineState, Process
 
 router = Router()
 

@@ -13,10 +13,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from sqlalchemy import Connection
 from starlette.responses import Response
 
+from coe.serve.clock import SECOND_US
 from coe.serve.database import board_rows, call_rows, event_log, fault_log, hourly, outbox, states
+from coe.serve.enums import Intake
 from coe.serve.gate.operation_routes import ANY, Router, Visit
-from coe.serve.moments import SECOND_US
-from coe.serve.words import Intake
 
 router = Router()
 

@@ -22,8 +22,9 @@ import coe
 from coe.errors import CoeError, ConfigError
 from coe.serve.database import board_rows, call_rows, findings, recipe_versions
 from coe.serve.database.board_rows import Board
+from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.recipe_versions import Recipe
-from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.enums import BoardState, Role
 from coe.serve.gate.board_routes import hand_in, take_back, until_decided
 from coe.serve.gate.operation_routes import ANY, FEED, Handler, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
@@ -32,7 +33,6 @@ from coe.serve.gate.request_data import JsonBody, whole_body
 from coe.serve.gate.tensors import LENGTH_HEADER, InferRequest, Output, Parsed, encode, parse
 from coe.serve.gate.upload_routes import discard_views, keep_view
 from coe.serve.request import BoardRequest
-from coe.serve.words import BoardState, Role
 from coe.strict_model import of_json
 
 router = Router()
@@ -116,7 +116,7 @@ async def infer(visit: Visit) -> Response:
     try:
         handed = await hand_in(visit, key, JsonBody(data, of_json(data, BoardRequest)))
     except (Problem, CoeError):
-        with suppress(DatabaseTrouble, OSError):  # else it goes with the pictures that nobody hands in
+        with suppress(DatabaseError, OSError):  # else it goes with the pictures that nobody hands in
             await gate.run(partial(discard_views, gate, key))
         raise
     decided = await until_decided(gate, handed.board.id, LONGEST_WAIT_S)

@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from coe.serve.database.keys import Key
 from coe.serve.database.tables import NAME
+from coe.serve.enums import Role
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.words import Role
 from coe.strict_model import StrictModel
 from coe.visible import is_visible
 

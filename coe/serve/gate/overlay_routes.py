@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from coe.pictures.image_size import pixels_in
 from coe.placement import read_board
+from coe.serve.clock import iso
 from coe.serve.database import audit, confirmations
 from coe.serve.database.confirmations import Confirmation
 from coe.serve.database.recipe_versions import Recipe
@@ -30,9 +31,8 @@ from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipe_routes import version_of
 from coe.serve.gate.request_data import json_body, whole_body
 from coe.serve.gate.upload_routes import check_pixels
-from coe.serve.moments import iso
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.texts import Word
+from coe.serve.text_checks import Word
 from coe.serve.whole_board import WholeBoard
 from coe.strict_model import StrictModel
 

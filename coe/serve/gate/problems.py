@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from coe.errors import CoeError
-from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
+from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.verifications import CallChanged
 
 MEDIA_TYPE = "application/problem+json"
@@ -108,9 +108,9 @@ def _problem(error: Exception) -> Problem:
     match error:
         case Problem():
             return error
-        case DatabaseTrouble(kind=TroubleKind.FULL):
+        case DatabaseError(kind=DatabaseErrorKind.FULL):
             return disk_full(str(error))
-        case DatabaseTrouble():
+        case DatabaseError():
             return Problem(ProblemKind.BUSY, str(error), "try again later; nothing of this request was kept")
         case CallChanged():
             way_out = "read the call again, and send its new ETag as If-Match"

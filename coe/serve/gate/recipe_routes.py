@@ -12,16 +12,16 @@ from starlette.responses import JSONResponse, Response
 
 from coe.errors import did_you_mean
 from coe.inspector import fitting
+from coe.serve.clock import iso
 from coe.serve.database import audit, confirmations, event_log, recipe_versions
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.recipe_versions import Recipe
+from coe.serve.enums import EventKind
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import ANY, ENGINEER, READ, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.request_data import json_body
-from coe.serve.moments import iso
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.words import EventKind
 from coe.store.store import Store
 
 router = Router()

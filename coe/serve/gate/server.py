@@ -13,20 +13,20 @@ import uvicorn
 
 from coe import system
 from coe.errors import sentence_of
+from coe.serve.clock import SteadyClock, microseconds
 from coe.serve.database import states
 from coe.serve.database.connecting import open_database
+from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.migration import expect_newest
-from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.enums import FaultKind, Process
 from coe.serve.exposure import expect_keys
 from coe.serve.gate.app import application
 from coe.serve.gate.connections import SURPLUS, Connection
 from coe.serve.gate.feed_routes import Feed
 from coe.serve.gate.gate_state import Gate
-from coe.serve.moments import SteadyClock, microseconds
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import ServeConfig
-from coe.serve.words import FaultKind, Process
 
 BEAT_S, TIDY_S = 2.0, 600.0
 CONNECTIONS = 2000
@@ -108,7 +108,7 @@ async def _tidy(gate: Gate) -> None:
             swept_us = now_us
             if removed:
                 await gate.overcome(FaultKind.RETENTION)
-        except DatabaseTrouble:  # the next time will do, and the line tells of it
+        except DatabaseError:  # the next time will do, and the line tells of it
             pass
         except Exception as error:  # whatever it is: without this task the disk would fill, and nobody would notice
             message = f"old pictures cannot be removed: {sentence_of(error)}; the disk will fill"
@@ -124,7 +124,7 @@ def _remove_old(gate: Gate, part: int, now_us: int, since_us: int | None) -> int
 async def _beat(gate: Gate) -> None:
     """Give a sign of life, as long as the database takes it."""
     while True:
-        with suppress(DatabaseTrouble):
+        with suppress(DatabaseError):
             await gate.write(
                 lambda connection: states.beat(
                     connection, Process.GATE, pid=os.getpid(), now_us=gate.now_us(), facts={}

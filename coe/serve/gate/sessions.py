@@ -17,13 +17,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from coe.files import NotWritten
+from coe.serve.clock import HOUR_US, SECOND_US
 from coe.serve.database import keys
 from coe.serve.database.keys import Key
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import ANY, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, disk_full
 from coe.serve.gate.request_data import json_body
-from coe.serve.moments import HOUR_US, SECOND_US
 from coe.serve.secret_file import read_or_make
 from coe.strict_model import StrictModel
 

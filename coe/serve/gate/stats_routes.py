@@ -12,21 +12,21 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from sqlalchemy import Connection
 
+from coe.serve.clock import HOUR_US, hour_of, iso, microseconds
 from coe.serve.database import hourly, recipe_versions, tallies
 from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.keys import Key
 from coe.serve.database.tallies import Tally
-from coe.serve.gate.faces import is_blind
+from coe.serve.enums import CallKind, Dimension
 from coe.serve.gate.operation_routes import READ, Router, Visit, Whole
 from coe.serve.gate.recipe_routes import expect_recipe
-from coe.serve.moments import HOUR_US, hour_of, iso, microseconds
+from coe.serve.gate.role_views import is_blind
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.statistics import control_charts, trend, yields
 from coe.serve.statistics import pareto as paretos
 from coe.serve.statistics.control_charts import Chart, Subgroup
 from coe.serve.statistics.figures import CONFIDENCE, Figure
 from coe.serve.statistics.pareto import Bar
-from coe.serve.words import CallKind, Dimension
 from coe.strict_model import StrictModel
 
 router = Router()

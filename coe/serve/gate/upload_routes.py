@@ -14,14 +14,14 @@ from coe import files
 from coe.pictures.image_size import pixels_in
 from coe.serve import failpoints
 from coe.serve.database import board_rows, views
-from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
+from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.views import NewView, View
+from coe.serve.enums import FaultKind
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import FEED, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, disk_full
 from coe.serve.gate.request_data import parts_of
 from coe.serve.picture_folder import Receiving
-from coe.serve.words import FaultKind
 
 router = Router()
 
@@ -140,9 +140,9 @@ def _keep(gate: Gate, receiving: Receiving, key: str, name: str, pixels: int) ->
             # No look before this transaction: a board may be handed in, or the same view be sent, at any time.
             before = _before(gate, connection, key, name, kept.sha256)
             added = before if before is not None and before.sha256 == kept.sha256 else views.add(connection, new)
-    except (Problem, DatabaseTrouble) as error:
+    except (Problem, DatabaseError) as error:
         # If the database was lost during the commit, the row may be there: the file stays, and a start removes strays.
-        if isinstance(error, Problem) or error.kind is not TroubleKind.LOST:
+        if isinstance(error, Problem) or error.kind is not DatabaseErrorKind.LOST:
             gate.pictures.remove([kept.file])
         raise
     failpoints.reached(failpoints.Failpoint.VIEW_COMMITTED)
@@ -187,7 +187,7 @@ def _answer(view: View, status: HTTPStatus) -> Response:
 
 
 def discard_views(gate: Gate, key: str) -> None:
-    """Remove the pictures of a board that is not accepted; raises DatabaseTrouble, and OSError."""
+    """Remove the pictures of a board that is not accepted; raises DatabaseError, and OSError."""
     with gate.database.writing() as connection:
         views.hold(connection)
         if board_rows.of_key(connection, key) is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from coe.serve.database.hourly import CallCount
-from coe.serve.words import CallKind, Outcome
+from coe.serve.enums import CallKind, Outcome
 
 DEFINITION = "calls of first passes by {by}, the most frequent first; cumulative = share of this row and those before"
 

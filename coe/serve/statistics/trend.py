@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from coe.serve.clock import DAY_US, HOUR_US
 from coe.serve.database.hourly import BoardCount, CallCount
-from coe.serve.moments import DAY_US, HOUR_US
 from coe.serve.statistics import yields
 
 DEFINITION = "figures of first passes by the hour, or by the day (UTC) if there are more than 72 hours"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from coe.serve.database.hourly import BoardCount, CallCount
+from coe.serve.enums import CallKind, Outcome
 from coe.serve.statistics.figures import Figure, Unit, figure
-from coe.serve.words import CallKind, Outcome
 
 NO_BOARDS, NO_VERIFIED, NO_AUDITS = "no boards", "no verified boards", "no audits"
 NO_ANSWERS = "no calls answered"

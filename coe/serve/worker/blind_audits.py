@@ -17,16 +17,16 @@ from typing import Any
 from sqlalchemy import Connection
 
 from coe.core import Verdict
+from coe.serve.clock import HOUR_US
 from coe.serve.component_pictures import CropPlace
 from coe.serve.database import blind, recipe_versions, views
 from coe.serve.database.blind import Face, KnownDefect, Lender
 from coe.serve.database.call_rows import Call, NewCall
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
-from coe.serve.moments import HOUR_US
+from coe.serve.enums import CallKind, CallReason
 from coe.serve.secret_file import read_or_make
 from coe.serve.service_config import Audits, ServeConfig
-from coe.serve.words import CallKind, CallReason
 
 SECRET = "audits.secret"
 """The file of the secret in the folder of the service; who can read it can foresee the audits."""

@@ -14,11 +14,11 @@ from typing import Any
 from coe.errors import ConfigError, sentence_of
 from coe.serve.database.board_rows import Board
 from coe.serve.database.views import View
+from coe.serve.enums import CallReason
 from coe.serve.picture_folder import Pictures
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest
 from coe.serve.whole_board import WholeBoard
-from coe.serve.words import CallReason
 
 NOWHERE: Mapping[str, Any] = {"polygon": []}
 """The place of a component in the picture of a whole board as long as nobody knows where it lies."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from coe.errors import ImageError, sentence_of
 from coe.pictures.picture_file import PictureFile
 from coe.placement import BoardPicture, Layout, Site, outline, read_board
-from coe.serve.words import CallReason
+from coe.serve.enums import CallReason
 from coe.serve.worker.items import NOWHERE, Item, Items, Unseen, Whole, skipped
 
 

@@ -49,7 +49,7 @@ class Locating:
     def look_at(self, board: Board, items_of: Callable[[Board], Items]) -> bool:
         """Begin to locate a whole board, unless another is being located; return whether nothing is left to locate.
 
-        The attempt is counted before, because a picture may end the process. Raises DatabaseTrouble.
+        The attempt is counted before, because a picture may end the process. Raises DatabaseError.
         """
         attempt = self._attempt
         if board.request.get("whole") is None:

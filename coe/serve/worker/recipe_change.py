@@ -17,7 +17,7 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.recipe_versions import Activation, Recipe
-from coe.serve.words import ActivationState, EventKind, FaultKind, Process
+from coe.serve.enums import ActivationState, EventKind, FaultKind, Process
 from coe.serve.worker.product import Changed, Product, Products
 
 REFUSED_S = 30.0
@@ -64,7 +64,7 @@ class Changeover:
         self._needed_s = lately | dict.fromkeys(needed, now_s)
 
     def step(self, now_s: float, *, is_between: bool, is_free: bool) -> None:
-        """Go on as far as possible; raises DatabaseTrouble.
+        """Go on as far as possible; raises DatabaseError.
 
         `is_between` says that no board is being handed in, `is_free` that none is under way.
         """

@@ -16,17 +16,17 @@ from functools import partial
 
 from coe.core import Failure, FailureKind
 from coe.serve import failpoints
+from coe.serve.clock import now_us
 from coe.serve.database import board_rows, decisions, event_log, recipe_versions, states, views
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database
+from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
-from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.moments import now_us
+from coe.serve.enums import EventKind, FaultKind, Intake, LineState, Process
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
 from coe.serve.wake import Bell, ring
-from coe.serve.words import EventKind, FaultKind, Intake, LineState, Process
 from coe.serve.worker.blind_audits import BlindAudits
 from coe.serve.worker.danger import LateBoards
 from coe.serve.worker.feeder import Feeder
@@ -121,9 +121,9 @@ class Station:
         """Do what can be done now, and wait until there is more to do. Raises LineHangs."""
         try:
             has_more = self._work()
-        except DatabaseTrouble as trouble:
+        except DatabaseError as error:
             # Nothing is lost: every part of the work is done again until it is written.
-            self._report.database_failed(trouble)
+            self._report.database_failed(error)
             self._next_look_s = -math.inf
             time.sleep(RETRY_S)
             return
@@ -135,7 +135,7 @@ class Station:
         self._products.close(at_once=bool(self._runs))
         self._feeder.close()
         self._locating.close()
-        with suppress(DatabaseTrouble):  # its last sign of life gets old, and says the same
+        with suppress(DatabaseError):  # its last sign of life gets old, and says the same
             self._report.say(LineState.DOWN)
         self._bell.close()
 

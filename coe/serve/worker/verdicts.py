@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from coe.board.router import Router, Step
 from coe.core import Failure, Finding, Result, Verdict, decided, deciding, worst
 from coe.errors import RulesError
+from coe.serve.clock import hour_of
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Amendment, Decision
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.tallies import Tally, together
-from coe.serve.moments import hour_of
-from coe.serve.words import CallReason
+from coe.serve.enums import CallReason
 from coe.serve.worker.items import Item, Unseen
 from coe.serve.worker.run import BoardRun
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from coe.serve.clock import SECOND_US
 from coe.serve.database import board_rows
 from coe.serve.database.board_rows import Board
-from coe.serve.moments import SECOND_US
 
 _TOGETHER = 500
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from coe.serve.clock import SECOND_US
 from coe.serve.database import board_rows, fault_log, states
 from coe.serve.database.connecting import Database
+from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.fault_log import NewFault
-from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
-from coe.serve.moments import SECOND_US
-from coe.serve.words import FaultKind, LineState, Process, Subject
+from coe.serve.enums import FaultKind, LineState, Process, Subject
 from coe.serve.worker.board_batches import LineHangs
 from coe.serve.worker.danger import Speed, Waiting, endangered
 from coe.serve.worker.hangs import Hangs
@@ -57,7 +57,7 @@ class WorkerReport:
         self._database, self._now_us, self._now_s, self._pid = database, now_us, now_s, pid
         self._hangs, self._hang, self._residents = hangs, "", residents
         self._faults: list[NewFault] = []
-        self._trouble: FaultKind | None = None
+        self._database_fault: FaultKind | None = None
         self._named: set[int] = set()
         self._certain: set[int] = set()
         """Begun boards that will be late, and are not named yet: the database may not answer now."""
@@ -72,7 +72,7 @@ class WorkerReport:
     @property
     def waits_for_database(self) -> bool:
         """Whether the database did not answer when it was asked last."""
-        return self._trouble is not None
+        return self._database_fault is not None
 
     def picture_gone(self, board_id: int, shown: str, path: Path) -> None:
         """Note that the file of an accepted picture is gone; `shown` says what it shows."""
@@ -87,11 +87,11 @@ class WorkerReport:
         """Count a component that has its result."""
         self._images += 1
 
-    def database_failed(self, trouble: DatabaseTrouble) -> None:
+    def database_failed(self, error: DatabaseError) -> None:
         """Note that the database did not answer; the fault is written, and cleared, once it does."""
-        if self._trouble is None:
-            self._trouble = FaultKind.DISK_FULL if trouble.kind is TroubleKind.FULL else FaultKind.DATABASE
-            self._faults.append(NewFault(Process.WORKER, self._trouble, str(trouble)))
+        if self._database_fault is None:
+            self._database_fault = FaultKind.DISK_FULL if error.kind is DatabaseErrorKind.FULL else FaultKind.DATABASE
+            self._faults.append(NewFault(Process.WORKER, self._database_fault, str(error)))
 
     def worked(
         self,
@@ -103,13 +103,13 @@ class WorkerReport:
     ) -> None:
         """Write what is new after a round of work; `certain` are begun boards that will be late.
 
-        Raises DatabaseTrouble, and LineHangs, once its fault is written, if a part of the line hangs.
+        Raises DatabaseError, and LineHangs, once its fault is written, if a part of the line hangs.
         """
         now_s = self._now_s()
         self._measure(now_s, bool(runs))
         self._check_clock()
         self._check_hangs(products)
-        if self._faults or self._trouble:
+        if self._faults or self._database_fault:
             self._write_faults()
         if state is LineState.WAITING and self._state is LineState.RUNNING and now_s - self._busy_s < QUIET_S:
             state = LineState.RUNNING
@@ -130,13 +130,13 @@ class WorkerReport:
         self._certain.clear()
         if now_s - self._shortened_s >= SHORTEN_S:
             self._shortened_s = now_s
-            with suppress(DatabaseTrouble):  # a reader is in the way; the next time will do
+            with suppress(DatabaseError):  # a reader is in the way; the next time will do
                 self._database.shorten_log()
         if self._hang:
             raise LineHangs(self._hang)
 
     def say(self, state: LineState) -> None:
-        """Write the state of the line, and a sign of life. Raises DatabaseTrouble.
+        """Write the state of the line, and a sign of life. Raises DatabaseError.
 
         The facts stay as they were told last: a page that is read now must not show a line without a recipe. Those of
         an earlier process go.
@@ -181,12 +181,12 @@ class WorkerReport:
                 fault_log.note(connection, new, self._now_us())
             self._clear(connection)
         self._faults.clear()
-        self._trouble = None
+        self._database_fault = None
 
     def _clear(self, connection: Connection) -> None:
         """Clear the fault of a database that answers again."""
-        if self._trouble is not None:
-            fault_log.clear_about(connection, Process.WORKER, self._trouble, now_us=self._now_us())
+        if self._database_fault is not None:
+            fault_log.clear_about(connection, Process.WORKER, self._database_fault, now_us=self._now_us())
 
     def _in_danger(self, runs: Mapping[int, BoardRun], queue: Queue, now_s: float) -> list[board_rows.Board]:
         under_way = sum(len(run.waiting) for run in runs.values())

@@ -12,7 +12,7 @@ from coe.serve.database import blind, board_rows, findings, recipe_versions, ver
 from coe.serve.database import views as pictures
 from coe.serve.database.call_rows import Call
 from coe.serve.database.verifications import Verification
-from coe.serve.gate import faces
+from coe.serve.gate import role_views
 from coe.serve.gate.call_routes import picture_of
 from coe.serve.gate.operation_routes import READ, Router, Visit
 from coe.serve.gate.pages.rendering import page
@@ -37,7 +37,7 @@ async def board(visit: Visit) -> Response:
         inspected = board_rows.get(connection, visit.id)
         if inspected is None:
             raise not_found(f"board {visit.id}", "see the newest boards on the page of the line")
-        of_board = faces.calls_of(connection, inspected.id, visit.key)
+        of_board = role_views.calls_of(connection, inspected.id, visit.key)
         names = {call.refdes for call in of_board}
         views = {view.id: view for view in pictures.of_board(connection, inspected.key)}
         # What an audit shows may come from another board.
@@ -45,8 +45,8 @@ async def board(visit: Visit) -> Response:
         views |= {view.id: view for view in (pictures.get(connection, id) for id in others) if view is not None}
         sizes = {call.id: picture_of(call, views[call.view_id].pixels) for call in of_board if call.view_id in views}
         return {
-            "board": faces.board_of(connection, inspected, visit.key),
-            "audits": [] if faces.is_blind(visit.key) else _audits(connection, inspected.id),
+            "board": role_views.board_of(connection, inspected, visit.key),
+            "audits": [] if role_views.is_blind(visit.key) else _audits(connection, inspected.id),
             "recipe": recipe_versions.get(connection, inspected.recipe_id),
             "calls": of_board,
             "good": [

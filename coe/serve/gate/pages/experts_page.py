@@ -9,9 +9,9 @@ from typing import Any
 
 from coe.serve.database.hourly import CallCount
 from coe.serve.database.tallies import Tally
+from coe.serve.enums import CallKind, Outcome
 from coe.serve.statistics import yields
 from coe.serve.statistics.control_charts import Chart, ChartPoint
-from coe.serve.words import CallKind, Outcome
 
 
 @dataclass(frozen=True, slots=True)

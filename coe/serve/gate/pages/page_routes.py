@@ -12,10 +12,12 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from coe.serve.clock import HOUR_US
 from coe.serve.database import audit, board_rows, call_rows, fault_log, hourly, recipe_versions, states
 from coe.serve.database.board_rows import Board
 from coe.serve.database.hourly import Window
-from coe.serve.gate import faces, sessions, stats_routes
+from coe.serve.enums import UNDECIDED, Dimension, Outcome, Process
+from coe.serve.gate import role_views, sessions, stats_routes
 from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.gate_state import Gate
@@ -26,11 +28,9 @@ from coe.serve.gate.pages.rendering import STATIC, page, plain, static
 from coe.serve.gate.pages.svg import Drawing, Spot
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.stats_routes import ParetoQuery, WindowQuery
-from coe.serve.moments import HOUR_US
 from coe.serve.statistics import control_charts, pareto
 from coe.serve.statistics import trend as trends
 from coe.serve.statistics.control_charts import Chart
-from coe.serve.words import UNDECIDED, Dimension, Outcome, Process
 from coe.visible import is_visible
 
 router = Router()
@@ -93,7 +93,7 @@ def _live(visit: Visit) -> Callable[[Connection], dict[str, Any]]:
             "facts": facts,
             "under_way": _under_way(connection, facts),
             "waiting": board_rows.count_undecided(connection),
-            "newest": faces.boards_of(connection, _newest(connection), visit.key),
+            "newest": role_views.boards_of(connection, _newest(connection), visit.key),
             "calls_open": call_rows.count_open(connection),
             "figures": figures,
             "late": sum(hour.late for hour in counts.boards),

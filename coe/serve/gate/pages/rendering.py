@@ -11,10 +11,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sqlalchemy import Connection
 from starlette.responses import HTMLResponse, Response
 
+from coe.serve.clock import SECOND_US
 from coe.serve.database import call_rows, fault_log
 from coe.serve.gate import sessions
 from coe.serve.gate.operation_routes import Visit
-from coe.serve.moments import SECOND_US
 
 _FOLDER = Path(__file__).parent
 STATIC = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from coe.serve.moments import DAY_US, SECOND_US
+from coe.serve.clock import DAY_US, SECOND_US
 
 WIDTH, HEIGHT = 720, 220
 """The size of a chart in its own units."""

@@ -1,4 +1,4 @@
-"""The words that the database and the messages use; code compares these members, never texts."""
+"""The enumerations of the service; their values stand in the database and in messages, and code compares members."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import Call
 from coe.serve.database.event_log import Event
 from coe.serve.database.keys import Key
-from coe.serve.words import BoardState, CallKind, EventKind, Role
+from coe.serve.enums import BoardState, CallKind, EventKind, Role
 
 _FACTS = ("board", "key", "serial", "panel", "side", "work_order", "recipe", "pass")
 _HIDDEN = (EventKind.CALL_VERIFIED, EventKind.BOARD_VERIFIED)

@@ -1,0 +1,83 @@
+"""Errors of the database. Law: no other module interprets the errors of a driver."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+from sqlalchemy import exc
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
+
+from coe.errors import CoeError
+
+
+class DatabaseErrorKind(StrEnum):
+    """Why the database did not do what it was asked."""
+
+    BUSY = "busy"
+    """Another program holds its lock; the same question later may succeed."""
+    FULL = "full"
+    """Its disk is full."""
+    LOST = "lost"
+    """It cannot be reached, read or written."""
+
+
+class DatabaseError(CoeError):
+    """The database did not do what it was asked; nothing of the transaction was written. `kind` says why."""
+
+    def __init__(self, kind: DatabaseErrorKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+_SENTENCES = {
+    DatabaseErrorKind.BUSY: "the database is locked by another program; end that program, or try again later",
+    DatabaseErrorKind.FULL: "the disk of the database is full; make room, and the service goes on by itself",
+    DatabaseErrorKind.LOST: "the database cannot be reached or read",
+}
+_SQLITE = {
+    sqlite3.SQLITE_BUSY: DatabaseErrorKind.BUSY,
+    sqlite3.SQLITE_LOCKED: DatabaseErrorKind.BUSY,
+    sqlite3.SQLITE_FULL: DatabaseErrorKind.FULL,
+}
+_POSTGRESQL = {
+    "40001": DatabaseErrorKind.BUSY,  # serialization failure
+    "40P01": DatabaseErrorKind.BUSY,  # deadlock
+    "55P03": DatabaseErrorKind.BUSY,  # lock not available
+    "57014": DatabaseErrorKind.BUSY,  # statement timeout
+    "53100": DatabaseErrorKind.FULL,
+}
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise DatabaseError instead of a driver's error if the database cannot be used now.
+
+    Errors of a statement itself, such as a row that already exists (IntegrityError), stay as they are.
+    """
+    try:
+        yield
+    except IntegrityError:
+        raise
+    except NoConnection as error:  # all connections wait for a database that does not answer
+        raise DatabaseError(
+            DatabaseErrorKind.LOST, f"{_SENTENCES[DatabaseErrorKind.LOST]}: all connections are in use"
+        ) from error
+    except DBAPIError as error:
+        # A statement's errors are of a class below the driver's DatabaseError; SQLite raises that for a damaged file.
+        is_of_database = isinstance(error, OperationalError) or type(error) is exc.DatabaseError
+        if not is_of_database and not error.connection_invalidated:
+            raise
+        kind = _kind(error.orig)
+        about = f": {error.orig}" if kind is DatabaseErrorKind.LOST else ""
+        raise DatabaseError(kind, f"{_SENTENCES[kind]}{about}") from error
+
+
+def _kind(error: BaseException | None) -> DatabaseErrorKind:
+    if isinstance(error, sqlite3.Error):
+        # The low byte is the result; the others say more about it.
+        return _SQLITE.get(error.sqlite_errorcode & 0xFF, DatabaseErrorKind.LOST)
+    return _POSTGRESQL.get(getattr(error, "sqlstate", None) or "", DatabaseErrorKind.LOST)
