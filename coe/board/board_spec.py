@@ -9,6 +9,8 @@ from pydantic import Field
 from coe import config
 from coe.strict_model import Name, Share, StrictModel
 
+Temperature = Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
+
 
 class Judging(StrictModel):
     """The keys with which a step judges its expert's findings; the expert's entry may give defaults for them."""
@@ -40,7 +42,21 @@ class ExpertSpec(Judging):
     input: Annotated[int, Field(ge=config.MIN_INPUT, le=config.MAX_INPUT)]
     reject: tuple[str, ...] = ()
     weights: str | None = None
-    temperature: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] = 1.0
+    temperature: Temperature = 1.0
+    ignore_under: dict[str, Share] = Field(default_factory=dict)
+
+    def stated_scores(self) -> StatedScores:
+        """Return what the entry states of the expert's scores."""
+        return StatedScores(
+            temperature=self.temperature, min_scores=self.min_scores or {}, ignore_under=self.ignore_under
+        )
+
+
+class StatedScores(StrictModel):
+    """What a file states of an expert's scores."""
+
+    temperature: Temperature = 1.0
+    min_scores: dict[str, Share] = Field(default_factory=dict)
     ignore_under: dict[str, Share] = Field(default_factory=dict)
 
 

@@ -5,6 +5,7 @@ The file is long because one reader resolves all entries of a board file, and kn
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coe import config, strict_yaml
-from coe.board import circles
+from coe.board import calibration_file, circles
 from coe.board.board_spec import BoardSpec, ComponentSpec, ExpertSpec, StepSpec
 from coe.board.graph import ExpertGraph
 from coe.board.labels import fault as label_fault
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """A board file, checked and resolved. `digest` is the SHA-256 of the file.
+    """A board file with its calibration, checked and resolved.
+
+    `digest` is the SHA-256 of the file; with a calibration, that of the digests of both files.
 
     `unsaid` holds an error message for each expert with a step that does not say what follows if the expert sees
     nothing. The message matters for detectors only, and the rules do not know which kinds are detectors. `places` holds
@@ -84,15 +87,19 @@ class Rules:
 def load(board: str | Path) -> Rules:
     """Find and read a board file, by name ("A", "demo") or path; raises RulesError with file, line and suggestion."""
     path = find(board)
-    return of_bytes(path, strict_yaml.content(path))
+    raw = strict_yaml.content(path)
+    return of_bytes(path, raw, calibration_file.content(path))
 
 
 @lru_cache(maxsize=16)  # a command asks for them several times, and 352 components take long
-def of_bytes(path: Path, raw: bytes) -> Rules:
-    """Return the rules that a file of these bytes is; `path` names it in messages. Raises RulesError as `load` does."""
+def of_bytes(path: Path, raw: bytes, calibration: bytes | None = None) -> Rules:
+    """Return the rules that a file of these bytes is, with the bytes of its calibration.
+
+    `path` names it in messages. Raises RulesError as `load` does.
+    """
     document = strict_yaml.parse(path, raw)
     try:
-        return _RulesReader(document).rules()
+        return _RulesReader(document, calibration).rules()
     except RecursionError:
         raise document.error((), "experts follow each other through hundreds of steps; no board needs that") from None
 
@@ -114,7 +121,8 @@ def find(board: str | Path) -> Path:
             for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else []:
                 if composed(path.name).lower() == composed(name).lower():
                     return path
-        known += [path.stem.removeprefix("board_") for path in folder.glob("*.yaml")]
+        boards = (path for path in folder.glob("*.yaml") if not calibration_file.is_calibration(path))
+        known += [path.stem.removeprefix("board_") for path in boards]
     where = ", ".join(str(folder) for folder in _folders())
     raise RulesError(f"no board file for '{board}' in {where}{did_you_mean(str(board), known)}")
 
@@ -129,9 +137,13 @@ def _folders() -> list[Path]:
 class _RulesReader:
     """Turns a document into rules; knows the place in the file of everything that it resolves."""
 
-    def __init__(self, document: YamlDocument) -> None:
-        self.document = document
+    def __init__(self, document: YamlDocument, calibration: bytes | None) -> None:
+        self.document, self.digest = document, document.digest
         self.spec = of_yaml(document, BoardSpec)
+        if calibration is not None:
+            over = calibration_file.parse(document.path, calibration)
+            self.spec = calibration_file.laid_over(self.spec, document.path.name, over)
+            self.digest = hashlib.sha256(f"{document.digest} {over.digest}".encode()).hexdigest()
         self.experts = {name: self._expert(name, spec) for name, spec in self.spec.experts.items()}
         self.shared: dict[str, Step] = {}
         self.unsaid: dict[str, str] = {}
@@ -162,7 +174,7 @@ class _RulesReader:
         document, router = self.document, Router(components)
         places = {name: document.where(("components", name)) for name in components}
         return Rules(
-            self.spec.board, document.path, document.digest, experts, router, graph, self.unsaid, places, self.spec.bits
+            self.spec.board, document.path, self.digest, experts, router, graph, self.unsaid, places, self.spec.bits
         )
 
     def _reference(self, spec: ComponentSpec) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coe import plugins
-from coe.board import rules
+from coe.board import calibration_file, rules
 from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.inspector import fitting
@@ -55,8 +55,10 @@ def create(folder: Path, wanted: Wanted) -> Created:
         if taken.exists():
             raise ConfigError(f"{taken} is there already; give another folder, or remove the service that lies there")
     board = rules.load(wanted.board)
-    text = board.path.read_text(encoding="utf-8")
-    content = RecipeContent(rules=text, within_s=wanted.within_s)
+    calibration = calibration_file.content(board.path) or b""
+    content = RecipeContent(
+        rules=board.path.read_text(encoding="utf-8"), calibration=calibration.decode(), within_s=wanted.within_s
+    )
     fitting.manifests(content.board(board.board), Store(wanted.store))
     plugins.packages(wanted.allow_kinds)
     folder.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from coe import config
 from coe.board import rules
@@ -31,14 +31,16 @@ def _told_apart(parts: Any) -> Any:
 class RecipeContent(StrictModel):
     """The content of a recipe's version, which never changes; a board keeps the version that it was accepted with.
 
-    `rules` is the text of a board file. `within_s` is the time that a board has if its feeder gives none; None means
-    without end. `terminations` are the solder joints of a component of each type; components that are not named have
-    none. `parts` are the component types by reference designator; with it, a component without a picture is REVIEW, and
-    without it the service cannot know that a picture is missing. `whole` says how pictures of whole boards are cut; it
-    names all components, so `parts` must not be given with it.
+    `rules` is the text of a board file, `calibration` that of its calibration, if it has one. `within_s` is the time
+    that a board has if its feeder gives none; None means without end. `terminations` are the solder joints of a
+    component of each type; components that are not named have none. `parts` are the component types by reference
+    designator; with it, a component without a picture is REVIEW, and without it the service cannot know that a picture
+    is missing. `whole` says how pictures of whole boards are cut; it names all components, so `parts` must not be given
+    with it.
     """
 
     rules: Annotated[str, Field(max_length=config.MAX_RULES_BYTES)]
+    calibration: Annotated[str, Field(max_length=config.MAX_RULES_BYTES)] = ""
     within_s: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] | None = None
     terminations: dict[Word, Count] = Field(default_factory=dict)
     parts: Annotated[dict[Spelt, Spelt], BeforeValidator(_told_apart)] = Field(default_factory=dict)
@@ -61,7 +63,8 @@ class RecipeContent(StrictModel):
 
         Raises ConfigError with file, line and suggestion for what cannot be used.
         """
-        board = rules.of_bytes(Path(f"{name}.yaml"), self.rules.encode())
+        calibration = self.calibration.encode() if self.calibration else None
+        board = rules.of_bytes(Path(f"{name}.yaml"), self.rules.encode(), calibration)
         for component in self.terminations:
             if component not in board.components:
                 raise RulesError(f"{name}: terminations: '{component}' is not a component of board '{board.board}'")
@@ -75,6 +78,12 @@ class RecipeContent(StrictModel):
                 raise ConfigError(f"{name}: `whole` names the components by its placement file; leave `parts` out")
             self.whole.check(board)
         return board
+
+    @model_serializer(mode="wrap")
+    def _without_calibration(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A recipe without one keeps the digest that it had before recipes could have one.
+        data: dict[str, Any] = handler(self)
+        return {key: value for key, value in data.items() if key != "calibration" or value}
 
     def opportunities(self, name: str) -> int:
         """Return the opportunities for a defect on a board: its components and their terminations."""

@@ -7,6 +7,7 @@ import json
 import threading
 from pathlib import Path
 
+import httpx
 import pytest
 from serve_rows import NOON, decision, late, ng
 from serving import Served, hand_in, png, put
@@ -17,6 +18,7 @@ from coe.serve.database import audit, board_rows, decisions, event_log, fault_lo
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
 from coe.serve.enums import ActivationState, BoardState, EventKind, FaultKind, Intake, LineState, Process, Subject
+from coe.serve.recipe_content import RecipeContent
 from coe.store.store import Store
 
 
@@ -226,6 +228,31 @@ def test_a_recipe_with_an_unproven_expert_is_staged_with_a_warning(served: Serve
         answer = served.engineer.post("/api/v1/recipes/tiny", json={"rules": f"{TINY}# {why}\n"})
         assert answer.status_code == 201
         assert answer.json().get("warnings", []) == told
+
+
+def test_a_recipe_may_carry_a_calibration_and_one_that_lost_it_is_staged_with_a_warning(
+    served: Served, tiny: tuple[Path, Path]
+) -> None:
+    line = served.gate.config.line.model_copy(update={"store": tiny[1]})
+    served.gate.config = served.gate.config.model_copy(update={"line": line})
+
+    def post(**content: str) -> httpx.Response:
+        return served.engineer.post("/api/v1/recipes/new", json={"rules": TINY, **content})
+
+    refused = post(calibration="board: tiny\nexperts: {body-x: {temperature: 2}}\n")
+    assert (refused.status_code, "new.calibration.yaml:2" in refused.json()["detail"]) == (422, True)
+    text = "board: tiny\nexperts: {body-a: {temperature: 2}}\n"
+    assert post(calibration=text).status_code == 201
+    assert served.engineer.get("/api/v1/recipes/new/1").json()["content"]["calibration"] == text
+    with served.database.writing() as connection:
+        asked = recipe_versions.ask_activation(
+            connection, recipe_versions.versions(connection, "new")[0].id, by="a", now_us=NOON
+        )
+        recipe_versions.answer(connection, asked.id, ActivationState.ACTIVE, now_us=NOON)
+    lost = post().json()
+    assert lost["version"] == 2
+    assert "calibration" in " ".join(lost["warnings"])
+    assert RecipeContent(rules=TINY).model_dump(mode="json").keys().isdisjoint({"calibration"}), "digests stay"
 
 
 def test_a_draining_service_sends_new_boards_away_and_knows_old_ones(served: Served) -> None:

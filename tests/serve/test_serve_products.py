@@ -147,6 +147,18 @@ def test_boards_of_two_recipes_that_come_in_turn_get_the_verdicts_of_separate_li
     assert {verdict for _, verdict, _ in together} == {Verdict.OK, Verdict.NG, Verdict.REVIEW}  # type: ignore[misc]
 
 
+def test_a_recipe_is_decided_with_its_calibration(config: ServeConfig, database: Database, opener: Opener) -> None:
+    """A component of which a score of 1 is asked for is REVIEW; without the calibration it is OK."""
+    scores = "{min_scores: {ok: 1.0}}"
+    calibration = f"board: tiny\nexperts: {{body-a: {scores}, body-b: {scores}, body-c: {scores}}}\n"
+    recipes = [activated(database, TINY), activated(database, TINY, "sure", calibration=calibration)]
+    boards = [accept(config, database, recipe.id, {"R1": LIGHT}, key=recipe.name) for recipe in recipes]
+    assert [verdict for _, verdict, _ in decided_by(config, database, boards, opener)] == [  # type: ignore[misc]
+        Verdict.OK,
+        Verdict.REVIEW,
+    ]
+
+
 def test_a_version_is_activated_in_mid_stream_and_begun_boards_keep_theirs(
     config: ServeConfig, database: Database, opener: Opener
 ) -> None:

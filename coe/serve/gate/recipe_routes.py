@@ -63,9 +63,12 @@ async def post_recipe(visit: Visit) -> Response:
     body = await json_body(visit, RecipeContent)
     unproven = await gate.run(partial(check, name, body.form, Store(gate.config.line.store)))
     content = body.form.model_dump(mode="json")
+    warnings: list[str] = []
 
     def add(connection: Connection) -> Recipe:
-        now_us = gate.now_us()
+        now_us, active = gate.now_us(), recipe_versions.active(connection, name)
+        if active is not None and active.content.get("calibration") and not body.form.calibration:
+            warnings.append(f"version {active.version}, which is active, has a calibration, and this one has none")
         added = recipe_versions.add(connection, name, content, by=visit.caller, now_us=now_us)
         if added.created_us == now_us:
             event_log.append(connection, NewEvent(EventKind.RECIPE_STAGED, now_us, _facts(added)))
@@ -75,7 +78,9 @@ async def post_recipe(visit: Visit) -> Response:
     added = await gate.write(add)
     # The path as the client has written it: a header takes only ASCII.
     location = {"Location": f"{visit.request.scope['raw_path'].decode()}/{added.version}"}
-    return JSONResponse({**_facts(added), **_warnings(body.form, unproven)}, int(HTTPStatus.CREATED), location)
+    return JSONResponse(
+        {**_facts(added), **_warnings(body.form, [*unproven, *warnings])}, int(HTTPStatus.CREATED), location
+    )
 
 
 def _warnings(content: RecipeContent, unproven: Sequence[str] = ()) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coe import plugins
+from coe.board import calibration_file
 from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
 from coe.errors import BoardsClash, LineClosed, sentence_of
@@ -240,13 +241,16 @@ class Products:
         return line
 
     def _read(self, recipe: Recipe) -> _ReadRecipe:
-        """Write the board file of a recipe; raises ConfigError for a recipe that cannot be used, and OSError."""
+        """Write the files of a recipe; raises ConfigError for a recipe that cannot be used, and OSError."""
         content = RecipeContent.model_validate(recipe.content)
         router = content.board(recipe.name).router
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{recipe.id}.yaml"
-        if not path.exists() or path.read_bytes() != content.rules.encode():  # a full disk must not keep it away
-            write_atomically(path, [content.rules])
+        for file, text in ((path, content.rules), (calibration_file.path_for(path), content.calibration)):
+            if not text:
+                file.unlink(missing_ok=True)
+            elif not file.exists() or file.read_bytes() != text.encode():  # a full disk must not keep it away
+                write_atomically(file, [text])
         return _ReadRecipe(recipe, router, AskedBoard(path, parts=_parts(content), name=_name(recipe)))
 
 

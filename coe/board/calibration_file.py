@@ -1,0 +1,136 @@
+"""The calibration of a board, in a file of its own beside the board file, laid over it when the rules are read.
+
+`line7.calibration.yaml` is the calibration of `line7.yaml`. Where it names an expert, its `temperature`, `min_scores`
+and `ignore_under` count in the place of those of the expert's entry in the board file. A file that cannot be read, or
+that does not fit the board file any more, is refused: without it pictures would pass that it sends to REVIEW.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import Field
+
+from coe import strict_yaml
+from coe.board.board_spec import BoardSpec, StatedScores
+from coe.core import NOTHING
+from coe.errors import RulesError, did_you_mean
+from coe.strict_model import Name, Share, StrictModel, of_yaml
+from coe.strict_yaml import KeyPath, YamlDocument
+
+_SUFFIX = ".calibration.yaml"
+_HEAD = """\
+# Written by `coe-experts calibrate`; it counts in the place of what {board} states of these experts.
+# To go back to the board file, take an expert out, or delete this file.
+"""
+_Count = Annotated[int, Field(ge=0)]
+
+
+class CountedRate(StrictModel):
+    """Events among trials, and the bound above the true rate."""
+
+    events: _Count
+    trials: Annotated[int, Field(ge=1)]
+    at_most: Share
+
+
+class CalibrationOrigin(StrictModel):
+    """Where an expert's calibration comes from.
+
+    `pictures_sha256` is that of its pictures with their labels, `weights` the checksum of its weights, `version` the
+    version of CoE. `wanted` is the rate that was asked for, by name; `threshold` is None if none was written.
+    """
+
+    date: str
+    version: str
+    weights: str
+    pictures: _Count
+    not_compared: _Count = 0
+    pictures_sha256: str
+    wanted: dict[str, Share]
+    confidence: Share
+    proven: bool = False
+    threshold: Share | None = None
+    escapes: CountedRate | None = None
+    false_calls: CountedRate | None = None
+    ece_before: Share | None = None
+    ece_after: Share | None = None
+
+
+class CalibratedExpert(StatedScores):
+    """An expert's scores as calibrated, and what the board file stated in their place at that time."""
+
+    stated: StatedScores = StatedScores()
+    origin: CalibrationOrigin | None = None
+
+
+class BoardCalibration(StrictModel):
+    """A calibration file: the board's name, and its calibrated experts."""
+
+    board: Name
+    experts: dict[Name, CalibratedExpert]
+
+
+def is_calibration(path: Path) -> bool:
+    """Tell whether a file has the name of a calibration, and so is no board file."""
+    return path.name.endswith(_SUFFIX)
+
+
+def path_for(board: Path) -> Path:
+    """Return where the calibration of a board file lies: beside the file itself, also if a link leads to it."""
+    board = board.resolve()
+    return board.with_name(board.stem + _SUFFIX)
+
+
+def content(board: Path) -> bytes | None:
+    """Return the bytes of a board file's calibration; None if it has none. Raises RulesError."""
+    path, beside = path_for(board), board.with_name(board.stem + _SUFFIX)
+    if os.path.lexists(beside) and beside.resolve() != path.resolve():
+        raise RulesError(f"{beside}: {board.name} is a link, and its calibration lies beside the file itself: {path}")
+    return strict_yaml.content(path, "calibration file") if os.path.lexists(path) else None
+
+
+def parse(board: Path, raw: bytes) -> YamlDocument:
+    """Return the calibration file of a board file from its bytes; raises RulesError with file and line."""
+    return strict_yaml.parse(board.with_name(board.stem + _SUFFIX), raw, "board and experts")
+
+
+def laid_over(board: BoardSpec, name: str, document: YamlDocument) -> BoardSpec:
+    """Return a board, whose file has this name, with its calibration; raises RulesError for one that does not fit."""
+    calibration = of_yaml(document, BoardCalibration)
+    if calibration.board != board.board:
+        why = f"this is the calibration of '{calibration.board}', and {name} is '{board.board}'"
+        raise document.error(("board",), why)
+    experts = dict(board.experts)
+    for id, entry in calibration.experts.items():
+        place: KeyPath = ("experts", id)
+        if id not in experts:
+            why = f"'{id}' is not an expert of {name}{did_you_mean(id, experts)}; mend the entry, or take it out"
+            raise document.error(place, why)
+        expert = experts[id]
+        _check_labels(document, (*place, "min_scores"), entry.min_scores, [*expert.labels, NOTHING])
+        _check_labels(document, (*place, "ignore_under"), entry.ignore_under, expert.labels)
+        if entry.stated != expert.stated_scores():
+            why = f"{name} states other scores of '{id}' than when it was calibrated; take this entry out, and"
+            raise document.error(place, f"{why} calibrate '{id}' again")
+        scores = entry.model_dump(include=set(StatedScores.model_fields))
+        experts[id] = expert.model_copy(update=scores)
+    return board.model_copy(update={"experts": experts})
+
+
+def _check_labels(document: YamlDocument, place: KeyPath, scores: Iterable[str], labels: list[str]) -> None:
+    for label in scores:
+        if label not in labels:
+            why = f"'{label}' is not a label of '{place[1]}'{did_you_mean(label, labels)}; mend the entry, or take it"
+            raise document.error((*place, label), f"{why} out")
+
+
+def text(board: Path, calibration: BoardCalibration) -> str:
+    """Return the text of the calibration file of a board file."""
+    data = calibration.model_dump(mode="json", exclude_defaults=True)
+    head = _HEAD.format(board=board.resolve().name)
+    return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
