@@ -9,11 +9,11 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, insert, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete, insert, or_, select, update
 
 from coe.errors import ConfigError
 from coe.serve.database.row_types import record, records
-from coe.serve.database.tables import api_key
+from coe.serve.database.tables import api_key, session
 from coe.serve.enums import Process, Role
 
 PREFIX = "coe_"
@@ -61,10 +61,26 @@ def holder(connection: Connection, key: str, now_us: int) -> Key | None:
     return None if row is None else record(Key, row)
 
 
-def of_id(connection: Connection, id: int, now_us: int) -> Key | None:
-    """Return what is known of the key of an id, if it is valid now, or None."""
-    row = connection.execute(select(api_key).where(api_key.c.id == id, _valid(now_us))).one_or_none()
+def begin_session(connection: Connection, key: Key, name: str, *, now_us: int, ends_us: int) -> None:
+    """Add a session in which a key was given; those that are over go."""
+    connection.execute(delete(session).where(session.c.ends_us <= now_us))
+    connection.execute(insert(session).values(name=name, key_id=key.id, ends_us=ends_us))
+
+
+def of_session(connection: Connection, name: str, now_us: int, longest_us: int) -> Key | None:
+    """Return what is known of the key of a session, if both are valid now, or None.
+
+    A session that would last longer than `longest_us` began before the clock was set back, and counts as over.
+    """
+    lasts = session.c.ends_us.between(now_us + 1, now_us + longest_us)
+    query = select(api_key).join(session, session.c.key_id == api_key.c.id)
+    row = connection.execute(query.where(session.c.name == name, lasts, _valid(now_us))).one_or_none()
     return None if row is None else record(Key, row)
+
+
+def end_session(connection: Connection, name: str) -> None:
+    """End a session, if there is such a one."""
+    connection.execute(delete(session).where(session.c.name == name))
 
 
 def all_keys(connection: Connection) -> list[Key]:

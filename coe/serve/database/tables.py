@@ -314,6 +314,13 @@ api_key = _table(
     Column("revoked_us", BigInteger),
 )
 
+session = _table(
+    "session",
+    Column("name", String(64), primary_key=True, comment="the signed hash of its cookie"),
+    Column("key_id", ForeignKey(api_key.c.id), nullable=False),
+    Column("ends_us", BigInteger, nullable=False, index=True),
+)
+
 event = _table(
     "event",
     _id(),

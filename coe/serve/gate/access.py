@@ -34,7 +34,7 @@ def guarded(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[R
 async def answered(gate: Gate, operation: Operation, request: Request, key: Key | None) -> Response:
     """Return the answer of an operation to the holder of a key; raises Problem."""
     query = None if operation.query is None else read_query(request, operation.query)
-    answer = await operation.handler(Visit(gate, request, key, sessions.name_of(request), query))
+    answer = await operation.handler(Visit(gate, request, key, await sessions.name_of(gate, request), query))
     if isinstance(answer, Response):
         return answer
     status = next(iter(operation.answers))

@@ -20,7 +20,6 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.fault_log import NewFault
 from coe.serve.enums import FaultKind, Process
-from coe.serve.gate.ended_sessions import EndedSessions
 from coe.serve.gate.feed_routes import Feed
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
@@ -48,9 +47,6 @@ class Gate:
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-gate"))
     # They may be open from before the gate was started.
     _faults: set[FaultKind] = field(default_factory=lambda: {FaultKind.DISK_FULL, FaultKind.RETENTION})
-
-    def __post_init__(self) -> None:
-        self.ended_sessions = EndedSessions(self.config.data)
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Do work that waits for a disk on a thread."""

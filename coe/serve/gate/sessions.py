@@ -1,28 +1,27 @@
-"""A person's session in a browser: a signed cookie. Law: a session may do what its key may, and ends with its key.
+"""A person's session in a browser: a random cookie. Law: a session may do what its key may, and ends with its key.
 
-The cookie names the key and its own end; a secret of the service signs it, so no table of sessions is needed, but a
-short list of those that people have ended (`ended_sessions`). Requests that change something need a token beside the
-cookie, which a page of another site cannot read.
+The database knows a session by the signed hash of its cookie, so a copy of the database gives nobody a session, and
+without the secret of the service all sessions are over. Requests that change something need a token beside the cookie,
+which a page of another site cannot read.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from functools import partial
+import secrets
 from http import HTTPStatus
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from coe.files import NotWritten
 from coe.serve.clock import HOUR_US, SECOND_US
 from coe.serve.database import keys
 from coe.serve.database.keys import Key
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import ANY, Router, Visit
-from coe.serve.gate.problems import Problem, ProblemKind, disk_full
+from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.request_data import json_body
 from coe.serve.secret_file import read_or_make
 from coe.strict_model import StrictModel
@@ -34,7 +33,7 @@ CSRF_HEADER = "X-CSRF-Token"
 LASTS_H = 12
 """How long a session lasts: a shift."""
 SECRET = "session.secret"
-"""The file of the secret in the folder of the service; who can read it can sign in as anybody."""
+"""The file of the secret in the folder of the service; it signs the names of sessions, and proofs of overlays."""
 _MOST_CHARACTERS = 200
 _SLACK_US = 60 * SECOND_US
 """A time server usually sets the clock back by less than this."""
@@ -50,22 +49,20 @@ class SessionRequest(StrictModel):
 
 async def key_of(gate: Gate, request: Request) -> Key | None:
     """Return the key of the session that a request's cookie names; None if there is none that is valid."""
+    if not (name := await name_of(gate, request)):
+        return None
+    longest_us = LASTS_H * HOUR_US + _SLACK_US
+    return await gate.read(lambda connection: keys.of_session(connection, name, gate.now_us(), longest_us))
+
+
+async def name_of(gate: Gate, request: Request) -> str:
+    """Return the name of the session of a request's cookie; empty without one, or if the request brings its key itself.
+
+    Nobody can make a cookie from a name.
+    """
     cookie = request.cookies.get(COOKIE, "")
-    id, _, rest = cookie.partition(".")
-    ends_us = rest.partition(".")[0]
-    numbers = id.isascii() and id.isdecimal() and ends_us.isascii() and ends_us.isdecimal()
-    if not numbers or max(len(id), len(ends_us)) > 18:
-        return None
-    # A clock that was set back must not let a session last longer.
-    if not 0 < int(ends_us) - gate.now_us() <= LASTS_H * HOUR_US + _SLACK_US:
-        return None
-    key = await gate.read(lambda connection: keys.of_id(connection, int(id), gate.now_us()))
-    if key is None:
-        return None
-    genuine = _cookie(await _secret(gate), key, int(ends_us))
-    if _hashed(cookie) in gate.ended_sessions:
-        return None
-    return key if hmac.compare_digest(genuine.encode(), cookie.encode()) else None
+    has_session = cookie and "authorization" not in request.headers
+    return await signature(gate, f"session {cookie}") if has_session else ""
 
 
 async def csrf_of(gate: Gate, request: Request) -> str:
@@ -75,7 +72,8 @@ async def csrf_of(gate: Gate, request: Request) -> str:
 
 async def signature(gate: Gate, text: str) -> str:
     """Sign a text, so that the service knows it again later; `text` begins with its purpose."""
-    return _signed(await _secret(gate), text)
+    secret = await gate.run(lambda: read_or_make(gate.config.data / SECRET))
+    return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
 
 
 async def expect_csrf(gate: Gate, request: Request) -> None:
@@ -110,22 +108,19 @@ async def sign_in(visit: Visit) -> Response:
             "give a valid key, as `coe-serve init` or `coe-serve add-key` wrote it",
         )
         raise Problem(ProblemKind.NO_KEY, detail, way_out)
-    ends_us = gate.now_us() + LASTS_H * HOUR_US
+    cookie, now_us = secrets.token_urlsafe(32), gate.now_us()
+    name, ends_us = await signature(gate, f"session {cookie}"), now_us + LASTS_H * HOUR_US
+    await gate.write(lambda connection: keys.begin_session(connection, key, name, now_us=now_us, ends_us=ends_us))
     response = JSONResponse({"name": key.name, "role": key.role.value})
-    _set(visit, response, _cookie(await _secret(gate), key, ends_us), LASTS_H * 3600)
+    _set(visit, response, cookie, LASTS_H * 3600)
     return response
 
 
 @router.add("DELETE", "/api/v1/session", ANY, answers={204: "signed out"})
 async def sign_out(visit: Visit) -> Response:
     """Sign out."""
-    gate, cookie = visit.gate, visit.request.cookies.get(COOKIE, "")
-    if await key_of(gate, visit.request) is not None:
-        ends_us = int(cookie.split(".")[1])
-        try:
-            await gate.run(partial(gate.ended_sessions.add, _hashed(cookie), ends_us, gate.now_us()))
-        except NotWritten as error:
-            raise disk_full(str(error)) from None
+    if visit.session:
+        await visit.gate.write(lambda connection: keys.end_session(connection, visit.session))
     response = Response(status_code=int(HTTPStatus.NO_CONTENT))
     _set(visit, response, "", 0)
     return response
@@ -134,26 +129,3 @@ async def sign_out(visit: Visit) -> Response:
 def _set(visit: Visit, response: Response, value: str, lasts_s: int) -> None:
     has_tls = visit.gate.config.listen.has_tls
     response.set_cookie(COOKIE, value, lasts_s, path="/", httponly=True, samesite="strict", secure=has_tls)
-
-
-def _cookie(secret: bytes, key: Key, ends_us: int) -> str:
-    # The key's hash is part of what is signed: an id of another database means another key.
-    return f"{key.id}.{ends_us}.{_signed(secret, f'session {key.id} {key.hash} {ends_us}')}"
-
-
-def name_of(request: Request) -> str:
-    """Return the name of the session in which an admitted request was made; empty if it brought its key itself."""
-    return "" if "authorization" in request.headers else _hashed(request.cookies.get(COOKIE, ""))
-
-
-def _hashed(cookie: str) -> str:
-    """Return the name under which a session is listed; nobody can make a cookie from it."""
-    return hashlib.sha256(cookie.encode()).hexdigest()
-
-
-def _signed(secret: bytes, text: str) -> str:
-    return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
-
-
-async def _secret(gate: Gate) -> bytes:
-    return await gate.run(lambda: read_or_make(gate.config.data / SECRET))
