@@ -11,7 +11,9 @@ class CoeError(Exception):
 
 
 class ConfigError(CoeError):
-    """An option, a budget, a folder or another setting cannot be used."""
+    """An option, a budget, a folder or another setting cannot be used; `option` names a line's option."""
+
+    option: str = ""
 
 
 class RulesError(ConfigError):

@@ -10,13 +10,13 @@ import typer
 from coe.board import parts_list as parts_lists
 from coe.board.completeness import Expected
 from coe.errors import ConfigError
-from coe.scheduler.strategies import strategy as named_strategy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coe.board.parts_list import PlacedPart
     from coe.board.rules import Rules
+    from coe.inspector.line_options import LineOptions
     from coe.pictures.found_image import FoundImage
     from coe.placement import Layout
 
@@ -66,9 +66,9 @@ def refuse_unanswerable(expected: Expected | None, items: Sequence[FoundImage]) 
         )
 
 
-def foreseen(expected: Expected | None, strategy: str, cluster: str | None) -> tuple[PlacedPart, ...]:
-    """Return the parts list for a strategy; none for a strategy that does not look ahead, or for whole boards on a
+def foreseen(expected: Expected | None, options: LineOptions) -> tuple[PlacedPart, ...]:
+    """Return the parts list for a line; none for a strategy that does not look ahead, or for whole boards on a
     cluster."""
-    if expected is None or not named_strategy(strategy).foresees:
+    if expected is None or not options.strategy.foresees:
         return ()
-    return () if cluster is not None and expected.by == "placements" else expected.parts
+    return () if options.cluster is not None and expected.by == "placements" else expected.parts

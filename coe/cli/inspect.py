@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from coe import config, plugins
+from coe import config
 from coe.board import rules
 from coe.board.router import GIVEN
 from coe.board.rules import Rules
@@ -21,18 +21,7 @@ from coe.cli.expecting import ExpectOption, PartsOption, expected_of, foreseen, 
 from coe.cli.inspect_out import show
 from coe.cli.inspect_run import InspectionRun
 from coe.cli.inspect_source import source_of
-from coe.cli.options import (
-    AllowKindOption,
-    DeviceMemoryOption,
-    HostMemoryOption,
-    LabelFloorOption,
-    MaxWaitOption,
-    SearchKernelsOption,
-    StoreOption,
-    WithinOption,
-    above_zero,
-    times,
-)
+from coe.cli.options import WithinOption, seconds, takes_line_options
 from coe.cli.placing import (
     BottomAngleOption,
     BottomXOption,
@@ -47,7 +36,9 @@ from coe.cli.placing import (
 from coe.core import Verdict
 from coe.errors import ConfigError, StoreError
 from coe.inspector import fitting
-from coe.inspector.line_config import AUTO, AskedSettings, LineConfig
+from coe.inspector.line_arguments import LineArguments
+from coe.inspector.line_options import LineOptions
+from coe.inspector.option import Door
 from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
 from coe.pictures import finding, table_paths
 from coe.pictures.finding import FoundImage
@@ -56,7 +47,6 @@ from coe.results.report import PixelSource, ReferencePicture, write_report
 from coe.results.run_file import RunIdentity
 from coe.results.summary import RunFigures, Summary
 from coe.scheduler.strategies import check_hurry
-from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.references import References
 from coe.store.store import Store
 
@@ -65,6 +55,7 @@ REPORT = "report.html"
 
 
 @app.command()
+@takes_line_options(Door.INSPECT)
 def inspect(  # noqa: PLR0913
     board: Annotated[str, typer.Option(help="Board: a name (A, demo, ...) or a YAML file of routing rules.")],
     images_at: Annotated[
@@ -94,65 +85,9 @@ def inspect(  # noqa: PLR0913
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder for the results. Default: runs/<board>/<date-time>.")
     ] = None,
-    store: StoreOption = None,
-    allow_kind: AllowKindOption = None,
-    strategy: Annotated[
-        str,
-        typer.Option(help="How experts are scheduled and evicted: line, coserve, samba, ... See docs/strategies.md."),
-    ] = config.STRATEGY,
-    precision: Annotated[
-        str, typer.Option(help="fp32, half, or mixed (for each expert the quickest precision). See docs/precision.md.")
-    ] = config.PRECISION,
-    label_floor: LabelFloorOption = config.LABEL_FLOOR,
-    executors: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Parallel workers by device, as cpu=2 or cuda=2,cpu=1. Default: the profile's, or {config.EXECUTORS}."
-        ),
-    ] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Memory for experts and activations, as 1.5GiB. Default: the profile's, or {config.MEMORY}."
-        ),
-    ] = None,
-    device_memory: DeviceMemoryOption = None,
-    host_memory: HostMemoryOption = None,
-    search_kernels: SearchKernelsOption = True,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=config.MAX_THREADS,
-            help="Threads of each worker. Default: the profile's, or an equal share of the cores that are free.",
-        ),
-    ] = None,
-    loaded: Annotated[
-        float | None,
-        typer.Option(
-            max=config.MAX_LOADED,
-            callback=above_zero,
-            help="Memory for experts, as a number of experts of mean size; batches have the rest. "
-            "Default: the profile's split.",
-        ),
-    ] = None,
-    profile: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE|none",
-            help="The file that coe-profile wrote, or none. Default: the file where coe-profile writes.",
-        ),
-    ] = AUTO,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            metavar="auto|HOST:PORT",
-            help="Inspect on all machines of a Ray cluster that this machine is a part of: auto, or the address of its "
-            "head node. See docs/cluster.md. Default: this machine alone.",
-        ),
-    ] = None,
+    *,
+    line: LineArguments,
     within: WithinOption = None,
-    max_wait: MaxWaitOption = None,
     parts: PartsOption = None,
     expect: ExpectOption = None,
     resume: Annotated[
@@ -175,34 +110,16 @@ def inspect(  # noqa: PLR0913
     """
     if resume and out_dir is None:
         raise ConfigError("--resume needs the folder of the run: give it with --out")
-    allowed = times(within, max_wait)
+    within_s = seconds(within)
     quiet = quiet or as_json
     loaded_board = rules.load(board)
     bits = loaded_board.bits if bits is None else bits
     layout = layout_of(placements, dialect, units, recipe, bottom_x, bottom_angle)
     expected = expected_of(loaded_board, layout, parts, expect)
-    line_config = LineConfig(
-        board=loaded_board.path,
-        store=Store(store),
-        asked=AskedSettings.parsed(
-            memory=memory,
-            executors=executors,
-            threads=threads,
-            loaded=loaded,
-            device_memory=device_memory,
-            host_memory=host_memory,
-            search_kernels=search_kernels,
-            profile=None if profile == "none" else profile,
-        ),
-        strategy=named_strategy(strategy),
-        precision=precision,
-        label_floor=label_floor,
-        max_wait_s=allowed.max_wait_s,
-        parts=foreseen(expected, strategy, cluster),
-        allowed_kinds=plugins.packages(allow_kind or ()),
-        cluster=cluster,
-    )
-    check_hurry(line_config.strategy, within_s=allowed.within_s)
+    options = LineOptions.of(loaded_board.path, **line)
+    options = options.but(parts=foreseen(expected, options))
+    check_hurry(options.strategy, within_s=within_s)
+    strategy, precision, label_floor = options.strategy.name, options.precision, options.label_floor
     images_at = table_paths.at(images_at.parent, images_at.name)
     source = source_of(images_at, loaded_board, layout, bits)
     items, skipped = source.items, source.skipped
@@ -212,7 +129,7 @@ def inspect(  # noqa: PLR0913
     if skipped and not quiet:
         err.print(f"skipped: {len(skipped)} files that are not images, such as {skipped[0].path.name}")
     out_dir = out_dir or Path(config.RUNS_FOLDER, loaded_board.board, datetime.now().strftime("%Y%m%d-%H%M%S"))
-    manifests = manifests_of(loaded_board, line_config.store)
+    manifests = manifests_of(loaded_board, options.store)
     identity = RunIdentity(
         loaded_board.board,
         loaded_board.digest,
@@ -221,7 +138,7 @@ def inspect(  # noqa: PLR0913
         precision,
         label_floor,
         expert_digests(loaded_board, manifests, precision),
-        reference_digests(loaded_board, line_config.store),
+        reference_digests(loaded_board, options.store),
         layout.digest if layout is not None else "",
         expected.digest if expected is not None and layout is None else "",
         bits,
@@ -230,23 +147,23 @@ def inspect(  # noqa: PLR0913
     def variants(devices: Collection[str]) -> Collection[str]:
         identity.refuse_changes(
             loaded_board.path,
-            expert_digests(loaded_board, manifests_of(loaded_board, line_config.store), precision),
-            reference_digests(loaded_board, line_config.store),
+            expert_digests(loaded_board, manifests_of(loaded_board, options.store), precision),
+            reference_digests(loaded_board, options.store),
         )
         return usable_variants(loaded_board, manifests, precision, label_floor, devices)
 
     with ResultsFile(out_dir, identity, resume=resume) as results:
         warnings = (*fitting.unproven(loaded_board, manifests), *warnings_of(layout))
         figures = RunFigures(loaded_board.board, strategy, precision=precision, warnings=warnings)
-        feed = partial(source.feed, within_s=allowed.within_s)
+        feed = partial(source.feed, within_s=within_s)
         run_ = InspectionRun(figures, results, items, max_errors=max_errors, feed=feed, quiet=quiet)
-        run_.go(line_config, variants)
+        run_.go(options, variants)
         empty = [entry.serial for entry in skipped if entry.serial]
         left_alone = [finding.printable(entry.path.relative_to(images_at).as_posix()) for entry in skipped]
         summary = results.finish(items, run_.figures, expected=expected, empty=empty, left_alone=left_alone)
         report = out_dir / REPORT
         pictures = PixelSource(
-            source.pixels, _references(items, loaded_board, store, identity.references, bits), source.view
+            source.pixels, _references(items, loaded_board, options.store, identity.references, bits), source.view
         )
         write_report(report, loaded_board.board, results.results, summary, pictures)
     if as_json:
@@ -262,14 +179,14 @@ def inspect(  # noqa: PLR0913
 
 
 def _references(
-    items: Sequence[FoundImage], board: Rules, store: Path | None, checksums: Mapping[str, str], bits: int | None = None
+    items: Sequence[FoundImage], board: Rules, store: Store, checksums: Mapping[str, str], bits: int | None = None
 ) -> Callable[[str], ReferencePicture | None]:
     """Return a function that gives an image's reference.
 
     `checksums` are those of the references that the run used, by id; `bits` of 16-bit samples count. A reference that
     was replaced meanwhile is not shown: no picture was compared with it.
     """
-    by_name, references = {item.name: item for item in items}, References(Store(store))
+    by_name, references = {item.name: item for item in items}, References(store)
 
     def reference(name: str) -> ReferencePicture | None:
         item = by_name[name]

@@ -23,7 +23,7 @@ from coe.system import peak_resident_bytes
 if TYPE_CHECKING:
     from coe.inspector.inspector import Picture
     from coe.inspector.line import Line
-    from coe.inspector.line_config import LineConfig
+    from coe.inspector.line_options import LineOptions
 
 Variants = Callable[[Collection[str]], Collection[str]]
 """Returns the variants in which experts may run on devices of these names."""
@@ -56,16 +56,16 @@ class InspectionRun:
         self.interrupted = False
         self.figures = replace(figures, started=datetime.now().astimezone().isoformat(timespec="seconds"))
 
-    def go(self, line_config: LineConfig, variants: Variants) -> None:
+    def go(self, line_options: LineOptions, variants: Variants) -> None:
         """Inspect the images that have no result yet, on a line with this configuration."""
-        budget = line_config.asked.memory_bytes or config.parse_bytes(config.MEMORY)
+        budget = line_options.memory or config.parse_bytes(config.MEMORY)
         self.figures = replace(self.figures, budget_bytes=budget)
         todo = [item for item in self._items if item.failure is None]
         if todo:
             from coe.inspector.line import Line
 
             # Before the first result is written, so that a wrong set-up leaves no trace in the run's folder.
-            self._line = Line(replace(line_config, watchers=[self._notices], say=self._say))
+            self._line = Line(line_options.but(watchers=[self._notices], say=self._say))
             self.figures = replace(self.figures, budget_bytes=self._line.budget_bytes)
             try:
                 self._results.bind(variants({executor.device for executor in self._line.plan.executors}))

@@ -5,66 +5,16 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from coe import config
-from coe.scheduler.strategies import Times
-
-StoreOption = Annotated[
-    Path | None,
-    typer.Option("--store", help=f"Folder of the experts. Default: ${config.STORE_VARIABLE}, or ./store."),
-]
-LabelFloorOption = Annotated[
-    float,
-    typer.Option(
-        "--label-floor",
-        help="Use a cheaper precision for an expert only if at least this share of its labels agrees with fp32.",
-    ),
-]
-DeviceMemoryOption = Annotated[
-    str | None,
-    typer.Option(
-        "--device-memory",
-        help="GPU memory for experts and batches, as 8GiB. Default: most of the free memory.",
-    ),
-]
-HostMemoryOption = Annotated[
-    str | None,
-    typer.Option(
-        "--host-memory", help=f"With a GPU: host memory for copies of experts, as 4GiB. Default: {config.HOST_MEMORY}."
-    ),
-]
-SearchKernelsOption = Annotated[
-    bool,
-    typer.Option(
-        "--search-kernels/--no-search-kernels",
-        help="With a GPU: before the first image, search for the quickest kernels. Without, a line opens sooner.",
-    ),
-]
-WithinOption = Annotated[
-    str | None,
-    typer.Option(
-        "--within",
-        help="Time from an image's arrival until its board's result is due, as 5s. The strategy line runs what is due "
-        "first; late results are reported.",
-    ),
-]
-MaxWaitOption = Annotated[
-    str | None,
-    typer.Option(
-        "--max-wait",
-        help="The longest time an image may take, as 60s. After half of it the strategy line runs the image first. "
-        f"Default: {config.MAX_WAIT_S:g}s.",
-    ),
-]
-InputOption = Annotated[
-    int | None,
-    typer.Option("--input", min=config.MIN_INPUT, max=config.MAX_INPUT, help="Side of the square input in pixels."),
-]
-SeedOption = Annotated[int, typer.Option(min=0, max=config.MAX_SEED, help="Seed of all random choices.")]
+from coe.inspector.line_options import OPTIONS, LineOptions, options_of, taken
+from coe.inspector.option import Door
 
 
 def found_here(packages: list[str] | None) -> list[str] | None:
@@ -74,16 +24,74 @@ def found_here(packages: list[str] | None) -> list[str] | None:
     return packages
 
 
-AllowKindOption = Annotated[
-    list[str] | None,
+def line_option(name: str, door: Door | None = None) -> Any:
+    """Return an option of a line as commands show it."""
+    option = OPTIONS[name]
+    words = option.defaults[door][1] if door is not None and door in option.defaults else option.default
+    flag = option.flag or f"--{name.replace('_', '-')}"
+    return typer.Option(
+        f"{flag}/--no-{flag[2:]}" if option.typed is bool else flag,
+        help=f"{option.help} Default: {words}." if words else option.help,
+        hidden=option.rare,
+        metavar=option.metavar,
+        callback=found_here if name == "allow_kinds" else None,
+        min=option.least if option.most else None,
+        max=option.most or None,
+    )
+
+
+def takes_line_options(door: Door) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a line that a door shows, in the place of its parameter `line`, which gets them."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        shown = options_of(door)
+
+        def run(**given: Any) -> None:
+            line = taken({name: given.pop(name) for name in shown})
+            command(**given, line=line)
+
+        parameters: list[Parameter] = []
+        for parameter in signature(command, eval_str=True).parameters.values():
+            names = shown if parameter.name == "line" else ()
+            parameters += [_parameter(name, door) for name in names] or [parameter]
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__signature__ = Signature(  # type: ignore[attr-defined]
+            [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
+        )
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
+
+
+def _parameter(name: str, door: Door) -> Parameter:
+    option, field = OPTIONS[name], LineOptions.model_fields[name]
+    value = None if option.default or option.typed == list[str] else field.default
+    if door in option.defaults:
+        value = option.defaults[door][0]
+    kind = option.typed if value is not None else option.typed | None
+    annotation = Annotated[kind, line_option(name, door)]  # type: ignore[valid-type]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=annotation)
+
+
+StoreOption = Annotated[Path | None, line_option("store")]
+AllowKindOption = Annotated[list[str] | None, line_option("allow_kinds")]
+MaxWaitOption = Annotated[str | None, line_option("max_wait_s")]
+WithinOption = Annotated[
+    str | None,
     typer.Option(
-        "--allow-kind",
-        metavar="PACKAGE",
-        callback=found_here,
-        help="Allow the board to name kinds of this Python package, installed or in the working folder, by a dotted "
-        "path; their code will run. Repeatable.",
+        "--within",
+        help="Time from an image's arrival until its board's result is due, as 5s. The strategy line runs what is due "
+        "first; late results are reported.",
     ),
 ]
+InputOption = Annotated[
+    int | None,
+    typer.Option("--input", min=config.MIN_INPUT, max=config.MAX_INPUT, help="Side of the square input in pixels."),
+]
+SeedOption = Annotated[int, typer.Option(min=0, max=config.MAX_SEED, help="Seed of all random choices.")]
+
+
 WorkOption = Annotated[Path, typer.Option("--work", help="Folder for synthetic weights; kept for the next time.")]
 WORK = Path("build/bench")
 JsonOption = Annotated[
@@ -106,14 +114,6 @@ def finite(value: float | None) -> float | None:
     return value
 
 
-def above_zero(value: float | None) -> float | None:
-    """Check an option that must be more than 0; raises typer.BadParameter."""
-    if value is not None and value <= 0:
-        raise typer.BadParameter(f"{value:g} is not above 0.")
-    return finite(value)
-
-
-def times(within: str | None, max_wait: str | None) -> Times:
-    """Read `--within` and `--max-wait`; raises ConfigError if a text is no time."""
-    within_s, max_wait_s = (config.parse_seconds(text) if text is not None else None for text in (within, max_wait))
-    return Times(max_wait_s, within_s)
+def seconds(text: str | None) -> float | None:
+    """Read a time, as 5s; None stays None. Raises ConfigError if the text is no time."""
+    return None if text is None else config.parse_seconds(text)

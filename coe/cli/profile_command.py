@@ -13,13 +13,15 @@ from coe import config
 from coe.board import rules
 from coe.cli.common import application, err, out, run, wide
 from coe.cli.console import Progress, styled, words
-from coe.cli.options import AllowKindOption, DeviceMemoryOption, HostMemoryOption, StoreOption
+from coe.cli.options import takes_line_options
 from coe.cli.sample_pictures import pictures_of
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
 from coe.inspector import fingerprint, profile
+from coe.inspector.line_arguments import LineArguments
+from coe.inspector.line_options import LineOptions
+from coe.inspector.option import Door
 from coe.inspector.profile import BoardProfile, KindProfile, Profile
-from coe.store.store import Store
 
 if TYPE_CHECKING:
     from coe.profiler.site import ProfiledSite
@@ -31,6 +33,7 @@ app = application("Measure this machine for a board; once is enough.")
 
 
 @app.command()
+@takes_line_options(Door.PROFILE)
 def profile_machine(  # noqa: PLR0913
     board: Annotated[
         str | None, typer.Option(help="Board: a name (A, demo, ...) or a YAML file of routing rules.")
@@ -38,13 +41,8 @@ def profile_machine(  # noqa: PLR0913
     images_at: Annotated[
         Path | None, typer.Option("--images", help="Sample images of the board. Default: generated images.")
     ] = None,
-    memory: Annotated[
-        str, typer.Option(help="The memory that the line will have for experts and activations, as 1.5GiB.")
-    ] = config.MEMORY,
-    device_memory: DeviceMemoryOption = None,
-    host_memory: HostMemoryOption = None,
-    store: StoreOption = None,
-    allow_kind: AllowKindOption = None,
+    *,
+    line: LineArguments,
     quick: Annotated[
         bool, typer.Option("--quick", help="Take about a minute instead of up to ten; the figures are coarser.")
     ] = False,
@@ -103,14 +101,15 @@ def profile_machine(  # noqa: PLR0913
     loaded = rules.load(board)
     from coe.profiler.site import ProfiledSite
 
+    options = LineOptions.of(loaded.path, **line)
     site = ProfiledSite(
         loaded,
-        Store(store),
+        options.store,
         pictures_of(loaded, images_at) if images_at else [],
-        config.parse_bytes(memory),
-        config.parse_bytes(device_memory) if device_memory else None,
-        config.parse_bytes(host_memory) if host_memory else None,
-        tuple(allow_kind or ()),
+        options.memory or config.parse_bytes(config.MEMORY),
+        options.device_memory,
+        options.host_memory,
+        options.allow_kinds,
     )
     done = _profiled(site, place, quick=quick, faithful=faithful, on_machine=on_machine)
     _show(done, done.boards[loaded.board], place, plot)

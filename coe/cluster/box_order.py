@@ -10,28 +10,24 @@ from coe.core import rule_of
 from coe.errors import StoreError
 from coe.inspector import fitting, line_references
 from coe.inspector.line_boards import ReadBoard
-from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
+from coe.inspector.line_options import LineOptions, say_nothing
 from coe.inspector.opening import assembled
 from coe.inspector.weights_used import expert_digests, reference_digests
 from coe.scheduler.costs import CostTable
 from coe.store.store import Store
 
 
-def _say_nothing(sentence: str) -> None:
-    """Say nothing: sentences are for the user of the line, who is elsewhere."""
-
-
-def quiet(config: LineConfig) -> LineConfig:
+def quiet(config: LineOptions) -> LineOptions:
     """Return the part of a config that boxes need, which can be pickled."""
-    return replace(config, cluster=None, make_boxes=None, watchers=(), say=_say_nothing)
+    return config.but(cluster=None, make_boxes=None, watchers=(), say=say_nothing)
 
 
 @dataclass(frozen=True, slots=True)
 class BoxOrder:
     """The config of a line, and its boards as they lie on the disk of the line."""
 
-    config: LineConfig
+    config: LineOptions
     boards: tuple[ReadBoard, ...]
 
     def open(self, id: str, costs: CostTable | None, fetch: Fetch) -> BoxWorker:
@@ -42,7 +38,7 @@ class BoxOrder:
         """
         assert costs is None or isinstance(costs, LineCosts)
         store = self.config.store if self.config.store.root.is_dir() else Store()
-        config = replace(self.config, store=store, costs=costs or self.config.costs)
+        config = self.config.but(store=store, costs=costs or self.config.costs)
         assembly = assembled(config, [_with_own_weights(config, board) for board in self.boards])
         choice = assembly.lineup.choice
         facts = BoxFacts(
@@ -58,8 +54,8 @@ class BoxOrder:
             facts,
             assembly.devices,
             assembly.kinds,
-            assembly.disk(config),
-            assembly.decoding(config),
+            assembly.disk(),
+            assembly.decoding(),
             config.strategy,
             config.max_wait_s,
             {
@@ -71,7 +67,7 @@ class BoxOrder:
         return BoxWorker(id, parts, fetch)
 
 
-def _with_own_weights(config: LineConfig, board: ReadBoard) -> ReadBoard:
+def _with_own_weights(config: LineOptions, board: ReadBoard) -> ReadBoard:
     """Return a board with the manifests and references of this machine; raises StoreError if they are others."""
     rules, store = board.rules, config.store
     manifests = fitting.manifests(rules, store)

@@ -16,8 +16,8 @@ from coe.cluster.over_ray import ray_boxes
 from coe.core import rule_of
 from coe.inspector import precision
 from coe.inspector.line_boards import LineBoard, Register
-from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
+from coe.inspector.line_options import LineOptions
 from coe.inspector.opening import Assembly, Lineup, kinds_of, read_boards
 from coe.inspector.precision import VariantChoice
 from coe.inspector.settings import Settings
@@ -28,7 +28,7 @@ _MOVE_S = 0.001
 """The time that an image is expected to take to another box; it only breaks near ties."""
 
 
-def start(config: LineConfig) -> Started:
+def start(config: LineOptions) -> Started:
     """Open a box on each machine of a cluster, and start the head of them all.
 
     Raises ConfigError, RulesError or StoreError; a sentence about a box names it.
@@ -46,7 +46,7 @@ def start(config: LineConfig) -> Started:
         assembly = _assembly(config, boards, register, links)
         pooled = config.strategy.pooled(assembly.plan)
         needs = needs_of(assembly.rules, _rules_by_board(boards), assembly.costs, pooled)
-        placer = ExpertPlacer(needs, Traffic(_MOVE_S, config.inbox.images), config.strategy)
+        placer = ExpertPlacer(needs, Traffic(_MOVE_S, config.inbox), config.strategy)
         engine = ClusterEngine(assembly.rules, boxes, links, placer, watchers=config.watchers, say=config.say)
     except BaseException:
         boxes.close()
@@ -54,7 +54,9 @@ def start(config: LineConfig) -> Started:
     return Started(assembly, engine, sum(link.facts.budget_bytes for link in links))
 
 
-def _assembly(config: LineConfig, boards: tuple[LineBoard, ...], register: Register, links: Sequence[Link]) -> Assembly:
+def _assembly(
+    config: LineOptions, boards: tuple[LineBoard, ...], register: Register, links: Sequence[Link]
+) -> Assembly:
     """Return a line whose devices are elsewhere: its costs and pools are those of the first box."""
     facts = links[0].facts
     assert isinstance(facts.costs, LineCosts)
@@ -64,6 +66,7 @@ def _assembly(config: LineConfig, boards: tuple[LineBoard, ...], register: Regis
     store = Snapshot(config.store, {})
     store.take(register.manifests, register.places)
     return Assembly(
+        config,
         boards,
         register,
         rules,

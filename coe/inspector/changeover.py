@@ -17,7 +17,6 @@ from coe.errors import BoardsClash, ConfigError
 from coe.inspector import precision
 from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.line_boards import LineBoard
-from coe.inspector.line_config import LineConfig
 from coe.inspector.measuring import body_bytes, file_bytes
 from coe.inspector.memory import fixed_bytes
 from coe.inspector.opening import Assembly, Lineup, kinds_of, line_up, read_boards
@@ -40,22 +39,18 @@ class LineChange:
     experts: dict[str, Expert]
 
 
-def enrolled(
-    config: LineConfig, assembly: Assembly, asked: Sequence[AskedBoard], kept: Sequence[LineBoard]
-) -> list[LineBoard]:
+def enrolled(assembly: Assembly, asked: Sequence[AskedBoard], kept: Sequence[LineBoard]) -> list[LineBoard]:
     """Read boards for a line that runs, and return them after the boards that are `kept` as they are.
 
     Raises ConfigError, RulesError or StoreError.
     """
-    boards = [*kept, *(assembly.register.enrol(board, alone=False) for board in read_boards(config, asked))]
+    boards = [*kept, *(assembly.register.enrol(board, alone=False) for board in read_boards(assembly.options, asked))]
     if len({board.name for board in boards}) < len(boards):
         raise ConfigError(f"keep={[board.name for board in kept]}: a board that is kept is not read again")
     return boards
 
 
-def prepared(
-    config: LineConfig, assembly: Assembly, boards: Sequence[LineBoard], ending: Sequence[LineBoard]
-) -> LineChange:
+def prepared(assembly: Assembly, boards: Sequence[LineBoard], ending: Sequence[LineBoard]) -> LineChange:
     """Prepare a line for other boards while boards that leave are `ending`; the devices take their experts.
 
     An architecture of which the line knows no cost is measured, beside what runs. Raises ConfigError, RulesError or
@@ -63,13 +58,13 @@ def prepared(
     """
     current = union([board.member for board in boards])
     joined = union([board.member for board in (*boards, *ending)])
-    register, settings = assembly.register, assembly.settings
+    options, register, settings = assembly.options, assembly.register, assembly.settings
     assembly.store.take(register.manifests, register.places)
-    assembly.kinds.update(kinds_of(config, joined))
-    lineup = line_up(config, joined, register.manifests, assembly.devices, assembly.kinds, settings, assembly.lineup)
+    assembly.kinds.update(kinds_of(options, joined))
+    lineup = line_up(options, joined, register.manifests, assembly.devices, assembly.kinds, settings, assembly.lineup)
     present = assembly.rules.experts
     newcomers = [expert for id, expert in lineup.board.experts.items() if id not in present]
-    _prove(config, assembly, newcomers)
+    _prove(assembly, newcomers)
     fixed = fixed_bytes(assembly.devices, list(lineup.board.experts.values()), settings.executors)
     if fixed > assembly.fixed_bytes:
         raise BoardsClash(
@@ -90,7 +85,7 @@ def prepared(
     )
 
 
-def _prove(config: LineConfig, assembly: Assembly, experts: Sequence[Expert]) -> None:
+def _prove(assembly: Assembly, experts: Sequence[Expert]) -> None:
     """Read the weights of experts from end to end; raises StoreError for weights that are damaged.
 
     A file that was read before, and was not changed since, is not read again.
@@ -98,7 +93,7 @@ def _prove(config: LineConfig, assembly: Assembly, experts: Sequence[Expert]) ->
     files = {(file := weights(assembly.store, expert)).path: file for expert in experts}
     unread = {path: file for path, file in files.items() if identity(path) not in assembly.proved}
     if unread:
-        config.say(f"reading the weights of {len(unread)} experts, to prove them")
+        assembly.options.say(f"reading the weights of {len(unread)} experts, to prove them")
     for path, file in unread.items():
         seen = identity(path)
         variant = next((variant for variant in file.manifest.variants if variant == file.expert.variant), None)

@@ -26,8 +26,8 @@ from coe.inspector import line_references
 from coe.inspector.asked_boards import Boards, Parts, asked_boards
 from coe.inspector.changeover import enrolled, prepared
 from coe.inspector.line_boards import LineBoard, LineBoards
-from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
+from coe.inspector.line_options import LineOptions
 from coe.inspector.starting import start
 from coe.inspector.taken_picture import TakenPicture
 from coe.pictures.decoding import Order
@@ -44,25 +44,25 @@ _END = object()
 
 
 class Line:
-    """A running line, opened from a `LineConfig`; users open an `Inspector`, which is a `Line`.
+    """A running line, opened from `LineOptions`; users open an `Inspector`, which is a `Line`.
 
     `rules` is the board, or all boards together, with the experts in the chosen variants, `costs` the cost of each
     expert, `plan` the pools and executors, `memory_bytes` the host memory that CPU executors and images share, and
     `budget_bytes` what all devices may take for experts, batches and images under way. Raises ConfigError, RulesError
-    or StoreError for a config that cannot work, before any thread of the line is started.
+    or StoreError for options that cannot work, before any thread of the line is started.
     """
 
-    def __init__(self, config: LineConfig) -> None:
-        started = start(config)
+    def __init__(self, options: LineOptions) -> None:
+        started = start(options)
         assembly = started.assembly
-        self._config, self._assembly, self._changing = config, assembly, threading.Lock()
-        self.store, self.kinds = config.store, assembly.kinds
+        self._assembly, self._changing = assembly, threading.Lock()
+        self.store, self.kinds = options.store, assembly.kinds
         self.memory_bytes, self.budget_bytes = assembly.settings.memory_bytes, started.budget_bytes
         self._engine, self._changer, self._demand = started.engine, started.changer, started.demand
         self._trace = started.trace
-        images = images_budget(self.memory_bytes, config.inbox.limit_bytes)
-        self._admission = Admission(config.inbox.images, images.waiting_bytes)
-        self._blocking = config.inbox.on_full == "block"
+        images = images_budget(self.memory_bytes, options.inbox_bytes)
+        self._admission = Admission(options.inbox, images.waiting_bytes)
+        self._blocking = options.on_full == "block"
         self._boards = LineBoards(assembly.boards, None if self._changer is None else self._changer.tell)
         # A line that is dropped ends its threads: they refer to the engine, and never to the line.
         self._finalizer = weakref.finalize(self, self._engine.abandon)
@@ -85,7 +85,7 @@ class Line:
     @property
     def plan(self) -> Plan:
         """The pools and executors; of one box, if there are several."""
-        return self._config.strategy.pooled(self._assembly.plan)
+        return self._assembly.options.strategy.pooled(self._assembly.plan)
 
     @property
     def boards(self) -> tuple[str, ...]:
@@ -116,13 +116,12 @@ class Line:
         if self._demand is None:
             raise ConfigError("this line decides by `make_decider`, and keeps to the boards that it was opened with")
         asked = () if keep and not board else asked_boards(board, parts)
-        check_parts(self._config.strategy, {str(wanted.source): wanted.parts for wanted in asked})
-        config = self._config
+        check_parts(self._assembly.options.strategy, {str(wanted.source): wanted.parts for wanted in asked})
         with self._changing:
             if self._admission.closed:
                 raise LineClosed(CLOSED)
-            boards = enrolled(config, self._assembly, asked, [self._boards.named(name) for name in keep])
-            change = prepared(config, self._assembly, boards, self._boards.ending_after(boards))
+            boards = enrolled(self._assembly, asked, [self._boards.named(name) for name in keep])
+            change = prepared(self._assembly, boards, self._boards.ending_after(boards))
             self._changer.learn(change.now.router, change.experts)
             self._assembly = change.assembly
             self._boards.switch(boards, change.now, change.then)
@@ -253,7 +252,7 @@ class Line:
         if not isinstance(picture, Picture):
             raise TypeError(f"a line takes pictures (`coe.Picture`), not {type(picture).__name__}")
         picture.check()
-        check_hurry(self._config.strategy, within_s=picture.within_s)
+        check_hurry(self._assembly.options.strategy, within_s=picture.within_s)
         board = self._boards.named(picture.board)
         line_references.check_picture(board.member.rules, picture)
         if self._admission.closed:

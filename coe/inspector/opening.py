@@ -14,8 +14,8 @@ from coe.inspector import fitting, line_devices, line_references, precision
 from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.cores import chosen_threads
 from coe.inspector.line_boards import LineBoard, ReadBoard, Register
-from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
+from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import body_bytes, file_bytes, measure
 from coe.inspector.memory import experts_bytes, fixed_bytes, planned
 from coe.inspector.precision import VariantChoice
@@ -51,6 +51,7 @@ class Assembly:
     weights that were read from end to end, as `coe.runtime.trial.identity` tells them.
     """
 
+    options: LineOptions
     boards: tuple[LineBoard, ...]
     register: Register
     rules: Rules
@@ -76,18 +77,19 @@ class Assembly:
         sizes = [device.memory_bytes for device in self.devices.values()]
         return sum(self.settings.memory_bytes if size is None else size for size in sizes)
 
-    def disk(self, config: LineConfig) -> Disk:
-        """Return the disk that the line reads from, no faster than its config says."""
-        throttle = None if config.disk_bytes_per_s is None else Throttle(config.disk_bytes_per_s)
+    def disk(self) -> Disk:
+        """Return the disk that the line reads from, no faster than its options say."""
+        bandwidth = self.options.disk_bandwidth
+        throttle = None if bandwidth is None else Throttle(bandwidth)
         return Disk(self.file_bytes, throttle, self.body_bytes)
 
-    def decoding(self, config: LineConfig) -> Decoding:
+    def decoding(self) -> Decoding:
         """Return how many pictures the line decodes at a time, and in how much memory."""
-        images = images_budget(self.settings.memory_bytes, config.inbox.limit_bytes)
+        images = images_budget(self.settings.memory_bytes, self.options.inbox_bytes)
         return Decoding(line_devices.decode_workers(), images.decoding_bytes, images.ahead_bytes)
 
 
-def read_board(config: LineConfig, asked: AskedBoard) -> ReadBoard:
+def read_board(options: LineOptions, asked: AskedBoard) -> ReadBoard:
     """Read a board, the manifests of its experts and its references; prove that they fit each other.
 
     Raises ConfigError, RulesError or StoreError.
@@ -95,21 +97,21 @@ def read_board(config: LineConfig, asked: AskedBoard) -> ReadBoard:
     named = rules.load(asked.source)
     if asked.name:
         named = replace(named, board=asked.name)
-    known = kinds_of(config, named)
+    known = kinds_of(options, named)
     named.check_detectors(id for id, e in named.experts.items() if known[e.kind].task == "detect")
     line_references.check(named, known)
     parts_list.check(asked.parts, named.components, named.board)
-    manifests = fitting.manifests(named, config.store)
+    manifests = fitting.manifests(named, options.store)
     for warning in fitting.unproven(named, manifests):
-        config.say(f"warning: {warning}")
-    good_parts, digests = line_references.load(named, config.store), reference_digests(named, config.store)
+        options.say(f"warning: {warning}")
+    good_parts, digests = line_references.load(named, options.store), reference_digests(named, options.store)
     line_references.check_learned(named, manifests, digests)
     return ReadBoard(str(asked.source), named, manifests, good_parts, digests, asked.mix, asked.parts)
 
 
-def read_boards(config: LineConfig, asked: Sequence[AskedBoard]) -> list[ReadBoard]:
+def read_boards(options: LineOptions, asked: Sequence[AskedBoard]) -> list[ReadBoard]:
     """Read boards; raises ConfigError, RulesError or StoreError, and ConfigError if two have one name."""
-    read = [read_board(config, board) for board in asked]
+    read = [read_board(options, board) for board in asked]
     for number, board in enumerate(read):
         if any(other.rules.board == board.rules.board for other in read[:number]):
             raise ConfigError(
@@ -119,38 +121,38 @@ def read_boards(config: LineConfig, asked: Sequence[AskedBoard]) -> list[ReadBoa
     return read
 
 
-def kinds_of(config: LineConfig, board: Rules) -> dict[str, Kind]:
+def kinds_of(options: LineOptions, board: Rules) -> dict[str, Kind]:
     """Return the kinds of a board's experts, by name; raises ConfigError."""
     names = sorted({expert.kind for expert in board.experts.values()})
-    return {name: kinds.resolve(name, config.allowed_kinds) for name in names}
+    return {name: kinds.resolve(name, options.allow_kinds) for name in names}
 
 
-def assemble(config: LineConfig) -> Assembly:
+def assemble(options: LineOptions) -> Assembly:
     """Read the boards and their experts, make the devices, measure unknown costs, and divide the memory.
 
-    Raises ConfigError, RulesError or StoreError for a config that cannot work.
+    Raises ConfigError, RulesError or StoreError for options that cannot work.
     """
-    return assembled(config, read_boards(config, config.boards))
+    return assembled(options, read_boards(options, options.boards))
 
 
-def assembled(config: LineConfig, read: Sequence[ReadBoard]) -> Assembly:
+def assembled(options: LineOptions, read: Sequence[ReadBoard]) -> Assembly:
     """Do as `assemble` does with boards that are read already; raises ConfigError or StoreError."""
-    register = Register(config.precision)
+    register = Register(options.precision)
     boards = tuple(register.enrol(board, alone=len(read) == 1) for board in read)
     joined = union([board.member for board in boards])
-    known = kinds_of(config, joined)
-    settings = settle(joined, config.asked, single=config.strategy.single, say=config.say)
-    store = Snapshot(config.store, {})
+    known = kinds_of(options, joined)
+    settings = settle(joined, options)
+    store = Snapshot(options.store, {})
     store.take(register.manifests, register.places)
-    devices = (config.make_devices or line_devices.make)(
+    devices = (options.make_devices or line_devices.make)(
         settings.executors,
         store,
         known,
-        chosen_threads(settings.executors, settings.threads, config.free_cores, config.say),
-        gpu=line_devices.GpuSettings(settings.device_bytes, settings.host_bytes, config.asked.search_kernels),
-        say=config.say,
+        chosen_threads(settings.executors, settings.threads, options.free_cores, options.say),
+        gpu=line_devices.GpuSettings(settings.device_bytes, settings.host_bytes, options.search_kernels),
+        say=options.say,
     )
-    lineup = line_up(config, joined, register.manifests, devices, known, settings)
+    lineup = line_up(options, joined, register.manifests, devices, known, settings)
     for id, device in devices.items():
         device.prepare(lineup.board.experts.values(), settings.executors[id])
     plan = planned(
@@ -158,13 +160,14 @@ def assembled(config: LineConfig, read: Sequence[ReadBoard]) -> Assembly:
         devices,
         lineup.board.experts,
         lineup.costs,
-        with_images=config.inbox.limit_bytes is None,
-        demotes=not config.strategy.cached,
+        with_images=options.inbox_bytes is None,
+        demotes=not options.strategy.cached,
     )
     plan = replace(
         plan, executors=tuple(replace(executor, depth=devices[executor.device].depth) for executor in plan.executors)
     )
     return Assembly(
+        options,
         boards,
         register,
         lineup.board,
@@ -181,7 +184,7 @@ def assembled(config: LineConfig, read: Sequence[ReadBoard]) -> Assembly:
 
 
 def line_up(
-    config: LineConfig,
+    options: LineOptions,
     board: Rules,
     manifests: Mapping[str, Manifest],
     devices: Mapping[str, Device],
@@ -189,11 +192,11 @@ def line_up(
     settings: Settings,
     before: Lineup | None = None,
 ) -> Lineup:
-    """Choose the variants that a board's experts run in; measure their costs unless `config.costs` holds them.
+    """Choose the variants that a board's experts run in; measure their costs unless `options.costs` holds them.
 
     `manifests` are by weights. Experts that the line-up `before` knows keep their variants and costs.
     """
-    mode, floor = config.precision, config.label_floor
+    mode, floor = options.precision, options.label_floor
     offers = {
         expert.id: {str(variant): blob for variant, blob in manifests[expert.weights].variants.items()}
         for expert in board.experts.values()
@@ -205,14 +208,15 @@ def line_up(
         for id, variants in usable.items()
         for variant in dict.fromkeys((FULL, *variants))
     }
-    if config.costs is not None and before is None:
-        costs = config.costs.by_variant
+    if options.costs is not None and before is None:
+        costs = options.costs.by_variant
     else:
-        disk_bytes_per_s, profile = config.disk_bytes_per_s, settings.profile
         earlier, present = (before.costs.by_variant, before.board.experts) if before else ({}, {})
         known_ones = [replace(present[id], variant=variant) for _, id, variant in earlier if id in present]
         samples = list(dict.fromkeys([*candidates.values(), *known_ones]))
-        costs = measure(samples, devices, manifests, known, config.say, disk_bytes_per_s, profile, earlier)
+        costs = measure(
+            samples, devices, manifests, known, options.say, options.disk_bandwidth, settings.profile, earlier
+        )
     costs = {(device, *key): _known(costs, device, *key) for device in devices for key in candidates}
     choice = precision.choose(
         mode,
@@ -225,7 +229,7 @@ def line_up(
         fixed_bytes=lambda pairs: fixed_bytes(devices, [candidates[pair] for pair in pairs], settings.executors),
     )
     if mode != FULL:
-        config.say(choice.reason)
+        options.say(choice.reason)
     if before is not None:
         choice, costs = choice.after(before.choice), {**before.costs.by_variant, **costs}
     return Lineup(precision.applied(board, choice), LineCosts(costs, choice), choice)

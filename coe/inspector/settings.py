@@ -12,7 +12,7 @@ from coe.board.rules import Rules
 from coe.config import format_bytes
 from coe.errors import ConfigError
 from coe.inspector import fingerprint, profile
-from coe.inspector.line_config import AUTO, AskedSettings
+from coe.inspector.line_options import AUTO, LineOptions
 from coe.inspector.profile import Profile
 
 
@@ -36,27 +36,32 @@ class Settings:
     host_bytes: int | None = None
 
 
-def settle(board: Rules, asked: AskedSettings, *, single: bool, say: Callable[[str], None]) -> Settings:
-    """Combine the user's options with the profile; `single` leaves only the first device, with one executor.
+def settle(board: Rules, options: LineOptions) -> Settings:
+    """Combine the user's options with the profile; a `single` strategy keeps one executor of the first device.
 
     The user's options always count. If they differ from the profile's memory, executors or threads, or give `loaded`,
     the profile's workspaces are not used, because they were chosen for other settings.
     Raises ConfigError for a named profile that cannot be used, or for memories of a GPU without executors. A profile at
     the default place that cannot be used is skipped with a warning.
     """
-    threads, loaded = asked.threads, asked.loaded
-    device_bytes, host_bytes = asked.device_bytes, asked.host_bytes
-    machine = _find(asked.profile, say)
+    threads, loaded, say = options.threads, options.loaded, options.say
+    device_bytes, host_bytes = options.device_memory, options.host_memory
+    machine = _find(options.profile, say)
     profiled = machine.boards.get(board.board) if machine else None
     if profiled and profiled.digest != board.digest:
         say(f"{board.path.name} has changed since it was profiled; run coe-profile --board {board.board} again")
         profiled = None
-    numbers = asked.executors or (profiled.chosen.executors if profiled else config.parse_executors(config.EXECUTORS))
+    chosen = profiled.chosen if profiled else None
+    if options.executors is not None or chosen is None:
+        numbers: Mapping[str, int] = config.parse_executors(options.executors or config.EXECUTORS)
+    else:
+        numbers = chosen.executors
     if (device_bytes, host_bytes) != (None, None) and not any(map(config.is_gpu, numbers)):
         raise ConfigError(
             "device memory and host memory are for executors of a GPU, and none were asked for; "
             "give --executors cuda=1 too, or leave --device-memory and --host-memory out"
         )
+    single = options.strategy.single
     if single:
         numbers = {next(iter(numbers)): 1}
     if profiled and any(map(config.is_gpu, numbers)):
@@ -65,7 +70,7 @@ def settle(board: Rules, asked: AskedSettings, *, single: bool, say: Callable[[s
     if profiled is None or single:
         default = profiled.memory_bytes if profiled else config.parse_bytes(config.MEMORY)
         return Settings(
-            memory_bytes=default if asked.memory_bytes is None else asked.memory_bytes,
+            memory_bytes=default if options.memory is None else options.memory,
             executors=numbers,
             threads=_each(numbers, threads),
             profile=machine,
@@ -75,9 +80,9 @@ def settle(board: Rules, asked: AskedSettings, *, single: bool, say: Callable[[s
         )
     chosen = profiled.chosen
     same = dict(numbers) == dict(chosen.executors) and threads is None
-    fits = same and asked.memory_bytes in (None, profiled.memory_bytes) and loaded is None
+    fits = same and options.memory in (None, profiled.memory_bytes) and loaded is None
     settings = Settings(
-        profiled.memory_bytes if asked.memory_bytes is None else asked.memory_bytes,
+        profiled.memory_bytes if options.memory is None else options.memory,
         numbers,
         chosen.threads if same else _each(numbers, threads),
         chosen.workspace_bytes if fits else {},

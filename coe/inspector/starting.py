@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from coe import plugins
 from coe.errors import ConfigError
-from coe.inspector.line_config import LineConfig
+from coe.inspector.line_options import LineOptions
 from coe.inspector.opening import Assembly, assemble
 from coe.runtime.engine import Engine, Trace
 from coe.runtime.line_engine import LineEngine
@@ -17,7 +17,7 @@ from coe.scheduler.demand import Demand
 from coe.scheduler.pace import FollowingCosts
 
 GROUP = "coe.line_engines"
-"""The entry points of functions `start(config: LineConfig) -> Started`."""
+"""The entry points of functions `start(options: LineOptions) -> Started`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +35,26 @@ class Started:
     trace: Trace = field(default_factory=list)
 
 
-def start(config: LineConfig) -> Started:
+def start(options: LineOptions) -> Started:
     """Start what a line runs on; raises ConfigError, RulesError or StoreError."""
-    if config.cluster is None:
-        return start_here(config)
+    if options.cluster is None:
+        return start_here(options)
     if "cluster" not in plugins.names(GROUP):
         raise ConfigError("cluster= needs a package that is not installed: pip install 'coe-vision[cluster]'")
-    engine = cast(Callable[[LineConfig], Started], plugins.load("cluster", (), group=GROUP, noun="line engine"))
-    return engine(config)
+    engine = cast(Callable[[LineOptions], Started], plugins.load("cluster", (), group=GROUP, noun="line engine"))
+    return engine(options)
 
 
-def start_here(config: LineConfig) -> Started:
+def start_here(options: LineOptions) -> Started:
     """Start the engine of this machine; raises ConfigError, RulesError or StoreError before any thread is started."""
-    assembly = assemble(config)
-    decider = config.make_decider(
+    assembly = assemble(options)
+    decider = options.make_decider(
         router=assembly.rules.router,
         graph=assembly.rules.graph,
         costs=FollowingCosts(assembly.costs),
-        plan=config.strategy.pooled(assembly.plan),
-        strategy=config.strategy,
-        max_wait_s=config.max_wait_s,
+        plan=options.strategy.pooled(assembly.plan),
+        strategy=options.strategy,
+        max_wait_s=options.max_wait_s,
         parts={board.key: board.read.parts for board in assembly.boards},
     )
     engine = Engine(
@@ -62,10 +62,10 @@ def start_here(config: LineConfig) -> Started:
         assembly.devices,
         assembly.rules.experts,
         assembly.kinds,
-        disk=assembly.disk(config),
-        decoding=assembly.decoding(config),
-        watchers=config.watchers,
-        keep_trace=config.keep_trace,
+        disk=assembly.disk(),
+        decoding=assembly.decoding(),
+        watchers=options.watchers,
+        keep_trace=options.keep_trace,
     )
     demand = decider.demand if isinstance(decider, Controller) else None
     return Started(

@@ -12,7 +12,8 @@ from pathlib import Path
 from coe.board import rules
 from coe.core import FULL
 from coe.inspector.inspector import Picture
-from coe.inspector.line_config import Inbox, LineConfig
+from coe.inspector.line_arguments import LineArguments
+from coe.inspector.line_options import LineOptions
 from coe.lab.rows import Heading, Latencies, MachineFigures, Row, row
 from coe.profiler.line_run import LineRun, run_line, weights_files
 from coe.scheduler.strategies import ANY_TIME, Times
@@ -29,13 +30,13 @@ class MeasuredRun:
     line_run: LineRun
 
 
-def all_at_once(pictures: Sequence[Picture]) -> Inbox:
-    """Return an inbox with room for all pictures of a run, in addition to the memory of the line."""
-    return Inbox(max(1, len(pictures)), limit_bytes=1 << 62)
+def all_at_once(pictures: Sequence[Picture]) -> LineArguments:
+    """Return the options of an inbox with room for all pictures of a run, in addition to the memory of the line."""
+    return {"inbox": max(1, len(pictures)), "inbox_bytes": 1 << 62}
 
 
 def measured_run(
-    line_config: LineConfig,
+    line_options: LineOptions,
     pictures: Sequence[Picture],
     *,
     heading: Heading,
@@ -46,22 +47,22 @@ def measured_run(
 ) -> MeasuredRun:
     """Run pictures through a new line (see `run_line`) and measure it.
 
-    Give `costs` in `line_config` to compare runs on one cost table: those of an earlier run with as many executors of
+    Give `costs` in `line_options` to compare runs on one cost table: those of an earlier run with as many executors of
     the same devices in the same precision. `times` are the due times of the images, as far as the strategy heeds them.
     The row has `heading`, with the precision added, and latencies without those of the first `settling` images.
     If the line's disk has a bandwidth, it bounds plain reads, too.
     """
-    precision, heeded = line_config.precision, times.heeded_by(line_config.strategy)
+    precision, heeded = line_options.precision, times.heeded_by(line_options.strategy)
     latencies = Latencies(settling)
     run = run_line(
-        replace(line_config, max_wait_s=heeded.max_wait_s, watchers=[latencies]),
+        line_options.but(max_wait_s=heeded.max_wait_s, watchers=[latencies]),
         [replace(picture, within_s=heeded.within_s) for picture in pictures],
         images_per_s=images_per_s,
         tick=tick,
     )
     metrics = run.metrics
-    paths = weights_files(rules.load(line_config.only_board), line_config.store)
-    read_s_per_byte = max(_plain_read_s_per_byte(paths), 1 / (line_config.disk_bytes_per_s or float("inf")))
+    paths = weights_files(rules.load(line_options.only_board), line_options.store)
+    read_s_per_byte = max(_plain_read_s_per_byte(paths), 1 / (line_options.disk_bandwidth or float("inf")))
     switch_s = metrics.switch_s / metrics.switches if metrics.switches else 0.0
     read_s = read_s_per_byte * metrics.switch_bytes / metrics.switches if metrics.switches else 0.0
     figures = MachineFigures(
@@ -82,7 +83,7 @@ def measured_run(
     heading = replace(heading, strategy=" ".join(words))
     return MeasuredRun(
         row(heading, device, metrics, latencies, within_s=times.within_s, machine=figures),
-        line_config.strategy.name,
+        line_options.strategy.name,
         run,
     )
 

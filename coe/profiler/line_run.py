@@ -6,7 +6,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -16,8 +16,8 @@ from coe.board.rules import Rules
 from coe.core import Result
 from coe.inspector.inspector import Picture
 from coe.inspector.line import Line
-from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
+from coe.inspector.line_options import LineOptions
 from coe.results.metrics import Metrics
 from coe.runtime.engine import Trace
 from coe.runtime.processor import on_fresh_thread
@@ -57,7 +57,7 @@ class LineRun:
 
 
 def run_line(
-    line_config: LineConfig,
+    line_options: LineOptions,
     pictures: Sequence[Picture],
     *,
     images_per_s: float | None = None,
@@ -66,20 +66,20 @@ def run_line(
     """Run pictures through a new line, from the moment when its pools are filled.
 
     Pictures come as fast as the line's inbox has room, or at the rate `images_per_s`, whatever the line does. Without
-    `costs` in `line_config` they are measured. `tick` is called for each reply, on a thread of the line. All weights
+    `costs` in `line_options` they are measured. `tick` is called for each reply, on a thread of the line. All weights
     files are read once before, so that every run finds the page cache in the same state.
     """
-    board = rules.load(line_config.only_board)
-    for path in weights_files(board, line_config.store):
+    board = rules.load(line_options.only_board)
+    for path in weights_files(board, line_options.store):
         path.read_bytes()
-    _load_libraries(board, line_config.allowed_kinds)
+    _load_libraries(board, line_options.allow_kinds)
     # Memory that an earlier run left in the heap would count for this run.
     gc.collect()
     give_memory_back()
     process = psutil.Process()
     before = process.memory_info().rss
     forget_device_peak()
-    with Line(replace(line_config, keep_trace=True)) as line:
+    with Line(line_options.but(keep_trace=True)) as line:
         sampler = _PeakRss(process)
         line.ready()
         cpu_s = time.process_time()

@@ -18,7 +18,7 @@ from coe.core import Expert
 from coe.errors import CoeError
 from coe.inspector import line_devices
 from coe.inspector.inspector import Picture
-from coe.inspector.line_config import AskedSettings, LineConfig
+from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import stored
 from coe.inspector.profile import BoardProfile, Chosen, Profile
 from coe.profiler.configurations import board_profile, casual, pinned
@@ -143,14 +143,15 @@ class ProfiledSite:
     def run(self, profile: Profile, chosen: Chosen, images: int) -> LineRun:
         """Run `images` images, the same in every run, through a new line of a configuration."""
         samples = list(self.pictures) or drawn_by_count(self.board, _noise(), images)
-        line_config = LineConfig(
-            board=self.board.path,
+        line_options = LineOptions.of(
+            self.board.path,
             store=self.store,
-            asked=AskedSettings(memory_bytes=self.memory_bytes, profile=pinned(profile, self.board_profile(chosen))),
-            allowed_kinds=self.allow_kinds,
+            memory=self.memory_bytes,
+            profile=pinned(profile, self.board_profile(chosen)),
+            allow_kinds=self.allow_kinds,
         )
         pictures = [samples[index % len(samples)] for index in range(images)]
-        return run_line(line_config, pictures)
+        return run_line(line_options, pictures)
 
 
 def drawn_by_count(board: Rules, pixels: NDArray[np.uint8], images: int, seed: int = 0) -> list[Picture]:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
 from coe import config, strict_yaml, values
 from coe.errors import ConfigError
-from coe.inspector.line_config import AUTO, AskedSettings
+from coe.inspector.asked_boards import Boards
+from coe.inspector.line_arguments import LineArguments
+from coe.inspector.line_options import OPTIONS, LineOptions, options_of, taken
+from coe.inspector.option import Door
 from coe.serve.sink_config import Sinks
 from coe.strict_model import Name, StrictModel, of_yaml, paths_from
 
@@ -74,34 +77,33 @@ class Listen(StrictModel):
         return self.certificate is not None and self.private_key is not None
 
 
-class LineSettings(StrictModel):
-    """The options of the line's `Inspector`, as those of `coe-inspect`."""
+class LineSection(StrictModel):
+    """What the section `line` has beside the options of a line that `LineSettings` adds."""
 
     store: Path = Path(config.STORE_FOLDER)
-    memory: Size | None = None
-    executors: str | None = None
-    threads: Annotated[int, Field(ge=1, le=config.MAX_THREADS)] | None = None
-    device_memory: Size | None = None
-    host_memory: Size | None = None
-    precision: str = config.PRECISION
-    label_floor: Annotated[float, Field(ge=0, le=1)] = config.LABEL_FLOOR
-    profile: str = AUTO
-    allow_kinds: tuple[str, ...] = ()
-    cluster: Annotated[str, Field(min_length=1)] | None = None
-    """Inspect on all machines of a Ray cluster: "auto", or the address of its head node; None means this machine."""
+    cluster: str | None = None
     hangs_after_s: Annotated[float, Field(ge=60, le=86400, allow_inf_nan=False)] = 120.0
     """A batch that runs for so long, and for 20 times its forecast, hangs; then the worker starts again."""
 
-    def asked(self) -> AskedSettings:
-        """Return the options for memory, executors and threads; raises ConfigError."""
-        return AskedSettings.parsed(
-            memory=self.memory,
-            executors=self.executors,
-            threads=self.threads,
-            device_memory=self.device_memory,
-            host_memory=self.host_memory,
-            profile=None if self.profile == "none" else self.profile,
-        )
+    def options(self, board: Boards, **more: Unpack[LineArguments]) -> LineOptions:
+        """Return the options of a line for these boards, with more that no file has; raises ConfigError."""
+        said = taken({name: getattr(self, option.key or name) for name, option in options_of(Door.SERVE).items()})
+        return LineOptions.of(board, **said).but(**more)
+
+
+if TYPE_CHECKING:
+    LineSettings = LineSection
+else:
+    LineSettings = create_model(
+        "LineSettings",
+        __base__=LineSection,
+        __doc__="The options of the line, as those of `coe-inspect`; None stands for the default.",
+        **{
+            option.key or name: (Any if option.typed is str else option.typed | None, None)
+            for name, option in options_of(Door.SERVE).items()
+            if name not in LineSection.model_fields
+        },
+    )
 
 
 class Limits(StrictModel):
@@ -186,7 +188,8 @@ def load(path: Path) -> ServeConfig:
             "listen at 127.0.0.1 and let a proxy on this machine do it",
         )
     try:
-        read.line.asked()
+        read.line.options("any board")
     except ConfigError as error:
-        raise document.error(("line",), str(error)) from None
+        key = OPTIONS[error.option].key or error.option if error.option else ""
+        raise document.error(("line", key) if key else ("line",), str(error)) from None
     return paths_from(read, home)

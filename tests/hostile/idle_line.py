@@ -12,7 +12,7 @@ from PIL import Image
 
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import CoeError
-from coe.inspector.line_config import LineConfig
+from coe.inspector.line_options import LineOptions
 from coe.pictures.decoding import decode
 from coe.pictures.picture_file import PictureFile
 from coe.results.metrics import Recorder
@@ -54,7 +54,7 @@ class IdleLine:
     opened = 0
     between: Callable[[Path], None] | None = None
 
-    def __init__(self, line_config: LineConfig) -> None:
+    def __init__(self, line_options: LineOptions) -> None:
         type(self).opened += 1
         self.plan = SimpleNamespace(executors=[SimpleNamespace(device=device) for device in self.devices])
         self._stopped = False

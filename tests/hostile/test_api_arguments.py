@@ -65,7 +65,7 @@ HOSTILE = [
     *(("profile", value) for value in (3, b"profile", [])),
     *(("watchers", value) for value in (3, [3], "watch", None)),
     *(("say", value) for value in (None, "aloud")),
-    *(("make_devices", value) for value in (None, {"cpu": None})),
+    *(("make_devices", value) for value in (3, {"cpu": None})),
     *(("make_decider", value) for value in (None, "controller", [])),
 ]
 

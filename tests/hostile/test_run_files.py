@@ -22,7 +22,7 @@ from tiny_line import Call, Said
 from coe.cli import inspect
 from coe.core import Verdict
 from coe.inspector import line as line_module
-from coe.inspector.line_config import LineConfig
+from coe.inspector.line_options import LineOptions
 from coe.results.records import ResultsFile
 from coe.store.store import Store
 
@@ -333,15 +333,15 @@ def test_a_name_that_is_too_long_anywhere_is_a_sentence(run: Run, option: str, n
     assert said.err.count("error:") == 1
 
 
-def inspector_settings(self: IdleLine, line_config: LineConfig) -> None:
+def inspector_settings(self: IdleLine, line_options: LineOptions) -> None:
     """Look at the files that a line looks at when it is opened."""
     from coe.board import rules
     from coe.inspector import fitting
     from coe.inspector.settings import settle
 
-    known = rules.load(line_config.board)
-    fitting.manifests(known, line_config.store)
-    settle(known, line_config.asked, single=False, say=lambda sentence: None)
+    known = rules.load(line_options.board)
+    fitting.manifests(known, line_options.store)
+    settle(known, line_options)
     raise AssertionError("every case names a file that cannot be there")
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 import torch
 from built_once import linked_copy
 
-from coe.inspector.line_config import AskedSettings, LineConfig
+from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import stored
 from coe.lab.measured_run import all_at_once, measured_run
 from coe.lab.rows import Heading, to_json, to_table
@@ -18,7 +17,6 @@ from coe.lab.workloads.recorded import recorded
 from coe.lab.workloads.synthetic import quarter_budget, synthetic_board, synthetic_pictures
 from coe.profiler import line_run
 from coe.scheduler.events import Reply
-from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.store import Store
 
 SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
@@ -81,17 +79,16 @@ HEADING = Heading("t", "o", "s")
 
 def config_of(board, store, pictures, strategy):
     """A line of one executor, whose memory holds a quarter of the experts, with room for all pictures at once."""
-    asked = AskedSettings(memory_bytes=quarter_budget(board, store), executors={"cpu": 1}, profile=None)
-    chosen = named_strategy(strategy)
-    return LineConfig(board=board, store=store, asked=asked, strategy=chosen, inbox=all_at_once(pictures))
+    budget = quarter_budget(board, store)
+    return LineOptions.of(board, store=store, memory=budget, profile=None, strategy=strategy, **all_at_once(pictures))
 
 
 def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
     board, store = synthetic_board(work, kind="narrow", experts=4, input_size=32, seed=0)
     size = stored(store.manifest(f"{board.stem}/e0"), "fp32").bytes
     pictures = synthetic_pictures(board, 8, 0)
-    line_config = replace(config_of(board, store, pictures, "samba"), disk_bytes_per_s=10 * size)
-    one = measured_run(line_config, pictures, heading=HEADING)
+    line_options = config_of(board, store, pictures, "samba").but(disk_bandwidth=10 * size)
+    one = measured_run(line_options, pictures, heading=HEADING)
     assert one.line_run.metrics.switches > 1
     assert one.line_run.metrics.switch_s >= 0.1 * one.line_run.metrics.switches
     assert one.line_run.metrics.wall_s >= one.line_run.metrics.switch_s

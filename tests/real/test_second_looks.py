@@ -11,13 +11,12 @@ from coe import Inspector
 from coe.board import rules
 from coe.errors import ConfigError
 from coe.inspector import line_devices
-from coe.inspector.line_config import AskedSettings, LineConfig
+from coe.inspector.line_options import LineOptions
 from coe.lab.measured_run import all_at_once, measured_run
 from coe.lab.prediction import predict, workload_of
 from coe.lab.rows import Heading
 from coe.lab.workloads import trace_file
 from coe.runtime.cpu import CpuDevice
-from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.manifest import Agreement, PreparedVariant
 from coe.store.store import MANIFEST, Store
 
@@ -91,16 +90,17 @@ def test_doubtful_findings_are_made_again(prepared, pictures):
 
 def test_a_measured_run_is_foretold_with_its_second_looks_and_saved_without(prepared, pictures, tmp_path):
     board, root = prepared
-    line_config = LineConfig(
-        board=board,
-        store=Store(root),
-        asked=AskedSettings(memory_bytes=150_000_000, executors={"cpu": 1}, profile=None),
-        strategy=named_strategy("coserve"),
+    line_options = LineOptions.of(
+        board,
+        store=root,
+        memory=150_000_000,
+        profile=None,
+        strategy="coserve",
         precision="half",
-        inbox=all_at_once(pictures),
         make_devices=PRETENDING,
+        **all_at_once(pictures),
     )
-    done = measured_run(line_config, pictures, heading=Heading("t", "given", "coserve"))
+    done = measured_run(line_options, pictures, heading=Heading("t", "given", "coserve"))
     assert done.line_run.metrics.escalated > 0
     foretold = predict(done)
     assert (done.row.strategy, foretold.strategy) == ("coserve half", "coserve half (predicted)")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from waiting import eventually
 
 from coe import Inspector
 from coe.core import Verdict
-from coe.inspector.line_config import LineConfig
+from coe.inspector.line_options import LineOptions
 from coe.serve.clock import now_us
 from coe.serve.database import call_rows, fault_log, recipe_versions
 from coe.serve.database.connecting import Database
@@ -86,9 +85,9 @@ def test_products_change_on_several_boxes(
 ) -> None:
     made: list[ThreadBoxes] = []
 
-    def adjust(line: LineConfig) -> LineConfig:
+    def adjust(line: LineOptions) -> LineOptions:
         made.append(thread_boxes(2))
-        return replace(line, make_boxes=made[-1])
+        return line.but(make_boxes=made[-1])
 
     change_over(on_cluster(config, tiny, "auto"), database, tiny, adjust)
     assert len(made) == 2, "the boxes were opened again for the new version, once"

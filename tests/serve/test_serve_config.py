@@ -26,11 +26,10 @@ def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path: Path) -> 
     read = service_config.load(written(tmp_path, "station: aoi-1\ndata: here\nline: {memory: 25MB, store: ../store}\n"))
     assert read.data == tmp_path / "here"
     assert read.line.store == tmp_path / "../store"
-    assert read.line.memory == 25_000_000
     assert read.listen.is_loopback
     assert read.limits.body == 256_000_000
     assert read.database_url == f"sqlite:///{tmp_path}/here/serve.db"
-    assert read.line.asked().memory_bytes == 25_000_000
+    assert read.line.options("a").memory == 25_000_000
 
 
 @pytest.mark.parametrize(
@@ -43,9 +42,9 @@ def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path: Path) -> 
         ("station: a\nlisten: {host: example.com}", "serve.yaml:2: listen.host: .*not an address"),
         ("station: a\nlisten:\n  host: 0.0.0.0", "serve.yaml:3: 0.0.0.0 is reached from other machines.*TLS"),
         ("station: a\nlisten: {certificate: a.pem}", "serve.yaml:2: TLS needs both"),
-        ("station: a\nline: {memory: lots}", "serve.yaml:2: line.memory: .*'lots' is not an amount of memory"),
-        ("station: a\nline: {memory: 0}", "serve.yaml:2: line.memory: .*'0' is no memory at all"),
-        ("station: a\nline: {memory: [1]}", "serve.yaml:2: line.memory: .*give an amount of memory"),
+        ("station: a\nline: {memory: lots}", "serve.yaml:2: .*'lots' is not an amount of memory"),
+        ("station: a\nline: {memory: 0}", "serve.yaml:2: .*'0' is no memory at all"),
+        ("station: a\nline: {memory: [1]}", "serve.yaml:2: .*give an amount of memory"),
         ("station: a\nline: {executors: cpu=x}", "serve.yaml:2: .*cpu=x"),
         ("station: a b", "serve.yaml:1: station: "),
         (

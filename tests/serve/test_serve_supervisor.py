@@ -235,7 +235,7 @@ def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny: tup
     said = call("init", folder, "--board", board, "--store", store, "--memory", "100MB", command=serve)
     assert (said.status, "recipe 'tiny' is active" in said.out) == (0, True)
     made = service_config.load(folder / "serve.yaml")
-    assert (made.line.store, made.line.memory) == (store, 100_000_000)
+    assert (made.line.store, made.line.options("b").memory) == (store, 100_000_000)
     assert (folder / "keys.json").stat().st_mode & 0o777 == 0o600
     database = open_database(made.database_url)
     with database.reading() as connection:

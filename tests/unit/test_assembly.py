@@ -10,7 +10,7 @@ import pytest
 from coe.board.rules import Rules
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.inspector.line_config import LineConfig
+from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import measure, stored
 from coe.inspector.opening import line_up
 from coe.inspector.settings import Settings
@@ -120,8 +120,8 @@ def test_one_expert_of_each_kind_and_variant_is_measured_the_others_are_worked_o
 
 def test_in_fp32_nothing_else_is_measured_and_the_board_stays_as_it_is(board, manifests):
     bench, said = Bench(manifests), []
-    line_config = LineConfig(board="b", say=said.append)
-    lineup = line_up(line_config, board, manifests, {"cpu": bench}, KINDS, Settings(1000, {"cpu": 1}))
+    line_options = LineOptions.of("b", say=said.append)
+    lineup = line_up(line_options, board, manifests, {"cpu": bench}, KINDS, Settings(1000, {"cpu": 1}))
     assert {variant for _, _, variant in bench.measured} == {"fp32"}
     assert set(lineup.board.experts) == {"a", "b", "f"}
     assert not any("precision" in sentence for sentence in said)
@@ -130,8 +130,8 @@ def test_in_fp32_nothing_else_is_measured_and_the_board_stays_as_it_is(board, ma
 def test_half_puts_second_looks_beside_the_experts_and_prices_them(board, manifests):
     bench, said = Bench(manifests), []
     settings = Settings(1000, {"cpu": 1})
-    line_config = LineConfig(board="b", precision="half", say=said.append)
-    lineup = line_up(line_config, board, manifests, {"cpu": bench}, KINDS, settings)
+    line_options = LineOptions.of("b", precision="half", say=said.append)
+    lineup = line_up(line_options, board, manifests, {"cpu": bench}, KINDS, settings)
     assert {id: expert.variant for id, expert in lineup.board.experts.items()} == {
         "a": "bf16",
         "b": "bf16",
@@ -147,10 +147,10 @@ def test_half_puts_second_looks_beside_the_experts_and_prices_them(board, manife
 @pytest.mark.parametrize("mode", ["fp32", "half", "mixed"])
 def test_the_costs_of_an_earlier_line_give_the_same_line_unmeasured(board, manifests, mode):
     settings, bench = Settings(300, {"cpu": 2}, workspace_bytes={"cpu": 50}), Bench(manifests)
-    line_config = LineConfig(board="b", precision=mode)
-    first = line_up(line_config, board, manifests, {"cpu": bench}, KINDS, settings)
+    line_options = LineOptions.of("b", precision=mode)
+    first = line_up(line_options, board, manifests, {"cpu": bench}, KINDS, settings)
     bench.measured.clear()
-    again = line_up(replace(line_config, costs=first.costs), board, manifests, {"cpu": bench}, KINDS, settings)
+    again = line_up(line_options.but(costs=first.costs), board, manifests, {"cpu": bench}, KINDS, settings)
     assert again.choice == first.choice
     assert not bench.measured
     for id in again.board.experts:
@@ -160,8 +160,8 @@ def test_the_costs_of_an_earlier_line_give_the_same_line_unmeasured(board, manif
 def test_nothing_prepared_is_no_error_but_a_sentence(board, manifests):
     bare = {weights: one.model_copy(update={"variants": {}}) for weights, one in manifests.items()}
     said: list[str] = []
-    line_config = LineConfig(board="b", precision="mixed", say=said.append)
-    lineup = line_up(line_config, board, bare, {"cpu": Bench(bare)}, KINDS, Settings(1000, {"cpu": 1}))
+    line_options = LineOptions.of("b", precision="mixed", say=said.append)
+    lineup = line_up(line_options, board, bare, {"cpu": Bench(bare)}, KINDS, Settings(1000, {"cpu": 1}))
     assert {expert.variant for expert in lineup.board.experts.values()} == {"fp32"}
     assert said[-1].endswith("; 2 run in fp32 because they are not prepared (coe-experts prepare)")
     with pytest.raises(ConfigError):
@@ -170,15 +170,15 @@ def test_nothing_prepared_is_no_error_but_a_sentence(board, manifests):
 
 def test_further_experts_of_a_known_architecture_are_worked_out_and_the_others_keep_what_they_have(board, manifests):
     bench = Bench(manifests)
-    line_config = LineConfig(board="b", precision="mixed")
-    first = line_up(line_config, board, manifests, {"cpu": bench}, KINDS, Settings(200, {"cpu": 1}))
+    line_options = LineOptions.of("b", precision="mixed")
+    first = line_up(line_options, board, manifests, {"cpu": bench}, KINDS, Settings(200, {"cpu": 1}))
     bench.measured.clear()
     larger = rules_from(
         BOARD.replace("  b: {kind: net, input: 32", "  c: {kind: net, input: 128").replace("inspect: b", "inspect: c")
     )
     expert = larger.experts["c"]
     known = manifests | {expert.weights: manifest(expert, fp32=352, bf16=176)}
-    later = line_up(line_config, larger, known, {"cpu": bench}, KINDS, Settings(200, {"cpu": 1}), first)
+    later = line_up(line_options, larger, known, {"cpu": bench}, KINDS, Settings(200, {"cpu": 1}), first)
     assert bench.measured == []
     costs = later.costs.by_variant
     assert (costs["cpu", "c", "fp32"].per_image_s, costs["cpu", "c", "fp32"].load_s) == (64.0, 352.0)

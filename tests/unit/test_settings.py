@@ -10,7 +10,7 @@ from coe import config, system
 from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector import fingerprint, profile
-from coe.inspector.line_config import AUTO, AskedSettings
+from coe.inspector.line_options import AUTO, LineOptions
 from coe.inspector.profile import BoardProfile, Chosen, KindProfile, Profile
 from coe.inspector.settings import Settings, settle
 from coe.runtime.cost_fit import LatencyLine
@@ -67,10 +67,9 @@ def made_for(board: Rules, **changes: object) -> Profile:
 
 
 def settled(board: Rules, source: object, said: list[str] | None = None, **given: object) -> Settings:
-    single = bool(given.pop("single", False))
-    asked = AskedSettings.parsed(profile=source, **given)  # type: ignore[arg-type]
+    strategy = "samba" if given.pop("single", False) else "coserve"
     sentences = said if said is not None else []
-    return settle(board, asked, single=single, say=sentences.append)
+    return settle(board, LineOptions.of("b", profile=source, strategy=strategy, say=sentences.append, **given))
 
 
 def test_without_a_profile_there_are_defaults(board: Rules) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from rich.measure import Measurement
 
-from coe.cli import options
 from coe.cli.common import err, out, wide
 from coe.cli.json_output import STANDARD_OUTPUT, write_json
 from coe.cli.options import words_of
@@ -41,9 +40,8 @@ def _check_name(name: str, also: Sequence[str], usual: bool) -> None:
     named_strategy(plain)
 
 
-def times(within: str | None, max_wait: str | None, names: Sequence[str]) -> Times:
-    """Read how long images may take; raises ConfigError if a text is no time, or if no strategy heeds the limit."""
-    allowed = options.times(within, max_wait)
+def heeded(allowed: Times, names: Sequence[str]) -> Times:
+    """Return how long images may take; raises ConfigError if it is no time, or if no strategy heeds it."""
     chosen = [named_strategy(name) for name in names if name in STRATEGIES]
     heeding = [strategy for strategy in chosen if strategy.hurries] or chosen
     for strategy in heeding[:1]:

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coe import config, plugins
+from coe import config
 from coe.board import rules
 from coe.cli import json_output
 from coe.cli.common import err, out
 from coe.cli.console import Progress
 from coe.cli.options import (
     WORK,
-    AllowKindOption,
-    DeviceMemoryOption,
-    HostMemoryOption,
     JsonOption,
-    LabelFloorOption,
-    MaxWaitOption,
-    SearchKernelsOption,
     SeedOption,
-    StoreOption,
     WithinOption,
     WorkOption,
+    seconds,
+    takes_line_options,
     words_of,
 )
 from coe.core import FULL
 from coe.errors import ConfigError
+from coe.inspector.line_arguments import LineArguments
+from coe.inspector.option import Door
 from coe.inspector.precision import check_precision
 from coe.lab.cli import bench_out
 from coe.lab.cli.bench_circumstances import SettlingOption
@@ -39,6 +36,7 @@ from coe.lab.cli.bench_source import check_host_only, check_source, given, synth
 from coe.lab.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, configurations, strategy_of
 from coe.lab.workloads import trace_file
 from coe.lab.workloads.picture_forms import PictureForm
+from coe.scheduler.strategies import Times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +45,7 @@ if TYPE_CHECKING:
     from coe.lab.rows import Row
 
 
+@takes_line_options(Door.RUN)
 def run(  # noqa: PLR0913
     context: typer.Context,
     board: Annotated[
@@ -100,19 +99,8 @@ def run(  # noqa: PLR0913
             help="One or more of fp32, half, mixed (docs/precision.md); labels are compared with those of fp32.",
         ),
     ] = config.PRECISION,
-    label_floor: LabelFloorOption = config.LABEL_FLOOR,
-    executors: Annotated[
-        str, typer.Option(help="Parallel workers by device, as cpu=2 or cuda=2,cpu=1.")
-    ] = config.EXECUTORS,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            help="Memory budget, as 1.5GiB. Default: so much that a quarter of the experts fit, and the activations."
-        ),
-    ] = None,
-    device_memory: DeviceMemoryOption = None,
-    host_memory: HostMemoryOption = None,
-    search_kernels: SearchKernelsOption = True,
+    *,
+    line: LineArguments,
     profile_at: Annotated[
         Path | None,
         typer.Option("--profile", help=f"The profile for {PROFILED}. Default: the file that coe-profile writes."),
@@ -125,12 +113,6 @@ def run(  # noqa: PLR0913
             help="Run each strategy so many times, every second round backwards; its run of median speed counts.",
         ),
     ] = 1,
-    disk_bandwidth: Annotated[
-        str | None,
-        typer.Option(
-            help="Load no faster than a disk of this bandwidth, as 530MB/s; cached files load faster than real disks."
-        ),
-    ] = None,
     rate: Annotated[
         float | None,
         typer.Option(help="Images a second, each at its time, even if the line falls behind.", metavar="RATE"),
@@ -138,7 +120,6 @@ def run(  # noqa: PLR0913
     backlog: Annotated[bool, typer.Option("--backlog", help="All images at once (the default).")] = False,
     settling: SettlingOption = 0,
     within: WithinOption = None,
-    max_wait: MaxWaitOption = None,
     beside: Annotated[
         int,
         typer.Option(
@@ -170,8 +151,6 @@ def run(  # noqa: PLR0913
         Path | None,
         typer.Option(metavar="FILE", help="Write the arrivals and findings as a trace file for coe-bench sim --task."),
     ] = None,
-    store: StoreOption = None,
-    allow_kind: AllowKindOption = None,
     work: WorkOption = WORK,
     seed: SeedOption = 0,
     json_to: JsonOption = None,
@@ -185,7 +164,7 @@ def run(  # noqa: PLR0913
     Example: coe-bench run --strategy samba,coserve,line --experts 40 --kind resnet18
     """
     from coe.inspector.cores import free_cores
-    from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
+    from coe.inspector.line_options import LineOptions
     from coe.lab import measured_run as engine
     from coe.lab import prediction
     from coe.lab.busy import busy_processes
@@ -193,49 +172,37 @@ def run(  # noqa: PLR0913
     from coe.serve.benchmark.remembered_device import RememberedOutputs
 
     names = bench_out.strategies(strategy, also=CONFIGURED, usual=True)
-    allowed = bench_out.times(within, max_wait, [strategy_of(name) for name in names])
+    allowed = Times(line.pop("max_wait_s", None), seconds(within))
+    allowed = bench_out.heeded(allowed, [strategy_of(name) for name in names])
+    asked = LineOptions.of(board or kind, **line)
+    executors = asked.executors or config.EXECUTORS
     json_output.check_json(json_to)
     check_source(context, board, images_at, names)
-    precisions = _precisions(precision, label_floor, names)
+    precisions = _precisions(precision, asked.label_floor, names)
     _check_rate(rate, backlog)
     if settling >= requests:
         raise ConfigError(
             f"--settling {settling} leaves out all {requests} images; leave out fewer, or give more --requests"
         )
     check_host_only(host_only, names, executors, with_prediction=with_prediction)
-    speed = config.parse_bandwidth(disk_bandwidth) if disk_bandwidth else None
     if board is not None:
-        path, shelf, pictures = given(board, images_at, store, requests, seed, form)
+        path, shelf, pictures = given(board, images_at, asked.store, requests, seed, form)
         task, order = rules.load(path).board, "given" if images_at else "iid"
     else:
         wanted = variants(executors, precisions)
-        path, shelf = synthetic_experts(work, kind, experts, input_size, seed, files, wanted, allow_kind or ())
+        path, shelf = synthetic_experts(work, kind, experts, input_size, seed, files, wanted, asked.allow_kinds)
         pictures = synthetic.synthetic_pictures(path, requests, seed, form or PictureForm.ARRAY)
         task, order = f"{experts} x {kind}", "iid"
-    budget, configured = configurations(names, profile_at, path, shelf, config.parse_bytes(memory) if memory else None)
-    line_config = LineConfig(
-        board=path,
-        store=shelf,
-        asked=AskedSettings.parsed(
-            memory=budget,
-            executors=executors,
-            device_memory=device_memory,
-            host_memory=host_memory,
-            search_kernels=search_kernels,
-            profile=None,
-        ),
-        label_floor=label_floor,
-        # coe-profile chooses for a line as in coe-inspect, where images have a part of the memory.
-        inbox=Inbox() if configured else engine.all_at_once(pictures),
-        disk_bytes_per_s=speed,
-        allowed_kinds=plugins.packages(allow_kind or ()),
-    )
+    budget, configured = configurations(names, profile_at, path, shelf, asked.memory)
+    # coe-profile chooses for a line as in coe-inspect, where images have a part of the memory.
+    inbox = LineArguments() if configured else engine.all_at_once(pictures)
+    line_options = LineOptions.of(path, **line).but(store=shelf, memory=budget, profile=None).but(**inbox)
     remembered = RememberedOutputs() if host_only else None
     ways = [(name, p) for p in precisions for name in names if p == FULL or not name.endswith(USUAL)]
     with busy_processes(beside):
         # Decided once for all runs: they are compared with equal threads.
-        line_config = replace(line_config, free_cores=free_cores())
-        comparison = Comparison(line_config, pictures, task, order, configured, rate, allowed, remembered, settling)
+        line_options = line_options.but(free_cores=free_cores())
+        comparison = Comparison(line_options, pictures, task, order, configured, rate, allowed, remembered, settling)
         compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
     bench_out.show(compared.rows, json_to)
     if save_task is not None:

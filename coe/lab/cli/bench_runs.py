@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from coe import config
 from coe.lab.cli.bench_ways import USUAL, has_gpu, make_devices, strategy_of
 from coe.scheduler.strategies import ANY_TIME, Times
 from coe.scheduler.strategies import strategy as named_strategy
 
 if TYPE_CHECKING:
     from coe.inspector.inspector import Picture
-    from coe.inspector.line_config import LineConfig
     from coe.inspector.line_costs import LineCosts
+    from coe.inspector.line_options import LineOptions
     from coe.inspector.profile import Profile
     from coe.lab.measured_run import MeasuredRun
     from coe.serve.benchmark.remembered_device import RememberedOutputs
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What all runs have in common; each run sets its strategy, precision and costs in `line_config`.
+    """What all runs have in common; each run sets its strategy, precision and costs in `line_options`.
 
     `configured` holds a profile for each name that stands for a configuration. With `remembered` the devices take no
     time (`coe.serve.benchmark.remembered_device`). Latencies are those of all images but the first `settling`.
     """
 
-    line_config: LineConfig
+    line_options: LineOptions
     pictures: Sequence[Picture]
     task: str
     order: str
@@ -58,23 +59,21 @@ class Comparison:
         from coe.serve.benchmark import remembered_device
 
         profile, strategy = self.configured.get(name), named_strategy(strategy_of(name))
-        asked = self.line_config.asked
-        workers = sum((asked.executors or {}).values())
+        options = self.line_options
+        workers = sum(config.parse_executors(options.executors or config.EXECUTORS).values())
         same_costs = (precision, 1 if strategy.single else workers, name.endswith(USUAL))
         if profile is not None:
-            asked = replace(asked, executors=None, profile=profile)
+            options = options.but(executors=None, profile=profile)
         if not has_gpu(profile):
-            asked = replace(asked, device_bytes=None, host_bytes=None)
-        line_config = replace(
-            self.line_config,
-            asked=asked,
+            options = options.but(device_memory=None, host_memory=None)
+        options = options.but(
             strategy=strategy,
             precision=precision,
             costs=None if profile else self._costs.get(same_costs),
             make_devices=make_devices(name) if self.remembered is None else remembered_device.devices(self.remembered),
         )
         measured = engine.measured_run(
-            line_config,
+            options,
             self.pictures,
             # The row shows the user's name for the run, not the name of the strategy behind it.
             heading=Heading(self.task, self.order, name),

@@ -19,7 +19,7 @@ from coe import config
 from coe.cli import json_output
 from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.cli.options import JsonOption, MaxWaitOption, WithinOption, words_of
+from coe.cli.options import JsonOption, MaxWaitOption, WithinOption, seconds, words_of
 from coe.core import FULL
 from coe.errors import ConfigError, did_you_mean
 from coe.files import why_not
@@ -193,7 +193,7 @@ def sim(  # noqa: PLR0913
         workloads = [bench_boxes.workload_of(several.boards, images, circumstances.every_s, seed)]
     else:
         workloads = circumstances.of(workloads_of(task, order, tail, seed, circumstances), seed)
-    allowed = bench_out.times(within, max_wait, [each.strategy.name for each in contenders])
+    allowed = bench_out.heeded(Times(seconds(max_wait), seconds(within)), [each.strategy.name for each in contenders])
     json_output.check_json(json_to)
     _check(plot, trace, save_task, workloads)
     _check_boxes(machines, workloads, contenders, world)

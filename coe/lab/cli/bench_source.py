@@ -67,18 +67,17 @@ def _refuse(context: typer.Context, options: dict[str, str], why: str) -> None:
 
 
 def given(
-    board: str, images_at: Path | None, store: Path | None, requests: int, seed: int, form: PictureForm | None
+    board: str, images_at: Path | None, store: Store, requests: int, seed: int, form: PictureForm | None
 ) -> tuple[Path, Store, list[Picture]]:
     """Return a board's file and store, and `requests` pictures: those given, repeated as needed, or noise."""
     from coe.lab.workloads.picture_forms import PictureForm, handed_in
     from coe.lab.workloads.synthetic import synthetic_pictures
-    from coe.store.store import Store
 
     loaded = rules.load(board)
     if images_at is None:
-        return loaded.path, Store(store), synthetic_pictures(loaded.path, requests, seed, form or PictureForm.ARRAY)
+        return loaded.path, store, synthetic_pictures(loaded.path, requests, seed, form or PictureForm.ARRAY)
     pictures = handed_in(pictures_of(loaded, images_at), form)
-    return loaded.path, Store(store), [pictures[index % len(pictures)] for index in range(requests)]
+    return loaded.path, store, [pictures[index % len(pictures)] for index in range(requests)]
 
 
 def variants(executors: str, precisions: Sequence[str]) -> list[str]:

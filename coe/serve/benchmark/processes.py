@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from coe.serve.service_config import load
 from coe.serve.supervisor import Supervisor, command_of
 
 if TYPE_CHECKING:
-    from coe.inspector.line_config import LineConfig
+    from coe.inspector.line_options import LineOptions
 
 
 class BenchDevice(StrEnum):
@@ -94,11 +93,11 @@ def worker(path: Path, stamps_path: Path, device: BenchDevice) -> None:
     stamps = Stamps(stamps_path)
     failpoints.hook = stamps.reached
 
-    def adjust(line_config: LineConfig) -> LineConfig:
+    def adjust(line_options: LineOptions) -> LineOptions:
         from coe.serve.benchmark.remembered_device import RememberedOutputs, devices
 
-        stub = devices(RememberedOutputs()) if device is BenchDevice.STUB else line_config.make_devices
-        return replace(line_config, watchers=[*line_config.watchers, stamps], make_devices=stub)
+        stub = devices(RememberedOutputs()) if device is BenchDevice.STUB else line_options.make_devices
+        return line_options.but(watchers=[*line_options.watchers, stamps], make_devices=stub)
 
     try:
         worker_process.run(load(path), adjust)

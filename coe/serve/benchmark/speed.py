@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from coe import plugins
 from coe.inspector.inspector import Picture as LinePicture
 from coe.inspector.line import Line
-from coe.inspector.line_config import LineConfig
+from coe.inspector.line_options import LineOptions
 from coe.serve.benchmark.benchmark_figures import Aim, Measured, Part
 from coe.serve.benchmark.running import BenchmarkPicture, Service
 from coe.serve.service_config import ServeConfig
-from coe.store.store import Store
 
 _TIMEOUT_S = 600.0
 
@@ -84,7 +82,7 @@ def _cpu_s(service: Service) -> float:
 
 def _engine(service: Service, load: SpeedLoad) -> _Round:
     """Return how a line of the same settings inspects the same images; it is ready before it gets them."""
-    with Line(_line_config(service.config, load.board)) as line:
+    with Line(_line_options(service.config, load.board)) as line:
         line.ready()
         before_s, began_s = time.process_time(), time.perf_counter()
         answered = sum(
@@ -98,13 +96,5 @@ def _engine(service: Service, load: SpeedLoad) -> _Round:
         return _Round(answered / (time.perf_counter() - began_s), time.process_time() - before_s)
 
 
-def _line_config(config: ServeConfig, board: str) -> LineConfig:
-    settings = config.line
-    return LineConfig(
-        board=board,
-        store=Store(settings.store),
-        asked=settings.asked(),
-        precision=settings.precision,
-        label_floor=settings.label_floor,
-        allowed_kinds=plugins.packages(settings.allow_kinds),
-    )
+def _line_options(config: ServeConfig, board: str) -> LineOptions:
+    return config.line.options(board, cluster=None)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coe import plugins
 from coe.board import calibration_file
 from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
@@ -23,12 +22,11 @@ from coe.serve.database.recipe_versions import Recipe
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker.residents import Residents
-from coe.store.store import Store
 from coe.visible import visible
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
-    from coe.inspector.line_config import LineConfig
+    from coe.inspector.line_options import LineOptions
     from coe.results.metrics import Watcher
 
 RECIPES = "recipes"
@@ -36,7 +34,7 @@ RECIPES = "recipes"
 
 OpenLine = Callable[[Sequence[AskedBoard]], "Line"]
 """Opens a line for board files, each with its parts list, which may be empty."""
-Adjust = Callable[["LineConfig"], "LineConfig"]
+Adjust = Callable[["LineOptions"], "LineOptions"]
 """Changes what a line is opened with: a benchmark adds a watcher, or another device."""
 
 
@@ -86,23 +84,13 @@ def line_opener(
     def open_line(boards: Sequence[AskedBoard]) -> Line:
         # torch takes seconds to import, and the loop has begun by then.
         from coe.inspector.line import Line
-        from coe.inspector.line_config import LineConfig
 
         settings = config.line
         residents.begin()
         # Several boxes learn the order of parts from the boards that came before.
-        taken = boards if settings.cluster is None else [replace(board, parts=()) for board in boards]
-        line_config = LineConfig(
-            board=taken,
-            store=Store(settings.store),
-            asked=settings.asked(),
-            precision=settings.precision,
-            label_floor=settings.label_floor,
-            watchers=[residents, *watchers],
-            allowed_kinds=plugins.packages(settings.allow_kinds),
-            cluster=settings.cluster,
-        )
-        return Line(adjust(line_config) if adjust else line_config)
+        boards = boards if settings.cluster is None else [replace(board, parts=()) for board in boards]
+        line_options = settings.options(boards, watchers=[residents, *watchers])
+        return Line(adjust(line_options) if adjust else line_options)
 
     return open_line
 

@@ -1,0 +1,244 @@
+"""All options of a line, each once: they are read and checked here, and all other code gets the whole object.
+
+The arguments of `Inspector`, the options of the commands, the section `line` of `serve.yaml` and the table in
+docs/api.md are made from these fields, or checked against them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Self, Unpack, cast
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from coe import config, plugins, values
+from coe.errors import ConfigError
+from coe.inspector.asked_boards import AskedBoard, Boards, Parts, asked_boards
+from coe.inspector.line_arguments import LineArguments, OnFull
+from coe.inspector.machine_options import ALL_DOORS, AUTO, INSPECTING, MachineOptions
+from coe.inspector.option import Door, Option, check_function, check_watchers, instance_of, one_of
+from coe.inspector.precision import check_precision
+from coe.results.metrics import Watcher
+from coe.scheduler.controller import Controller
+from coe.scheduler.strategies import Strategy, check_hurry, check_parts
+from coe.scheduler.strategies import strategy as named_strategy
+from coe.store.store import Store
+
+__all__ = ["AUTO", "OPTIONS", "LineOptions", "options_of", "say_nothing", "taken"]
+_STORE = instance_of(Store, Path, str, wanted="a Store, or the path of one")
+
+
+def say_nothing(sentence: str) -> None:
+    """Say nothing, for lines that nobody listens to."""
+
+
+def _store(name: str, value: Any) -> Store:
+    return value if isinstance(value, Store) else Store(None if value is None else _STORE(name, value))
+
+
+def _precision(name: str, value: Any) -> str:
+    check_precision(value, config.LABEL_FLOOR)
+    return str(value)
+
+
+def _label_floor(name: str, value: Any) -> float:
+    check_precision(config.PRECISION, value)
+    return float(value)
+
+
+class LineOptions(MachineOptions):
+    """The options that a line is opened with, as it works with them: amounts in bytes, times in seconds.
+
+    Make them with `of`. Raises ConfigError for a value that cannot be, and for options that the strategy or several
+    boxes would ignore; its `option` is the name of the option, if it is about one.
+    """
+
+    board: Annotated[
+        Boards,
+        Option(
+            "Name of a board, or path of its file; or several, as a list, or as a mapping from each to how many of "
+            "these boards pass in the same time.",
+            check=lambda name, value: value,
+        ),
+    ]
+    store: Annotated[
+        Store,
+        Option(
+            "Folder of the experts.",
+            ALL_DOORS,
+            f"${config.STORE_VARIABLE}, or ./{config.STORE_FOLDER}",
+            defaults={Door.SERVE: (Path(config.STORE_FOLDER), f"{config.STORE_FOLDER} beside the file")},
+            typed=Path,
+            check=_store,
+        ),
+    ] = Field(default_factory=Store)
+    strategy: Annotated[
+        Strategy,
+        Option(
+            "How experts are scheduled and evicted: line, coserve, samba, ... See docs/strategies.md.",
+            INSPECTING,
+            config.STRATEGY,
+            rare=True,
+            check=lambda name, value: named_strategy(value),
+        ),
+    ] = Field(default_factory=lambda: named_strategy(config.STRATEGY))
+    precision: Annotated[
+        str,
+        Option(
+            "fp32, half, or mixed (for each expert the quickest precision). See docs/precision.md.",
+            INSPECTING,
+            check=_precision,
+        ),
+    ] = config.PRECISION
+    label_floor: Annotated[
+        float,
+        Option(
+            "Use a cheaper precision for an expert only if at least this share of its labels agrees with fp32.",
+            INSPECTING | {Door.RUN},
+            rare=True,
+            typed=float,
+            check=_label_floor,
+        ),
+    ] = config.LABEL_FLOOR
+    max_wait_s: Annotated[
+        float | None,
+        Option(
+            "The longest time an image may take, as 60s; after half of it the strategy line runs the image first.",
+            INSPECTING | {Door.RUN},
+            f"{config.MAX_WAIT_S:g}s",
+            rare=True,
+            flag="--max-wait",
+            key="max_wait",
+            read=config.parse_seconds,
+            check=lambda name, value: values.seconds(name, value, meaning="an image can wait at most"),
+        ),
+    ] = None
+    parts: Annotated[
+        Parts,
+        Option(
+            "Parts list of the board in the order of the camera, a file or PlacedParts; with several boards, a mapping "
+            "from a board to its list. Experts are then loaded before the images that need them come.",
+            default="the order is learned from the boards that came before",
+            check=lambda name, value: () if value is None else value,
+        ),
+    ] = ()
+    inbox: Annotated[
+        int, Option("The most images under way, on all boxes together.", typed=int, least=1, most=config.MAX_INBOX)
+    ] = config.INBOX_IMAGES
+    inbox_bytes: Annotated[
+        int | None,
+        Option(
+            "The most bytes of images under way, beside the memory.",
+            default="a part of the memory",
+            typed=int,
+            least=1,
+            most=config.MAX_BYTES * 4,
+        ),
+    ] = None
+    on_full: Annotated[
+        OnFull,
+        Option(
+            "What submit does when so many images are under way: wait, or raise LineFull.",
+            check=one_of("block", "raise"),
+        ),
+    ] = "block"
+    allow_kinds: Annotated[
+        tuple[str, ...],
+        Option(
+            "Python package whose kinds the board may name by a dotted path; its code will run. On a command line also "
+            "a package in the working folder. Repeatable.",
+            ALL_DOORS,
+            flag="--allow-kind",
+            typed=list[str],
+            metavar="PACKAGE",
+            check=lambda name, value: plugins.packages(value),
+        ),
+    ] = ()
+    watchers: Annotated[
+        Sequence[Watcher],
+        Option("Objects that see events and commands as they happen, on the control thread.", check=check_watchers),
+    ] = ()
+    say: Annotated[Callable[[str], None], Option("Called with a sentence before slow work.", check=check_function)] = (
+        say_nothing
+    )
+    keep_trace: Annotated[bool, Option("Keep every event and its commands as `trace`.", typed=bool)] = False
+    make_decider: Annotated[
+        Callable[..., Any],
+        Option(
+            "Makes what decides, with the arguments of `Controller`, for experiments with scheduling.",
+            check=check_function,
+        ),
+    ] = Controller
+
+    @classmethod
+    def of(cls, board: Boards, **options: Unpack[LineArguments]) -> Self:
+        """Return the options that a user gives; raises ConfigError."""
+        return cls.model_validate({"board": board, **options})
+
+    def but(self, **changes: Unpack[LineArguments]) -> Self:
+        """Return these options with some changed; raises ConfigError."""
+        return self.model_validate({name: getattr(self, name) for name in OPTIONS} | changes)
+
+    @cached_property
+    def boards(self) -> tuple[AskedBoard, ...]:
+        """The boards, each with its mix and its parts list."""
+        return asked_boards(self.board, self.parts)
+
+    @property
+    def only_board(self) -> str | Path:
+        """The board of a line that inspects one; raises ConfigError if there are several."""
+        if len(self.boards) > 1:
+            raise ConfigError(f"{len(self.boards)} boards are too many here; name one")
+        return self.boards[0].source
+
+    @field_validator("*", mode="plain")
+    @classmethod
+    def _check_value(cls, value: Any, info: ValidationInfo) -> Any:
+        name = str(info.field_name)
+        if value is None and cls.model_fields[name].default is None:
+            return None
+        return OPTIONS[name].checked(name, value)
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        config.image_pixels(), config.read_timeout_s(), config.black_ends()  # limits of the environment that are none
+        if self.cluster is not None:
+            alone = {
+                "parts": any(board.parts for board in self.boards),
+                "keep_trace": self.keep_trace,
+                "make_decider": self.make_decider is not Controller,
+            }
+            if given := [name for name, is_given in alone.items() if is_given]:
+                raise ConfigError(f"{', '.join(given)}: this is for one box, and several would ignore it; leave it out")
+        check_hurry(self.strategy, max_wait_s=self.max_wait_s)
+        check_parts(self.strategy, {str(board.source): board.parts for board in self.boards})
+        if self.strategy.varies:
+            raise ConfigError(
+                f"strategy '{self.strategy.name}' chooses an expert's precision at each load, so findings would depend "
+                "on the order of loads, and a line refuses it: compare it with `coe-bench sim`, or give the line "
+                "another strategy, and --precision mixed for a choice that stays"
+            )
+        return self
+
+
+OPTIONS: Mapping[str, Option] = {
+    name: next(fact for fact in field.metadata if isinstance(fact, Option))
+    for name, field in sorted(LineOptions.model_fields.items(), key=lambda named: named[0] not in ("board", "store"))
+}
+"""What is said of each option, by its name in Python."""
+
+
+def options_of(door: Door) -> dict[str, Option]:
+    """Return the options that a door shows, by their names in Python."""
+    return {name: option for name, option in OPTIONS.items() if door in option.doors}
+
+
+def taken(given: Mapping[str, Any]) -> LineArguments:
+    """Return options that a command line or a file gives, as Python does; None stands for the default.
+
+    Raises ConfigError.
+    """
+    said = {name: OPTIONS[name].taken(name, value) for name, value in given.items() if value is not None}
+    return cast(LineArguments, said)
