@@ -38,6 +38,7 @@ from coe.lab.cli.bench_circumstances import (
 )
 from coe.lab.workloads.workload import EVERY_S, ORDERS, TAILS, TASKS
 from coe.lab.workloads.workload import task as task_named
+from coe.scheduler.strategies import Times
 
 if TYPE_CHECKING:
     from coe.lab.machine import Machine
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from coe.lab.simulated import Contender
     from coe.lab.simulated_precision import VariantShares
     from coe.lab.workloads.workload import Workload
-    from coe.scheduler.strategies import Times
 
 
 def sim(  # noqa: PLR0913
