@@ -12,7 +12,7 @@ from pathlib import Path
 
 from coe import system
 
-_SORTS = {
+SORTS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
     stat.S_IFCHR: "a device",
@@ -32,7 +32,7 @@ def opened(path: Path) -> Iterator[int]:
     try:
         mode = os.fstat(number).st_mode
         if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, f"it is {_SORTS.get(stat.S_IFMT(mode), 'something')}, not a file", str(path))
+            raise OSError(errno.EINVAL, f"it is {SORTS.get(stat.S_IFMT(mode), 'something')}, not a file", str(path))
         yield number
     finally:
         os.close(number)

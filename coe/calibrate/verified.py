@@ -17,9 +17,9 @@ from coe.errors import ConfigError, did_you_mean
 from coe.pictures import folder
 from coe.pictures.finding import EXTENSIONS, TABLE, natural
 from coe.pictures.folder import EntryKind
+from coe.pictures.image_table import checksum_of, file_at, leaves, reference_at
 from coe.pictures.picture_file import PictureFile, checked_file
 from coe.pictures.picture_names import goes_with_pictures, is_called_picture, other_format, raw_beside, unfinished
-from coe.pictures.table_paths import at, checksum_of, leaves, reference_at
 from coe.spelling import composed
 
 COLUMNS = ("path", "expert", "label")
@@ -102,7 +102,7 @@ def _rows(table: Path, experts: Mapping[str, Expert]) -> Iterator[VerifiedPictur
         for row in rows:
             where = f"{table.name}:{rows.line_num}"
             inside, expert, label = ((row[column] or "").strip() for column in COLUMNS)
-            path = at(table.parent, inside) if inside and not leaves(inside) else table.parent
+            path = file_at(table.parent, inside) if inside and not leaves(inside) else table.parent
             if not path.is_file():
                 raise ConfigError(f"{where}: there is no picture '{inside}' in the folder of the table")
             if earlier := lines.get((inside, expert)):

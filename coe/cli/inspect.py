@@ -40,7 +40,7 @@ from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import LineOptions
 from coe.inspector.option import Door
 from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
-from coe.pictures import finding, table_paths
+from coe.pictures import finding, image_table
 from coe.pictures.finding import FoundImage
 from coe.results.records import ResultsFile
 from coe.results.report import PixelSource, ReferencePicture, write_report
@@ -120,7 +120,7 @@ def inspect(  # noqa: PLR0913
     options = options.but(parts=foreseen(expected, options))
     check_hurry(options.strategy, within_s=within_s)
     strategy, precision, label_floor = options.strategy.name, options.precision, options.label_floor
-    images_at = table_paths.at(images_at.parent, images_at.name)
+    images_at = image_table.file_at(images_at.parent, images_at.name)
     source = source_of(images_at, loaded_board, layout, bits)
     items, skipped = source.items, source.skipped
     refuse_unanswerable(expected, items)

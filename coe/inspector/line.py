@@ -30,7 +30,7 @@ from coe.inspector.line_costs import LineCosts
 from coe.inspector.line_options import LineOptions
 from coe.inspector.starting import start
 from coe.inspector.taken_picture import TakenPicture
-from coe.pictures.decoding import Order
+from coe.pictures.array_images import Order
 from coe.pictures.image_source import ImageLike as Image
 from coe.pictures.image_source import Picture
 from coe.results.metrics import Metrics

@@ -1,8 +1,10 @@
-"""BMP files, which Pillow decodes. Law: what passes here is whole, and of a form that was proved."""
+"""BMP files, which Pillow decodes: what passes here is whole, and of a form that was proved."""
 
 from __future__ import annotations
 
 import io
+import struct
+from typing import BinaryIO, ClassVar
 
 from PIL.BmpImagePlugin import BmpImageFile
 
@@ -13,6 +15,8 @@ _RAW, _RLE8, _RLE4, _BITFIELDS = 0, 1, 2, 3
 
 class Bmp(BmpImageFile):
     """A BMP as Pillow opens it: size and mode; no pixel is decoded."""
+
+    signatures: ClassVar = (b"BM",)
 
     def __init__(self, data: bytes) -> None:
         """Raises ImageError, and what Pillow raises."""
@@ -27,6 +31,13 @@ class Bmp(BmpImageFile):
         modes = {1: ("1", "P"), 4: ("P",), 8: ("L", "P")}.get(bits, (self.mode,))
         if self.mode not in modes or (compression == _BITFIELDS and not any(data[54:66])):
             raise unsupported(f"a BMP of {bits} bits with rare colours")
+
+    @staticmethod
+    def pixels_in(file: BinaryIO) -> int | None:
+        """Return width x height by the header; raises struct.error if it is not whole."""
+        header = file.read(26)[14:]
+        width, height = struct.unpack_from("<HH" if header[:4] == b"\x0c\0\0\0" else "<Ii", header, 4)
+        return int(width * abs(height))
 
     def load_prepare(self) -> None:
         """Prove that all rows are there: Pillow would not notice that the padding of the last one is missing."""

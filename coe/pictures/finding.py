@@ -18,10 +18,10 @@ from coe.core import Failure, FailureKind
 from coe.errors import ConfigError
 from coe.pictures.decoding import decode
 from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
+from coe.pictures.formats import EXTENSIONS
 from coe.pictures.found_image import Components, FoundImage, Skipped, natural, printable
 from coe.pictures.image_table import read_table
 from coe.pictures.picture_names import (
-    EXTENSIONS,
     RAW_BESIDE,
     bare,
     goes_with_pictures,

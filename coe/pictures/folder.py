@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
+from coe.regular import SORTS
+
 LEVELS = 2
 """Down to this depth every link to a folder is followed; below it a folder is visited once, by one of its names.
 
@@ -52,22 +54,13 @@ class FolderEntry:
     reason: str = ""
 
 
-_NAMES = {
-    stat.S_IFIFO: "a pipe (FIFO)",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
-}
-
-
 def why_no_file(path: Path) -> str | None:
     """Return why a path cannot be read as a file, such as "is a socket, and no file"; None if it is a file."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
         return _unreadable(path, error)
-    return None if stat.S_ISREG(mode) else f"is {_NAMES.get(stat.S_IFMT(mode), 'something else')}, and no file"
+    return None if stat.S_ISREG(mode) else f"is {SORTS.get(stat.S_IFMT(mode), 'something else')}, and no file"
 
 
 def walk(folder: Path, *, hidden: bool = False) -> Iterator[FolderEntry]:

@@ -1,4 +1,4 @@
-"""An image as the caller handed it over. Law: its pixels stay those of that moment, even if the buffer changes."""
+"""An image as the caller handed it over: its pixels stay those of that moment, even if the buffer changes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from PIL import Image
 
 from coe import config, values
 from coe.errors import ConfigError, ImageError
-from coe.pictures.decoding import DecodedImage, Order, decode, kept
-from coe.pictures.foreign_images import SupportsArray, SupportsDlpack, frame_of
-from coe.pictures.image_size import pixels_in
+from coe.pictures.array_images import DecodedImage, Order, SupportsArray, SupportsDlpack, kept, taken_from
+from coe.pictures.decoding import decode
+from coe.pictures.formats import pixels_in
 from coe.pictures.picture_file import PictureFile
 from coe.timely import in_time
 
@@ -87,7 +87,7 @@ class ImageSource:
         one column, is the bytes of a file (`np.fromfile` and `cv2.imencode` give such arrays).
 
         Raises TypeError if `image` has none of these forms, ConfigError if `order` is neither "BGR" nor "RGB", or if
-        it must be said (see `frame_of`).
+        it must be said (see `array_images.taken_from`).
         """
         if order not in (None, "BGR", "RGB"):
             raise ConfigError(f"order={values.shown(order)} is neither 'BGR' nor 'RGB'")
@@ -102,14 +102,14 @@ class ImageSource:
         ):
             image = image.tobytes()
         elif not isinstance(image, np.ndarray | bytes | bytearray | memoryview):
-            frame = frame_of(image, order)
-            if frame is None:
+            taken, order = taken_from(image, order), order or "RGB"
+            if taken is None:
                 given = "a single number" if isinstance(image, np.generic) else type(image).__name__
                 raise TypeError(
                     "an image is an array (H, W, 3) or (H, W), the bytes of a file, a path or a Pillow image, not "
                     + (f"{given}; hand in what its `read()` returns" if hasattr(image, "read") else given)
                 )
-            image, order = frame.image, frame.order
+            image = taken
         if isinstance(image, np.ndarray):
             held = kept(image, bits)
             return cls(held, order or "BGR", 0 if held is image else held.nbytes, bits)
@@ -118,41 +118,35 @@ class ImageSource:
 
     def decoding_bytes(self) -> int:
         """Return the bytes that decoding needs, by the picture's header; without a readable header, the file's size."""
+        size, pixels = self._header()
         if isinstance(self.image, np.ndarray):
-            copies = 1 if self.image.dtype == np.uint8 else 2
-            return copies * _ARRAY_BYTES * self.image.shape[0] * self.image.shape[1] if self.image.ndim > 1 else 0
-        read_bytes = 0
+            return (1 if self.image.dtype == np.uint8 else 2) * _ARRAY_BYTES * pixels
+        if not pixels:
+            return size
+        # The low bytes of colours are decoded beside the high ones.
+        passes = 1 if self.bits in (None, config.MAX_SAMPLE_BITS) else 2
+        read_bytes = 0 if isinstance(self.image, bytes) else size
+        return read_bytes + (_ARRAY_BYTES + passes * _DECODER_BYTES) * pixels
+
+    def pixels(self) -> int:
+        """Return how many pixels the picture has by its header; 0 if that does not tell."""
+        return self._header()[1]
+
+    def _header(self) -> tuple[int, int]:
+        """Return the size of the file in bytes, and the pixels by its header; 0 for what is not known."""
+        if isinstance(self.image, np.ndarray):
+            return 0, self.image.shape[0] * self.image.shape[1] if self.image.ndim > 1 else 0
         if isinstance(self.image, bytes):
             size, pixels = len(self.image), pixels_in(io.BytesIO(self.image))
         else:
             try:
                 size, pixels = in_time(self.image.header)
             except ImageError:  # `decode` will report what is wrong
-                return 0
-            read_bytes = size
-        if pixels is None or pixels > config.image_pixels():
-            return size
-        # The low bytes of colours are decoded beside the high ones.
-        passes = 1 if self.bits in (None, config.MAX_SAMPLE_BITS) else 2
-        return read_bytes + (_ARRAY_BYTES + passes * _DECODER_BYTES) * pixels
-
-    def pixels(self) -> int:
-        """Return how many pixels the picture has by its header; 0 if that does not tell."""
-        if isinstance(self.image, np.ndarray):
-            return self.image.shape[0] * self.image.shape[1] if self.image.ndim > 1 else 0
-        if isinstance(self.image, bytes):
-            return _plausible(pixels_in(io.BytesIO(self.image)))
-        try:
-            return _plausible(in_time(self.image.header)[1])
-        except ImageError:  # `decode` will report what is wrong
-            return 0
+                return 0, 0
+        return size, 0 if pixels is None or pixels > config.image_pixels() else pixels
 
     def decode(self) -> DecodedImage:
         """Return the pixels, (H, W, 3) uint8 RGB, as an array that nobody else sees; raises ImageError."""
         pixels = decode(self.image, order=self.order, bits=self.bits)
         # An array in RGB comes back as it is; whoever writes into it must not change the picture for the next expert.
         return pixels.copy() if isinstance(self.image, np.ndarray) and np.shares_memory(pixels, self.image) else pixels
-
-
-def _plausible(pixels: int | None) -> int:
-    return 0 if pixels is None or pixels > config.image_pixels() else pixels

@@ -1,18 +1,19 @@
-"""A table `images.csv`: the images of a run, and what each shows. Law: each row is an image, and nothing is guessed."""
+"""A table `images.csv`: the images of a run, and what each shows. Each row is an image, and nothing is guessed."""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
-from pathlib import Path
+import re
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
 
 from coe.core import Failure, FailureKind
 from coe.errors import ConfigError
 from coe.pictures.folder import why_no_file
 from coe.pictures.found_image import Components, FoundImage
 from coe.pictures.picture_names import other_format
-from coe.pictures.table_paths import at, checksum_of, leaves, reference_at
 from coe.spelling import composed
 
 
@@ -61,7 +62,7 @@ def _row(table: Path, line: int, row: dict[str, str], known: Components, surplus
     inside = os.path.normpath(row["path"].replace("\\", "/")) if row.get("path") else ""
     component, serial, refdes = (composed(row.get(column, "")) for column in ("component", "serial", "refdes"))
     kind, error = FailureKind.IMAGE, ""
-    path = at(table.parent, inside) if inside and not leaves(inside) else table.parent / inside
+    path = file_at(table.parent, inside) if inside and not leaves(inside) else table.parent / inside
     if not inside:
         error = "the path is empty"
     elif leaves(inside):
@@ -81,3 +82,62 @@ def _row(table: Path, line: int, row: dict[str, str], known: Components, surplus
     error = error or reference_error or checksum_error
     failure = Failure(kind, f"{where}: {error}") if error else None
     return FoundImage(path, component, serial, refdes, inside or where, failure, reference, sha256)
+
+
+def reference_at(folder: Path, cell: str) -> tuple[Path | None, str]:
+    """Return the path of a reference that a table states, if it states one, and what is wrong with it, or ""."""
+    if not cell:
+        return None, ""
+    inside = os.path.normpath(cell.replace("\\", "/"))
+    if leaves(inside):
+        return None, f"the reference '{inside}' leaves the folder of the table; give a path relative to it"
+    path = file_at(folder, inside)
+    if not os.path.lexists(path):
+        return None, f"there is no reference '{inside}'"
+    if reason := why_no_file(path):
+        return None, f"the reference '{inside}' {reason}"
+    return path, ""
+
+
+def checksum_of(cell: str) -> tuple[str, str]:
+    """Return the SHA-256 that a table states of a picture, in lower case, and what is wrong with it, or ""."""
+    checksum = cell.lower()
+    if cell and not re.fullmatch("[0-9a-f]{64}", checksum):
+        return "", f"'{cell[:80]}' is not a SHA-256; write 64 hexadecimal digits, as `sha256sum` does, or nothing"
+    return checksum, ""
+
+
+def file_at(folder: Path, inside: str) -> Path:
+    """Return where the file lies that a normal path names, however its accented letters are written (NFC or NFD).
+
+    The very name comes first. Of several other names none is taken: the path then leads nowhere.
+    """
+    path = folder / inside
+    if inside.isascii() or os.path.lexists(path):
+        return path
+    path = folder
+    for name in PurePosixPath(inside).parts:
+        if not os.path.lexists(path / name):
+            try:
+                same = _spellings(path, path.stat().st_mtime_ns).get(composed(name), [])
+            except OSError:
+                same = []
+            path /= same[0] if len(same) == 1 else name
+        else:
+            path /= name
+    return path
+
+
+@lru_cache(maxsize=4)  # a table names the same folder in each line
+def _spellings(folder: Path, changed_ns: int) -> dict[str, list[str]]:
+    """Return the names in a folder by their spelling in NFC; raises OSError."""
+    names: dict[str, list[str]] = {}
+    for name in os.listdir(folder):
+        names.setdefault(composed(name), []).append(name)
+    return names
+
+
+def leaves(inside: str) -> bool:
+    """Tell whether a normal path with `/` leads out of the folder that it is relative to."""
+    first = inside.partition("/")[0]
+    return "\0" in inside or os.path.isabs(inside) or first == ".." or ":" in first

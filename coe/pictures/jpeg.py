@@ -1,8 +1,12 @@
-"""JPEG bytes to pixels. Law: a JPEG at which libjpeg warns is refused, because a part is missing or damaged.
+"""JPEG bytes to pixels. A JPEG at which libjpeg warns is refused, because a part is missing or damaged.
 
 libjpeg goes on behind damage: what it cannot read becomes grey, or is shifted, and a warning says so. Pillow and OpenCV
 drop that warning, so a picture that lost a piece on its way from the camera would be judged with its grey part.
 simplejpeg makes an error of each warning, and is quicker than both (docs/results.md). Pixels are the same.
+
+libjpeg also warns of what cameras and programs write wrongly beside the pixels: profiles in the wrong order, versions
+that never were, comments that end early. So only the segments on which pixels depend reach a decoder. What is put right
+or left out here was seen in pictures of telephones, webcams and scanners; no pixel changes.
 
 A JPEG has no checksum: behind a few wrong bytes its codes fall into step again, and libjpeg may warn of nothing. Of 64
 bytes that became zero a quarter to three fifths pass. Only a checksum beside the picture, or PNG, is proof.
@@ -12,6 +16,9 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, ClassVar
 
 import numpy as np
 import simplejpeg
@@ -19,26 +26,53 @@ from numpy.typing import NDArray
 from PIL.JpegImagePlugin import JpegImageFile
 
 from coe.errors import ImageError
-from coe.pictures.jpeg_segments import plain
 from coe.pictures.picture_faults import damaged, truncated, unsupported
 
 _CHANNELS = {"RGB": 3, "L": 3, "CMYK": 4}
 """The bytes of a decoded pixel, by Pillow's mode; grey is decoded to RGB."""
 
-_END = b"\xff\xd9"
+_LAST = b"\xff\xd9"
 _PADDED = re.compile(rb"\x00\xff++[\xd0-\xd7\xd9]")
 _PADDING = re.compile(rb"(?<!\x00)\x00++(?=\xff++[\xd0-\xd7\xd9])")
 """Zeros in front of a mark at which a scan restarts or ends."""
 _MOST_RESTARTS = 100_000
 
+_FRAMES = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
+_READ_FRAMES = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}
+"""Sequential and progressive pictures; the codes are Huffman's or arithmetic."""
+_SEQUENTIAL = {0xC0, 0xC1, 0xC9}
+_END, _SCAN, _JFIF, _EXIF, _ADOBE, _COMMENT = 0xD9, 0xDA, 0xE0, 0xE1, 0xEE, 0xFE
+_PROGRAMS = {*range(0xE0, 0xF0), _COMMENT}
+"""Segments that programs may fill as they like."""
+_ALONE = {0x01, *range(0xD0, 0xD9)}
+"""Marks that no length follows."""
+_FILL, _MOST_FILL = re.compile(rb"\x00{0,9000}+\xff{1,65535}+"), 1 << 17
+"""What may stand in front of a mark, as some programs fill up to whole words; more bytes than that."""
+_MOST_SEGMENTS = 10_000
+"""Real pictures have dozens."""
+
 
 class Jpeg(JpegImageFile):
     """A JPEG as Pillow opens it: size, mode and EXIF block; no pixel is decoded."""
+
+    signatures: ClassVar = (b"\xff\xd8\xff",)
 
     def __init__(self, data: bytes) -> None:
         """Raises ImageError, and what Pillow raises."""
         self.plain = plain(data)
         super().__init__(io.BytesIO(self.plain.data))
+
+    @staticmethod
+    def pixels_in(file: BinaryIO) -> int | None:
+        """Return the largest size that a frame header states; None if no scan follows. Raises ImageError."""
+        pixels: int | None = None
+        for segment in _segments(file):
+            if segment.mark == _SCAN:
+                return pixels
+            if segment.mark in _FRAMES and len(segment.data) > 9:
+                height, width = segment.data[5:7], segment.data[7:9]
+                pixels = max(pixels or 0, int.from_bytes(height) * int.from_bytes(width))
+        return None
 
     def _read_dpi_from_exif(self) -> None:
         """Skip the resolution, which nobody needs: damaged EXIF would warn."""
@@ -66,7 +100,7 @@ class Jpeg(JpegImageFile):
     def _unpadded(self) -> bytes | None:
         """Return the JPEG without zeros in front of its marks; None if there are none."""
         data, scan_at = self.plain.data, self.plain.scan_at
-        end = data.find(_END, scan_at) + len(_END)
+        end = data.find(_LAST, scan_at) + len(_LAST)
         if _PADDED.search(data, scan_at, end) is None:
             return None
         return data[:scan_at] + _PADDING.sub(_stuffed, data[scan_at:end], count=_MOST_RESTARTS)
@@ -100,3 +134,108 @@ class Jpeg(JpegImageFile):
 def _stuffed(zeros: re.Match[bytes]) -> bytes:
     """Return what stays of zeros: one behind 0xFF, which is a byte of the picture with it."""
     return b"\0" if zeros.string[zeros.start() - 1 : zeros.start()] == b"\xff" else b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """A part of a header, from its 0xFF on."""
+
+    mark: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PlainJpeg:
+    """A JPEG without needless segments; the pixels of its first scan begin at `scan_at`."""
+
+    data: bytes
+    scan_at: int
+
+
+def plain(data: bytes) -> PlainJpeg:
+    """Return a JPEG with what its pixels and its orientation need; raises ImageError if its header is not whole."""
+    kept: list[bytes | bytearray] = [data[:2]]
+    jfif, exif, adobe, frame, inks = b"", b"", bytearray(), 0, 0
+    file = io.BytesIO(data)
+    for segment in _segments(file):
+        mark, body = segment.mark, segment.data
+        if mark in _FRAMES and len(body) > 9:
+            frame, inks = mark, body[9]
+            _expect_read(mark, body[4])
+        if mark == _JFIF and body[4:9] == b"JFIF\0" and len(body) >= 18:
+            jfif = jfif or body[:9] + b"\1\1" + body[11:]  # version 1.1: of others libjpeg warns
+        elif mark == _EXIF and body[4:10] == b"Exif\0\0":
+            exif = exif or body
+        elif mark == _ADOBE and body[4:9] == b"Adobe" and len(body) >= 16:
+            adobe = bytearray(body)
+        elif mark == _SCAN:
+            if adobe and adobe[15] != 0:
+                # How colours are coded: 1 for three, 2 for four inks. libjpeg takes all else for these, and warns.
+                adobe[15] = {3: 1, 4: 2}.get(inks, adobe[15])
+            kept += [jfif, exif, adobe, _scan_of_all(body) if frame in _SEQUENTIAL else body]
+            head = b"".join(kept)
+            return PlainJpeg(b"".join((head, memoryview(data)[file.tell() :])), len(head))
+        elif mark not in _PROGRAMS:
+            kept.append(body)
+    raise damaged()
+
+
+def _expect_read(frame: int, bits: int) -> None:
+    """Raise UnsupportedImage for a picture of another kind, or of other than 8 bits a sample."""
+    if frame == 0xF7:
+        raise unsupported("a JPEG-LS picture")
+    if frame not in _READ_FRAMES:
+        raise unsupported("a lossless JPEG" if frame in (0xC3, 0xC7, 0xCB, 0xCF) else "a hierarchical JPEG")
+    if bits != 8:
+        raise unsupported(f"a JPEG of {bits} bits")
+
+
+def _segments(file: BinaryIO) -> Iterator[_Segment]:
+    """Yield the segments up to the header of the first scan, or up to what is none; raises ImageError."""
+    file.seek(2)
+    for _ in range(_MOST_SEGMENTS):
+        mark = _next_mark(file)
+        if mark in (None, 0, _END, 0xFF):
+            return
+        start = bytes((0xFF, mark))
+        if mark not in _ALONE:
+            length = _whole(file, 2)
+            if int.from_bytes(length) < 2:
+                return
+            start += length + _whole(file, int.from_bytes(length) - 2)
+        yield _Segment(mark, start)
+        if mark == _SCAN:
+            return
+
+
+def _whole(file: BinaryIO, size: int) -> bytes:
+    data = file.read(size)
+    if len(data) < size:
+        raise truncated()
+    return data
+
+
+def _next_mark(file: BinaryIO) -> int | None:
+    """Read the next mark and what fills up in front of it; None if it is something else. Raises ImageError."""
+    at, ahead = file.tell(), file.read(2)
+    if len(ahead) == 2 and ahead[0] == 0xFF != ahead[1]:
+        return ahead[1]
+    file.seek(at)
+    ahead = file.read(_MOST_FILL)
+    filled = _FILL.match(ahead)
+    if filled is None and ahead:
+        return None
+    end = filled.end() if filled else 0
+    if end == len(ahead):
+        raise truncated()
+    file.seek(at + end + 1)
+    return ahead[end]
+
+
+def _scan_of_all(segment: bytes) -> bytes:
+    """Return the header of a scan that holds all frequencies, as scans of this kind do whatever their header says.
+
+    Telephones of several makers write 0 for the last one.
+    """
+    at = 5 + 2 * segment[4] if len(segment) > 4 else 0
+    return segment[:at] + b"\0\x3f\0" if len(segment) == at + 3 else segment

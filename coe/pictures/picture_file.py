@@ -1,4 +1,4 @@
-"""A picture in a file, read once for each expert. Law: all experts see the same bytes, or the image gets an error.
+"""A picture in a file, read once for each expert: all experts see the same bytes, or the image gets an error.
 
 Pictures are large, so they are read again rather than kept. Between two readings a camera or a person may put another
 picture, a folder or a pipe in the same place. Anything but a file is refused after it is opened, so that nothing can
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +16,9 @@ from typing import BinaryIO
 
 import xxhash
 
-from coe import system
+from coe import regular
 from coe.errors import DamagedImage, ImageError
-from coe.pictures.image_size import pixels_in
+from coe.pictures.formats import pixels_in
 from coe.timely import answered
 
 _PIECE_BYTES = 1 << 20
@@ -75,19 +74,10 @@ class PictureFile:
     def opened(self) -> Iterator[tuple[BinaryIO, int]]:
         """Give the open file and its size in bytes; raises ImageError, without its name, if it cannot be read."""
         try:
-            number = os.open(self.path, os.O_RDONLY | system.OPEN_FLAGS)
-            try:
-                status = os.fstat(number)
-                if not stat.S_ISREG(status.st_mode):
-                    raise ImageError("is not a file")
-                with open(number, "rb", closefd=False) as file:
-                    yield file, status.st_size
-            finally:
-                os.close(number)
-        except OSError as error:
-            raise ImageError(f"cannot be read: {error.strerror or error}") from error
-        except ValueError as error:  # a NUL in the name
-            raise ImageError(f"cannot be read: {error}") from error
+            with regular.opened(self.path) as number, open(number, "rb", closefd=False) as file:
+                yield file, os.fstat(number).st_size
+        except (OSError, ValueError) as error:  # a ValueError is a NUL in the name
+            raise ImageError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _read(file: BinaryIO, most: int) -> bytes:

@@ -13,9 +13,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from coe import regular
+from coe.pictures.formats import EXTENSIONS, format_of
+from coe.pictures.jpeg import Jpeg
+from coe.pictures.png import Png
+from coe.pictures.tiff import Tiff
 
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".tif", ".tiff"})
-"""The usual endings of the formats that are read."""
 _WORDS = """
 mpo apng dib webp gif jp2 j2k jpx jxl jxr jls heic heif avif hdr exr tga ppm pgm pbm pnm pcx psd svg pdf ico fits dcm
 / raw dng nef nrw arw sr2 srf cr2 cr3 crw raf orf rw2 rwl pef srw 3fr iiq erf kdc dcr mos mrw x3f gpr
@@ -29,9 +31,8 @@ _OTHERS = _FOREIGN | _RAW
 that are not finished."""
 _PICTURES = _OTHERS | {ending[1:] for ending in EXTENSIONS}
 """Endings of pictures, read or not: a file with one of them is a picture wherever it lies."""
-_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 RAW_BESIDE = "is a raw picture beside a picture of the same name that is read"
-_JPEG_PNG = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+_SURE = (*Jpeg.signatures, *Png.signatures, *Tiff.signatures)
 """The first bytes of formats. Those of BMP, "BM", may begin a text."""
 _SYSTEMS = (b"\0\5\x16\7", b"b0VIM")
 """The first bytes of hidden files that programs put beside files: AppleDouble, and vim's swap files."""
@@ -95,7 +96,7 @@ def goes_with_pictures(path: Path) -> bool:
     if path.name.startswith(".") and start.startswith(_SYSTEMS):
         return True
     if path.suffix[1:].lower() in _ASIDE:
-        return not start.startswith((*_JPEG_PNG, *_TIFF))
+        return not start.startswith(_SURE)
     return not is_called_picture(path.name) and _is_text(start)
 
 
@@ -108,7 +109,7 @@ def raw_beside(paths: Iterable[Path]) -> frozenset[Path]:
 
 def holds_picture(path: Path) -> bool:
     """Tell whether a file begins as a JPEG, a PNG or a TIFF does."""
-    return _start(path).startswith((*_JPEG_PNG, *_TIFF))
+    return _start(path).startswith(_SURE)
 
 
 def other_format(path: Path) -> str:
@@ -117,11 +118,13 @@ def other_format(path: Path) -> str:
     Raw pictures of cameras are TIFFs whose first picture is small: a part would be judged by its thumbnail.
     """
     ending = path.suffix.lower()
-    if ending in EXTENSIONS or (start := _start(path)).startswith((*_JPEG_PNG, b"BM")):
+    if ending in EXTENSIONS:
         return ""
-    if start.startswith(_TIFF):
+    form = format_of(_start(path))
+    if form is Tiff:
         return f"is a kind of TIFF, and '{ending}' is not the ending of one; save it as PNG"
-    return f"is a picture in a format that is not read ({ending}); save it as PNG" if ending[1:] in _OTHERS else ""
+    is_other = form is None and ending[1:] in _OTHERS
+    return f"is a picture in a format that is not read ({ending}); save it as PNG" if is_other else ""
 
 
 def _start(path: Path) -> bytes:

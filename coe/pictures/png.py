@@ -1,10 +1,11 @@
-"""Proof that a PNG is whole, before Pillow decodes it. Law: each checksum fits, and the end is there."""
+"""Proof that a PNG is whole, before Pillow decodes it: each checksum fits, and the end is there."""
 
 from __future__ import annotations
 
 import io
 import struct
 import zlib
+from typing import BinaryIO, ClassVar
 
 from PIL.PngImagePlugin import PngImageFile
 
@@ -18,6 +19,7 @@ class Png(PngImageFile):
     `depth` is the bits of a sample, and `said` how many of them count by the file's sBIT.
     """
 
+    signatures: ClassVar = (b"\x89PNG\r\n\x1a\n",)
     depth = 8
     said: StatedBits | None = None
     is_inverted = False
@@ -33,6 +35,12 @@ class Png(PngImageFile):
         if "transparency" in self.info and self.mode != "P" and self.depth not in (1, 8):
             # Pillow compares the transparent colour with samples of 8 bits.
             raise unsupported(f"a PNG of {self.depth} bits with a transparent colour")
+
+    @staticmethod
+    def pixels_in(file: BinaryIO) -> int | None:
+        """Return width x height by the header; raises struct.error if it is not whole."""
+        width, height = struct.unpack_from(">II", file.read(24), 16)
+        return int(width * height)
 
     def give_low_bytes(self) -> None:
         """Let `load` give the low bytes of colours of 16 bits instead of the high ones."""

@@ -1,4 +1,4 @@
-"""TIFF files, which Pillow decodes. Law: what passes here is whole, and of a form that was proved against tifffile.
+"""TIFF files, which Pillow decodes: what passes here is whole, and of a form that was proved against tifffile.
 
 A TIFF says in a dozen tags what its numbers mean, and Pillow also decodes combinations that it reads wrongly: noise
 from 16-bit planes, white from planes of grey and alpha. So the forms that are decoded are listed, all others refused.
@@ -12,12 +12,13 @@ import io
 import sys
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import BinaryIO, ClassVar
 
 from PIL import _imaging
 from PIL.TiffImagePlugin import TiffImageFile
 
 from coe.pictures.picture_faults import damaged, truncated, unsupported
-from coe.pictures.tiff_directory import Directory
+from coe.pictures.tiff_directory import Directory, numbers_in
 from coe.pictures.wide import ALL, LEAST, StatedBits
 
 _SUBFILE, _OLD_SUBFILE, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 254, 255, 256, 257, 258, 259, 262
@@ -132,6 +133,7 @@ class Tiff(TiffImageFile):
     `depth` is the bits of a sample, `said` how many of them count by the file; `is_inverted` if 0 is white.
     """
 
+    signatures: ClassVar = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
     depth = 8
     said: StatedBits | None = None
     is_inverted = is_tiled = False
@@ -165,6 +167,15 @@ class Tiff(TiffImageFile):
         # A range from 0 to such a number is how programs say it; any other range was chosen to look well.
         if top == (1 << bits) - 1 and LEAST <= bits < self.depth == ALL:
             self.said = StatedBits(bits)
+
+    @staticmethod
+    def pixels_in(file: BinaryIO) -> int | None:
+        """Return width x height by the first directory; None without them. Raises struct.error if it is not whole."""
+        sides = {_WIDTH: 0, _HEIGHT: 0}
+        for entry in numbers_in(file):
+            if entry.tag in sides:
+                sides[entry.tag] = max(entry.value, sides[entry.tag])
+        return sides[_WIDTH] * sides[_HEIGHT] or None
 
     def give_low_bytes(self) -> None:
         """Let `load` give the low bytes of colours of 16 bits instead of the high ones."""

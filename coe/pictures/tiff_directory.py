@@ -1,27 +1,66 @@
-"""The first directory of a TIFF file. Law: Pillow reads what passes here without a warning, and reads the same."""
+"""The first directory of a TIFF file, or of an EXIF block, which is written as one."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from typing import ClassVar, TypeVar
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, ClassVar, TypeVar
 
 from PIL import TiffTags
 
-from coe.pictures.image_size import MOST_MARKS
 from coe.pictures.picture_faults import damaged, truncated
 
 T = TypeVar("T")
+_MOST_ENTRIES = 10_000
+"""Real pictures have dozens."""
+_DIRECTORY = 13
+_NUMBERS = {1: "B", 3: "H", 4: "I", _DIRECTORY: "I", 16: "Q"}
+"""How `struct` names the types of whole numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TiffNumber:
+    """An entry of a directory that holds whole numbers: their type, how many they are, and the first."""
+
+    tag: int
+    kind: int
+    count: int
+    value: int
+
+
+def numbers_in(file: BinaryIO) -> Iterator[TiffNumber]:
+    """Yield the entries that hold whole numbers, not places of directories; raises struct.error where the file ends.
+
+    Whatever else is damaged does not matter. If several numbers do not fit into their entry, `value` is their place.
+    """
+    file.seek(0)
+    start = file.read(4)
+    order, is_big = "<" if start[:1] == b"I" else ">", 43 in start[2:]
+
+    def read(form: str) -> tuple[int, ...]:
+        return struct.unpack(order + form, file.read(struct.calcsize(order + form)))
+
+    if is_big:
+        file.seek(8)
+    file.seek(min(*read("Q" if is_big else "I"), 2**62))
+    (entries,) = read("Q" if is_big else "H")
+    for _ in range(min(entries, _MOST_ENTRIES)):
+        tag, kind, count = read("HHQ" if is_big else "HHI")
+        value = file.read(8 if is_big else 4)
+        form = order + _NUMBERS.get(kind, "")
+        if kind in _NUMBERS and kind != _DIRECTORY and len(value) >= struct.calcsize(form):
+            yield TiffNumber(tag, kind, count, *struct.unpack_from(form, value))
 
 
 class Directory:
     """The first directory of a file; raises ImageError where Pillow would warn and go on.
 
-    The tags `must_be_numbers` hold whole numbers, and stand there once at most.
+    Pillow reads what passes here without a warning, and reads the same. The tags `must_be_numbers` hold whole numbers,
+    and stand there once at most.
     """
 
     _SIZES: ClassVar = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
-    _NUMBERS: ClassVar = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q"}
 
     def __init__(self, data: bytes, must_be_numbers: Iterable[int]) -> None:
         self._must_be_numbers = frozenset(must_be_numbers)
@@ -35,7 +74,7 @@ class Directory:
     def numbers(self, tag: int) -> tuple[int, ...]:
         """Return the values of a tag that holds whole numbers; none if the tag is missing or of another type."""
         kind, count, at = self._tags.get(tag, (0, 0, 0))
-        return struct.unpack_from(f"{self._order}{count}{self._NUMBERS[kind]}", self._data, at) if count else ()
+        return struct.unpack_from(f"{self._order}{count}{_NUMBERS[kind]}", self._data, at) if count else ()
 
     def number(self, tag: int, default: T) -> int | T:
         """Return the one value of a tag, or the default; the first if there are several."""
@@ -48,7 +87,7 @@ class Directory:
         if first + entries * entry_bytes + inline > len(self._data):
             raise truncated()
         self._entries += entries
-        if self._entries > MOST_MARKS:  # directories may name each other
+        if self._entries > _MOST_ENTRIES:  # directories may name each other
             raise damaged()
         outside = 0
         for at in range(first, first + entries * entry_bytes, entry_bytes):
@@ -63,12 +102,12 @@ class Directory:
                     raise truncated()
             if outside > len(self._data) or (count > 1 and kind not in (1, 2, 7) and TiffTags.lookup(tag).length == 1):
                 raise damaged()
-            if depth == 0 and tag in self._must_be_numbers and (kind not in self._NUMBERS or tag in self._tags):
+            if depth == 0 and tag in self._must_be_numbers and (kind not in _NUMBERS or tag in self._tags):
                 raise damaged()
-            if depth == 0 and kind in self._NUMBERS and tag not in self._tags:
+            if depth == 0 and kind in _NUMBERS and tag not in self._tags:
                 self._tags[tag] = (kind, count, value)
-            if tag in TiffTags.TAGS_V2_GROUPS and kind in self._NUMBERS and size and depth < 3:
-                self._walk(self._unpack(self._NUMBERS[kind], value), depth + 1)
+            if tag in TiffTags.TAGS_V2_GROUPS and kind in _NUMBERS and size and depth < 3:
+                self._walk(self._unpack(_NUMBERS[kind], value), depth + 1)
 
     def _unpack(self, code: str, at: int) -> int:
         try:

@@ -12,7 +12,7 @@ import numpy as np
 
 from coe.core import FULL, Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import ImageError
-from coe.pictures.decoding import DecodedImage, Order, ordered
+from coe.pictures.array_images import DecodedImage, Order, ordered
 from coe.pictures.image_source import ImageLike, ImageSource, Picture
 from coe.placement.board_layout import Layout, Site
 from coe.placement.board_view import LOCATION_STEP, BoardView

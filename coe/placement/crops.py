@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from coe.pictures.decoding import DecodedImage
+from coe.pictures.array_images import DecodedImage
 from coe.placement.board_layout import CropShape, Site
 from coe.placement.fit import Fit, Numbers
 

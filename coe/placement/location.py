@@ -15,7 +15,7 @@ from math import dist
 import cv2
 import numpy as np
 
-from coe.pictures.decoding import DecodedImage
+from coe.pictures.array_images import DecodedImage
 from coe.placement.board_layout import Layout, Point
 from coe.placement.fiducials import LEAST_CONTRAST, Disc, discs, mean_in
 from coe.placement.fit import Fit, Numbers, fitted, residual_um, similarity

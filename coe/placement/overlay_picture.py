@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from coe.pictures.decoding import DecodedImage
+from coe.pictures.array_images import DecodedImage
 from coe.placement.board_layout import Layout, Site
 from coe.placement.crops import outline, pin1
 from coe.placement.fiducials import Disc

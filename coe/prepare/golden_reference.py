@@ -19,7 +19,7 @@ from coe.comparing.alignment import align, same_shape
 from coe.comparing.comparison import is_dark
 from coe.comparing.motion import LEAST_FIT, LEAST_SEEN, OPENING, lasting_differences
 from coe.errors import ConfigError
-from coe.pictures.decoding import DecodedImage
+from coe.pictures.array_images import DecodedImage
 from coe.store.references import EncodedReference, NewReference
 
 MOST = 50

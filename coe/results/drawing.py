@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from coe.core import Heat, Result, Verdict, deciding
-from coe.pictures.decoding import Order, ordered
+from coe.pictures.array_images import Order, ordered
 from coe.pictures.image_source import ImageLike, ImageSource
 from coe.visible import visible
 

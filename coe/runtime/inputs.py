@@ -17,7 +17,7 @@ import numpy as np
 from coe.board.router import Router
 from coe.core import Expert
 from coe.errors import ImageError
-from coe.pictures.decoding import DecodedImage
+from coe.pictures.array_images import DecodedImage
 from coe.pictures.image_source import ImageSource
 from coe.runtime.admission import Admission
 from coe.runtime.workers import Work, Workers

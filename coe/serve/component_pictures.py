@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from coe.pictures.decoding import DecodedImage, decode
+from coe.pictures.array_images import DecodedImage
+from coe.pictures.decoding import decode
 from coe.pictures.wide import AS_FILLED
 from coe.placement.crops import OUTSIDE, upright
 

@@ -12,7 +12,8 @@ import pytest
 
 from coe import Inspector, config, values
 from coe.errors import ConfigError, ImageError
-from coe.pictures.decoding import decode, kept
+from coe.pictures.array_images import kept
+from coe.pictures.decoding import decode
 
 NAN, INF = float("nan"), float("inf")
 

@@ -198,7 +198,7 @@ def below_a_file(path: Path) -> None:
 
 
 ODD: list[tuple[Make, str]] = [
-    (pipe, "is a pipe (FIFO), and no file"),
+    (pipe, "is a pipe, and no file"),
     (unix_socket, "is a socket, and no file"),
     (to_device, "is a device, and no file"),
     (to_itself, "cannot be read: Too many levels of symbolic links"),

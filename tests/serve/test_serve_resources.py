@@ -15,7 +15,7 @@ from serving import Served, hand_in, png
 from test_serve_hostile import problem
 from waiting import eventually
 
-from coe.pictures.decoding import DecodedImage
+from coe.pictures.array_images import DecodedImage
 from coe.serve.database.connecting import Database
 from coe.serve.gate import connections, image_routes, models, request_data, server
 from coe.serve.gate.connections import Connection

@@ -10,7 +10,7 @@ from test_images_decode import FILES, HEIGHT, WIDTH
 
 from coe.errors import ImageError
 from coe.pictures import decoding
-from coe.pictures.image_size import pixels_in
+from coe.pictures.formats import pixels_in
 from coe.pictures.image_source import ImageSource
 
 

@@ -21,7 +21,7 @@ from PIL import Image
 from thorough import THOROUGH
 
 from coe.errors import ImageError, UnsupportedImage
-from coe.pictures.decoding import Order
+from coe.pictures.array_images import Order
 from coe.pictures.finding import decode
 
 HEIGHT, WIDTH = 19, 26

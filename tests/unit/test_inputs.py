@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from coe.pictures.decoding import Order
+from coe.pictures.array_images import Order
 from coe.pictures.image_source import ImageSource
 from coe.runtime.admission import Admission
 from coe.runtime.inputs import Decoding, ImageInputs, Inputs, ReferenceSource

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from coe.pictures.decoding import DecodedImage
+from coe.pictures.array_images import DecodedImage
 from coe.pictures.image_source import ImageLike, ImageSource, Picture
 
 QUALITY = 90

@@ -14,7 +14,8 @@ from starlette.responses import Response
 
 from coe.comparing.comparison import compare
 from coe.errors import ImageError, StoreError
-from coe.pictures.decoding import DecodedImage, decode
+from coe.pictures.array_images import DecodedImage
+from coe.pictures.decoding import decode
 from coe.pictures.wide import AS_FILLED
 from coe.serve.component_pictures import CropPlace, in_frame
 from coe.serve.database import call_rows, good_pictures, views

@@ -19,7 +19,7 @@ from pydantic import Field
 from sqlalchemy import Connection
 from starlette.responses import Response
 
-from coe.pictures.image_size import pixels_in
+from coe.pictures.formats import pixels_in
 from coe.placement import read_board
 from coe.serve.clock import iso
 from coe.serve.database import audit, confirmations

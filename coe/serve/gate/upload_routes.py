@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
 from coe import files
-from coe.pictures.image_size import pixels_in
+from coe.pictures.formats import pixels_in
 from coe.serve import failpoints
 from coe.serve.database import board_rows, views
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind

@@ -1,0 +1,185 @@
+"""Images in memory: arrays, and those of other libraries (Pillow, torch, whatever has `__array__` or DLPack)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from PIL.ImageFile import ImageFile
+
+from coe import config
+from coe.errors import ConfigError, ImageError
+from coe.pictures.picture_faults import invisible
+from coe.pictures.wide import ALL, counted_bits, narrowed
+
+Order = Literal["RGB", "BGR"]
+DecodedImage = NDArray[np.uint8]
+"""A picture as (H, W, 3) uint8 RGB."""
+LEAST_ALPHA = 13
+"""A picture that is nowhere more opaque (a twentieth) shows nothing but the white behind it."""
+_BAND_PIXELS = 1 << 18
+_ENCODED = ("JPEG", "MPO", "PNG", "BMP", "TIFF")
+"""The formats of Pillow whose files `decode` reads itself, with proofs that Pillow lacks."""
+_COLOURED = 3
+"""An array with this many axes has colours, if its last axis is longer than 1."""
+
+
+class SupportsArray(Protocol):
+    """What numpy can make an array of: a torch tensor in host memory, an image of another library."""
+
+    def __array__(self, dtype: Any = None, /) -> NDArray[Any]: ...
+
+
+class SupportsDlpack(Protocol):
+    """What hands its memory over by DLPack."""
+
+    def __dlpack__(self) -> Any: ...
+
+
+def taken_from(image: object, order: Order | None) -> NDArray[Any] | bytes | None:
+    """Return an image of another library as an array, not copied yet, or as the bytes of a file; None if it is none.
+
+    Without `order`, the colours of the array are in RGB, as those of a Pillow image. If that was opened and not loaded
+    yet, its file counts, so that a damaged picture is found; else its EXIF orientation is applied, as for a file.
+    Anything else with `__dlpack__` or `__array__`, such as a torch tensor, does not say its order: raises ConfigError
+    if it has colours and `order` is None, or if a Pillow image is given as BGR. Raises TypeError if it cannot become an
+    array.
+    """
+    if isinstance(image, Image.Image):
+        if order == "BGR":
+            raise ConfigError("a Pillow image has its colours in the order RGB; leave `order` out")
+        return _file_of(image) or _pixels_of(image)
+    if isinstance(image, np.generic) or not (hasattr(image, "__dlpack__") or hasattr(image, "__array__")):
+        return None
+    name = f"{type(image).__module__.partition('.')[0]}.{type(image).__name__}"
+    try:
+        array: NDArray[Any] = np.from_dlpack(image) if hasattr(image, "__dlpack__") else np.asarray(image)
+    except Exception as error:  # another library's code
+        raise TypeError(
+            f"a {name} cannot become a numpy array ({error}); hand in an array (H, W, 3) or (H, W) uint8 in the "
+            "memory of the host, as `tensor.detach().cpu().numpy()`"
+        ) from error
+    if order is None and array.ndim == _COLOURED and array.shape[-1] > 1:
+        raise ConfigError(f"a {name} does not say the order of its colours; give order='RGB' or order='BGR'")
+    return array
+
+
+def _file_of(image: Image.Image) -> bytes | None:
+    """Return the file of an image that Pillow has opened and not decoded yet; None if there is none.
+
+    Pillow fills what a damaged JPEG lacks with grey. Raises TypeError if `decode` does not read this format.
+    """
+    if not isinstance(image, ImageFile) or not image.tile or image.fp is None or image.fp.closed or image.tell():
+        return None
+    if image.format not in _ENCODED:
+        raise TypeError(f"the Pillow image of a {image.format} file is not loaded yet; call its `load()` first")
+    image.fp.seek(0)
+    return image.fp.read()
+
+
+def _pixels_of(image: Image.Image) -> NDArray[Any]:
+    """Return the pixels of a loaded image, turned as its EXIF block says; raises TypeError for other pixels."""
+    from PIL import ImageOps
+
+    if isinstance(image, ImageFile) and image.tile and (image.fp is None or image.fp.closed):
+        raise TypeError("a Pillow image was not loaded before its file was closed; call its `load()` first")
+    turned = ImageOps.exif_transpose(image)
+    if turned.mode in ("L", "RGB") and not turned.has_transparency_data:
+        return np.asarray(turned)
+    if turned.mode == "RGBA" or turned.mode.startswith("I;16"):
+        return np.asarray(turned)
+    if turned.mode in ("1", "L", "P", "PA", "LA", "RGB"):
+        return np.asarray(turned.convert("RGBA" if turned.has_transparency_data else "RGB"))
+    raise TypeError(f"a Pillow image of the mode {image.mode} is not taken; convert it first: image.convert('RGB')")
+
+
+def kept(array: NDArray[Any], bits: int | None = None) -> NDArray[Any]:
+    """Return a copy of an array, so that the caller may use it again; the array itself if `decode` will refuse it.
+
+    An array can claim more pixels than there is memory (`np.broadcast_to`), so it is checked before it is copied.
+    """
+    try:
+        check_array(array, bits, config.image_pixels(), config.MIN_IMAGE_SIDE)
+    except ImageError:
+        return array
+    return np.array(array, subok=False)
+
+
+def check_array(array: NDArray[np.generic], bits: int | None, limit_pixels: int, min_side: int) -> None:
+    """Raise ImageError for an array that is no picture of such a size."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise ImageError("is a masked array, whose hidden pixels nobody can judge; fill them first, with `filled`")
+    if array.dtype.newbyteorder("=") == np.uint16 and bits is None:
+        raise ImageError("is an array of uint16; say how many of its bits count, as bits=12, or give uint8")
+    if array.dtype != np.uint8 and array.dtype.newbyteorder("=") != np.uint16:
+        raise ImageError(f"is an array of {array.dtype}; give uint8, 0 to 255, or uint16 with bits=")
+    if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[2] not in (1, 3, 4):
+        raise ImageError(
+            f"is an array of shape {array.shape}, with the colours first; give (H, W, 3): transpose(1, 2, 0)"
+        )
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)):
+        raise ImageError(f"is an array of shape {array.shape}; give (H, W, 3), (H, W, 4) or (H, W)")
+    check_size(array.shape[1], array.shape[0], limit_pixels, min_side)
+
+
+def from_array(array: NDArray[np.generic], order: Order, bits: int | None) -> DecodedImage:
+    """Return a checked array as (H, W, 3) uint8 RGB; raises ImageError."""
+    if order not in ("RGB", "BGR"):
+        raise ImageError(f"has colours in the order '{order}'; name 'RGB' or 'BGR'")
+    # A plain array: subclasses change operators, and a matrix always keeps two axes.
+    if array.dtype == np.uint8:
+        pixels: DecodedImage = np.asarray(array, np.uint8)
+    else:
+        samples = np.asarray(array, np.uint16)
+        pixels = narrowed(samples, counted_bits(lambda: [samples], bits, None, ALL))
+    if pixels.ndim == 2:
+        return grey_rgb(pixels)
+    if pixels.shape[2] == 1:
+        return grey_rgb(pixels[..., 0])
+    if pixels.shape[2] == 3:
+        return np.ascontiguousarray(_swapped(pixels) if order == "BGR" else pixels, np.uint8)
+    if pixels[..., 3].max() < LEAST_ALPHA:
+        raise invisible()
+    over_white = np.empty((*pixels.shape[:2], 3), np.uint8)
+    in_order = over_white[..., ::-1] if order == "BGR" else over_white
+    for top, bottom in bands(*pixels.shape[:2]):
+        alpha = pixels[top:bottom, :, 3:].astype(np.uint16)
+        in_order[top:bottom] = (pixels[top:bottom, :, :3] * alpha + 255 * (255 - alpha) + 127) // 255
+    return over_white
+
+
+def ordered(rgb: DecodedImage, order: Order) -> DecodedImage:
+    """Return RGB pixels in an order; the array itself if that is RGB."""
+    return rgb if order == "RGB" else _swapped(rgb)
+
+
+def _swapped(pixels: DecodedImage) -> DecodedImage:
+    # Commands that decode nothing, such as `--help`, do not import the library: it takes 0.1 s and 28 MiB.
+    import cv2
+
+    # Some fifty times as fast as a copy with a negative step.
+    return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)
+
+
+def grey_rgb(grey: NDArray[np.uint8]) -> DecodedImage:
+    """Return grey (H, W) as RGB."""
+    return np.repeat(grey[..., None], 3, axis=2)
+
+
+def check_size(width: int, height: int, limit_pixels: int, min_side: int) -> None:
+    """Raise ImageError for a picture with too many pixels, or too few."""
+    if width * height > limit_pixels:
+        raise ImageError(
+            f"says that it has {width} x {height} pixels, over the limit of {limit_pixels / 1e6:g} megapixels"
+        )
+    if min(width, height) < min_side:
+        raise ImageError(f"has {width} x {height} pixels; at least {min_side} x {min_side} are needed")
+
+
+def bands(height: int, width: int) -> Iterator[tuple[int, int]]:
+    """Yield top and bottom of parts of a picture, in which it is converted: at once there would be several copies."""
+    rows = max(1, _BAND_PIXELS // width)
+    return ((top, min(top + rows, height)) for top in range(0, height, rows))
