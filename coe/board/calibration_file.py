@@ -53,7 +53,7 @@ class CalibrationOrigin(StrictModel):
     pictures_sha256: str
     wanted: dict[str, Share]
     confidence: Share
-    proven: bool = False
+    proven: bool
     threshold: Share | None = None
     escapes: CountedRate | None = None
     false_calls: CountedRate | None = None
@@ -97,6 +97,11 @@ def content(board: Path) -> bytes | None:
 def parse(board: Path, raw: bytes) -> YamlDocument:
     """Return the calibration file of a board file from its bytes; raises RulesError with file and line."""
     return strict_yaml.parse(board.with_name(board.stem + _SUFFIX), raw, "board and experts")
+
+
+def entries(board: Path, raw: bytes) -> dict[str, CalibratedExpert]:
+    """Return the entries of a board file's calibration from its bytes; raises RulesError with file and line."""
+    return dict(of_yaml(parse(board, raw), BoardCalibration).experts)
 
 
 def laid_over(board: BoardSpec, name: str, document: YamlDocument) -> BoardSpec:

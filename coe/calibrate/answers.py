@@ -12,7 +12,7 @@ import numpy as np
 
 from coe.board.router import GIVEN, Component
 from coe.board.rules import Rules
-from coe.calibrate.verified import VerifiedPicture
+from coe.calibrate.verified import VerifiedPicture, digest_of_files
 from coe.core import FULL, NOTHING, Expert, Finding, Verdict
 from coe.errors import ConfigError, ImageError, StoreError
 from coe.inspector import line_references
@@ -22,14 +22,14 @@ from coe.runtime.cpu import CpuDevice
 from coe.runtime.inputs import ReferenceSource
 from coe.store import kinds
 from coe.store.kinds import Comparing, ExpertInput, Image, Kind, Reference
-from coe.store.learned import digest_of
+from coe.store.learned import PictureDigests, digest_of
 from coe.store.references import References
 from coe.store.snapshot import Snapshot
 from coe.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LabelledFinding:
     """The true label of a picture, and its expert's finding."""
 
     truth: str
@@ -37,22 +37,25 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class ExpertAnswers:
     """The answers of one expert, whether it is a detector, and why other pictures have none, by name.
 
     `doubtful` holds the true labels of those of the others that could not be compared: a line calls them, as REVIEW.
     `none` is among the labels that the expert rejects if a part in which it sees nothing passes nowhere on the board.
+    `weights` is the checksum of its weights, `pictures_sha256` that of its pictures with their labels.
     """
 
     expert: Expert
     detects: bool
-    answers: tuple[Answer, ...]
+    answers: tuple[LabelledFinding, ...]
     failed: Mapping[str, str]
     doubtful: tuple[str, ...] = ()
+    weights: str = ""
+    pictures_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PictureAnswer:
     """A verified picture, and what its expert says of it; None for a picture that it cannot judge, and why."""
 
     picture: VerifiedPicture
@@ -66,7 +69,7 @@ def ask(
     kind: Kind,
     pictures: Iterable[VerifiedPicture],
     prepare: Callable[[VerifiedPicture], ExpertInput],
-) -> Iterator[Asked]:
+) -> Iterator[PictureAnswer]:
     """Yield what an expert says of each picture, in full precision; raises CoeError if it cannot run."""
     expert = replace(expert, variant=FULL)
     manifests = {expert.weights: store.manifest(expert.weights)}
@@ -76,10 +79,10 @@ def ask(
         try:
             prepared = prepare(picture)
         except ImageError as error:
-            yield Asked(picture, None, str(error))
+            yield PictureAnswer(picture, None, str(error))
         else:
             (finding,) = device.run("calibrate", "calibrate", expert, [prepared])
-            yield Asked(picture, finding)
+            yield PictureAnswer(picture, finding)
     device.evict("calibrate", expert)
 
 
@@ -106,22 +109,27 @@ class BoardExperts:
         line_references.check(board, self._kinds)
         self._references = References(store)
 
-    def answers(self, id: str, pictures: Sequence[VerifiedPicture]) -> Answers:
+    def answers(self, id: str, pictures: Sequence[VerifiedPicture]) -> ExpertAnswers:
         """Return what an expert says of its pictures; raises CoeError if it cannot run."""
         # Raw scores: what the rules say of an earlier calibration must not go into the next.
         raw = replace(self._board.experts[id], temperature=1.0, ignore_under={})
+        judged: list[VerifiedPicture] = []
         answers, failed, doubtful = [], {}, []
-        for asked in self.ask(raw, pictures):
-            if asked.finding is None:
-                failed[asked.picture.name] = asked.failure
-            elif asked.finding.doubt:
-                failed[asked.picture.name] = asked.finding.doubt
-                doubtful.append(asked.picture.label)
+        for answer in self.ask(raw, pictures):
+            picture, finding = answer.picture, answer.finding
+            if finding is None:
+                failed[picture.name] = answer.failure
+                continue
+            judged.append(picture)
+            if finding.doubt:
+                failed[picture.name] = finding.doubt
+                doubtful.append(picture.label)
             else:
-                answers.append(Answer(asked.picture.label, asked.finding))
+                answers.append(LabelledFinding(picture.label, finding))
         if self.detects(raw) and self._nothing_speaks_against(id):
             raw = replace(raw, reject=raw.reject | {NOTHING})
-        return Answers(raw, self.detects(raw), tuple(answers), failed, tuple(doubtful))
+        checksum, pictures_sha256 = self._store.manifest(raw.weights).checksum, digest_of_files(judged)
+        return ExpertAnswers(raw, self.detects(raw), tuple(answers), failed, tuple(doubtful), checksum, pictures_sha256)
 
     def _nothing_speaks_against(self, id: str) -> bool:
         """Tell whether a part in which a detector sees nothing passes nowhere on the board, as where a mark must be."""
@@ -129,7 +137,7 @@ class BoardExperts:
         outcomes = {step.outcomes.get(NOTHING) for step in steps if step.expert == id}
         return bool(outcomes) and outcomes <= {Verdict.NG, Verdict.REVIEW}
 
-    def ask(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> Iterator[Asked]:
+    def ask(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> Iterator[PictureAnswer]:
         """Yield what an expert of the board says of each picture; raises CoeError if it cannot run."""
         kind = self._kinds[expert.kind]
         expert = self._store.manifest(expert.weights).fit(expert)
@@ -161,6 +169,25 @@ class BoardExperts:
                     of_own = {digest_of(np.asarray(decode(picture.reference, bits=self._board.bits), np.uint8))}
                 if of_own and digest_of(decoded(picture, self._board.bits)) in of_own:
                     known.append(picture.name)
+        return known
+
+    def learned_from(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> list[str] | None:
+        """Return the names of the pictures that an expert learned from; None if nobody knows which.
+
+        Raises ConfigError if a file cannot be read.
+        """
+        if (learned := self._store.learned(expert.weights)) is None:
+            return None
+        known = []
+        for picture in pictures:
+            try:
+                pixels = decode(picture.path, bits=self._board.bits)
+                if learned.holds(PictureDigests.of_file(picture.path, pixels)):
+                    known.append(picture.name)
+            except ImageError:
+                continue  # it is named when it is judged
+            except OSError as error:
+                raise ConfigError(f"{picture.path} cannot be read: {error.strerror or error}") from error
         return known
 
     def _served(self, expert: Expert) -> list[Component]:

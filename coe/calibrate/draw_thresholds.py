@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from coe.board.scores import honest
-from coe.calibrate.honest import Said, binned, said
-from coe.calibrate.result import Calibrated
+from coe.calibrate.calibration import ExpertCalibration
+from coe.calibrate.temperature import ScoredAnswers
 from coe.calibrate.thresholds import Curve, ThresholdChoice
-from coe.rates import Rate
+from coe.rates import CONFIDENCE, Rate
 from coe.results.plots import FAINT, GREY, INK, LINES, MARKS, SMALL, head, note, nothing, save, sheet, tidy
 
 
 @rc_context({"text.parse_math": False})  # names may hold dollars
-def draw(calibrated: Calibrated, path: Path, command: str | None = None) -> Path:
+def draw(calibrated: ExpertCalibration, path: Path, command: str | None = None) -> Path:
     """Draw one expert as PNG; raises ConfigError if it cannot be written."""
     figure = sheet((10.5, 4.9), command)
     head(figure, f"Calibration of {calibrated.answers.expert.id}, {len(calibrated.answers.answers)} pictures")
@@ -28,7 +26,7 @@ def draw(calibrated: Calibrated, path: Path, command: str | None = None) -> Path
     return save(figure, path)
 
 
-def _rates(axes: Axes, calibrated: Calibrated) -> None:
+def _rates(axes: Axes, calibrated: ExpertCalibration) -> None:
     tidy(axes, title="Escapes and false calls by threshold", x="false calls, of good parts", y="escapes, of bad parts")
     curve = calibrated.curve
     if curve is None or not _curve(axes, curve, calibrated.choice, calibrated.wanted.confidence):
@@ -70,18 +68,17 @@ def _reach(rate: Rate, confidence: float) -> list[list[float]]:
     return [[max(0.0, rate.share - rate.lower(confidence))], [max(0.0, rate.upper(confidence) - rate.share)]]
 
 
-def _scores(axes: Axes, calibrated: Calibrated) -> None:
+def _scores(axes: Axes, calibrated: ExpertCalibration) -> None:
     tidy(axes, title="Are the scores honest?", x="score", y="share of right answers")
-    pairs = said(calibrated.answers.answers)
     if calibrated.honesty is None:
         nothing(axes, "too few pictures to tell")
         return
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1.2, zorder=1)
-    honesty = calibrated.honesty
-    after = [Said(honest(pair.score, honesty.temperature), pair.right) for pair in pairs]
-    _reliability(axes, pairs, GREY, "o", f"before, ECE {honesty.before:.3f}")
+    honesty, answers = calibrated.honesty, ScoredAnswers.of(calibrated.answers.answers)
+    _reliability(axes, answers, GREY, "o", f"before, ECE {honesty.before:.3f}")
     if honesty.temperature != 1:
-        _reliability(axes, after, LINES[0], "s", f"at temperature {honesty.temperature:g}, ECE {honesty.after:.3f}")
+        label = f"at temperature {honesty.temperature:g}, ECE {honesty.after:.3f}"
+        _reliability(axes, answers.at(honesty.temperature), LINES[0], "s", label)
     else:
         note(axes, ["no temperature makes them more honest"])
     axes.set_xlim(-0.02, 1.02)
@@ -89,19 +86,18 @@ def _scores(axes: Axes, calibrated: Calibrated) -> None:
     axes.legend(loc="lower left", fontsize=SMALL, frameon=False)
 
 
-def _reliability(axes: Axes, pairs: Sequence[Said], colour: str, mark: str, label: str) -> None:
+def _reliability(axes: Axes, answers: ScoredAnswers, colour: str, mark: str, label: str) -> None:
     """Draw each bin at its mean score, with the bounds of its share; the number of pictures stands beside it."""
-    groups = [group for group in binned(pairs) if group]
-    xs = [sum(pair.score for pair in group) / len(group) for group in groups]
-    rates = [Rate(sum(pair.right for pair in group), len(group)) for group in groups]
-    low, high = ([_reach(rate, 0.95)[side][0] for rate in rates] for side in (0, 1))
+    groups = answers.binned()
+    xs = [float(group.scores.mean()) for group in groups]
+    rates = [Rate(int(group.right.sum()), len(group.right)) for group in groups]
+    low, high = ([_reach(rate, CONFIDENCE)[side][0] for rate in rates] for side in (0, 1))
     axes.errorbar(
         xs, [rate.share for rate in rates], yerr=[low, high], color=colour, marker=mark, markersize=4.5, capsize=2,
         linewidth=1.3, label=label,
     )  # fmt: skip
     if mark == "o":
         for x, rate in zip(xs, rates, strict=True):
-            place = (4, -9)
             axes.annotate(
-                str(rate.trials), (x, rate.share), place, textcoords="offset points", fontsize=SMALL, color=INK
+                str(rate.trials), (x, rate.share), (4, -9), textcoords="offset points", fontsize=SMALL, color=INK
             )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from coe.board.router import Step
 from coe.board.rules import Rules
-from coe.calibrate.answers import Asked
+from coe.calibrate.answers import PictureAnswer
 from coe.core import Expert, Finding, Request, Result, Verdict, worst
 from coe.rates import Rate
 from coe.results.evaluation_report import EvaluationRow, WrongPicture
@@ -23,7 +23,7 @@ _CALLS = (Verdict.NG, Verdict.REVIEW)
 class JudgedPicture:
     """A picture that was judged: the worst verdict of any component, and whether it is an escape or a false call."""
 
-    asked: Asked
+    asked: PictureAnswer
     finding: Finding
     verdict: Verdict
     escape: bool = False
@@ -50,7 +50,7 @@ class Evaluation:
     expert: Expert
     judged: tuple[JudgedPicture, ...]
     rows: tuple[EvaluationRow, ...]
-    failed: tuple[Asked, ...]
+    failed: tuple[PictureAnswer, ...]
 
     @property
     def wrong(self) -> list[WrongPicture]:
@@ -73,7 +73,7 @@ def wrong_of(evaluations: Sequence[Evaluation]) -> list[WrongPicture]:
     ]
 
 
-def by_rules(board: Rules, expert: Expert, asked: Iterable[Asked]) -> Evaluation:
+def by_rules(board: Rules, expert: Expert, asked: Iterable[PictureAnswer]) -> Evaluation:
     """Judge what an expert says of its pictures by the rules of each component that it inspects."""
     asked = tuple(asked)
     judged = [(one, one.finding) for one in asked if one.finding is not None]
@@ -110,14 +110,14 @@ def _outcome(board: Rules, steps: Sequence[Step], truth: str, finding: Finding) 
     return _Outcome(verdict, any(step.outcomes[truth] in _CALLS for step in steps))
 
 
-def _judged(asked: Asked, finding: Finding, outcomes: Sequence[_Outcome]) -> JudgedPicture:
+def _judged(asked: PictureAnswer, finding: Finding, outcomes: Sequence[_Outcome]) -> JudgedPicture:
     escape = any(one.is_bad and not one.is_called for one in outcomes)
     false_call = any(one.is_called and not one.is_bad for one in outcomes)
     verdict = Verdict.OK if escape else worst(one.verdict for one in outcomes)
     return JudgedPicture(asked, finding, verdict, escape, false_call)
 
 
-def by_labels(expert: Expert, asked: Iterable[Asked]) -> Evaluation:
+def by_labels(expert: Expert, asked: Iterable[PictureAnswer]) -> Evaluation:
     """Compare what an expert says of its pictures with their labels alone, without rules."""
     asked = tuple(asked)
     judged = [JudgedPicture(one, one.finding, Verdict.REVIEW) for one in asked if one.finding is not None]

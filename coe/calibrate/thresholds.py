@@ -22,12 +22,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from itertools import pairwise, takewhile
 from math import inf
 
 from coe.board.scores import honest
-from coe.calibrate.answers import Answers
+from coe.calibrate.answers import ExpertAnswers
 from coe.core import NOTHING, Finding
 from coe.rates import CONFIDENCE, Rate
 
@@ -43,11 +43,11 @@ class Use(Enum):
     IGNORE_UNDER = auto()
 
 
-class Goal(Enum):
+class Goal(StrEnum):
     """Which rate is wanted."""
 
-    ESCAPES = auto()
-    FALSE_CALLS = auto()
+    ESCAPES = "escapes"
+    FALSE_CALLS = "false_calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class ThresholdChoice:
     by_label: Mapping[str, Rate]
 
 
-def curve_of(answers: Answers, temperature: float, goal: Goal) -> Curve | None:
+def curve_of(answers: ExpertAnswers, temperature: float, goal: Goal) -> Curve | None:
     """Return the curve of an expert, with honest scores; None if none of its labels can have a threshold.
 
     A box of a label that no picture shows counts whatever its score, if a rate of escapes is wanted: nobody knows what
@@ -111,17 +111,16 @@ def curve_of(answers: Answers, temperature: float, goal: Goal) -> Curve | None:
         labels = tuple(label for label in labels if label in shown) or labels
     if not labels:
         return None
-    scores = [_score(answer.finding, labels, answers, temperature) for answer in answers.answers]
-    bad = sorted(s for s, answer in zip(scores, answers.answers, strict=True) if answer.truth in expert.reject)
-    good = sorted(s for s, answer in zip(scores, answers.answers, strict=True) if answer.truth not in expert.reject)
-    doubtful_bad = sum(truth in expert.reject for truth in answers.doubtful)
-    in_doubt = _InDoubt(doubtful_bad, len(answers.doubtful) - doubtful_bad)
-    thresholds = _between(sorted({score for score in scores if -inf < score < inf}), lowest=not detects)
-    points = tuple(_point(threshold, bad, good, detects, in_doubt) for threshold in thresholds)
+    scored = _scored(answers, labels, temperature)
+    bad, good = (
+        sorted(score for truth, score in scored if (truth in expert.reject) == is_bad) for is_bad in (True, False)
+    )
+    thresholds = _between(sorted({score for _, score in scored if -inf < score < inf}), lowest=not detects)
+    points = tuple(_point(threshold, bad, good, detects) for threshold in thresholds)
     return Curve(labels, Use.IGNORE_UNDER if detects else Use.REVIEW_UNDER, points, unseen)
 
 
-def choose(curve: Curve, answers: Answers, temperature: float, wanted: WantedRate) -> ThresholdChoice | None:
+def choose(curve: Curve, answers: ExpertAnswers, temperature: float, wanted: WantedRate) -> ThresholdChoice | None:
     """Return the threshold that is proven to hold the wanted rate with the least of the other rate.
 
     If none is, as with too few pictures, the one with the fewest events. None without pictures that tell the rate.
@@ -134,7 +133,7 @@ def choose(curve: Curve, answers: Answers, temperature: float, wanted: WantedRat
     holding = list(takewhile(lambda pair: pair[0].upper(wanted.confidence) <= wanted.rate, counted))
     candidates = holding or [pair for pair in counted if pair[0].events == counted[0][0].events]
     point = min((point for _, point in candidates), key=lambda point: _cost(point, wanted, curve.use))
-    return ThresholdChoice(point, bool(holding), _escapes_by_label(answers, curve, temperature, point.threshold))
+    return ThresholdChoice(point, bool(holding), _escapes_by_label(answers, curve.labels, temperature, point.threshold))
 
 
 def frontier(curve: Curve, goal: Goal) -> list[ThresholdPoint]:
@@ -155,15 +154,13 @@ def _cost(point: ThresholdPoint, wanted: WantedRate, use: Use) -> tuple[float, f
     return (other.share if other else 0.0, -point.threshold if use is Use.REVIEW_UNDER else point.threshold)
 
 
-def _escapes_by_label(answers: Answers, curve: Curve, temperature: float, threshold: float) -> dict[str, Rate]:
+def _escapes_by_label(
+    answers: ExpertAnswers, labels: Collection[str], temperature: float, threshold: float
+) -> dict[str, Rate]:
     passed: dict[str, list[bool]] = {}
-    for answer in answers.answers:
-        if answer.truth in answers.expert.reject:
-            over = _score(answer.finding, curve.labels, answers, temperature) >= threshold
-            passed.setdefault(answer.truth, []).append(over != answers.detects)
-    for truth in answers.doubtful:
+    for truth, score in _scored(answers, labels, temperature):
         if truth in answers.expert.reject:
-            passed.setdefault(truth, []).append(False)
+            passed.setdefault(truth, []).append((score >= threshold) != answers.detects)
     return {label: Rate(sum(each), len(each)) for label, each in sorted(passed.items())}
 
 
@@ -185,28 +182,23 @@ def _near(threshold: float, scores: Sequence[float]) -> bool:
     return any(abs(score - threshold) < _APART for score in scores[max(0, place - 1) : place + 1])
 
 
-@dataclass(frozen=True, slots=True)
-class _InDoubt:
-    """How many bad and good parts could not be compared. A line calls them whatever the threshold is."""
-
-    bad: int
-    good: int
-
-
-def _point(
-    threshold: float, bad: Sequence[float], good: Sequence[float], detects: bool, in_doubt: _InDoubt
-) -> ThresholdPoint:
+def _point(threshold: float, bad: Sequence[float], good: Sequence[float], detects: bool) -> ThresholdPoint:
     bad_above, good_above = (len(scores) - bisect_left(scores, threshold) for scores in (bad, good))
     escapes, calls = (len(bad) - bad_above, good_above) if detects else (bad_above, len(good) - good_above)
-    all_bad, all_good = len(bad) + in_doubt.bad, len(good) + in_doubt.good
-    return ThresholdPoint(
-        threshold,
-        Rate(escapes, all_bad) if all_bad else None,
-        Rate(calls + in_doubt.good, all_good) if all_good else None,
-    )
+    return ThresholdPoint(threshold, Rate(escapes, len(bad)) if bad else None, Rate(calls, len(good)) if good else None)
 
 
-def _score(finding: Finding, labels: Collection[str], answers: Answers, temperature: float) -> float:
+def _scored(answers: ExpertAnswers, labels: Collection[str], temperature: float) -> list[tuple[str, float]]:
+    """Return each true label with the score that is compared with a threshold.
+
+    What could not be compared is called at every threshold.
+    """
+    called = inf if answers.detects else -inf
+    scored = [(answer.truth, _score(answer.finding, labels, answers, temperature)) for answer in answers.answers]
+    return [*scored, *((truth, called) for truth in answers.doubtful)]
+
+
+def _score(finding: Finding, labels: Collection[str], answers: ExpertAnswers, temperature: float) -> float:
     """Return the honest score by which a finding says one of these labels.
 
     A classifier's finding of another label passes at no threshold, not even at 0. A detector that sees nothing tells

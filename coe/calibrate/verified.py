@@ -7,8 +7,9 @@ Two layouts: `<expert>/<label>/<picture>`, as `coe-experts train` takes a labell
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,6 +42,23 @@ class VerifiedPicture:
     def file(self) -> Path | PictureFile:
         """The file to be read; with a checksum it is read only if that fits."""
         return checked_file(self.path, self.sha256)
+
+
+def digest_of_files(pictures: Iterable[VerifiedPicture]) -> str:
+    """Return a SHA-256 of the files of pictures, their labels and references; raises ConfigError."""
+    try:
+        lines = sorted(
+            f"{picture.label} {_sha256(picture.path)} {_sha256(picture.reference) if picture.reference else ''}"
+            for picture in pictures
+        )
+    except OSError as error:
+        raise ConfigError(f"{error.filename} cannot be read: {error.strerror or error}") from error
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def find(source: Path, experts: Mapping[str, Expert], alone: str = "") -> list[VerifiedPicture]:

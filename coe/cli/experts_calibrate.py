@@ -6,26 +6,29 @@ import difflib
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from coe.board import rules
+from coe import strict_yaml
+from coe.board import calibration_file, rules
+from coe.board.board_spec import BoardSpec, StatedScores
+from coe.board.calibration_file import BoardCalibration, CalibratedExpert
 from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import styled
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.core import NOTHING, Expert
 from coe.errors import CoeError, ConfigError
-from coe.files import replacing
+from coe.files import write_atomically
 from coe.rates import CONFIDENCE, Rate
 from coe.store.store import Store
+from coe.strict_model import of_yaml
 
 if TYPE_CHECKING:
     from coe.calibrate.answers import BoardExperts
-    from coe.calibrate.edit import RulesEntry
-    from coe.calibrate.result import Calibrated, StatedScores
+    from coe.calibrate.calibration import ExpertCalibration
     from coe.calibrate.thresholds import ThresholdPoint
     from coe.calibrate.verified import VerifiedPicture
 
@@ -53,7 +56,7 @@ def calibrate(  # noqa: PLR0913
     confidence: Annotated[
         float, typer.Option(min=0.5, max=0.9999, help="How sure it must be that the share is not exceeded.")
     ] = CONFIDENCE,
-    write: Annotated[bool, typer.Option("--write", help="Write the result into the board file.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write the calibration file beside the board file.")] = False,
     unproven: Annotated[
         bool, typer.Option("--unproven", help="Take thresholds that are not proven to hold the rate, too.")
     ] = False,
@@ -63,13 +66,14 @@ def calibrate(  # noqa: PLR0913
 ) -> None:
     """Set thresholds for a wanted rate, and make scores honest, from pictures whose truth is known.
 
-    Give --escapes or --false-calls. Without --write the changes of the board file are shown, and nothing is written.
+    Give --escapes or --false-calls. With --write the result goes into BOARD.calibration.yaml beside the board file, and
+    counts from then on; delete that file to go back. Without --write the changes are shown, and nothing is written.
     The rate is that of each expert as a whole. Pictures that an expert learned from are refused. Exit status 1 if a
     picture could not be judged, or if no threshold of an expert is proven to hold the wanted rate.
 
     Example: coe-experts calibrate line7.yaml --images verified/ --escapes 0.01 --plots build/calibration
     """
-    from coe.calibrate import draw_thresholds, result, verified
+    from coe.calibrate import calibration, draw_thresholds, verified
     from coe.calibrate.answers import BoardExperts
     from coe.calibrate.thresholds import Goal, WantedRate
 
@@ -82,13 +86,12 @@ def calibrate(  # noqa: PLR0913
     pictures: dict[str, list[VerifiedPicture]] = {}
     for picture in verified.find(images_at, loaded.experts):
         pictures.setdefault(picture.expert, []).append(picture)
-    shelf = Store(store)
-    asked = BoardExperts(loaded, shelf, allow_kind or ())
-    outcomes: list[Calibrated] = []
+    asked = BoardExperts(loaded, Store(store), allow_kind or ())
+    outcomes: list[ExpertCalibration] = []
     trouble = False
     for id, of_expert in pictures.items():
         try:
-            check_pictures(asked, shelf, loaded.experts[id], of_expert, loaded.bits)
+            check_pictures(asked, loaded.experts[id], of_expert)
             answers = asked.answers(id, of_expert)
         except CoeError as error:
             complain(f"{id}: {error}")
@@ -96,11 +99,11 @@ def calibrate(  # noqa: PLR0913
             continue
         for name, reason in answers.failed.items():
             complain(f"not judged: {name}: {reason}")
-        outcome = result.calibrate(answers, wanted, unproven=unproven)
+        outcome = calibration.calibrate(answers, wanted, unproven=unproven)
         outcomes.append(outcome)
-        if missing := result.unreached(outcome):
+        if missing := calibration.unreached(outcome):
             complain(f"{id}: {missing}")
-        for warning in result.warnings(outcome):
+        for warning in calibration.warnings(outcome):
             err.print(styled(("note:", "yellow"), f" {id}: {warning}"), soft_wrap=True)
         trouble = trouble or bool(missing or answers.failed)
         if plots is not None:
@@ -112,15 +115,11 @@ def calibrate(  # noqa: PLR0913
     raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
 
 
-def check_pictures(
-    asked: BoardExperts, shelf: Store, expert: Expert, pictures: Sequence[VerifiedPicture], bits: int | None
-) -> None:
+def check_pictures(asked: BoardExperts, expert: Expert, pictures: Sequence[VerifiedPicture]) -> None:
     """Raise ConfigError for pictures of labels that an expert cannot give, and for such as it learned from.
 
     Say if nobody knows what it learned from.
     """
-    from coe.calibrate.learned_pictures import among
-
     if not asked.detects(expert) and (nothing := [one.name for one in pictures if one.label == NOTHING]):
         raise ConfigError(f"it is no detector, and {nothing[0]} is labelled '{NOTHING}'")
     if made := asked.in_references(expert, pictures):
@@ -129,12 +128,11 @@ def check_pictures(
             f"{_few(made)}: these fit it better than others will; take them out"
         )
         err.print(styled(("note:", "yellow"), told), soft_wrap=True)
-    weights = expert.weights
-    learned = shelf.learned(weights)
-    if learned is None:
-        told = f" nobody knows which pictures '{weights}' learned from; give it none of these"
+    known = asked.learned_from(expert, pictures)
+    if known is None:
+        told = f" nobody knows which pictures '{expert.weights}' learned from; give it none of these"
         err.print(styled(("note:", "yellow"), told), soft_wrap=True)
-    elif known := among(learned, pictures, bits):
+    elif known:
         raise ConfigError(
             f"it learned from {len(known)} of its {len(pictures)} pictures, such as {_few(known)}: their scores are "
             "better than those of others; take them out, or give other pictures"
@@ -154,7 +152,7 @@ def _rates(point: ThresholdPoint) -> tuple[Rate | None, Rate | None]:
     return point.escapes, point.false_calls
 
 
-def _table(outcomes: Sequence[Calibrated]) -> Table:
+def _table(outcomes: Sequence[ExpertCalibration]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("expert", "labels", "threshold", "escapes", "at most", "false calls", "at most", "ECE", "temperature"):
         table.add_column(name, justify="left" if name in ("expert", "labels") else "right")
@@ -170,7 +168,7 @@ def _table(outcomes: Sequence[Calibrated]) -> Table:
     return table
 
 
-def _show_curve(outcome: Calibrated) -> None:
+def _show_curve(outcome: ExpertCalibration) -> None:
     """Print the thresholds of an expert, the safest first: for each number of errors the best, the chosen marked."""
     from coe.calibrate.thresholds import frontier
 
@@ -191,11 +189,11 @@ def _show_curve(outcome: Calibrated) -> None:
     wide(out).print(table)
 
 
-def _tell_scores_of_steps(before: Rules, after: Rules, entries: Mapping[str, RulesEntry]) -> None:
+def _tell_scores_of_steps(before: Rules, after: Rules, entries: Mapping[str, StatedScores]) -> None:
     """Say which components state scores of their own: a finding must reach `min_score`, and `min_scores` go first."""
     for id, entry in entries.items():
         rescaled = before.experts[id].temperature != after.experts[id].temperature
-        defaults = entry.values.get("min_scores", {})
+        defaults = entry.min_scores
         least, first = [], []
         for name, component in after.components.items():
             steps = [step for step in component.root.walk() if step.expert == id]
@@ -215,44 +213,33 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _stated(board: Rules, id: str, entry: Mapping[str, Any]) -> StatedScores:
-    """Return what a board file says of an expert, whose entry has these keys."""
-    from coe.calibrate.result import StatedScores
-
-    expert = board.experts[id]
-    min_scores = {label: float(score) for label, score in (entry.get("min_scores") or {}).items()}
-    return StatedScores(expert.temperature, min_scores, expert.ignore_under)
-
-
-def _put(board: Rules, outcomes: Sequence[Calibrated], *, write: bool) -> None:
-    """Show the changes of the board file, or write them; a file that would not load afterwards is not written."""
-    from coe import strict_yaml
-    from coe.calibrate.edit import RulesEntry, edited
-
-    raw = strict_yaml.content(board.path)
-    text, today = raw.decode(), date.today().isoformat()
-    before, entries = rules.of_bytes(board.path, raw), strict_yaml.parse(board.path, raw).data["experts"]
-    # An expert none of whose pictures could be judged stays as it is.
-    by_expert = {outcome.answers.expert.id: outcome for outcome in outcomes if outcome.answers.answers}
-    for id in by_expert:
-        if id not in entries:
+def _put(board: Rules, outcomes: Sequence[ExpertCalibration], *, write: bool) -> None:
+    """Show the changes of the calibration file, or write it; what would not load afterwards is not written."""
+    raw, old = strict_yaml.content(board.path), calibration_file.content(board.path)
+    before = rules.of_bytes(board.path, raw, old)
+    spec = of_yaml(strict_yaml.parse(board.path, raw), BoardSpec)
+    entries = calibration_file.entries(board.path, old) if old is not None else {}
+    changed: dict[str, CalibratedExpert] = {}
+    for outcome in outcomes:
+        id = outcome.answers.expert.id
+        if id not in spec.experts:
             raise ConfigError(f"{board.path.name}: expert '{id}' was taken out meanwhile; calibrate again")
-    entries = {
-        id: RulesEntry(outcome.entries(_stated(before, id, entries[id])), outcome.comment(today))
-        for id, outcome in by_expert.items()
-    }
-    changed = edited(board.path, text, entries)
-    _tell_scores_of_steps(before, rules.of_bytes(board.path, changed.encode()), entries)
-    if write:
-        # A link stays a link: the file to which it leads is replaced.
-        with replacing(board.path.resolve()) as file:
-            file.write(changed.encode())
-        noun = "expert" if len(entries) == 1 else "experts"
-        out.print(f"{board.path}: {len(entries)} {noun} calibrated", soft_wrap=True, markup=False)
+        if outcome.answers.answers:  # else the expert stays as it is
+            stated = spec.experts[id].stated_scores()
+            changed[id] = outcome.entry(entries.get(id, stated), stated, date.today().isoformat())
+    if not changed:
+        err.print("no expert was calibrated")
         return
-    lines = difflib.unified_diff(
-        text.splitlines(), changed.splitlines(), board.path.name, board.path.name, lineterm="", n=1
-    )
-    for line in lines:  # a line feed within a text would be shown as what it is
+    new = calibration_file.text(board.path, BoardCalibration(board=spec.board, experts={**entries, **changed}))
+    _tell_scores_of_steps(before, rules.of_bytes(board.path, raw, new.encode()), changed)
+    path = calibration_file.path_for(board.path)
+    if write:
+        write_atomically(path.resolve(), [new])  # a link stays a link
+        noun = "expert" if len(changed) == 1 else "experts"
+        out.print(f"{path}: {len(changed)} {noun} calibrated", soft_wrap=True, markup=False)
+        return
+    lines = (old or b"").decode().splitlines(), new.splitlines()
+    for line in difflib.unified_diff(*lines, path.name, path.name, lineterm="", n=1):
+        # A line feed within a text would be shown as what it is.
         out.print(line, soft_wrap=True, markup=False, highlight=False)
     err.print("nothing was written; --write does")

@@ -115,7 +115,7 @@ def _check(asked: BoardExperts, board: rules.Rules, shelf: Store, pictures: dict
     faults = []
     for id, of_expert in pictures.items():
         try:
-            check_pictures(asked, shelf, chosen[id], of_expert, board.bits)
+            check_pictures(asked, chosen[id], of_expert)
         except ConfigError as error:
             faults.append(f"{id}: {error}")
     if faults:

@@ -1,42 +1,31 @@
-"""What calibration says of one expert, and the entries of the rules that follow from it."""
+"""What calibration says of one expert, and its entry in the calibration file that follows from it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from coe import versions
+from coe.board.board_spec import StatedScores
+from coe.board.calibration_file import CalibratedExpert, CalibrationOrigin, CountedRate
 from coe.board.scores import honest
-from coe.calibrate.answers import Answers
-from coe.calibrate.honest import Honesty, calibrated
+from coe.calibrate.answers import ExpertAnswers
+from coe.calibrate.temperature import Honesty, ScoredAnswers, fitted
 from coe.calibrate.thresholds import DIGITS, Curve, Goal, ThresholdChoice, Use, WantedRate, choose, curve_of
 from coe.core import NOTHING
-from coe.rates import trials_needed
-
-Value = float | Mapping[str, float]
+from coe.rates import Rate, trials_needed
 
 
 @dataclass(frozen=True, slots=True)
-class StatedScores:
-    """What an expert's entry in the rules states before a calibration."""
-
-    temperature: float = 1.0
-    min_scores: Mapping[str, float] = field(default_factory=dict)
-    ignore_under: Mapping[str, float] = field(default_factory=dict)
-
-
-NOTHING_STATED = StatedScores()
-
-
-@dataclass(frozen=True, slots=True)
-class Calibrated:
+class ExpertCalibration:
     """One expert: its answers, its honesty (None with too few answers), its curve, and the point that was chosen.
 
     The curve is None if no label can have a threshold, the choice if no picture tells the wanted rate. A choice that is
-    not proven is written only if `unproven` says so.
+    not proven is written only with `unproven`.
     """
 
-    answers: Answers
+    answers: ExpertAnswers
     honesty: Honesty | None
     curve: Curve | None
     choice: ThresholdChoice | None
@@ -45,7 +34,7 @@ class Calibrated:
 
     @property
     def written(self) -> ThresholdChoice | None:
-        """The choice that the entries state."""
+        """The choice that is written."""
         return self.choice if self.choice is not None and (self.choice.proven or self.unproven) else None
 
     @property
@@ -53,16 +42,16 @@ class Calibrated:
         """The temperature of its scores."""
         return self.honesty.temperature if self.honesty else 1.0
 
-    def entries(self, stated: StatedScores = NOTHING_STATED) -> dict[str, Value]:
-        """Return the keys of the expert's entry in the rules with their values.
+    def scores(self, before: StatedScores) -> StatedScores:
+        """Return the scores of the expert from now on.
 
-        Where no threshold is written, what the rules state stays, on the scale of the new scores: else a picture that
-        went to REVIEW would pass. Rounding makes it no less strict. Where one is written, boxes that the rules had
-        ignored and that the pictures do not show count again, as they were counted here.
+        Where no threshold is written, those of before stay, on the scale of the new scores: else a picture that went to
+        REVIEW would pass. Rounding makes them no less strict. Where one is written, boxes that had been ignored and
+        that the pictures do not show count again, as they were counted here.
         """
         expert = self.answers.expert
-        review = self._kept(stated, stated.min_scores, math.ceil)
-        ignore = self._kept(stated, stated.ignore_under, math.floor)
+        review = self._rescaled(before, before.min_scores, math.ceil)
+        ignore = self._rescaled(before, before.ignore_under, math.floor)
         if self.written is not None and self.curve is not None:
             threshold = self.written.point.threshold
             chosen = dict.fromkeys(self.curve.labels, threshold)
@@ -72,42 +61,63 @@ class Calibrated:
                 ignore = {label: score for label, score in ignore.items() if label not in expert.reject} | chosen
                 if len(expert.labels) == 1:
                     review[NOTHING] = round(1 - threshold, DIGITS)
-        values: dict[str, Value] = {"temperature": self.temperature, "min_scores": review, "ignore_under": ignore}
-        return {key: value for key, value in values.items() if value not in (1.0, {})}
+        return StatedScores(temperature=self.temperature, min_scores=review, ignore_under=ignore)
 
-    def _kept(
-        self, stated: StatedScores, scores: Mapping[str, float], rounded: Callable[[float], float]
+    def _rescaled(
+        self, before: StatedScores, scores: Mapping[str, float], rounded: Callable[[float], float]
     ) -> dict[str, float]:
-        """Return scores of the rules on the scale of this temperature. A temperature of 1 / T undoes one of T."""
-        if stated.temperature == self.temperature:
+        """Return scores of before on the scale of this temperature. A temperature of 1 / T undoes one of T."""
+        if before.temperature == self.temperature:
             return dict(scores)
-        raw = {label: honest(score, 1 / stated.temperature) for label, score in scores.items()}
+        raw = {label: honest(score, 1 / before.temperature) for label, score in scores.items()}
         grid = 10**DIGITS
         return {label: rounded(honest(score, self.temperature) * grid) / grid for label, score in raw.items()}
 
-    def comment(self, date: str) -> str:
-        """Return one line that says where the entries come from."""
-        count, doubtful = len(self.answers.answers), len(self.answers.doubtful)
-        others = f", and {doubtful} that could not be compared" if doubtful else ""
-        parts = [f"{count} pictures{others}, on {date}" if others else f"{count} pictures on {date}"]
-        if self.choice is not None:
-            told = sentence(self.choice, self.wanted)
-            parts.append(told if self.written is not None else f"{told}; so no threshold was written")
-        if self.honesty and self.honesty.temperature != 1:
-            parts.append(f"ECE {self.honesty.before:.3f} to {self.honesty.after:.3f}")
-        return "; ".join(parts)
+    def entry(self, before: StatedScores, stated: StatedScores, date: str) -> CalibratedExpert:
+        """Return the expert's entry in the calibration file.
+
+        `before` are its scores until now, `stated` those of its entry in the board file.
+        """
+        return CalibratedExpert(**dict(self.scores(before)), stated=stated, origin=self._origin(date))
+
+    def _origin(self, date: str) -> CalibrationOrigin:
+        answers, choice, honesty, written = self.answers, self.choice, self.honesty, self.written
+
+        def counted(rate: Rate | None) -> CountedRate | None:
+            if rate is None:
+                return None
+            return CountedRate(
+                events=rate.events, trials=rate.trials, at_most=round(rate.upper(self.wanted.confidence), DIGITS)
+            )
+
+        return CalibrationOrigin(
+            date=date,
+            version=versions.own(),
+            weights=answers.weights,
+            pictures=len(answers.answers),
+            not_compared=len(answers.doubtful),
+            pictures_sha256=answers.pictures_sha256,
+            wanted={self.wanted.goal.value: self.wanted.rate},
+            confidence=self.wanted.confidence,
+            proven=choice is not None and choice.proven,
+            threshold=written.point.threshold if written is not None else None,
+            escapes=counted(choice.point.escapes) if choice is not None else None,
+            false_calls=counted(choice.point.false_calls) if choice is not None else None,
+            ece_before=round(honesty.before, 4) if honesty is not None else None,
+            ece_after=round(honesty.after, 4) if honesty is not None else None,
+        )
 
 
-def calibrate(answers: Answers, wanted: WantedRate, *, unproven: bool = False) -> Calibrated:
+def calibrate(answers: ExpertAnswers, wanted: WantedRate, *, unproven: bool = False) -> ExpertCalibration:
     """Return the temperature and the threshold of an expert."""
-    honesty = calibrated(answers.answers)
+    honesty = fitted(ScoredAnswers.of(answers.answers))
     temperature = honesty.temperature if honesty else 1.0
     curve = curve_of(answers, temperature, wanted.goal)
     choice = choose(curve, answers, temperature, wanted) if curve is not None else None
-    return Calibrated(answers, honesty, curve, choice, wanted, unproven)
+    return ExpertCalibration(answers, honesty, curve, choice, wanted, unproven)
 
 
-def sentence(choice: ThresholdChoice, wanted: WantedRate) -> str:
+def _sentence(choice: ThresholdChoice, wanted: WantedRate) -> str:
     """Say what a threshold shows in the pictures: "escapes 0 of 300 (at most 0.99%), false calls 3 of 400 (...)"."""
     rates = (("escapes", choice.point.escapes), ("false calls", choice.point.false_calls))
     told = ", ".join(
@@ -127,7 +137,7 @@ def _needed(choice: ThresholdChoice, wanted: WantedRate) -> str:
     return f"that needs {needed} parts without an event"
 
 
-def warnings(outcome: Calibrated) -> list[str]:
+def warnings(outcome: ExpertCalibration) -> list[str]:
     """Return sentences on what the rate of an expert does not tell: labels with more escapes, labels not shown."""
     curve, choice, wanted = outcome.curve, outcome.choice, outcome.wanted
     if curve is None or choice is None:
@@ -146,7 +156,7 @@ def warnings(outcome: Calibrated) -> list[str]:
     return told
 
 
-def unreached(outcome: Calibrated) -> str:
+def unreached(outcome: ExpertCalibration) -> str:
     """Say why an expert has no threshold that is proven to hold the wanted rate; "" if it has one."""
     wanted, choice = outcome.wanted, outcome.choice
     if choice is not None and choice.proven:
@@ -158,4 +168,4 @@ def unreached(outcome: Calibrated) -> str:
         needs = "a bad part" if wanted.goal is Goal.ESCAPES else "a good part"
         return f"no picture shows {needs}, so {noun} cannot be counted"
     way = "" if outcome.unproven else "; it is not written (--unproven does)"
-    return f"no threshold is proven to hold {wanted.rate:.4g} of {noun}: {sentence(choice, wanted)}{way}"
+    return f"no threshold is proven to hold {wanted.rate:.4g} of {noun}: {_sentence(choice, wanted)}{way}"
