@@ -6,6 +6,7 @@ Paths in the file count from the file's folder. `docs/serve.md` lists the keys.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
@@ -17,7 +18,8 @@ from coe.inspector.asked_boards import Boards
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import OPTIONS, LineOptions, options_of, taken
 from coe.inspector.option import Door
-from coe.serve.sink_config import Sinks
+from coe.serve.bridge import sink_section
+from coe.serve.bridge.sink_section import MakeError, Sinks
 from coe.strict_model import Name, StrictModel, of_yaml, paths_from
 
 DATABASE, PICTURES, LINE_BELL, GATE_BELL = "serve.db", "pictures", "line.bell", "gate.bell"
@@ -173,10 +175,16 @@ class ServeConfig(StrictModel):
         return self.database or f"sqlite:///{self.data / DATABASE}"
 
 
+def model_of(data: Any, error: MakeError = lambda _, text: ConfigError(text)) -> type[ServeConfig]:
+    """Return the model of a config with these sinks; `error` makes the error of a kind of sinks that cannot be used."""
+    sinks = sink_section.model_of(data.get("sinks") if isinstance(data, Mapping) else None, error)
+    return create_model("ServeConfig", __base__=ServeConfig, sinks=(sinks, sinks()))
+
+
 def load(path: Path) -> ServeConfig:
     """Read a config file; raises RulesError with file, line and suggestion."""
     document = strict_yaml.read(path, "config file", "station")
-    read = of_yaml(document, ServeConfig)
+    read = of_yaml(document, model_of(document.data, document.error))
     home = path.absolute().parent
     listen = read.listen
     if (listen.certificate is None) != (listen.private_key is None):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from coe.errors import ConfigError
 from coe.files import FolderLock
-from coe.serve.bridge.building import expect_packages
+from coe.serve.bridge.sink_section import expect_packages
 from coe.serve.clock import SECOND_US, now_us
 from coe.serve.database import fault_log, outbox, states
 from coe.serve.database.claim import Claim
@@ -76,7 +76,7 @@ class Supervisor:
     def __init__(self, path: Path, *, command: Command = command_of) -> None:
         self._path, self._command = path.absolute(), command
         self.config: ServeConfig = load(path)
-        bridge = (Process.BRIDGE,) if any(self.config.sinks.names) else ()
+        bridge = (Process.BRIDGE,) if self.config.sinks.names else ()
         self._children = [Child(process) for process in (*PROCESSES, *bridge)]
         self._is_ending = False
         self._faults: list[NewFault] = []
@@ -228,7 +228,7 @@ def _expect_claim(claim: Claim) -> None:
 def _register_sinks(config: ServeConfig, database: Database) -> None:
     """Make the sinks of the config those that are told of what happens from now on, before anything can happen."""
     with database.writing() as connection:
-        outbox.register_sinks(connection, list(config.sinks.names), now_us())
+        outbox.register_sinks(connection, config.sinks.names, now_us())
 
 
 def _reopen(database: Database) -> None:

@@ -19,8 +19,7 @@ from stations import quick_opener
 from coe.serve import failpoints
 from coe.serve.bridge import bridge_process
 from coe.serve.bridge.event_format import EventFormat
-from coe.serve.bridge.outbox_relay import Sink
-from coe.serve.bridge.sinks import Message, StationStatus
+from coe.serve.bridge.sinks import Message, Origin, Sink, SinkConnection
 from coe.serve.database import board_rows, outbox
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.failpoints import Failpoint
@@ -126,23 +125,15 @@ def serve_gate(config: ServeConfig, point: Failpoint | None, nth: int) -> None:
     asyncio.run(server.serve(config))
 
 
-class FileSink:
+class FileSink(SinkConnection):
     """A machine that writes down what it is told."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def connect(self) -> None: ...
-
     def send(self, message: Message) -> None:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps([message.id, message.name, message.body["number"]]) + "\n")
-
-    def show(self, status: StationStatus) -> None: ...
-
-    def look(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def tell_file(config: ServeConfig, path: Path, nth: int) -> None:
@@ -150,7 +141,7 @@ def tell_file(config: ServeConfig, path: Path, nth: int) -> None:
     kill_at(Failpoint.SINK_TOLD if nth else None, nth)
     database, stop = open_database(config.database_url), threading.Event()
     told = threading.Thread(
-        target=bridge_process.tell, args=([Sink("plant", FileSink(path), EventFormat("a"))], database, stop)
+        target=bridge_process.tell, args=([Sink("plant", FileSink(path), EventFormat(Origin("a")))], database, stop)
     )
     told.start()
     while nth or waiting(database):

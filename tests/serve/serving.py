@@ -17,6 +17,7 @@ import numpy as np
 import uvicorn
 from PIL import Image
 
+from coe.serve import service_config
 from coe.serve.clock import now_us
 from coe.serve.database import keys, recipe_versions
 from coe.serve.database.connecting import Database, open_database
@@ -127,4 +128,5 @@ def hand_in(client: httpx.Client, key: str, parts: dict[str, str], **more: objec
 
 def config_of(folder: Path, **settings: object) -> ServeConfig:
     """Return a config whose data lie in a folder, on a free port."""
-    return ServeConfig.model_validate({"station": "test", "data": folder, "listen": {"port": 0}, **settings})
+    written = {"station": "test", "data": folder, "listen": {"port": 0}, **settings}
+    return service_config.model_of(written).model_validate(written)

@@ -29,9 +29,10 @@ from serving import config_of
 from waiting import eventually
 
 from coe.serve.bridge import bridge_process, outbox_relay
-from coe.serve.bridge.amqp import AmqpConnection, AmqpPlace
-from coe.serve.bridge.building import sinks_of
-from coe.serve.bridge.sinks import Message, SinkFailed
+from coe.serve.bridge.amqp import AmqpSettings
+from coe.serve.bridge.amqp_connection import AmqpConnection
+from coe.serve.bridge.sink_section import sinks_of
+from coe.serve.bridge.sinks import Message, Origin, SinkFailed
 from coe.serve.database import fault_log, outbox
 from coe.serve.database.connecting import Database
 
@@ -99,8 +100,9 @@ def listening(port: int | None = None) -> Iterator[Peer]:
         assert not thread.is_alive()
 
 
-def place(port: int, **more: Any) -> AmqpPlace:
-    return AmqpPlace("127.0.0.1", port, "/exchange/cfx", "acme.aoi.7", **more)
+def sink_to(port: int, **more: Any) -> AmqpConnection:
+    settings = {"host": "127.0.0.1", "port": port, "address": "/exchange/cfx", **more}
+    return AmqpSettings.model_validate(settings).connection(Origin("test", "acme.aoi.7"))
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +114,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_message_has_the_properties_of_the_standards_sdk() -> None:
     with listening() as peer:
-        sink = AmqpConnection(place(peer.port))
+        sink = sink_to(peer.port)
         sink.connect()
         sink.send(HELLO)
         sink.look()
@@ -135,7 +137,7 @@ def test_a_message_has_the_properties_of_the_standards_sdk() -> None:
 def test_a_message_that_is_rejected_was_not_told() -> None:
     with listening() as peer:
         peer.rejects = True
-        sink = AmqpConnection(place(peer.port))
+        sink = sink_to(peer.port)
         sink.connect()
         with pytest.raises(SinkFailed, match=f"127.0.0.1:{peer.port} cannot be told"):
             sink.send(HELLO)
@@ -144,7 +146,7 @@ def test_a_message_that_is_rejected_was_not_told() -> None:
 
 def test_a_connection_that_is_lost_is_found_out() -> None:
     with listening() as peer:
-        sink = AmqpConnection(place(peer.port))
+        sink = sink_to(peer.port)
         sink.connect()
         peer.stop()
         with pytest.raises(SinkFailed, match="was lost"):
@@ -154,13 +156,14 @@ def test_a_connection_that_is_lost_is_found_out() -> None:
         sink.close()
 
 
-def test_a_broker_that_is_not_there_is_named() -> None:
+def test_a_broker_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COE_TEST_PASSWORD", "hunter2")
     port = free_port()
-    sink = AmqpConnection(place(port, user="ann", password="hunter2"))
+    sink = sink_to(port, user="ann", password={"environment": "COE_TEST_PASSWORD"})
     with pytest.raises(SinkFailed, match=f"127.0.0.1:{port} cannot be reached") as caught:
         sink.connect()
     sink.close()
-    assert "hunter2" not in str(caught.value) + repr(sink._place)
+    assert "hunter2" not in str(caught.value)
 
 
 @contextmanager

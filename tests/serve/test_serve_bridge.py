@@ -13,15 +13,14 @@ from waiting import eventually
 
 from coe.serve.bridge import bridge_process, outbox_relay
 from coe.serve.bridge.event_format import EventFormat
-from coe.serve.bridge.outbox_relay import Sink
-from coe.serve.bridge.sinks import Message, SinkFailed, StationStatus
+from coe.serve.bridge.sinks import Message, Origin, Sink, SinkConnection, SinkFailed, StationStatus
 from coe.serve.database import event_log, fault_log, outbox, recipe_versions, states
 from coe.serve.database.connecting import Database
 from coe.serve.database.event_log import NewEvent
 from coe.serve.enums import EventKind, FaultKind, LineState, Process, Subject
 
 
-class Remembered:
+class Remembered(SinkConnection):
     """A sink that remembers what it was told; it fails while it is told to, and blocks while `gate` is closed."""
 
     def __init__(self) -> None:
@@ -47,10 +46,6 @@ class Remembered:
     def show(self, status: StationStatus) -> None:
         self.shown.append(status)
 
-    def look(self) -> None: ...
-
-    def close(self) -> None: ...
-
     @property
     def numbers(self) -> list[int]:
         return [message.body["body"].get("n") for message in self.told if message.name == "recipe.staged"]
@@ -68,7 +63,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def told(database: Database, **sinks: Remembered) -> Iterator[None]:
     """Run the bridge with these sinks until the block ends."""
     stop = threading.Event()
-    told = [Sink(name, sink, EventFormat("aoi-1")) for name, sink in sinks.items()]
+    told = [Sink(name, sink, EventFormat(Origin("aoi-1"))) for name, sink in sinks.items()]
     bridge = threading.Thread(target=bridge_process.tell, args=(told, database, stop))
     bridge.start()
     try:
@@ -176,7 +171,7 @@ def test_pauses_grow_to_a_minute_and_begin_anew_after_a_success(
     sink = Remembered()
     sink.is_down = True
     stop = Watched()
-    outbox_relay.OutboxRelay(Sink("plant", sink, EventFormat("a")), sqlite_database, stop).run()
+    outbox_relay.OutboxRelay(Sink("plant", sink, EventFormat(Origin("a"))), sqlite_database, stop).run()
     assert stop.pauses == [1, 2, 4, 8, 16, 32, 60, 60, outbox_relay.LOOK_S, 1, 2]
     assert sink.numbers == [1]
 

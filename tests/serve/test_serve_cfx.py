@@ -15,7 +15,7 @@ from coe.core import Verdict
 from coe.placement.dialects import Side
 from coe.serve.bridge.cfx import CfxFormat, time_span
 from coe.serve.bridge.outbox_relay import envelope_of
-from coe.serve.bridge.sinks import StationStatus
+from coe.serve.bridge.sinks import Origin, StationStatus
 from coe.serve.database import board_rows, call_rows, decisions, event_log, fault_log, recipe_versions, states
 from coe.serve.database.board_rows import NewBoard
 from coe.serve.database.connecting import Database
@@ -26,7 +26,7 @@ from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.database.verifications import NewVerification, record_verification
 from coe.serve.enums import EventKind, FaultKind, Intake, LineState, Outcome, Process, Subject
 
-WORDS = CfxFormat("acme.aoi.7", 60.0)
+WORDS = CfxFormat(Origin("aoi-1", "acme.aoi.7"))
 
 
 def messages(database: Database) -> list[dict[str, Any]]:

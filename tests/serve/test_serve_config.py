@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from coe.errors import ConfigError, RulesError
 from coe.serve import service_config
-from coe.serve.bridge import building
-from coe.serve.bridge.building import expect_packages
-from coe.serve.sink_config import Secret, SinkKind, Sinks
-from coe.strict_model import StrictModel
+from coe.serve.bridge import sink_section
+from coe.serve.bridge.sink_section import expect_packages
+from coe.serve.bridge.sink_settings import Secret
+from coe.serve.bridge.sinks import Package
 
 
 def written(folder: Path, text: str) -> Path:
@@ -65,6 +64,10 @@ def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path: Path) -> 
             "webhook 'x' goes to b, which is not in `hosts`",
         ),
         ("station: a\nsinks: {opcua: {host: 0.0.0.0}}", "0.0.0.0 is reached from other machines"),
+        ("station: a\nsinks:\n  mqqt: {x: {host: a}}", r"serve.yaml:3: 'mqqt' is not a key of 'sinks'.* 'mqtt'"),
+        ("station: a\nsinks: {mqtt: {x: {host: a, format: cxf}}}", "sinks.mqtt.x.format: .*'cfx'"),
+        ("station: a\nsinks:\n  no_such:Sink: {x: {}}", "serve.yaml:3: .*no_such:Sink.*cannot be imported"),
+        ("station: a\nsinks: {coe.errors:ConfigError: {x: {}}}", "coe.errors:ConfigError.*SinkSettings"),
         ("- a", "serve.yaml:1: write entries"),
     ],
 )
@@ -97,14 +100,6 @@ def test_secrets_are_read_from_where_the_config_says_and_stay_out_of_it(
         Secret(environment="COE_TEST_SECRET").read("x")
 
 
-def test_a_sink_whose_package_is_absent_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = service_config.load(written(tmp_path, "station: a\nsinks: {mqtt: {x: {host: a}}}"))
-    expect_packages(read)
-    monkeypatch.setattr(building, "find_spec", lambda module: None)
-    with pytest.raises(ConfigError, match=r"sinks.mqtt needs paho-mqtt, .* install coe-vision\[mqtt\]"):
-        expect_packages(read)
-
-
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 ALL_SINKS = """
 station: a
@@ -117,29 +112,25 @@ sinks:
 """
 
 
-def test_each_kind_of_sink_has_its_name_its_form_and_its_line_of_the_table(tmp_path: Path) -> None:
-    read = service_config.load(written(tmp_path, ALL_SINKS))
-    assert list(read.sinks.names) == ["m", "n", "q", "w", "opcua"]
-    assert service_config.load(written(tmp_path, "station: a")).sinks == Sinks()
-    forms = {name for name, field in Sinks.model_fields.items() if "Settings" in str(field.annotation)}
-    assert forms == set(SinkKind) == set(building._KINDS)
-    assert all(issubclass(type(form), StrictModel) for kind in SinkKind for form in read.sinks.of(kind).values())
-    extras = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    for kind in building._KINDS.values():
-        if kind.package is not None:
-            assert [word for word in extras[kind.package.extra] if word.startswith(f"{kind.package.name}>=")]
+def test_sinks_come_from_entry_points_and_name_the_extras_of_their_packages(tmp_path: Path) -> None:
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    sinks = service_config.load(written(tmp_path, ALL_SINKS)).sinks
+    assert sinks.names == ["m", "n", "opcua", "q", "w"]
+    assert {kind for kind, _, _ in sinks.listed()} == set(project["entry-points"][sink_section.GROUP])
+    for _, _, sink in sinks.listed():
+        if sink.needs is not None:
+            extra = project["optional-dependencies"][sink.needs.extra]
+            assert [word for word in extra if word.startswith(f"{sink.needs.name}>=")]
+    assert service_config.load(written(tmp_path, "station: a")).sinks.names == []
 
 
-@pytest.mark.parametrize("kind", SinkKind)
-def test_a_package_in_the_table_is_looked_for_whatever_the_kind(
-    kind: SinkKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["opcua", "webhooks", "amqp", "mqtt"])
+def test_a_sink_whose_package_is_absent_is_one_sentence(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        building, "_KINDS", {other: replace(row, package=None) for other, row in building._KINDS.items()}
-    )
     read = service_config.load(written(tmp_path, ALL_SINKS))
     expect_packages(read)
-    package = building._Package("no_such_module", "no-such-package", "no-extra")
-    monkeypatch.setitem(building._KINDS, kind, replace(building._KINDS[kind], package=package))
+    [sink] = {type(sink) for name, _, sink in read.sinks.listed() if name == kind}
+    monkeypatch.setattr(sink, "needs", Package("no_such_module", "no-such-package", "no-extra"))
     with pytest.raises(ConfigError, match=rf"sinks.{kind} needs no-such-package, .* install coe-vision\[no-extra\]"):
         expect_packages(read)

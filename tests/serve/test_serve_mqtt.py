@@ -17,9 +17,9 @@ from serving import config_of
 from waiting import eventually
 
 from coe.serve.bridge import bridge_process, outbox_relay
-from coe.serve.bridge.building import sinks_of
-from coe.serve.bridge.mqtt import MqttConnection, MqttPlace
-from coe.serve.bridge.sinks import Message, SinkFailed
+from coe.serve.bridge.mqtt import MqttConnection, MqttSettings
+from coe.serve.bridge.sink_section import sinks_of
+from coe.serve.bridge.sinks import Message, Origin, SinkFailed
 from coe.serve.database import event_log, fault_log, outbox
 from coe.serve.database.connecting import Database
 from coe.serve.database.event_log import NewEvent
@@ -39,6 +39,11 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_relay, "LOOK_S", 0.02)
     monkeypatch.setattr(outbox_relay, "FIRST_PAUSE_S", 0.05)
     monkeypatch.setattr(outbox_relay, "LONGEST_PAUSE_S", 0.2)
+
+
+def sink_to(port: int, topic: str = "coe/a", **more: object) -> MqttConnection:
+    settings = {"host": "127.0.0.1", "port": port, "topic": topic, **more}
+    return MqttConnection(MqttSettings.model_validate(settings), Origin("c1"))
 
 
 @contextmanager
@@ -101,8 +106,8 @@ def test_messages_of_ipc_cfx_have_their_topics_too(
 
 
 def test_a_station_that_is_cut_off_is_not_online_by_the_brokers_word(broker: Mosquitto) -> None:
-    sink = MqttConnection(MqttPlace("127.0.0.1", broker.port, "c1", "coe/a"))
-    other = MqttConnection(MqttPlace("127.0.0.1", broker.port, "c1", "coe/b"))
+    sink = sink_to(broker.port)
+    other = sink_to(broker.port, "coe/b")
     with hearing(broker.port, "coe/a/state") as hearer:
         sink.connect()
         other.connect()  # a second client of the same name: the broker cuts the first one off
@@ -141,15 +146,15 @@ def test_a_broker_that_restarts_in_mid_stream_loses_nothing(
 _DIES = """
 import os, signal, sys
 from pathlib import Path
-from coe.serve import config, failpoints
-from coe.serve.bridge import process
+from coe.serve import failpoints, service_config
+from coe.serve.bridge import bridge_process
 passed = []
 def die(point):
     passed.append(point)
     if len(passed) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
 failpoints.hook = die
-process.run(config.load(Path(sys.argv[1])))
+bridge_process.run(service_config.load(Path(sys.argv[1])))
 """
 
 
@@ -182,18 +187,18 @@ def test_a_wrong_password_is_said_and_never_shown(tmp_path: Path) -> None:
     (tmp_path / "users").write_text("ann:$7$101$aaaa$bbbb\n")
     broker = Mosquitto(tmp_path, "allow_anonymous false", f"password_file {tmp_path}/users")
     broker.start()
-    sink = MqttConnection(MqttPlace("127.0.0.1", broker.port, "c1", "coe/a", "ann", "hunter2"))
+    (tmp_path / "password").write_text("hunter2\n")
+    sink = sink_to(broker.port, user="ann", password={"file": tmp_path / "password"})
     with pytest.raises(SinkFailed, match=r"refuses the connection: Not authorized") as caught:
         sink.connect()
     sink.close()
     broker.stop()
     assert "hunter2" not in str(caught.value)
-    assert "hunter2" not in repr(MqttPlace("127.0.0.1", broker.port, "c1", "coe/a", "ann", "hunter2"))
 
 
 def test_a_broker_that_is_not_there_is_named() -> None:
     port = free_port()
-    sink = MqttConnection(MqttPlace("127.0.0.1", port, "c1", "coe/a"))
+    sink = sink_to(port)
     with pytest.raises(SinkFailed, match=f"127.0.0.1:{port} cannot be reached"):
         sink.connect()
     sink.close()

@@ -18,20 +18,22 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from serve_rows import NOON, decided, ng
 
 from coe.serve.bridge.event_format import EventFormat
-from coe.serve.bridge.opcua import COMPANION, NAMESPACE, OpcUaConnection, OpcUaPlace
+from coe.serve.bridge.opcua import OpcUaSettings
+from coe.serve.bridge.opcua_server import COMPANION, NAMESPACE, OpcUaConnection
 from coe.serve.bridge.outbox_relay import envelope_of
-from coe.serve.bridge.sinks import Message, StationStatus
+from coe.serve.bridge.sinks import Message, Origin, StationStatus
 from coe.serve.database import event_log
 from coe.serve.database.connecting import Database
 from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.enums import Intake, LineState
 
+AOI = Origin("aoi-1")
 WAITING = StationStatus(LineState.WAITING, Intake.OPEN, (), NOON)
 
 
 @pytest.fixture(scope="module")
 def sink() -> Iterator[OpcUaConnection]:
-    sink = OpcUaConnection(OpcUaPlace("127.0.0.1", 0, "aoi-1"))
+    sink = OpcUaSettings(port=0).connection(AOI)
     sink.connect()
     yield sink
     sink.close()
@@ -41,7 +43,7 @@ def decided_board(database: Database, key: str = "k1") -> Message:
     with database.writing() as connection:
         board = decided(connection, key, ng())
         event = event_log.after(connection, 0, board_id=board.id)[-1]
-        return EventFormat("aoi-1").messages(envelope_of(connection, event, KeptRecipes()))[0]
+        return EventFormat(AOI).messages(envelope_of(connection, event, KeptRecipes()))[0]
 
 
 async def node(client: Client, *path: str) -> Node:
@@ -120,7 +122,7 @@ _NODESET = f"""<UANodeSet xmlns="http://opcfoundation.org/UA/2011/03/UANodeSet.x
 def test_with_the_companions_nodeset_the_event_is_of_its_type(sqlite_database: Database, tmp_path: Path) -> None:
     nodeset = tmp_path / "vision.xml"
     nodeset.write_text(_NODESET)
-    sink = OpcUaConnection(OpcUaPlace("127.0.0.1", 0, "aoi-1", nodeset))
+    sink = OpcUaSettings(port=0, nodeset=nodeset).connection(AOI)
     sink.connect()
 
     async def look() -> None:
@@ -159,7 +161,7 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
 
 def test_with_certificates_only_those_who_are_listed_read_and_only_encrypted(tmp_path: Path) -> None:
     own, friend, stranger = (certificate(tmp_path, name) for name in ("own", "friend", "stranger"))
-    sink = OpcUaConnection(OpcUaPlace("127.0.0.1", 0, "aoi-1", None, *own, (friend[0],)))
+    sink = OpcUaSettings(port=0, certificate=own[0], private_key=own[1], clients=(friend[0],)).connection(AOI)
     sink.connect()
     sink.show(WAITING)
 

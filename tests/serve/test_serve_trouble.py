@@ -32,10 +32,10 @@ from waiting import eventually
 from coe.core import Verdict
 from coe.serve.bridge import outbox_relay
 from coe.serve.bridge.event_format import EventFormat
-from coe.serve.bridge.mqtt import MqttConnection, MqttPlace
-from coe.serve.bridge.outbox_relay import OutboxRelay, Sink
-from coe.serve.bridge.sinks import SinkFailed
-from coe.serve.bridge.tls import context_of
+from coe.serve.bridge.mqtt import MqttSettings
+from coe.serve.bridge.outbox_relay import OutboxRelay
+from coe.serve.bridge.sink_settings import Tls
+from coe.serve.bridge.sinks import Origin, Sink, SinkFailed
 from coe.serve.clock import DAY_US, HOUR_US, SECOND_US, SteadyClock, now_us
 from coe.serve.database import audit, board_rows, call_queue, decisions, event_log, fault_log, keys, outbox, tallies
 from coe.serve.database.connecting import Database, open_database
@@ -44,7 +44,6 @@ from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.sessions import COOKIE, CSRF_HEADER
 from coe.serve.retention import sweep
 from coe.serve.service_config import Retention, ServeConfig
-from coe.serve.sink_config import Tls
 from coe.serve.worker.station import Clocks
 
 
@@ -388,7 +387,7 @@ def test_a_broker_that_is_away_for_an_hour_gets_everything_in_order_and_is_asked
             waited.append(outbox.queues(connection)[0].waiting)
 
     hour = Hour(happen, sink)
-    OutboxRelay(Sink("plant", sink, EventFormat("a")), sqlite_database, hour).run()
+    OutboxRelay(Sink("plant", sink, EventFormat(Origin("a"))), sqlite_database, hour).run()
     # An event at each pause, and that of the fault.
     assert waited == list(range(2, hour.happened + 2))
     failing = [pause for pause in hour.pauses if pause > outbox_relay.LOOK_S]
@@ -489,7 +488,7 @@ def test_a_broker_of_another_authority_or_name_and_a_station_without_certificate
     stranger = Authority(tmp_path, "stranger")
 
     def refusal(host: str, tls: Tls) -> str:
-        sink = MqttConnection(MqttPlace(host, broker.port, "c1", "coe/a", tls=context_of(tls, "sinks.mqtt.plant")))
+        sink = MqttSettings(host=host, port=broker.port, tls=tls).connection(Origin("c1"))
         with pytest.raises(SinkFailed) as caught:
             sink.connect()
         sink.close()

@@ -20,9 +20,9 @@ from test_serve_trouble import Authority
 from waiting import eventually
 
 from coe.serve.bridge import bridge_process, outbox_relay
-from coe.serve.bridge.building import sinks_of
-from coe.serve.bridge.sinks import Message, SinkFailed
-from coe.serve.bridge.webhook import WebhookConnection, WebhookPlace, signature
+from coe.serve.bridge.sink_section import sinks_of
+from coe.serve.bridge.sinks import Message, Origin, SinkFailed
+from coe.serve.bridge.webhook import WebhookConnection, WebhookSettings, signature
 from coe.serve.database import fault_log, outbox
 from coe.serve.database.connecting import Database
 
@@ -82,8 +82,18 @@ def answering(*statuses: int, tls: ssl.SSLContext | None = None, **headers: str)
         server.server_close()
 
 
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COE_TEST_SECRET", "key")
+
+
+def sink_at(url: str, timeout_s: float = 5.0, **more: object) -> WebhookConnection:
+    settings = {"url": url, "secret": {"environment": "COE_TEST_SECRET"}, "timeout_s": timeout_s, **more}
+    return WebhookConnection(WebhookSettings.model_validate(settings), Origin("aoi-1"), lambda: NOON)
+
+
 def sink_to(port: int, timeout_s: float = 5.0) -> WebhookConnection:
-    return WebhookConnection(WebhookPlace("127.0.0.1", port, "/hook?a=1", timeout_s, "key"), lambda: NOON)
+    return sink_at(f"http://127.0.0.1:{port}/hook?a=1", timeout_s)
 
 
 HELLO = Message("u1", "board.decided", NOON, {"said": "grüß"})
@@ -103,7 +113,7 @@ def test_all_addresses_of_a_host_have_one_time_together(monkeypatch: pytest.Monk
     monkeypatch.setattr("coe.serve.bridge.webhook.socket.getaddrinfo", lambda *_, **__: addresses)
     monkeypatch.setattr("coe.serve.bridge.webhook.socket.create_connection", away)
     with pytest.raises(SinkFailed, match="in time"):
-        WebhookConnection(WebhookPlace("hook.test", 80, "/", 8.0, "s" * 32)).send(HELLO)
+        sink_at("http://hook.test", 8.0).send(HELLO)
     assert waited == pytest.approx([2, 2, 2, 2])
 
 
@@ -239,13 +249,9 @@ def test_a_message_over_tls_is_told_to_a_host_with_a_good_certificate_alone(tmp_
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, private)
 
-    def hook(port: int, authority: Authority, timeout_s: float = 5.0) -> WebhookConnection:
-        tls = ssl.create_default_context(cafile=authority.path)
-        return WebhookConnection(WebhookPlace("localhost", port, "/", timeout_s, "key", tls), lambda: NOON)
-
     with answering(tls=context) as server:
         for authority in (plant, other):
-            sink = hook(server.port, authority)
+            sink = sink_at(f"https://localhost:{server.port}", ca=authority.path)
             with nullcontext() if authority is plant else pytest.raises(SinkFailed, match="cannot be told"):
                 sink.send(HELLO)
                 sink.send(HELLO)
@@ -255,8 +261,5 @@ def test_a_message_over_tls_is_told_to_a_host_with_a_good_certificate_alone(tmp_
 
 
 def test_a_handshake_that_does_not_end_is_a_failure_in_time() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        tls = ssl.create_default_context()
-        place = WebhookPlace("127.0.0.1", server.getsockname()[1], "/", 0.2, "key", tls)
-        with pytest.raises(SinkFailed, match="does not answer in time"):
-            WebhookConnection(place).send(HELLO)
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(SinkFailed, match="in time"):
+        sink_at(f"https://127.0.0.1:{server.getsockname()[1]}", 0.2).send(HELLO)

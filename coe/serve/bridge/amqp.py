@@ -1,148 +1,34 @@
-"""Messages of IPC-CFX to an AMQP 1.0 broker. Law: a message counts as told once the broker has accepted it.
-
-Headers and properties are those of the public CFX SDK (`CFX/Transport/AmqpUtilities.cs`), so that its endpoints read
-them.
-"""
+"""Settings of a sink that gets messages of IPC-CFX over AMQP 1.0."""
 
 from __future__ import annotations
 
-import ssl
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-from proton import Delivery, Link, ProtonException, SSLDomain, Terminus, Timeout
-from proton import Message as Envelope
-from proton.reactor import SenderOption
-from proton.utils import BlockingConnection, BlockingSender
+from pydantic import Field
 
-from coe.errors import ConfigError
-from coe.serve.bridge.sinks import Message, SinkFailed, StationStatus
-from coe.serve.clock import SECOND_US
-from coe.serve.sink_config import Tls
+from coe.serve.bridge.sink_settings import BrokerSettings
+from coe.serve.bridge.sinks import Origin, Package
 
-ANSWER_S = 10.0
-"""How long the broker may take to answer."""
-IDLE_S = 30.0
-"""Broker and bridge consider a connection dead after this time without a sign of life."""
-_FAREWELL_S = 1.0
-_FAILURES = (ProtonException, OSError)
+if TYPE_CHECKING:
+    from coe.serve.bridge.amqp_connection import AmqpConnection
 
 
-@dataclass(frozen=True, slots=True)
-class AmqpPlace:
-    """The address of a broker, the user, and the node to which messages go."""
+class AmqpSettings(BrokerSettings):
+    """An AMQP 1.0 broker, which gets messages of IPC-CFX. `node` (`address`) is where they go, as `/exchange/cfx`."""
 
-    host: str
-    port: int
-    address: str
-    handle: str
+    needs = Package("proton", "python-qpid-proton", "amqp")
+    ports = (5672, 5671)
+
+    node: Annotated[str, Field(min_length=1, max_length=500, alias="address")]
     virtual_host: str = ""
-    user: str = ""
-    password: str | None = field(default=None, repr=False)
-    tls: SSLDomain | None = None
 
+    @property
+    def format_name(self) -> str:
+        """The format of its messages."""
+        return "cfx"
 
-def domain_of(tls: Tls, what: str) -> SSLDomain:
-    """Return the settings of an encrypted connection; raises ConfigError for unusable files."""
-    domain = SSLDomain(SSLDomain.MODE_CLIENT)
-    trusted = str(tls.ca or ssl.get_default_verify_paths().cafile or "")
-    try:
-        if tls.certificate is not None:
-            domain.set_credentials(str(tls.certificate), str(tls.private_key), None)
-        domain.set_trusted_ca_db(trusted)
-        domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
-    except ProtonException as error:
-        raise ConfigError(f"{what}: the certificates cannot be used: {error}") from None
-    return domain
+    def connection(self, origin: Origin) -> AmqpConnection:
+        """Make the connection; raises ConfigError for an unreadable password or certificate."""
+        from coe.serve.bridge.amqp_connection import AmqpConnection
 
-
-class _Durable(SenderOption):
-    """Asks that a queue which the broker makes for us outlives the broker."""
-
-    def apply(self, link: Link) -> None:
-        link.target.durability = Terminus.DELIVERIES
-
-
-class AmqpConnection:
-    """A connection to an AMQP 1.0 broker, with one link."""
-
-    def __init__(self, place: AmqpPlace) -> None:
-        self._place = place
-        self._connection: BlockingConnection | None = None
-        self._sender: BlockingSender | None = None
-
-    def connect(self) -> None:
-        """Connect and open the link; raises SinkFailed."""
-        place = self._place
-        options: dict[str, Any] = {"allow_insecure_mechs": True}
-        if place.user:
-            options |= {"user": place.user, "password": place.password}
-        if place.virtual_host:
-            options["virtual_host"] = place.virtual_host
-        scheme = "amqp" if place.tls is None else "amqps"
-        host = f"[{place.host}]" if ":" in place.host else place.host
-        try:
-            self._connection = BlockingConnection(
-                f"{scheme}://{host}:{place.port}",
-                timeout=ANSWER_S,
-                ssl_domain=place.tls,
-                heartbeat=IDLE_S,
-                **options,
-            )
-            self._sender = self._connection.create_sender(place.address, options=_Durable())
-        except _FAILURES as error:
-            raise self._failure("cannot be reached", error) from error
-
-    def send(self, message: Message) -> None:
-        """Send a message and wait until the broker has accepted it; raises SinkFailed."""
-        assert self._sender is not None
-        try:
-            delivery = self._sender.send(self._envelope(message))
-        except _FAILURES as error:
-            raise self._failure("cannot be told", error) from error
-        # A connection that ends in between leaves the message without an answer, and raises nothing.
-        if delivery.remote_state != Delivery.ACCEPTED:
-            raise SinkFailed(
-                f"{self._place.host}:{self._place.port} did not accept a message ({delivery.remote_state})"
-            )
-
-    def show(self, status: StationStatus) -> None:
-        """Do nothing: signs of life are messages."""
-
-    def look(self) -> None:
-        """Keep the connection alive; raises SinkFailed if it is lost."""
-        assert self._connection is not None
-        try:
-            with suppress(Timeout):
-                self._connection.wait(lambda: False, timeout=0.001)
-        except _FAILURES as error:
-            raise self._failure("was lost", error) from error
-        if self._connection.disconnected:
-            raise SinkFailed(f"the connection to {self._place.host}:{self._place.port} was lost")
-
-    def close(self) -> None:
-        """Close the connection."""
-        connection, self._connection, self._sender = self._connection, None, None
-        if connection is not None:
-            connection.timeout = _FAREWELL_S
-            # Proton raises an AttributeError where the other side was gone already.
-            with suppress(*_FAILURES, AttributeError):
-                connection.close()
-
-    def _envelope(self, message: Message) -> Envelope:
-        topic = message.name.rpartition(".")[0]
-        return Envelope(
-            body=message.encoded,
-            inferred=True,  # one section of bytes, not a value
-            durable=True,
-            id=message.id,
-            reply_to=self._place.handle,
-            subject=f"{self._place.handle}.{message.name}",
-            content_type='application/json; charset="utf-8"',
-            creation_time=message.at_us / SECOND_US,
-            properties={"cfx-topic": topic, "cfx-message": message.name, "cfx-handle": self._place.handle},
-        )
-
-    def _failure(self, what: str, error: Exception) -> SinkFailed:
-        return SinkFailed(f"{self._place.host}:{self._place.port} {what}: {error}")
+        return AmqpConnection(self, origin)

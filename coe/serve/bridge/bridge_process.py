@@ -7,8 +7,9 @@ import signal
 import threading
 from contextlib import suppress
 
-from coe.serve.bridge.building import sinks_of
-from coe.serve.bridge.outbox_relay import OutboxRelay, Sink
+from coe.serve.bridge.outbox_relay import OutboxRelay
+from coe.serve.bridge.sink_section import sinks_of
+from coe.serve.bridge.sinks import Sink
 from coe.serve.clock import now_us
 from coe.serve.database import outbox, states
 from coe.serve.database.connecting import Database, open_database

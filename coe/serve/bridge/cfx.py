@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from coe.serve.bridge import cfx_units as units
-from coe.serve.bridge.sinks import EventEnvelope, Message, StationStatus
+from coe.serve.bridge.sinks import EventEnvelope, Message, Origin, StationStatus
 from coe.serve.clock import SECOND_US, iso
 from coe.serve.database.fault_log import Fault
 from coe.serve.enums import EventKind, FaultKind, LineState, Process, Subject
@@ -40,10 +40,10 @@ _SERVICES = {FaultKind.DATABASE, FaultKind.DISK_FULL, FaultKind.SINK}
 
 
 class CfxFormat:
-    """Messages of IPC-CFX from the endpoint `handle`."""
+    """Messages of IPC-CFX from the endpoint of the origin's handle."""
 
-    def __init__(self, handle: str, heartbeat_s: float) -> None:
-        self._handle, self._heartbeat_s = handle, heartbeat_s
+    def __init__(self, origin: Origin, heartbeat_s: float = 60.0) -> None:
+        self._handle, self._heartbeat_s = origin.handle, heartbeat_s
 
     def messages(self, envelope: EventEnvelope) -> list[Message]:
         """Return the messages of an event; none for events that IPC-CFX has no message for."""

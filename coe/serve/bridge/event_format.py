@@ -5,15 +5,15 @@ docs/serve.md describes the body of each kind of event.
 
 from __future__ import annotations
 
-from coe.serve.bridge.sinks import EventEnvelope, Message, StationStatus
+from coe.serve.bridge.sinks import EventEnvelope, Message, Origin, StationStatus
 from coe.serve.clock import iso
 
 
 class EventFormat:
     """Messages with the content of an event; they name a recipe by name and version, not by the id of its row."""
 
-    def __init__(self, station: str) -> None:
-        self._station = station
+    def __init__(self, origin: Origin, heartbeat_s: float = 60.0) -> None:
+        self._station = origin.station
 
     def messages(self, envelope: EventEnvelope) -> list[Message]:
         """Return the event as one message."""

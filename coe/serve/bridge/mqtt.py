@@ -7,46 +7,56 @@ under `coe/aoi-1/state`; when the bridge is cut off, the broker itself says ther
 from __future__ import annotations
 
 import json
-import ssl
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from paho.mqtt.client import Client, MQTTMessageInfo
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from pydantic import AfterValidator, Field
 
-from coe.serve.bridge.sinks import Message, SinkFailed, StationStatus
+from coe.serve.bridge.sink_settings import BrokerSettings
+from coe.serve.bridge.sinks import ChoosesFormat, Message, Origin, Package, SinkConnection, SinkFailed, StationStatus
 from coe.serve.clock import iso
+from coe.visible import is_visible
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client, MQTTMessageInfo
 
 ANSWER_S = 10.0
 """How long the broker may take to answer."""
 KEEPALIVE_S = 15
 """The broker publishes the last will after one and a half times this time without a sign of life."""
+_SUCCESS = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MqttPlace:
-    """The address of a broker, the user, and the topic under which messages are published."""
-
-    host: str
-    port: int
-    client: str
-    topic: str
-    user: str = ""
-    password: str | None = None
-    tls: ssl.SSLContext | None = None
-
-    def __repr__(self) -> str:
-        return f"<MqttPlace {self.host}:{self.port} {self.topic}>"
+def _topic(topic: str) -> str:
+    if not is_visible(topic) or any(sign in topic for sign in "+#") or topic.startswith(("/", "$")):
+        raise ValueError(f"'{topic}' is not a topic to publish under; give words with / between them")
+    return topic.rstrip("/")
 
 
-class MqttConnection:
-    """A connection to an MQTT broker."""
+class MqttSettings(BrokerSettings, ChoosesFormat):
+    """An MQTT broker. `topic` is what all topics begin with; `coe/STATION` if none is given."""
 
-    def __init__(self, place: MqttPlace) -> None:
-        self._place = place
+    needs = Package("paho", "paho-mqtt", "mqtt")
+    ports = (1883, 8883)
+
+    topic: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_topic)] | None = None
+
+    def connection(self, origin: Origin) -> MqttConnection:
+        """Make the connection; raises ConfigError for an unreadable password or certificate."""
+        return MqttConnection(self, origin)
+
+
+class MqttConnection(SinkConnection):
+    """A connection to an MQTT broker; its client is named by the station and the sink."""
+
+    def __init__(self, settings: MqttSettings, origin: Origin) -> None:
+        self._settings, self._address = settings, settings.address
+        self._name = f"coe-{origin.station}-{origin.sink}"
+        self._topic = settings.topic or f"coe/{origin.station}"
+        self._password = settings.password_text(origin)
+        self._tls = None if settings.tls is None else settings.tls.context(f"{origin.key}.tls")
         self._client: Client | None = None
         self._answered = threading.Event()
         self._refusal = ""
@@ -54,34 +64,37 @@ class MqttConnection:
 
     def connect(self) -> None:
         """Connect, with the last will; raises SinkFailed."""
-        place = self._place
-        client = Client(CallbackAPIVersion.VERSION2, client_id=place.client, reconnect_on_failure=False)
+        from paho.mqtt.client import Client
+        from paho.mqtt.enums import CallbackAPIVersion
+
+        settings = self._settings
+        client = Client(CallbackAPIVersion.VERSION2, client_id=self._name, reconnect_on_failure=False)
         client.connect_timeout = ANSWER_S
         client.on_connect, client.on_disconnect = self._connected, self._disconnected
-        if place.user:
-            client.username_pw_set(place.user, place.password)
-        if place.tls is not None:
-            client.tls_set_context(place.tls)
+        if settings.user:
+            client.username_pw_set(settings.user, self._password)
+        if self._tls is not None:
+            client.tls_set_context(self._tls)
         client.will_set(self._state_topic, _encoded({"online": False}), qos=1, retain=True)
         self._answered.clear()
         self._refusal, self._is_lost = "", False
         self._client = client
         try:
-            client.connect(place.host, place.port, KEEPALIVE_S)
+            client.connect(settings.host, settings.port_number, KEEPALIVE_S)
         except (OSError, ValueError) as error:
-            raise SinkFailed(f"{place.host}:{place.port} cannot be reached: {error}") from error
+            raise SinkFailed(f"{self._address} cannot be reached: {error}") from error
         client.loop_start()
         if not self._answered.wait(ANSWER_S):
-            raise SinkFailed(f"{place.host}:{place.port} does not answer as an MQTT broker")
+            raise SinkFailed(f"{self._address} does not answer as an MQTT broker")
         if self._refusal:
-            raise SinkFailed(f"{place.host}:{place.port} refuses the connection: {self._refusal}")
+            raise SinkFailed(f"{self._address} refuses the connection: {self._refusal}")
         if self._is_lost:  # with TLS 1.3 the broker looks at our certificate after the connection is there
-            asks = "" if place.tls is None else "; it may ask for a certificate that it knows"
-            raise SinkFailed(f"{place.host}:{place.port} ended the connection before it answered{asks}")
+            asks = "" if self._tls is None else "; it may ask for a certificate that it knows"
+            raise SinkFailed(f"{self._address} ended the connection before it answered{asks}")
 
     def send(self, message: Message) -> None:
         """Publish under the sink's topic and the message's name; raises SinkFailed."""
-        self._publish(f"{self._place.topic}/{message.name.replace('.', '/')}", message.encoded, retain=False)
+        self._publish(f"{self._topic}/{message.name.replace('.', '/')}", message.encoded, retain=False)
 
     def show(self, status: StationStatus) -> None:
         """Retain what the station does now; raises SinkFailed."""
@@ -97,7 +110,7 @@ class MqttConnection:
     def look(self) -> None:
         """Raise SinkFailed if the connection is lost."""
         if self._is_lost:
-            raise SinkFailed(f"the connection to {self._place.host}:{self._place.port} was lost")
+            raise SinkFailed(f"the connection to {self._address} was lost")
 
     def close(self) -> None:
         """Say that the station is not online any more, and disconnect."""
@@ -113,14 +126,14 @@ class MqttConnection:
 
     @property
     def _state_topic(self) -> str:
-        return f"{self._place.topic}/state"
+        return f"{self._topic}/state"
 
     def _publish(self, topic: str, payload: bytes, *, retain: bool) -> None:
         assert self._client is not None
         info = self._client.publish(topic, payload, qos=1, retain=retain)
         if not _wait(info, lambda: self._is_lost, ANSWER_S):
             self.look()
-            raise SinkFailed(f"{self._place.host}:{self._place.port} did not acknowledge a message in {ANSWER_S:g} s")
+            raise SinkFailed(f"{self._address} did not acknowledge a message in {ANSWER_S:g} s")
 
     # These run on the client's own thread.
 
@@ -138,11 +151,11 @@ class MqttConnection:
 def _wait(info: MQTTMessageInfo, is_lost: Any, most_s: float) -> bool:
     """Wait for the acknowledgement of a message; return whether it came."""
     until_s = time.monotonic() + most_s
-    while info.rc == MQTTErrorCode.MQTT_ERR_SUCCESS and not info.is_published():
+    while info.rc == _SUCCESS and not info.is_published():
         if is_lost() or time.monotonic() > until_s:
             return False
         info.wait_for_publish(0.1)
-    return info.rc == MQTTErrorCode.MQTT_ERR_SUCCESS
+    return info.rc == _SUCCESS
 
 
 def _encoded(state: Mapping[str, Any]) -> bytes:

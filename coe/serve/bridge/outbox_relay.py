@@ -10,12 +10,11 @@ import logging
 import sys
 import threading
 import time
-from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
 from coe.serve import failpoints
-from coe.serve.bridge.sinks import EventEnvelope, Format, SinkConnection, SinkFailed, StationStatus
+from coe.serve.bridge.sinks import EventEnvelope, Sink, SinkFailed, StationStatus
 from coe.serve.clock import microseconds, now_us
 from coe.serve.database import board_rows, fault_log, outbox, states
 from coe.serve.database.connecting import Database
@@ -35,19 +34,6 @@ _SHOWN = {EventKind.STATE_CHANGED, EventKind.FAULT_RAISED, EventKind.FAULT_CLEAR
 _ALWAYS = sys.maxsize
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Sink:
-    """All that a relay needs for a sink: its name in the outbox, the connection to it, the format of its messages.
-
-    It gets a sign of life every `heartbeat_s` seconds.
-    """
-
-    name: str
-    connection: SinkConnection
-    format: Format
-    heartbeat_s: float = 60.0
 
 
 class OutboxRelay:
@@ -168,8 +154,8 @@ class OutboxRelay:
         self._failures += 1
         try:
             self._note(why, pause_s)
-        except DatabaseError as unavailable:
-            _log.warning("sink '%s' failed (%s), which cannot be noted: %s", self._sink.name, why, unavailable)
+        except DatabaseError as trouble:
+            _log.warning("sink '%s' failed (%s), which cannot be noted: %s", self._sink.name, why, trouble)
         return pause_s
 
     def _note(self, why: str, pause_s: float) -> None:

@@ -1,18 +1,32 @@
-"""What each sink can do, and what it is given. Law: `send` returns only after the other machine has acknowledged."""
+"""What a sink is: its settings in `serve.yaml`, the connection that they make, and the messages that it is told.
+
+A kind of sink is a subclass of `SinkSettings`, found by an entry point of the group `coe.sinks` or by a dotted path in
+`serve.yaml`; a format is found in the group `coe.message_formats`. docs/operations.md shows a sink of one's own.
+"""
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, cast
 
-from coe.errors import CoeError
-from coe.serve.database.board_rows import Board
-from coe.serve.database.event_log import Event
-from coe.serve.database.fault_log import Fault
-from coe.serve.database.recipe_versions import Recipe
-from coe.serve.enums import Intake, LineState
+from pydantic import AfterValidator, Field
+
+from coe import plugins
+from coe.errors import CoeError, did_you_mean
+from coe.strict_model import StrictModel
+
+if TYPE_CHECKING:
+    from coe.serve.bridge.sink_section import Sinks
+    from coe.serve.database.board_rows import Board
+    from coe.serve.database.event_log import Event
+    from coe.serve.database.fault_log import Fault
+    from coe.serve.database.recipe_versions import Recipe
+    from coe.serve.enums import Intake, LineState
+
+FORMATS = "coe.message_formats"
 
 
 class SinkFailed(CoeError):
@@ -53,30 +67,118 @@ class Message:
         return json.dumps(self.body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who tells a sink: the `station`, and its `handle` in messages of IPC-CFX.
+
+    `key` is the sink's place in the config, for messages, as `sinks.mqtt.plant`; `sink` is the last word of it.
+    """
+
+    station: str
+    handle: str = ""
+    key: str = ""
+
+    @property
+    def sink(self) -> str:
+        """The name of the sink."""
+        return self.key.rpartition(".")[2]
+
+
 class Format(Protocol):
-    """A format: how events and signs of life become messages."""
+    """A format: how events and signs of life become messages. It is made with an `Origin` and `heartbeat_s`."""
 
     def messages(self, envelope: EventEnvelope) -> list[Message]:
-        """Return the messages of an event, in order; none if the format has no message for it."""
+        """Return the messages of an event, in order, the same at each delivery; none for events without a message."""
 
     def heartbeat(self, status: StationStatus) -> Message | None:
         """Return a sign of life; None if the format has none."""
 
 
-class SinkConnection(Protocol):
+class SinkConnection(ABC):
     """A connection to a sink, used by one thread. Every method but `close` may raise SinkFailed."""
 
-    def connect(self) -> None:
-        """Connect; called again after a failure, once `close` was called."""
+    def connect(self) -> None:  # noqa: B027
+        """Connect; called again after a failure, once `close` was called. By default each message connects itself."""
 
+    @abstractmethod
     def send(self, message: Message) -> None:
-        """Send a message, and return once it is acknowledged."""
+        """Send a message, and return once the other machine has acknowledged it."""
 
-    def show(self, status: StationStatus) -> None:
+    def show(self, status: StationStatus) -> None:  # noqa: B027
         """Show what the station does now, where a sink has a place for that."""
 
-    def look(self) -> None:
+    def look(self) -> None:  # noqa: B027
         """Find out whether the connection still stands, and keep it alive; called several times a second."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """End the connection, in order if it stands; never raises SinkFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """What a kind of sink needs: a module, the package that has it, and the extra of CoE that installs the package."""
+
+    module: str
+    name: str
+    extra: str
+
+
+class SinkSettings(StrictModel, ABC):
+    """The keys of a sink in `serve.yaml`: fields are checked as all of the file is, and paths count from its folder.
+
+    Example: see "A sink of your own" in docs/operations.md.
+    """
+
+    needs: ClassVar[Package | None] = None
+    is_single: ClassVar[bool] = False
+    """Whether a station has one sink of this kind: its keys stand under the kind itself, which is its name."""
+
+    heartbeat_s: Annotated[float, Field(ge=1, le=300, allow_inf_nan=False)] = 60.0
+    """How often a sign of life is sent, by formats that have one; IPC-CFX asks for one in 5 minutes at least."""
+
+    @abstractmethod
+    def connection(self, origin: Origin) -> SinkConnection:
+        """Make the connection, which is not connected yet; raises ConfigError for an unreadable secret or file."""
+
+    @property
+    def format_name(self) -> str:
+        """The format of its messages, an entry point or a dotted path."""
+        return "events"
+
+    def message_format(self, origin: Origin) -> Format:
+        """Make the format of its messages; raises ConfigError."""
+        make = plugins.load(self.format_name, None, group=FORMATS, noun="format of messages")
+        return cast("Format", make(origin, self.heartbeat_s))  # type: ignore[operator]
+
+    def check(self, name: str, sinks: Sinks) -> None:
+        """Raise ValueError if the sink of this name does not fit the rest of the section `sinks`."""
+
+
+def _known_format(name: str) -> str:
+    if ":" not in name and name not in (known := plugins.names(FORMATS)):
+        raise ValueError(f"there is no format '{name}'{did_you_mean(name, known)} (or give package.module:NAME)")
+    return name
+
+
+class ChoosesFormat(SinkSettings):
+    """A sink whose messages have the format that the config names: `events`, `cfx`, or one of the user."""
+
+    format: Annotated[str, AfterValidator(_known_format)] = "events"
+
+    @property
+    def format_name(self) -> str:
+        """The format of its messages."""
+        return self.format
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """All that the outbox relay needs for a sink: its name in the outbox, its connection, the format of its messages.
+
+    It gets a sign of life every `heartbeat_s` seconds.
+    """
+
+    name: str
+    connection: SinkConnection
+    format: Format
+    heartbeat_s: float = 60.0

@@ -13,30 +13,49 @@ import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from io import BufferedReader, RawIOBase
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from coe.serve.bridge.sinks import Message, SinkFailed, StationStatus
+from pydantic import Field, HttpUrl
+
+from coe.serve.bridge.sink_settings import Secret, Tls
+from coe.serve.bridge.sinks import ChoosesFormat, Message, Origin, SinkConnection, SinkFailed
 from coe.serve.clock import SECOND_US, now_us
+
+if TYPE_CHECKING:
+    from coe.serve.bridge.sink_section import Sinks
 
 _MOST_ANSWER_BYTES = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookPlace:
-    """Where messages are posted; `target` is path and query, `tls` None for plain HTTP.
+class WebhookSettings(ChoosesFormat):
+    """A URL to which messages are posted, signed with `secret`. `ca` is a PEM file of those who are trusted.
 
     A message is posted and answered within `timeout_s`.
     """
 
-    host: str
-    port: int
-    target: str
-    timeout_s: float
-    secret: str = field(repr=False)
-    tls: ssl.SSLContext | None = None
+    url: HttpUrl
+    secret: Secret
+    ca: Path | None = None
+    timeout_s: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] = 10.0
+
+    @property
+    def host(self) -> str:
+        """The host that it goes to."""
+        return (self.url.host or "").strip("[]").lower()
+
+    def check(self, name: str, sinks: Sinks) -> None:
+        """Raise ValueError for a host that is not listed, or a password in the URL."""
+        if self.host not in sinks.hosts:
+            raise ValueError(f"webhook '{name}' goes to {self.host}, which is not in `hosts`; add it there")
+        if self.url.username or self.url.password:
+            raise ValueError(f"webhook '{name}' has a password in its URL; requests are signed with `secret`")
+
+    def connection(self, origin: Origin) -> WebhookConnection:
+        """Make the connection; raises ConfigError for an unreadable secret or certificate."""
+        return WebhookConnection(self, origin)
 
 
 def signature(secret: str, moment_s: int, body: bytes) -> str:
@@ -47,10 +66,10 @@ def signature(secret: str, moment_s: int, body: bytes) -> str:
 class _Connection(HTTPConnection):
     """A connection on which nothing is waited for beyond a moment, `until_s` of the monotonic clock."""
 
-    def __init__(self, place: WebhookPlace) -> None:
-        super().__init__(place.host, place.port)
-        self._tls, self.until_s = place.tls, 0.0
-        if place.tls is not None:
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        super().__init__(host, port)
+        self._tls, self.until_s = tls, 0.0
+        if tls is not None:
             self.default_port = 443
 
     def connect(self) -> None:
@@ -105,15 +124,17 @@ class _Answer(RawIOBase):
         super().close()
 
 
-class WebhookConnection:
+class WebhookConnection(SinkConnection):
     """A URL to which messages are posted, one after the other, over one connection while it lasts."""
 
-    def __init__(self, place: WebhookPlace, clock_us: Callable[[], int] = now_us) -> None:
-        self._place, self._clock_us = place, clock_us
+    def __init__(self, settings: WebhookSettings, origin: Origin, clock_us: Callable[[], int] = now_us) -> None:
+        url = settings.url
+        assert url.port is not None  # that of the scheme, if the URL has none
+        self._host, self._port, self._timeout_s, self._clock_us = settings.host, url.port, settings.timeout_s, clock_us
+        self._target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        self._secret = settings.secret.read(f"{origin.key}.secret")
+        self._tls = Tls(ca=settings.ca).context(origin.key) if url.scheme == "https" else None
         self._connection: _Connection | None = None
-
-    def connect(self) -> None:
-        """Do nothing: each message connects if necessary."""
 
     def send(self, message: Message) -> None:
         """Post a message; raises SinkFailed if it is not acknowledged."""
@@ -124,9 +145,9 @@ class WebhookConnection:
             "X-CoE-Id": message.id,
             "X-CoE-Name": message.name,
             "X-CoE-Timestamp": str(moment_s),
-            "X-CoE-Signature": f"sha256={signature(self._place.secret, moment_s, body)}",
+            "X-CoE-Signature": f"sha256={signature(self._secret, moment_s, body)}",
         }
-        until_s = time.monotonic() + self._place.timeout_s
+        until_s = time.monotonic() + self._timeout_s
         # A server may have closed a connection that was idle; a message that fails on a new one fails.
         was_open = self._connection is not None
         try:
@@ -141,12 +162,6 @@ class WebhookConnection:
                 self.close()
                 raise self._failure(again) from again
 
-    def show(self, status: StationStatus) -> None:
-        """Do nothing: a webhook has no place for a state."""
-
-    def look(self) -> None:
-        """Do nothing: the next message finds out whether the connection is lost."""
-
     def close(self) -> None:
         """Close the connection."""
         connection, self._connection = self._connection, None
@@ -156,9 +171,9 @@ class WebhookConnection:
 
     def _post(self, body: bytes, headers: dict[str, str], until_s: float) -> None:
         if self._connection is None:
-            self._connection = _Connection(self._place)
+            self._connection = _Connection(self._host, self._port, self._tls)
         self._connection.until_s = until_s
-        self._connection.request("POST", self._place.target, body, headers)
+        self._connection.request("POST", self._target, body, headers)
         answer = self._connection.getresponse()
         rest = len(answer.read(_MOST_ANSWER_BYTES))
         if rest == _MOST_ANSWER_BYTES or answer.will_close:
@@ -169,9 +184,9 @@ class WebhookConnection:
 
     def _refusal(self, answer: HTTPResponse) -> str:
         if 300 <= answer.status < 400:
-            return f"{self._place.host} redirects (status {answer.status}), which is not followed; correct the URL"
-        return f"{self._place.host} answers with status {answer.status}"
+            return f"{self._host} redirects (status {answer.status}), which is not followed; correct the URL"
+        return f"{self._host} answers with status {answer.status}"
 
     def _failure(self, error: Exception) -> SinkFailed:
         what = "does not answer in time" if isinstance(error, TimeoutError) else f"cannot be told: {error}"
-        return SinkFailed(f"{self._place.host}:{self._place.port} {what}")
+        return SinkFailed(f"{self._host}:{self._port} {what}")

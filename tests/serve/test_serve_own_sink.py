@@ -1,0 +1,53 @@
+"""A sink of a user's own: the example of the docs, in a package outside of ours, told by a real bridge."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from serve_rows import NOON, decided, ng
+from waiting import eventually
+
+from coe.serve.database import outbox
+from coe.serve.database.connecting import Database
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+
+
+@pytest.mark.parametrize("kind", ["plant_log:LogSettings", "plant-log"])
+def test_the_example_of_the_docs_is_told_by_its_path_or_its_entry_point(
+    kind: str, sqlite_database: Database, tmp_path: Path
+) -> None:
+    section = DOCS.read_text(encoding="utf-8").partition("## A sink of your own")[2].partition("\n## ")[0]
+    code, config, entry = re.findall(r"```(?:python|yaml|toml)\n(.*?)```", section, re.S)
+    theirs = tmp_path / "theirs"
+    (theirs / "plant_log-1.dist-info").mkdir(parents=True)
+    (theirs / "plant_log.py").write_text(code)
+    (theirs / "plant_log-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: plant-log\nVersion: 1\n")
+    points = entry.replace("project.entry-points.", "").replace('"', "")
+    (theirs / "plant_log-1.dist-info" / "entry_points.txt").write_text(points)
+    file = tmp_path / "serve.yaml"
+    file.write_text(f"station: aoi-1\ndata: .\n{config.replace('plant_log:LogSettings', kind)}")
+    with sqlite_database.writing() as connection:
+        outbox.register_sinks(connection, ["day"], NOON)
+        decided(connection, "k1", ng())
+    bridge = subprocess.Popen(
+        [sys.executable, "-m", "coe.serve.child", "bridge", str(file)],
+        stdin=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(theirs)},
+    )
+    lines = tmp_path / "day.jsonl"
+    try:
+        eventually(lambda: lines.exists() and "board.decided" in lines.read_text())
+    finally:
+        bridge.communicate()
+    told = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [one["kind"] for one in told] == ["board.accepted", "board.decided"]
+    assert {one["station"] for one in told} == {"aoi-1"}
+    assert bridge.returncode == 0
