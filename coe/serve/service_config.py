@@ -22,8 +22,8 @@ from coe.serve.bridge import sink_section
 from coe.serve.bridge.sink_section import MakeError, Sinks
 from coe.strict_model import Name, StrictModel, of_yaml, paths_from
 
-DATABASE, PICTURES, LINE_BELL, GATE_BELL = "serve.db", "pictures", "line.bell", "gate.bell"
-"""What lies in the folder of a service: the embedded database, the pictures, and the bells that wake its processes."""
+DATABASE, PICTURES = "serve.db", "pictures"
+"""What lies in the folder of a service: the embedded database and the pictures."""
 
 
 def _decodable(pixels: int) -> int:
@@ -157,16 +157,6 @@ class ServeConfig(StrictModel):
     def pictures(self) -> Path:
         """The folder of pictures."""
         return self.data / PICTURES
-
-    @property
-    def line_bell(self) -> Path:
-        """The bell that wakes the worker (`coe.serve.wake`)."""
-        return self.data / LINE_BELL
-
-    @property
-    def gate_bell(self) -> Path:
-        """The bell that tells the gate that the line has written something."""
-        return self.data / GATE_BELL
 
     @property
     def database_url(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,6 @@ class Database:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.on_written: Callable[[], object] = lambda: None
-        """Called whenever changes are on the disk; must neither raise nor wait."""
 
     @property
     def url(self) -> URL:
@@ -62,7 +60,6 @@ class Database:
             writer = connection.execution_options(**{WRITES: True})
             with writer.begin():
                 yield writer
-        self.on_written()
 
     def shorten_log(self) -> None:
         """Copy the log into the database and cut it; for SQLite, now and then. Raises DatabaseError."""

@@ -78,14 +78,13 @@ async def post_board(visit: Visit) -> Response:
 
 
 async def hand_in(visit: Visit, key: str, body: JsonBody[BoardRequest]) -> Handed:
-    """Accept a board whose views are there, and wake the line; raises Problem, and ConfigError for wrong views."""
+    """Accept a board whose views are there; raises Problem, and ConfigError for wrong views."""
     accept = partial(_hand_in, visit.gate, key, body, visit.caller)
     try:
         handed = await visit.gate.run(accept)
     except IntegrityError:  # another client handed the same key in at the same moment
         handed = await visit.gate.run(accept)
     visit.gate.feed.hurry()
-    visit.gate.wake_line()
     return handed
 
 
@@ -292,7 +291,6 @@ async def take_back(visit: Visit, id: int) -> None:
         audit.append(connection, visit.caller, "abort", f"board {id}", now_us=now_us)
 
     await gate.write(abort)
-    gate.wake_line()
 
 
 def _no_board(id: int) -> Problem:

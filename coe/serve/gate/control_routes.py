@@ -37,7 +37,6 @@ async def _change(visit: Visit, state: Intake, action: str) -> Mapping[str, Any]
         return changed
 
     await gate.write(change)
-    gate.wake_line()
     return await get_state(visit)
 
 

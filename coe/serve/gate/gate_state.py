@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from coe.serve import wake
 from coe.serve.clock import now_us
 from coe.serve.component_pictures import Cutter
 from coe.serve.database import fault_log
@@ -74,10 +73,6 @@ class Gate:
             result = query(connection)
         self.feed.hurry()
         return result
-
-    def wake_line(self) -> None:
-        """Tell the line that there is something new in the database."""
-        wake.ring(self.config.line_bell)
 
     async def note_fault(self, kind: FaultKind, message: str) -> None:
         """Record a fault of the gate; without a database it is shown when the database is back."""

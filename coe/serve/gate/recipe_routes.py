@@ -116,7 +116,6 @@ async def activate(visit: Visit) -> Response:
         return {"activation": asked.id, **_facts(version), "state": asked.state.value}
 
     answer = await gate.write(ask)
-    gate.wake_line()
     location = {"Location": f"/api/v1/activations/{answer['activation']}"}
     return JSONResponse(answer, int(HTTPStatus.ACCEPTED), location)
 

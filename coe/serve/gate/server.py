@@ -55,7 +55,7 @@ def open_gate(config: ServeConfig) -> Gate:
     expect_keys(config, database)
     pictures = Pictures(config.pictures)
     pictures.prepare()
-    return Gate(config, database, pictures, Feed(database, config.gate_bell))
+    return Gate(config, database, pictures, Feed(database))
 
 
 def most_connections() -> int:

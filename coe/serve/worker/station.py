@@ -1,6 +1,6 @@
 """The loop that decides boards. Law: each accepted board gets one decision, by its due time, whatever happens.
 
-The loop waits for nothing but its bell: pictures are handed in by `feeder`, recipes are opened by `product`. Everything
+The loop waits for nothing but new work: pictures are handed in by `feeder`, recipes are opened by `product`. Everything
 that it knows can be forgotten: what is written is in the database, and what is not is done again after a crash.
 """
 
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 from coe.core import Failure, FailureKind
 from coe.serve import failpoints
@@ -26,7 +26,6 @@ from coe.serve.database.fault_log import NewFault
 from coe.serve.enums import EventKind, FaultKind, Intake, LineState, Process
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
-from coe.serve.wake import Bell, ring
 from coe.serve.worker.blind_audits import BlindAudits
 from coe.serve.worker.danger import LateBoards
 from coe.serve.worker.feeder import Feeder
@@ -42,7 +41,9 @@ from coe.serve.worker.waiting_boards import Queue, Queued
 from coe.serve.worker.write_report import WorkerReport
 
 LOOK_S = 0.25
-"""How often the loop looks into the database by itself; a ring makes it look at once."""
+"""How often the loop takes in what others have written."""
+GLANCE_S = 0.05
+"""How often it asks for the newest event while it can begin a board; if there is one, it takes in all at once."""
 RETRY_S = 0.2
 """How long the loop waits before it asks a database again that did not answer."""
 MAX_ATTEMPTS = 5
@@ -73,20 +74,20 @@ class Station:
     ) -> None:
         self._config, self._database, self._clocks = config, database, clocks
         self._pictures = Pictures(config.pictures)
-        self._bell = Bell(config.line_bell)
-        database.on_written = partial(ring, config.gate_bell)
+        self._rung = threading.Event()
         self._late_boards, residents = LateBoards(), Residents()
         hangs = Hangs(clocks.now_s, config.line.hangs_after_s)
         opener = open_line or line_opener(config, residents, self._late_boards, *hangs.watchers, adjust=adjust)
-        self._products = Products(config.data, opener, self._bell.ring)
+        self._products = Products(config.data, opener, self._rung.set)
         self._changeover = Changeover(database, self._products, clocks.now_us)
-        self._feeder = Feeder(clocks.now_s, self._bell.ring)
+        self._feeder = Feeder(clocks.now_s, self._rung.set)
         self._queue = Queue()
         self._runs: dict[int, BoardRun] = {}
         self._report = WorkerReport(database, clocks.now_us, clocks.now_s, os.getpid(), hangs, residents)
-        self._locating = Locating(database, self._bell.ring, self._report, hangs)
+        self._locating = Locating(database, self._rung.set, self._report, hangs)
         self._audits = BlindAudits.of(config)
         self._next_look_s = -math.inf
+        self._seen_event = 0
         self._is_draining = False
         self._broken = ""
         self._has_begun = self._was_open = False
@@ -106,7 +107,6 @@ class Station:
     def end(self) -> None:
         """Begin no more boards; may be called by a signal handler."""
         self.is_ending = True
-        self._bell.ring()
 
     def run(self) -> None:
         """Decide boards until `end`; then finish begun boards, for `drain_s` at most, and close; raises LineHangs."""
@@ -120,15 +120,13 @@ class Station:
     def step(self) -> None:
         """Do what can be done now, and wait until there is more to do. Raises LineHangs."""
         try:
-            has_more = self._work()
+            if not self._work():
+                self._wait()
         except DatabaseError as error:
             # Nothing is lost: every part of the work is done again until it is written.
             self._report.database_failed(error)
             self._next_look_s = -math.inf
             time.sleep(RETRY_S)
-            return
-        if self._bell.wait(0.0 if has_more else self._pause_s()):
-            self._next_look_s = -math.inf
 
     def close(self) -> None:
         """End all threads; boards that are under way are begun again by the next line."""
@@ -137,7 +135,6 @@ class Station:
         self._locating.close()
         with suppress(DatabaseError):  # its last sign of life gets old, and says the same
             self._report.say(LineState.DOWN)
-        self._bell.close()
 
     def _work(self) -> bool:
         """Do a round of work; return whether there is more to do at once."""
@@ -155,9 +152,27 @@ class Station:
         self._report.worked(self._runs, self._queue, self._state(), self._products, self._late_boards.fetch())
         return has_more
 
+    def _wait(self) -> None:
+        """Wait until a thread of this process rings, something is due, or others have written something."""
+        left_s = self._pause_s()
+        while left_s > 0 and not self._rung.wait(min(left_s, GLANCE_S)) and not self._is_news():
+            left_s -= GLANCE_S
+        self._rung.clear()
+
+    def _is_news(self) -> bool:
+        """Whether there are events since the last look that may bring a board which can begin now."""
+        if not self._feeder.is_idle:
+            return False
+        with self._database.reading() as connection:
+            is_news = event_log.newest_id(connection) != self._seen_event
+        if is_news:
+            self._next_look_s = -math.inf
+        return is_news
+
     def _look(self) -> None:
         """Take in from the database what others have written."""
         with self._database.reading() as connection:
+            self._seen_event = event_log.newest_id(connection)
             self._queue.look(connection, self._clocks.now_us(), self._clocks.now_s())
             boards_now = [*(one.board for one in self._queue), *(run.board for run in self._runs.values())]
             self._changeover.look(connection, {board.recipe_id for board in boards_now}, self._clocks.now_s())
@@ -165,7 +180,7 @@ class Station:
         self._next_look_s = self._clocks.now_s() + LOOK_S
 
     def _pause_s(self) -> float:
-        """Return how long nothing has to be done unless the bell rings."""
+        """Return how long nothing has to be done unless a thread of this process rings."""
         dues = [self._next_look_s, *(run.due_s for run in self._runs.values() if not run.is_decided)]
         if (queued := self._queue.next_due()) is not None:
             dues.append(queued.due_s)
