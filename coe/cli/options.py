@@ -24,6 +24,9 @@ def found_here(packages: list[str] | None) -> list[str] | None:
     return packages
 
 
+_HELP_ALL = "Show all options, also those that are rarely used, and exit."
+
+
 def line_option(name: str, door: Door | None = None) -> Any:
     """Return an option of a line as commands show it."""
     option = OPTIONS[name]
@@ -32,7 +35,7 @@ def line_option(name: str, door: Door | None = None) -> Any:
     return typer.Option(
         f"{flag}/--no-{flag[2:]}" if option.typed is bool else flag,
         help=f"{option.help} Default: {words}." if words else option.help,
-        hidden=option.rare,
+        hidden=option.rare and door is not Door.RUN,
         metavar=option.metavar,
         callback=found_here if name == "allow_kinds" else None,
         min=option.least if option.most else None,
@@ -46,7 +49,7 @@ def takes_line_options(door: Door) -> Callable[[Callable[..., None]], Callable[.
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         shown = options_of(door)
 
-        def run(**given: Any) -> None:
+        def run(help_all: bool, **given: Any) -> None:
             line = taken({name: given.pop(name) for name in shown})
             command(**given, line=line)
 
@@ -54,6 +57,8 @@ def takes_line_options(door: Door) -> Callable[[Callable[..., None]], Callable[.
         for parameter in signature(command, eval_str=True).parameters.values():
             names = shown if parameter.name == "line" else ()
             parameters += [_parameter(name, door) for name in names] or [parameter]
+        help_all = Annotated[bool, typer.Option("--help-all", is_eager=True, callback=_show_all, help=_HELP_ALL)]
+        parameters.append(Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=help_all))
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         run.__signature__ = Signature(  # type: ignore[attr-defined]
             [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
@@ -62,6 +67,19 @@ def takes_line_options(door: Door) -> Callable[[Callable[..., None]], Callable[.
         return run
 
     return decorate
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:
+    """Show the help of a command with the options that it leaves out otherwise."""
+    if not wanted:
+        return
+    hidden = [parameter for parameter in context.command.params if getattr(parameter, "hidden", False)]
+    for parameter in hidden:
+        parameter.hidden = False  # type: ignore[attr-defined]
+    typer.echo(context.get_help())
+    for parameter in hidden:
+        parameter.hidden = True  # type: ignore[attr-defined]
+    raise typer.Exit
 
 
 def _parameter(name: str, door: Door) -> Parameter:

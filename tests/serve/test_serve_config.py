@@ -31,6 +31,15 @@ def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path: Path) -> 
     assert read.line.options("a").memory == 25_000_000
 
 
+def test_the_line_takes_the_options_of_lines(tmp_path: Path) -> None:
+    text = "line: {strategy: coserve, loaded: 2.5, search_kernels: false, profile: none, allow_kinds: [a], threads: 3}"
+    options = service_config.load(written(tmp_path, f"station: aoi-1\n{text}\n")).line.options("b")
+    assert (options.strategy.name, options.loaded, options.search_kernels) == ("coserve", 2.5, False)
+    assert (options.profile, options.allow_kinds, options.threads) == (None, ("a",), 3)
+    waits = service_config.load(written(tmp_path, "station: aoi-1\nline: {max_wait: 2min}\n")).line.options("b")
+    assert waits.max_wait_s == 120
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -45,6 +54,10 @@ def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path: Path) -> 
         ("station: a\nline: {memory: 0}", "serve.yaml:2: .*'0' is no memory at all"),
         ("station: a\nline: {memory: [1]}", "serve.yaml:2: .*give an amount of memory"),
         ("station: a\nline: {executors: cpu=x}", "serve.yaml:2: .*cpu=x"),
+        ("station: a\nline:\n  memory: 1GB\n  threads: 0", "serve.yaml:4: threads=0"),
+        ("station: a\nline:\n  max_wait: soon", "serve.yaml:3: 'soon' is not a time"),
+        ("station: a\nline: {stratgy: line}", "serve.yaml:2: .*did you mean 'strategy'"),
+        ("station: a\nline: {strategy: samba, max_wait: 5s}", "serve.yaml:2: strategy 'samba'"),
         ("station: a b", "serve.yaml:1: station: "),
         (
             "station: a\nsinks:\n  mqtt:\n    x: {hots: b}",

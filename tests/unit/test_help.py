@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import typer
+from tiny_line import Call
 
 from coe.cli import experts_command, inspect, profile_command
 from coe.lab.cli import bench
@@ -44,3 +45,11 @@ def test_each_option_is_explained(name: str, command: Any) -> None:
     silent = [option.name for option in command.params if not getattr(option, "help", None) and option.name != "help"]
 
     assert silent == []
+
+
+def test_rare_options_are_shown_on_request(call: Call) -> None:
+    usual, all_ = call("--help", command=inspect), call("--help-all", command=inspect)
+    assert (usual.status, all_.status) == (0, 0)
+    assert ("--label-floor" in usual.out, "--label-floor" in all_.out) == (False, True)
+    assert "--help-all" in usual.out
+    assert call("--help", command=inspect).out == usual.out

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from option_table import table, table_of_page
 from pydantic import ValidationError
 from quick_line import COSTS, LIGHT, QuickDevice
 
@@ -67,6 +70,40 @@ def test_options_never_change() -> None:
 
 def test_type_checkers_know_each_option() -> None:
     assert {"board", *LineArguments.__annotations__} == set(OPTIONS)
+
+
+WIDER = """
+from typing import Annotated
+from coe.inspector import machine_options
+from coe.inspector.option import Door, Option
+
+class Wider(machine_options.MachineOptions):
+    extra: Annotated[int | None, Option("A new one.", frozenset(Door), typed=int, least=1, most=9)] = None
+
+machine_options.MachineOptions = Wider
+import inspect, sys
+import typer
+from coe import Inspector
+from coe.cli import inspect as inspecting, profile_command
+from coe.lab.cli import bench
+from coe.serve.service_config import LineSettings
+
+assert inspect.signature(Inspector).parameters["extra"].default is None
+assert "extra: A new one." in Inspector.__doc__
+commands = [typer.main.get_command(module.app) for module in (inspecting, profile_command, bench)]
+for command in (*commands[:2], commands[2].commands["run"]):
+    assert any(option.opts == ["--extra"] and option.help == "A new one." for option in command.params), command.name
+assert LineSettings(extra="7").options("b").extra == 7
+"""
+
+
+def test_an_option_that_joins_the_model_is_everywhere() -> None:
+    done = subprocess.run([sys.executable, "-c", WIDER], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_page_has_the_options_as_they_are() -> None:
+    assert table_of_page() == table(), "write it again: python tests/option_table.py"
 
 
 def test_a_line_is_opened_from_options(tiny: tuple[Path, Path]) -> None:

@@ -1,0 +1,49 @@
+"""The table of a line's options in docs/api.md, made from `LineOptions`. As a program it writes the table there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from coe.inspector.line_arguments import LineArguments
+from coe.inspector.line_options import OPTIONS, LineOptions
+from coe.inspector.option import Door
+
+PAGE = Path(__file__).parents[1] / "docs" / "api.md"
+_COMMANDS = {Door.INSPECT: "inspect", Door.RUN: "bench run", Door.PROFILE: "profile"}
+_HEAD = "| option | type | default | meaning | in `coe-` | in `serve.yaml` |\n|---|---|---|---|---|---|\n"
+_TABLE = re.compile(re.escape(_HEAD.splitlines()[0]) + r"\n(?:\|.*\n)*")
+
+
+def table() -> str:
+    """Return the table as the page must have it."""
+    return _HEAD + "".join(_row(name) for name in OPTIONS)
+
+
+def table_of_page() -> str:
+    """Return the table as the page has it; "" if there is none."""
+    found = _TABLE.search(PAGE.read_text(encoding="utf-8"))
+    return found[0] if found else ""
+
+
+def _row(name: str) -> str:
+    option, field = OPTIONS[name], LineOptions.model_fields[name]
+    flag = option.flag or f"--{name.replace('_', '-')}"
+    commands = [word for door, word in _COMMANDS.items() if door in option.doors]
+    told = type(field.default) in (str, int, float, bool)
+    default = option.default or (f"`{field.default!r}`" if told else "")
+    kind = LineArguments.__annotations__[name].__forward_arg__ if name in LineArguments.__annotations__ else "Boards"
+    cells = (
+        f"`{name}`",
+        f"`{kind.removesuffix(' | None')}`".replace("|", "\\|"),
+        default,
+        option.help,
+        f"{', '.join(commands)}: `{flag}`" if commands else "",
+        f"`{option.key or name}`" if Door.SERVE in option.doors else "",
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(_TABLE.sub(lambda _: table(), page), encoding="utf-8")
