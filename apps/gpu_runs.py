@@ -79,7 +79,7 @@ def of_board(board: str) -> list[Step]:
         "line-mixed": f"{line} --strategy line --precision mixed {EVERY_4_MS}",
         "line-mixed-backlog": f"{line} --strategy line --precision mixed --requests 10000",
         # The usual way constructs an expert for each switch: half a second an image.
-        "samba-usual": f"{line} --strategy samba-usual --precision fp32 --requests 250",
+        "samba-eager": f"{line} --strategy samba-eager --precision fp32 --requests 250",
         "line-mixed-searched": f"{searched} --strategy line --precision mixed {EVERY_4_MS}",
         "coserve-mixed": f"{line} --strategy coserve --precision mixed {EVERY_4_MS}",
         "coserve-mixed-backlog": f"{line} --strategy coserve --precision mixed --requests 10000",

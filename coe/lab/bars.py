@@ -24,7 +24,7 @@ COLOURS = {
     "coserve-none": "#c6dbef",
     "coserve-em": "#6baed6",
     "coserve-em-ra": "#2166ac",
-    "coserve-casual": "#fdae61",
+    "coserve-paper-default": "#fdae61",
     "coserve": "#d55e00",
     "hobbit": "#b09fc9",
     "duoserve": "#8a6fb0",

@@ -23,7 +23,7 @@ from coe.cluster.simulation.fleet import Fleet
 from coe.core import Result, Verdict
 from coe.lab.bounds.bound import Bound, bound
 from coe.lab.count_lru import CountLru
-from coe.lab.machine import Machine
+from coe.lab.machine import SimulatedMachine
 from coe.lab.other_homes import by_hash, homes_by, in_turn
 from coe.lab.simulated import Contender
 from coe.lab.workloads.workload import Workload
@@ -57,7 +57,7 @@ class Mishap(StrEnum):
 class Scene:
     """What all runs of a workload on boxes of one kind have in common."""
 
-    machine: Machine
+    machine: SimulatedMachine
     workload: Workload
     fleet: Fleet
     contender: Contender

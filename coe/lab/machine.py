@@ -45,7 +45,7 @@ class _Weights:
     body: Body | None
 
 
-class Machine:
+class SimulatedMachine:
     """A box made of a device preset.
 
     With `body_share` all experts of a kind have one body of this share of their bytes, in each variant; it is read at
@@ -64,7 +64,7 @@ class Machine:
         self.scaling = {device: tuple(spec.scaling.value) for device, spec in self.preset.devices.items()}
 
     def __repr__(self) -> str:
-        return f"<Machine {self.name}, {', '.join(self.preset.devices)}>"
+        return f"<SimulatedMachine {self.name}, {', '.join(self.preset.devices)}>"
 
     def costs(self, board: Rules) -> CostTable:
         """Return the costs of a board's experts; raises ConfigError, naming the kind, if the preset lacks one.
@@ -149,7 +149,10 @@ class Machine:
     def configuration(self, name: str, board: str) -> Configuration:
         """Return a configuration by name, the variant for this board if the preset has it; raises ConfigError."""
         known = self.preset.configurations
-        configuration = known.get(f"{name}/{board}") or known.get(name)
+        # Presets of earlier versions have the paper's default as "casual".
+        names = [name, "casual"] if name == "paper-default" else [name]
+        found = (known.get(place) for each in names for place in (f"{each}/{board}", each))
+        configuration = next((part for part in found if part is not None), None)
         if configuration is None:
             raise ConfigError(f"preset '{self.name}' has no configuration '{name}'{did_you_mean(name, known)}")
         copies = configuration.copies is not None and configuration.copies.value

@@ -61,13 +61,13 @@ def _named(way: tuple[str, str]) -> str:
 
 
 def of_ways(runs: Mapping[tuple[str, str], MeasuredRun], suffix: str) -> list[str]:
-    """Return sentences on the gain of strategies that also ran the usual way, under their name with `suffix`."""
+    """Return sentences on the gain of strategies that the eager baseline also ran, under their name with `suffix`."""
     sentences = []
     for (name, _), ours in runs.items():
-        if (usual := runs.get((name + suffix, FULL))) is not None:
-            gain = ours.row.images_per_s / usual.row.images_per_s if usual.row.images_per_s else 0.0
-            sentences.append(f"{ours.row.strategy}: {gain:.2f} x the images/s of {usual.row.strategy}")
-            sentences.append(_equal_labels(usual, ours, f"of {usual.row.strategy}"))
+        if (eager := runs.get((name + suffix, FULL))) is not None:
+            gain = ours.row.images_per_s / eager.row.images_per_s if eager.row.images_per_s else 0.0
+            sentences.append(f"{ours.row.strategy}: {gain:.2f} x the images/s of {eager.row.strategy}")
+            sentences.append(_equal_labels(eager, ours, f"of {eager.row.strategy}"))
     return sentences
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coe.errors import ConfigError, did_you_mean
 from coe.lab.bounds.bound import bound
-from coe.lab.machine import Configuration, Machine
+from coe.lab.machine import Configuration, SimulatedMachine
 from coe.lab.rows import Bounds, Heading, Latencies, Row, row
 from coe.lab.workloads.workload import Workload
 from coe.results.chrome_trace import ChromeTrace
@@ -49,15 +49,15 @@ class PlannedBox:
 
 
 def _contenders() -> dict[str, Contender]:
-    """Return every strategy, and `coserve` with the paper's casual configuration (section 5.2).
+    """Return every strategy, and `coserve` with the paper's default configuration (section 5.2).
 
-    The baselines run with the casual split, too: the paper tunes memory for CoServe alone.
+    The baselines run with the default split, too: the paper tunes memory for CoServe alone.
     """
     contenders = {
-        name: Contender(name, strategy, "casual" if strategy.cached else "best")
+        name: Contender(name, strategy, "paper-default" if strategy.cached else "best")
         for name, strategy in STRATEGIES.items()
     }
-    contenders["coserve-casual"] = Contender("coserve-casual", STRATEGIES["coserve"], "casual")
+    contenders["coserve-paper-default"] = Contender("coserve-paper-default", STRATEGIES["coserve"], "paper-default")
     return contenders
 
 
@@ -85,18 +85,20 @@ def _ablations() -> dict[str, Contender]:
 CONTENDERS = _contenders()
 ABLATIONS = _ablations()
 """Contenders that show what one technique brings; "all" does not include them."""
+_OLD = {"coserve-casual": "coserve-paper-default"}
 
 
 def contender(name: str) -> Contender:
     """Return a contender or an ablation by name; raises ConfigError, which lists the names."""
     known = CONTENDERS | ABLATIONS
+    name = _OLD.get(name, name)
     if name not in known:
         raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, known) or did_you_mean(name, CONTENDERS)}")
     return known[name]
 
 
 def simulated_run(
-    machine: Machine,
+    machine: SimulatedMachine,
     workload: Workload,
     contender: Contender,
     *,

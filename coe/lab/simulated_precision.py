@@ -19,7 +19,7 @@ from coe.errors import ConfigError
 from coe.inspector import precision
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.precision import Costs, VariantChoice
-from coe.lab.machine import Configuration, Machine
+from coe.lab.machine import Configuration, SimulatedMachine
 from coe.lab.simulated import PlannedBox
 from coe.lab.workloads.workload import Workload
 from coe.scheduler.costs import Cost, CostTable
@@ -72,7 +72,9 @@ class PreparedRun:
     sentences: tuple[str, ...]
 
 
-def prepared_run(machine: Machine, workload: Workload, strategy: Strategy, prepared: VariantShares) -> PreparedRun:
+def prepared_run(
+    machine: SimulatedMachine, workload: Workload, strategy: Strategy, prepared: VariantShares
+) -> PreparedRun:
     """Give a workload's experts variants on a box, and divide the memory.
 
     Raises ConfigError if the box has no costs of prepared variants, or if the workload has recorded findings, which are
@@ -122,7 +124,7 @@ def _choice(
     offers: dict[str, dict[str, PreparedVariant]],
     board: Rules,
     costs: Costs,
-    machine: Machine,
+    machine: SimulatedMachine,
     strategy: Strategy,
     configuration: Configuration,
 ) -> VariantChoice:
@@ -151,7 +153,7 @@ def _choosing(table: CostTable, costs: Costs, choice: VariantChoice, applied: Ru
     )
 
 
-def _room(machine: Machine, board: Rules, applied: Rules, box: PlannedBox) -> str:
+def _room(machine: SimulatedMachine, board: Rules, applied: Rules, box: PlannedBox) -> str:
     """Return a sentence that says whether all experts fit into the memories together."""
     device = box.plan.executors[0].device
     costs = {id: box.costs(device, id) for id in applied.experts}

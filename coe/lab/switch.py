@@ -14,7 +14,7 @@ from pathlib import Path
 
 from coe.board import rules
 from coe.core import Expert
-from coe.lab.usual import constructed
+from coe.lab.eager_baseline import constructed
 from coe.lab.workloads.synthetic import in_variant, prepare, synthetic_board
 from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
@@ -34,8 +34,8 @@ class Switch:
 
     `read_*` is the plain read of the same file into memory that is reused; `load_*` is a load by the engine, checksums
     included, until the expert can run. `ready_s` is the time from memory until it can run, with conversion if needed;
-    `copy_s` is a plain copy of as many bytes as the weights have in fp32. `usual_s` is the usual way, from a file in
-    the system's cache: construct, `torch.load`, `load_state_dict`.
+    `copy_s` is a plain copy of as many bytes as the weights have in fp32. `eager_s` is the eager baseline, from a
+    file in the system's cache: construct, `torch.load`, `load_state_dict`.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Switch:
     load_cold_s: float | None
     ready_s: float
     copy_s: float
-    usual_s: float
+    eager_s: float
 
 
 def on_cpu(
@@ -76,8 +76,8 @@ def on_cpu(
         trained = [replace(weights(store, e), path=store.path(e.weights), prepared=None) for e in experts]
         pairs = {"as trained": trained}
         pairs |= {variant: [weights(store, expert) for expert in in_variant(experts, variant)] for variant in variants}
-        usual = _usual(store, experts[0])
-        return [_switch(name, pair, usual, trained[0].bytes, repeats) for name, pair in pairs.items()]
+        eager = _eager(store, experts[0])
+        return [_switch(name, pair, eager, trained[0].bytes, repeats) for name, pair in pairs.items()]
 
     return on_fresh_thread(measured)
 
@@ -103,7 +103,7 @@ class Stopwatch:
 
 
 def _switch(
-    variant: str, pair: Sequence[Weights], usual: Callable[[], object], fp32_bytes: int, repeats: int
+    variant: str, pair: Sequence[Weights], eager: Callable[[], object], fp32_bytes: int, repeats: int
 ) -> Switch:
     """Time all operations on two experts in turn."""
     import torch
@@ -138,7 +138,7 @@ def _switch(
         timed("copy", lambda: target.copy_(source))
         slot.bind(resident[0])
         timed("ready", lambda: slot.bind(resident[1]))
-        timed("usual", usual)
+        timed("eager", eager)
         for name, work in (("cold read", read), ("cold load", load)):
             if forget_file(pair[0].path):
                 timed(name, work)
@@ -154,7 +154,7 @@ def _switch(
         load_cold_s=median_s.get("cold load"),
         ready_s=median_s["ready"],
         copy_s=median_s["copy"],
-        usual_s=median_s["usual"],
+        eager_s=median_s["eager"],
     )
 
 
@@ -165,11 +165,11 @@ def _plain_read(path: Path, into: memoryview) -> None:
             done += file.readinto(into[done:])
 
 
-def _usual(store: Store, expert: Expert) -> Callable[[], object]:
-    """Return a function that makes a model ready in the usual way."""
+def _eager(store: Store, expert: Expert) -> Callable[[], object]:
+    """Return a function that makes a model ready as a plain program does."""
     import torch
 
-    kind, path = _module_kind(expert), store.root.parent / "usual.pt"
+    kind, path = _module_kind(expert), store.root.parent / "eager.pt"
     torch.save(store.load(expert.weights), path)
     return lambda: constructed(kind, expert, torch.load(path, map_location="cpu", weights_only=True))
 

@@ -1,4 +1,4 @@
-"""Configurations for runs on this machine: the paper's casual one, and the part of a profile that holds one."""
+"""Configurations for runs on this machine: the paper's default, and the part of a profile that holds one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from coe.system import usable_cores
 if TYPE_CHECKING:
     from coe.store.store import Store
 
-CASUAL = 0.25
-"""The share of memory that the paper's casual configuration leaves to batches (section 5.2)."""
+PAPER_SHARE = 0.25
+"""The share of memory that the paper's default leaves to batches (section 5.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class MeanExpert:
         return max(0.0, room_bytes - pools * self.bodies_bytes) / self.own_bytes
 
 
-def casual(board: Rules, store: Store, memory_bytes: int, *, on_gpu: bool = False) -> Chosen:
+def paper_default(board: Rules, store: Store, memory_bytes: int, *, on_gpu: bool = False) -> Chosen:
     """Return the configuration without calibration: one executor, a quarter of the memory for batches.
 
     With `on_gpu` the executor runs on the GPU, which divides its memory itself.
@@ -52,11 +52,11 @@ def casual(board: Rules, store: Store, memory_bytes: int, *, on_gpu: bool = Fals
     return Chosen(
         executors={"cuda": 1} if on_gpu else {"cpu": 1},
         threads={} if on_gpu else {"cpu": usable_cores()},
-        workspace_bytes={} if on_gpu else {"cpu": int(pool_bytes * CASUAL)},
-        loaded_experts=0 if on_gpu else int(mean.number_in(pool_bytes * (1 - CASUAL))),
+        workspace_bytes={} if on_gpu else {"cpu": int(pool_bytes * PAPER_SHARE)},
+        loaded_experts=0 if on_gpu else int(mean.number_in(pool_bytes * (1 - PAPER_SHARE))),
         images_per_s=0.0,
         casual_images_per_s=0.0,
-        reasons=("the casual split",),
+        reasons=("the paper's default",),
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs the chosen configurations and the casual one on the machine with real weights, and keeps the best."""
+"""Runs the chosen configurations and the paper's default on the machine with real weights, and keeps the best."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def confirm(
     say: Callable[[str], None],
     tick: Callable[[float], None] = lambda done: None,
 ) -> BoardProfile:
-    """Measure choices, the best first, and the casual split (one executor, a quarter for batches) on the same images.
+    """Measure choices, the best first, and the paper's default (`paper_default`) on the same images.
 
     The first is kept unless another is faster by more than `WORSE`; the best is returned with how often images needed
     each expert. If an expert has no weights, nothing runs: the simulated throughputs stay, and a reason tells so.
@@ -46,7 +46,7 @@ def confirm(
         say(why)
         first = candidates[0]
         return _entry(site, profile, choices, first.model_copy(update={"reasons": (*first.reasons, why)}), None)
-    candidates.append(site.casual())
+    candidates.append(site.paper_default())
     began = time.monotonic()
 
     def again(rounds: int) -> bool:
@@ -59,7 +59,7 @@ def confirm(
     speeds = [run.metrics.images_per_s for run in runs]
     best = max(range(len(speeds)), key=speeds.__getitem__)
     best = best if speeds[best] > (1 + WORSE) * speeds[0] else 0
-    names = [_executors(candidate) for candidate in candidates[:-1]] + ["the casual split"]
+    names = [_executors(candidate) for candidate in candidates[:-1]] + ["the paper's default"]
     results = ", ".join(f"{name} {speed:.1f}" for name, speed in zip(names, speeds, strict=True))
     why = f"measured on {images} images, images/s: {results}; {names[best]} is used"
     # The last run counts: in the first ones, libraries take memory that they take once only.

@@ -36,15 +36,15 @@ def labels(kinds: Sequence[KindProfile]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _LineStyle:
     """The colour and mark of a kind."""
 
     colour: str
     mark: str
 
 
-def _look(index: int) -> _Look:
-    return _Look(LINES[index % len(LINES)], MARKS[(index + index // len(LINES)) % len(MARKS)])
+def _look(index: int) -> _LineStyle:
+    return _LineStyle(LINES[index % len(LINES)], MARKS[(index + index // len(LINES)) % len(MARKS)])
 
 
 def handles(kinds: Sequence[KindProfile]) -> list[Line2D]:

@@ -170,7 +170,7 @@ def _choice(axes: Axes, profile: Profile, board: BoardProfile) -> None:
         f"executors: {_counts(chosen.executors, chosen.threads)}; strategy {board.strategy}",
         f"memory: {format_bytes(board.memory_bytes)}, for the batches of a pool: {spaces or 'nothing'}",
         *_gpu(board),
-        f"{chosen.images_per_s:.3g} images/s; casual split: {chosen.casual_images_per_s:.3g}{gain}",
+        f"{chosen.images_per_s:.3g} images/s; paper's default: {chosen.casual_images_per_s:.3g}{gain}",
         *chosen.reasons,
     ]
     lines = [line for text in sentences for line in wrap(text, 92, initial_indent="• ", subsequent_indent="   ")]

@@ -21,7 +21,7 @@ from coe.inspector.inspector import Picture
 from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import stored
 from coe.inspector.profile import BoardProfile, Chosen, Profile
-from coe.profiler.configurations import board_profile, casual, pinned
+from coe.profiler.configurations import board_profile, paper_default, pinned
 from coe.profiler.line_run import LineRun, run_line
 from coe.store import kinds
 from coe.store.kinds import Kind
@@ -136,9 +136,9 @@ class ProfiledSite:
         gpu_memory = (self.gpu.memory_bytes, self.gpu.host_bytes) if self.gpu else (None, None)
         return board_profile(self.board, chosen, self.memory_bytes, *gpu_memory)
 
-    def casual(self) -> Chosen:
-        """Return the casual configuration, on the GPU if the site has one."""
-        return casual(self.board, self.store, self.memory_bytes, on_gpu=self.gpu is not None)
+    def paper_default(self) -> Chosen:
+        """Return the paper's default, on the GPU if the site has one."""
+        return paper_default(self.board, self.store, self.memory_bytes, on_gpu=self.gpu is not None)
 
     def run(self, profile: Profile, chosen: Chosen, images: int) -> LineRun:
         """Run `images` images, the same in every run, through a new line of a configuration."""

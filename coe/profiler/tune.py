@@ -15,7 +15,7 @@ from coe.inspector.measuring import divided, profiled_cost
 from coe.inspector.memory import planned
 from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, Profile
 from coe.inspector.settings import Settings
-from coe.profiler.configurations import CASUAL, MeanExpert
+from coe.profiler.configurations import PAPER_SHARE, MeanExpert
 from coe.profiler.search import search_executors, search_memory
 from coe.profiler.site import ProfiledSite
 from coe.results.metrics import Recorder
@@ -116,13 +116,13 @@ class Search:
             return self.site.board_profile(setup.chosen({}, speed, speed, reason))
         pool_bytes, experts = setup.pool_bytes, list(self.site.board.experts)
         useful = workspace_bytes("cpu", pool_bytes, experts, setup.costs, max(setup.useful_bytes, 1))
-        casual = setup.run({"cpu": int(pool_bytes * CASUAL)})
+        default = setup.run({"cpu": int(pool_bytes * PAPER_SHARE)})
         if setup.useful_bytes <= SMALL * pool_bytes and self.faithful is None:
             reason = (
                 f"the largest useful batch takes {format_bytes(useful)} of a pool of {format_bytes(pool_bytes)}: it is "
                 "set aside, and experts have the rest (paper section 4.4, limited computing power)"
             )
-            return self.site.board_profile(setup.chosen({"cpu": useful}, setup.run({"cpu": useful}), casual, reason))
+            return self.site.board_profile(setup.chosen({"cpu": useful}, setup.run({"cpu": useful}), default, reason))
         number = setup.executors["cpu"]
         mean = setup.mean_expert
         search = search_memory(
@@ -134,7 +134,7 @@ class Search:
         speed = max(point.images_per_s for point in search.points if search.chosen == point.upper)
         measured = self.on_machine is not None
         windows = tuple(point.model_copy(update={"measured": measured}) for point in search.points)
-        chosen = setup.chosen({"cpu": workspace}, speed, casual, search.reason)
+        chosen = setup.chosen({"cpu": workspace}, speed, default, search.reason)
         return self.site.board_profile(chosen).model_copy(update={"windows": windows})
 
 
@@ -255,7 +255,7 @@ class Setup:
             return None
         return self.run({"cpu": wanted})
 
-    def chosen(self, workspaces: dict[str, int], speed: float = 0.0, casual: float = 0.0, *reasons: str) -> Chosen:
+    def chosen(self, workspaces: dict[str, int], speed: float = 0.0, default: float = 0.0, *reasons: str) -> Chosen:
         """Return this setup as a configuration, with its throughputs and the reasons for it."""
         pools = self.plan(workspaces).pools
         room = sum(pool.capacity_bytes - pool.workspace_bytes for pool in pools)
@@ -265,7 +265,7 @@ class Setup:
             workspace_bytes=workspaces,
             loaded_experts=int(self.search.mean_expert.number_in(room, len(pools))),
             images_per_s=speed,
-            casual_images_per_s=casual,
+            casual_images_per_s=default,
             reasons=reasons,
         )
 

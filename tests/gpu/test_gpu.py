@@ -11,7 +11,7 @@ import torch
 
 from coe import Inspector, Picture
 from coe.errors import DeviceFull
-from coe.lab.usual import UsualDevice
+from coe.lab.eager_baseline import EagerDevice
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.cuda_device import CudaDevice
@@ -62,7 +62,7 @@ def test_it_says_what_the_cpu_says(board, variant, tolerance):
 def test_the_usual_way_says_what_the_cpu_says(board):
     _, found, store = board
     driver, cpu = torch_driver.driver(), CpuDevice(store, known(found), 2)
-    device = UsualDevice(store, known(found), 1, driver, memory_bytes=MEMORY, host_bytes=200 << 20)
+    device = EagerDevice(store, known(found), 1, driver, memory_bytes=MEMORY, host_bytes=200 << 20)
     for expert in found.experts.values():
         cpu.load("pool", expert)
         # Once from the disk and once from host memory.

@@ -17,7 +17,9 @@ def rows_of(said) -> list[dict[str, object]]:
 
 
 def test_there_is_a_row_for_each_number_of_boxes_placement_and_mishap(call) -> None:
-    rows = rows_of(call(*SMALL, "--boxes", "2,3", "--placement", "homes,hash", "--mishap", "none,lost", "--json", "-"))
+    rows = rows_of(
+        call(*SMALL, "--boxes", "2,3", "--expert-placement", "homes,hash", "--mishap", "none,lost", "--json", "-")
+    )
     assert [(row["boxes"], row["placement"], row["mishap"]) for row in rows] == [
         (boxes, placement, mishap) for boxes in (2, 3) for placement in ("homes", "hash") for mishap in ("none", "lost")
     ]
@@ -39,7 +41,7 @@ def test_boards_come_in_equal_parts(call) -> None:
         (("--boxes", "0"), "'0' is not a number of boxes from 1 to 1,024"),
         (("--boxes", "many"), "'many' is not a number of boxes"),
         (("--boxes", "1", "--mishap", "lost"), "give at least 2 boxes"),
-        (("--boxes", "2", "--placement", "hsah"), "--placement: there is no 'hsah'"),
+        (("--boxes", "2", "--expert-placement", "hsah"), "--placement: there is no 'hsah'"),
         (("--boxes", "2", "--mishap", "fire"), "--mishap: there is no 'fire'"),
         (("--boxes", "2", "--network", "fast"), "write a latency, a bandwidth and a size"),
         (("--boxes", "2", "--network", "fast,1GB/s,1MB"), "'fast' is not a time"),
@@ -48,7 +50,7 @@ def test_boards_come_in_equal_parts(call) -> None:
         (("--boxes", "2", "--cold"), "--cold is for one box"),
         (("--boxes", "2", "--plot", "out"), "--plot is for one box"),
         (("--boards", "A"), "--boards is for several boxes, and there is no --boxes"),
-        (("--placement", "hash"), "--placement is for several boxes"),
+        (("--expert-placement", "hash"), "--placement is for several boxes"),
     ],
 )
 def test_what_is_wrong_is_said(call, options: tuple[str, ...], message: str) -> None:

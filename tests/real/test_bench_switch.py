@@ -28,12 +28,12 @@ def test_every_variant_stands_beside_the_plain_limits_of_the_same_run(work, call
     assert sizes[1] / sizes[3] == pytest.approx(4 / (1 + 2 / 128), rel=0.03)  # biases stay fp32
     for row in rows:
         assert row["fp32_bytes"] == sizes[0]
-        for time in ("read_warm_s", "load_warm_s", "ready_s", "copy_s", "usual_s"):
+        for time in ("read_warm_s", "load_warm_s", "ready_s", "copy_s", "eager_s"):
             assert row[time] > 0
         # Where the system does not forget a file on request, nothing is said of a cold one.
         assert (row["read_cold_s"] is None) == (row["load_cold_s"] is None)
     # The table goes where it does not get into the way of the JSON.
-    assert "usual way" in said.err
+    assert "eager" in said.err
 
 
 def test_loads_and_evictions_in_turn_leave_no_descriptor_open(work, call):
@@ -50,7 +50,7 @@ def test_loads_and_evictions_in_turn_leave_no_descriptor_open(work, call):
     [
         (("--variant", "q9"), "--variant: there is no 'q9'; known: bf16, delta, fp16, fp32, q8"),
         (("--kind", "onnx"), "no skeleton"),
-        (("--kind", "resnet19"), "not a kind"),
+        (("--kind", "resnet19"), "'resnet19'"),
         (("--cycles", "2"), "--cycles"),
         (("--cycles", "8", "--repeats", "3"), "--cycles takes no medians; leave one of them out"),
         (("--experts", "3"), "--experts has no effect without --cycles; give --cycles, too"),

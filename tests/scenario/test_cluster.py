@@ -12,7 +12,7 @@ from apps.boards.make import board_file
 from coe.cluster.simulation.cluster_simulator import SimulatedNetwork
 from coe.cluster.simulation.fleet import fleet
 from coe.lab.cluster_bench import ClusterRun, Mishap, PlacedBy, Scene, cluster_run
-from coe.lab.machine import Machine
+from coe.lab.machine import SimulatedMachine
 from coe.lab.simulated import contender
 from coe.lab.workloads.workload import synthetic
 from coe.scheduler.controller import Controller
@@ -20,7 +20,7 @@ from coe.scheduler.events import Fill, Load, Why
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator
 
-MACHINE = Machine("numa-rtx3080ti")
+MACHINE = SimulatedMachine("numa-rtx3080ti")
 
 
 def scene_of(boards: list[str], images: int, network: SimulatedNetwork | None = None, strategy: str = "line") -> Scene:

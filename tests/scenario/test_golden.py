@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from tables import with_slow_rows
 
-from coe.lab.machine import Machine
+from coe.lab.machine import SimulatedMachine
 from coe.lab.rows import Row
 from coe.lab.simulated import ABLATIONS, CONTENDERS, contender, simulated_run
 from coe.lab.workloads.workload import placement, task
@@ -20,7 +20,7 @@ from coe.scheduler.strategies import STRATEGIES as STRATEGIES_BY_NAME
 
 STRATEGIES = (
     *("samba", "samba-fifo", "samba-parallel"),
-    *("coserve-none", "coserve-em", "coserve-em-ra", "coserve", "coserve-casual", "line"),
+    *("coserve-none", "coserve-em", "coserve-em-ra", "coserve", "coserve-paper-default", "line"),
 )
 GOLDEN = {
     ("numa-rtx3080ti", "A1", "iid", 300): (158, 177, 270, 182, 131, 125, 66, 81, 50),
@@ -70,7 +70,7 @@ ROWS = with_slow_rows(GOLDEN, fast=2)
 
 @pytest.mark.parametrize(("device", "name", "order", "images"), ROWS, ids=str)
 def test_switches_are_what_they_were(device: str, name: str, order: str, images: int) -> None:
-    machine, workload = Machine(device), task(name, order=order, requests=images, seed=0)
+    machine, workload = SimulatedMachine(device), task(name, order=order, requests=images, seed=0)
     rows = {chosen: simulated_run(machine, workload, CONTENDERS[chosen], seed=0) for chosen in STRATEGIES}
     for row in rows.values():
         check(row, len(workload.arrivals))
@@ -90,7 +90,7 @@ def test_switches_are_what_they_were(device: str, name: str, order: str, images:
 
 def test_switches_of_a_whole_task_are_what_they_were() -> None:
     """Of the two strategies that switch least; a slow row above has all."""
-    machine, workload = Machine("numa-rtx3080ti"), task("A1", seed=0)
+    machine, workload = SimulatedMachine("numa-rtx3080ti"), task("A1", seed=0)
     rows = [simulated_run(machine, workload, CONTENDERS[chosen], seed=0) for chosen in ("coserve", "line")]
     for row in rows:
         check(row, 2500)
@@ -102,7 +102,7 @@ SEEDS_ROWS = with_slow_rows(SEEDS_GOLDEN, fast=2)
 
 @pytest.mark.parametrize(("device", "name", "order", "images"), SEEDS_ROWS, ids=str)
 def test_switches_of_other_systems_are_what_they_were(device: str, name: str, order: str, images: int) -> None:
-    machine, workload = Machine(device), task(name, order=order, requests=images, seed=0)
+    machine, workload = SimulatedMachine(device), task(name, order=order, requests=images, seed=0)
     rows = [simulated_run(machine, workload, CONTENDERS[chosen], seed=0) for chosen in SEEDS]
     for row in rows:
         check(row, len(workload.arrivals))
@@ -114,12 +114,12 @@ def test_an_ablation_differs_from_its_strategy_and_answers_all(name: str) -> Non
     ablation = ABLATIONS[name].strategy
     whole = next(STRATEGIES_BY_NAME[seed] for seed in SEEDS if name.startswith(seed))
     assert ablation != replace(whole, name=name)
-    row = simulated_run(Machine("numa-rtx3080ti"), task("A1", requests=40), contender(name), bounded=False)
+    row = simulated_run(SimulatedMachine("numa-rtx3080ti"), task("A1", requests=40), contender(name), bounded=False)
     assert (row.images, row.errors, row.strategy) == (40, 0, name)
 
 
 def test_labels_are_drawn_by_the_seed_and_by_nothing_else() -> None:
-    machine, workload = Machine("uma-m2"), task("A1", requests=300)
+    machine, workload = SimulatedMachine("uma-m2"), task("A1", requests=300)
     one, again, other = (
         simulated_run(machine, workload, CONTENDERS["coserve-em"], seed=seed, bounded=False) for seed in (0, 0, 1)
     )
@@ -133,7 +133,7 @@ def test_switches_at_a_trickle_are_what_they_were(foreseen: str, switches: int, 
     workload = task("A1", order="boards", requests=900, every_s=0.2, seed=0)
     parts = placement(workload.board, seed=0)
     workload = replace(workload, parts=parts) if foreseen == "parts" else workload.unforeseen()
-    row = simulated_run(Machine("uma-m2"), workload, CONTENDERS["line"], seed=0)
+    row = simulated_run(SimulatedMachine("uma-m2"), workload, CONTENDERS["line"], seed=0)
     check(row, 900)
     assert (row.switches, row.speculated) == (switches, ahead)
     assert row.in_order_switches is not None

@@ -13,7 +13,7 @@ from thorough import THOROUGH
 from coe.board.parts_list import PlacedPart
 from coe.core import Batch
 from coe.errors import ConfigError
-from coe.lab.machine import Machine
+from coe.lab.machine import SimulatedMachine
 from coe.lab.simulated import contender
 from coe.lab.workloads.workload import Workload, task
 from coe.results.metrics import Recorder
@@ -257,7 +257,7 @@ class CommandLog:
 
 
 def commands_of(workload: Workload, device: str) -> str:
-    machine, line = Machine(device), contender("line")
+    machine, line = SimulatedMachine(device), contender("line")
     costs = machine.costs(workload.board)
     configuration = machine.configuration(line.configuration, workload.board.board)
     controller = Controller(

@@ -12,7 +12,7 @@ from test_never_beaten import boxes
 from thorough import THOROUGH
 
 from coe.core import Request
-from coe.lab.machine import Machine
+from coe.lab.machine import SimulatedMachine
 from coe.lab.simulated import CONTENDERS, PlannedBox, run_plan, simulated_run
 from coe.lab.workloads.workload import Workload, task
 from coe.sim.agenda import Arrival
@@ -43,7 +43,7 @@ def test_a_bound_counts_from_the_first_request_as_a_makespan_does() -> None:
     """A day's recording may begin at any time."""
     day = task("A1", requests=50)
     late = replace(day, arrivals=[Arrival(3600 + one.at_s, one.request) for one in day.arrivals])
-    early_row, late_row = (simulated_run(Machine("uma-m2"), one, CONTENDERS["coserve"]) for one in (day, late))
+    early_row, late_row = (simulated_run(SimulatedMachine("uma-m2"), one, CONTENDERS["coserve"]) for one in (day, late))
     assert late_row.lower_bound_makespan_s == pytest.approx(early_row.lower_bound_makespan_s)
     assert late_row.makespan_s == pytest.approx(early_row.makespan_s)
     assert late_row.switches == early_row.switches

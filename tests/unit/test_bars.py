@@ -131,7 +131,7 @@ def test_colours_differ_in_lightness_within_a_family() -> None:
         return 0.299 * red + 0.587 * green + 0.114 * blue
 
     greys, blues = ("samba", "samba-fifo", "samba-parallel"), ("coserve-none", "coserve-em", "coserve-em-ra")
-    for family in (greys, blues, ("coserve-casual", "coserve")):
+    for family in (greys, blues, ("coserve-paper-default", "coserve")):
         shades = sorted(grey(COLOURS[name]) for name in family)
         assert all(after - before > 40 for before, after in pairwise(shades))
 

@@ -17,7 +17,7 @@ from coe.board.rules import Rules
 from coe.config import parse_bytes
 from coe.errors import ConfigError
 from coe.lab import preset
-from coe.lab.machine import Configuration, Machine
+from coe.lab.machine import Configuration, SimulatedMachine
 from coe.scheduler.plan import CacheSpec, Plan, TooSmall
 from coe.scheduler.strategies import STRATEGIES
 from coe.testing import rules_from
@@ -66,13 +66,13 @@ SMALL = rules_from(
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Callable[[str], Machine]:
+def box(tmp_path: Path) -> Callable[[str], SimulatedMachine]:
     """A machine whose device has so much memory."""
 
-    def make(device: str) -> Machine:
+    def make(device: str) -> SimulatedMachine:
         path = tmp_path / "box.yaml"
         path.write_text(BOX.replace("{DEVICE}", device), encoding="utf-8")
-        return Machine(str(path))
+        return SimulatedMachine(str(path))
 
     return make
 
@@ -83,11 +83,11 @@ def board_of(name: str) -> Rules:
 
 
 @cache
-def machine_of(name: str) -> Machine:
-    return Machine(name)
+def machine_of(name: str) -> SimulatedMachine:
+    return SimulatedMachine(name)
 
 
-def plan_for(machine: Machine, strategy: str, configuration: Configuration, board: Rules = BOARD) -> Plan:
+def plan_for(machine: SimulatedMachine, strategy: str, configuration: Configuration, board: Rules = BOARD) -> Plan:
     return machine.plan(board, machine.costs(board), STRATEGIES[strategy], configuration)
 
 
@@ -99,7 +99,9 @@ def devices_of(plan: Plan) -> dict[str, int]:
 # Costs
 
 
-def test_time_and_activations_of_an_image_grow_with_the_area_of_the_input(box: Callable[[str], Machine]) -> None:
+def test_time_and_activations_of_an_image_grow_with_the_area_of_the_input(
+    box: Callable[[str], SimulatedMachine],
+) -> None:
     costs = box("1GB").costs(SMALL)
     plain, wide = costs("gpu", "a"), costs("gpu", "wide")
     assert (plain.per_image_s, plain.activation_bytes) == (0.01, 10**6)
@@ -110,7 +112,7 @@ def test_time_and_activations_of_an_image_grow_with_the_area_of_the_input(box: C
     )
 
 
-def test_a_load_is_disk_and_opening_and_copy(box: Callable[[str], Machine]) -> None:
+def test_a_load_is_disk_and_opening_and_copy(box: Callable[[str], SimulatedMachine]) -> None:
     costs = box("1GB").costs(SMALL)
     assert costs("gpu", "a").copy_s == pytest.approx(0.1)
     assert costs("gpu", "a").load_s == pytest.approx(1.0 + 0.05 + 0.1)
@@ -120,7 +122,7 @@ def test_a_load_is_disk_and_opening_and_copy(box: Callable[[str], Machine]) -> N
 
 @pytest.mark.parametrize(("name", "variant"), [("numa-rtx3080ti", "q8"), ("uma-m2", None)])
 def test_a_body_and_the_rest_of_an_expert_take_what_the_whole_expert_takes(name: str, variant: str | None) -> None:
-    whole, divided = Machine(name), Machine(name, 0.65)
+    whole, divided = SimulatedMachine(name), SimulatedMachine(name, 0.65)
     for device in whole.preset.devices:
         if variant is None:
             before, after = whole.costs(BOARD)(device, "body"), divided.costs(BOARD)(device, "body")
@@ -144,7 +146,7 @@ def test_a_body_and_the_rest_of_an_expert_take_what_the_whole_expert_takes(name:
 
 @pytest.mark.parametrize("name", preset.names())
 def test_copies_are_made_where_the_memory_is_another(name: str) -> None:
-    machine = Machine(name)
+    machine = SimulatedMachine(name)
     costs = machine.costs(BOARD)
     for device, spec in machine.preset.devices.items():
         for expert in BOARD.experts:
@@ -155,7 +157,7 @@ def test_copies_are_made_where_the_memory_is_another(name: str) -> None:
 
 
 def test_one_image_on_the_papers_gpu_takes_the_papers_40_ms() -> None:
-    assert Machine("numa-rtx3080ti").costs(BOARD)("cuda", "body").batch_s(1) == pytest.approx(0.040)
+    assert SimulatedMachine("numa-rtx3080ti").costs(BOARD)("cuda", "body").batch_s(1) == pytest.approx(0.040)
 
 
 def test_a_kind_without_a_cost_names_the_expert_and_what_there_is() -> None:
@@ -164,7 +166,7 @@ def test_a_kind_without_a_cost_names_the_expert_and_what_there_is() -> None:
         "components:\n  A: {inspect: odd}\n"
     )
     with pytest.raises(ConfigError) as caught:
-        Machine("uma-m2").costs(board)
+        SimulatedMachine("uma-m2").costs(board)
     assert str(caught.value) == (
         "preset 'uma-m2' has no cost of kind 'resnet18' on device 'mps', which expert 'odd' needs; "
         "known: resnet101, yolov5l, yolov5m"
@@ -174,7 +176,7 @@ def test_a_kind_without_a_cost_names_the_expert_and_what_there_is() -> None:
 # Configurations
 
 
-def test_a_board_may_have_a_configuration_of_its_own(box: Callable[[str], Machine]) -> None:
+def test_a_board_may_have_a_configuration_of_its_own(box: Callable[[str], SimulatedMachine]) -> None:
     machine = box("1GB")
     assert machine.configuration("best", "b") == Configuration({"gpu": 2, "cpu": 1}, {"gpu": 0.5})
     assert machine.configuration("best", "wide") == Configuration({"gpu": 3}, {})
@@ -184,18 +186,18 @@ def test_a_board_may_have_a_configuration_of_its_own(box: Callable[[str], Machin
     ("name", "executors"), [("numa-rtx3080ti", {"cuda": 3, "cpu": 1}), ("uma-m2", {"mps": 2, "cpu": 1})]
 )
 def test_the_papers_casual_configuration(name: str, executors: dict[str, int]) -> None:
-    found = Machine(name).configuration("casual", "board_a")
+    found = SimulatedMachine(name).configuration("paper-default", "board_a")
     assert found.executors == executors
     assert found.expert_share == {next(iter(executors)): 0.75}
 
 
 def test_a_configuration_that_there_is_not_is_said() -> None:
     with pytest.raises(ConfigError, match=r"preset 'uma-m2' has no configuration 'bets'; did you mean 'best'"):
-        Machine("uma-m2").configuration("bets", "board_a")
+        SimulatedMachine("uma-m2").configuration("bets", "board_a")
 
 
 def test_a_device_that_there_is_not_is_said() -> None:
-    machine = Machine("uma-m2")
+    machine = SimulatedMachine("uma-m2")
     with pytest.raises(ConfigError, match="preset 'uma-m2' has no device 'cuda'; known: cpu, mps"):
         plan_for(machine, "coserve", Configuration({"cuda": 1}, {}))
 
@@ -204,31 +206,31 @@ def test_a_device_that_there_is_not_is_said() -> None:
 
 
 def test_samba_on_apart_memories_has_one_pool_of_all_and_the_host_as_a_cache() -> None:
-    machine = Machine("numa-rtx3080ti")
-    made = plan_for(machine, "samba", machine.configuration("casual", "board_a"))
+    machine = SimulatedMachine("numa-rtx3080ti")
+    made = plan_for(machine, "samba", machine.configuration("paper-default", "board_a"))
     assert [(pool.id, pool.device, pool.capacity_bytes) for pool in made.pools] == [("cuda0", "cuda", 11_200_000_000)]
     assert [(one.id, one.pool) for one in made.executors] == [("cuda0", "cuda0")]
     assert made.cache == CacheSpec(12_000_000_000)
 
 
 def test_samba_on_one_memory_has_no_cache() -> None:
-    machine = Machine("uma-m2")
-    made = plan_for(machine, "samba", machine.configuration("casual", "board_a"))
+    machine = SimulatedMachine("uma-m2")
+    made = plan_for(machine, "samba", machine.configuration("paper-default", "board_a"))
     assert [(pool.device, pool.capacity_bytes) for pool in made.pools] == [("mps", 16_000_000_000)]
     assert made.cache is None
 
 
 @pytest.mark.parametrize(("name", "executors"), [("numa-rtx3080ti", {"cuda": 4}), ("uma-m2", {"mps": 3})])
 def test_samba_parallel_has_all_executors_on_the_first_device(name: str, executors: dict[str, int]) -> None:
-    machine = Machine(name)
-    made = plan_for(machine, "samba-parallel", machine.configuration("casual", "board_a"))
+    machine = SimulatedMachine(name)
+    made = plan_for(machine, "samba-parallel", machine.configuration("paper-default", "board_a"))
     assert devices_of(made) == executors
     assert len(made.pools) == len(made.executors)
     assert (made.cache is not None) == (name == "numa-rtx3080ti")
 
 
 @pytest.mark.parametrize("board", ["A", "B"])
-@pytest.mark.parametrize("configuration", ["best", "casual"])
+@pytest.mark.parametrize("configuration", ["best", "paper-default"])
 @pytest.mark.parametrize("name", preset.names())
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_pools_fill_what_each_memory_has_and_no_more(strategy: str, name: str, configuration: str, board: str) -> None:
@@ -257,14 +259,14 @@ def test_pools_fill_what_each_memory_has_and_no_more(strategy: str, name: str, c
 
 
 def test_devices_with_one_memory_have_equal_parts_of_it() -> None:
-    made = plan_for(Machine("uma-m2"), "coserve", Configuration({"mps": 3, "cpu": 1}, {}))
+    made = plan_for(SimulatedMachine("uma-m2"), "coserve", Configuration({"mps": 3, "cpu": 1}, {}))
     assert [(pool.device, pool.capacity_bytes) for pool in made.pools] == [
         *[("mps", 4_000_000_000)] * 3,
         ("cpu", 4_000_000_000),
     ]
 
 
-def test_a_share_says_how_much_holds_experts(box: Callable[[str], Machine]) -> None:
+def test_a_share_says_how_much_holds_experts(box: Callable[[str], SimulatedMachine]) -> None:
     made = plan_for(box("810MB"), "coserve", Configuration({"gpu": 2, "cpu": 1}, {"gpu": 0.75}), SMALL)
     assert [(pool.capacity_bytes, pool.workspace_bytes) for pool in made.pools] == [
         (400_000_000, 100_000_000),
@@ -274,7 +276,7 @@ def test_a_share_says_how_much_holds_experts(box: Callable[[str], Machine]) -> N
     ]
 
 
-def test_a_memory_under_one_expert_is_said_with_what_is_enough(box: Callable[[str], Machine]) -> None:
+def test_a_memory_under_one_expert_is_said_with_what_is_enough(box: Callable[[str], SimulatedMachine]) -> None:
     machine = box("210MB")
     with pytest.raises(TooSmall) as caught:
         plan_for(machine, "coserve", Configuration({"gpu": 2, "cpu": 1}, {}), SMALL)
@@ -295,10 +297,10 @@ def test_a_memory_under_one_expert_is_said_with_what_is_enough(box: Callable[[st
                 plan_for(machine, "coserve", Configuration({"gpu": 2, "cpu": 1}, {}), SMALL)
 
 
-def test_one_executor_cannot_be_fewer(box: Callable[[str], Machine]) -> None:
+def test_one_executor_cannot_be_fewer(box: Callable[[str], SimulatedMachine]) -> None:
     with pytest.raises(TooSmall, match=r"at least 100MiB in addition to what is reserved$"):
         plan_for(box("50MB"), "samba", Configuration({"gpu": 2}, {}), SMALL)
 
 
 def test_a_machine_says_what_it_is() -> None:
-    assert repr(Machine("uma-m2")) == "<Machine uma-m2, mps, cpu>"
+    assert repr(SimulatedMachine("uma-m2")) == "<SimulatedMachine uma-m2, mps, cpu>"

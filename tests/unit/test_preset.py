@@ -66,7 +66,7 @@ def test_the_boxes_of_the_issue_ship() -> None:
 @pytest.mark.parametrize("name", preset.names())
 def test_each_box_that_ships_can_be_read_and_says_where_its_figures_come_from(name: str) -> None:
     found = preset.load(name)
-    assert {"best", "casual"} <= set(found.configurations)
+    assert {"best", "paper-default"} <= set(found.configurations)
     assert {"resnet101", "yolov5m", "yolov5l"} <= set(found.kinds)
     for device, spec in found.devices.items():
         assert set(spec.kinds) == set(found.kinds), f"{device} has no cost for some kind"

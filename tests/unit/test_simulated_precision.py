@@ -14,7 +14,7 @@ from coe.core import FULL, Request, again_id
 from coe.errors import ConfigError
 from coe.inspector import precision
 from coe.inspector.precision import VariantChoice
-from coe.lab.machine import Machine
+from coe.lab.machine import SimulatedMachine
 from coe.lab.simulated import CONTENDERS, Row, run_plan
 from coe.lab.simulated_precision import PreparedRun, VariantShares, prepared_run
 from coe.lab.workloads.workload import Workload, task
@@ -36,8 +36,8 @@ MIXED = precision.applied(BOARD, VariantChoice({"body": "q8", "joint": FULL}, {"
 
 
 @cache
-def box() -> Machine:
-    return Machine("numa-rtx3080ti")
+def box() -> SimulatedMachine:
+    return SimulatedMachine("numa-rtx3080ti")
 
 
 @cache
@@ -82,7 +82,7 @@ def test_an_image_of_half_the_side_takes_a_quarter_in_every_variant() -> None:
 
 def test_a_box_without_figures_of_prepared_variants_says_so() -> None:
     with pytest.raises(ConfigError, match=r"'uma-m2' has no figures of prepared variants .*another --device"):
-        prepared_run(Machine("uma-m2"), images(), CONTENDERS["line"].strategy, VariantShares("mixed"))
+        prepared_run(SimulatedMachine("uma-m2"), images(), CONTENDERS["line"].strategy, VariantShares("mixed"))
 
 
 def test_a_kind_without_figures_of_prepared_variants_is_named() -> None:

@@ -12,7 +12,7 @@ from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector import fingerprint
 from coe.inspector.profile import BoardProfile, KindProfile, Profile
-from coe.profiler.configurations import casual
+from coe.profiler.configurations import paper_default
 from coe.profiler.site import KnownMemory, ProfiledSite
 from coe.profiler.tune import Search, Setup
 from coe.runtime.cost_fit import LatencyLine
@@ -189,6 +189,6 @@ def test_experts_that_share_a_body_are_counted_as_a_line_counts_them(shared_trun
     assert mean.bytes_of(4) < 0.9 * whole.mean_expert.bytes_of(4)
     assert mean.number_in(mean.bytes_of(7, pools=2), pools=2) == pytest.approx(7)
     assert shared.chosen({}).loaded_experts > whole.chosen({}).loaded_experts
-    assert casual(trunk, Store(shared_trunk), 60 * MB).loaded_experts >= (
-        casual(trunk, Store(prepared_trunk), 60 * MB).loaded_experts
+    assert paper_default(trunk, Store(shared_trunk), 60 * MB).loaded_experts >= (
+        paper_default(trunk, Store(prepared_trunk), 60 * MB).loaded_experts
     )

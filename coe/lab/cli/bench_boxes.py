@@ -42,6 +42,8 @@ BoardsOption = Annotated[
 PlacementOption = Annotated[
     str,
     typer.Option(
+        "--expert-placement",
+        "--placement",
         metavar="LIST|all",
         help="With --boxes, how experts are placed: homes, hash, round-robin, or count-lru as Ray Serve does it.",
     ),
@@ -63,7 +65,7 @@ NETWORK = "0.2ms,1.25GB/s,500KB"
 
 
 @dataclass(frozen=True, slots=True)
-class Boxes:
+class ClusterOptions:
     """The options of this module, checked."""
 
     numbers: Sequence[int]
@@ -73,23 +75,23 @@ class Boxes:
     network: SimulatedNetwork
 
     @classmethod
-    def parsed(cls, boxes: str, boards: str | None, placement: str, mishap: str, network: str) -> Boxes:
+    def parsed(cls, boxes: str, boards: str | None, placement: str, mishap: str, network: str) -> ClusterOptions:
         """Read the options; raises ConfigError."""
         numbers = [_number(word) for word in words_of(boxes)]
         mishaps = _words("--mishap", mishap, MISHAPS)
         if "lost" in mishaps and 1 in numbers:
             raise ConfigError("--mishap lost takes a box away, and --boxes 1 has no other; give at least 2 boxes")
         names = [] if boards is None else words_of(boards)
-        return cls(numbers, names, _words("--placement", placement, PLACEMENTS), mishaps, _network(network))
+        return cls(numbers, names, _words("--expert-placement", placement, PLACEMENTS), mishaps, _network(network))
 
 
-def given(boxes: str | None, boards: str | None, placement: str, mishap: str, network: str) -> Boxes | None:
+def given(boxes: str | None, boards: str | None, placement: str, mishap: str, network: str) -> ClusterOptions | None:
     """Return the options of this module, None without --boxes; raises ConfigError for an option that needs it."""
     if boxes is not None:
-        return Boxes.parsed(boxes, boards, placement, mishap, network)
+        return ClusterOptions.parsed(boxes, boards, placement, mishap, network)
     others = {
         "--boards": boards is not None,
-        "--placement": placement != PLACEMENTS[0],
+        "--expert-placement": placement != PLACEMENTS[0],
         "--mishap": mishap != MISHAPS[0],
         "--network": network != NETWORK,
     }
@@ -105,7 +107,7 @@ def refuse_others(given: Mapping[str, bool], why: str) -> None:
 
 
 def run(
-    boxes: Boxes,
+    boxes: ClusterOptions,
     workloads: Sequence[Workload],
     machines: Sequence[Any],
     contenders: Sequence[Contender],

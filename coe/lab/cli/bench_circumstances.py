@@ -126,4 +126,4 @@ class Circumstances:
         return replace(workload, order=" ".join(words), cold=self.cold, settling=self.settling)
 
 
-USUAL = Circumstances()
+PLAIN = Circumstances()

@@ -10,32 +10,32 @@ from coe.cli.common import err, out, wide
 from coe.cli.json_output import STANDARD_OUTPUT, write_json
 from coe.cli.options import words_of
 from coe.errors import ConfigError
-from coe.lab.cli.bench_ways import USUAL
+from coe.lab.cli.bench_ways import EAGER, current
 from coe.lab.rows import Row, to_json, to_table
 from coe.scheduler.strategies import STRATEGIES, Times, check_hurry
 from coe.scheduler.strategies import strategy as named_strategy
 
 
-def strategies(text: str, *, also: Sequence[str] = (), usual: bool = False) -> list[str]:
+def strategies(text: str, *, also: Sequence[str] = (), eager: bool = False) -> list[str]:
     """Read a list such as "samba,coserve", or "all"; raises ConfigError for a name that does not exist.
 
-    The list may hold names of `also`, which "all" does not include; with `usual`, also strategies that end in USUAL.
+    The list may hold names of `also`, which "all" does not include; with `eager`, also strategies that end in EAGER.
     "all" leaves out strategies that only the simulator runs, because they choose the precision at each load.
     """
     if text.strip() == "all":
         return [name for name, strategy in STRATEGIES.items() if not strategy.varies]
-    names = words_of(text)
+    names = [current(name) for name in words_of(text)] if eager else words_of(text)
     for name in names:
         if name not in also:
-            _check_name(name, also, usual)
+            _check_name(name, also, eager)
     return names
 
 
-def _check_name(name: str, also: Sequence[str], usual: bool) -> None:
-    plain = name.removesuffix(USUAL) if usual else name
+def _check_name(name: str, also: Sequence[str], eager: bool) -> None:
+    plain = name.removesuffix(EAGER) if eager else name
     if plain in also:
         raise ConfigError(
-            f"there is no '{name}': '{plain}' is a configuration, not a strategy; name a strategy, as samba{USUAL}"
+            f"there is no '{name}': '{plain}' is a configuration, not a strategy; name a strategy, as samba{EAGER}"
         )
     named_strategy(plain)
 

@@ -31,9 +31,9 @@ from coe.inspector.option import Door
 from coe.inspector.precision import check_precision
 from coe.lab.cli import bench_out
 from coe.lab.cli.bench_circumstances import SettlingOption
-from coe.lab.cli.bench_runs import Comparison
+from coe.lab.cli.bench_runs import BenchRuns
 from coe.lab.cli.bench_source import check_host_only, check_source, given, synthetic_experts, variants
-from coe.lab.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, configurations, strategy_of
+from coe.lab.cli.bench_ways import CONFIGURED, EAGER, PAPER_DEFAULT, PROFILED, configurations, strategy_of
 from coe.lab.workloads import trace_file
 from coe.lab.workloads.picture_forms import PictureForm
 from coe.scheduler.strategies import Times
@@ -88,7 +88,7 @@ def run(  # noqa: PLR0913
         typer.Option(
             metavar="LIST|all",
             help=f"One or more, separated by commas. {PROFILED} runs the configuration that coe-profile chose for the "
-            f"board, {CASUAL} the paper's casual configuration. A name with {USUAL} at its end, as samba{USUAL}, loads "
+            f"board, {PAPER_DEFAULT} the paper's default. A name with {EAGER} at its end, as samba{EAGER}, loads "
             "and runs experts as a plain PyTorch program does, for comparison.",
         ),
     ] = config.STRATEGY,
@@ -171,7 +171,7 @@ def run(  # noqa: PLR0913
     from coe.lab.workloads import synthetic
     from coe.serve.benchmark.remembered_device import RememberedOutputs
 
-    names = bench_out.strategies(strategy, also=CONFIGURED, usual=True)
+    names = bench_out.strategies(strategy, also=CONFIGURED, eager=True)
     allowed = Times(line.pop("max_wait_s", None), seconds(within))
     allowed = bench_out.heeded(allowed, [strategy_of(name) for name in names])
     asked = LineOptions.of(board or kind, **line)
@@ -198,11 +198,11 @@ def run(  # noqa: PLR0913
     inbox = LineArguments() if configured else engine.all_at_once(pictures)
     line_options = LineOptions.of(path, **line).but(store=shelf, memory=budget, profile=None).but(**inbox)
     remembered = RememberedOutputs() if host_only else None
-    ways = [(name, p) for p in precisions for name in names if p == FULL or not name.endswith(USUAL)]
+    ways = [(name, p) for p in precisions for name in names if p == FULL or not name.endswith(EAGER)]
     with busy_processes(beside):
         # Decided once for all runs: they are compared with equal threads.
         line_options = line_options.but(free_cores=free_cores())
-        comparison = Comparison(line_options, pictures, task, order, configured, rate, allowed, remembered, settling)
+        comparison = BenchRuns(line_options, pictures, task, order, configured, rate, allowed, remembered, settling)
         compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
     bench_out.show(compared.rows, json_to)
     if save_task is not None:
@@ -221,7 +221,7 @@ class _Compared:
 
 
 def _compare(
-    comparison: Comparison, ways: Sequence[tuple[str, str]], repeat: int, *, with_prediction: bool
+    comparison: BenchRuns, ways: Sequence[tuple[str, str]], repeat: int, *, with_prediction: bool
 ) -> _Compared:
     """Run each way, a name and a precision, `repeat` times there and back; the run in the middle counts."""
     from coe.lab import prediction, sentences
@@ -242,7 +242,7 @@ def _compare(
             if with_prediction:
                 rows.append(prediction.predict(measured, comparison.times, comparison.settling))
     texts = sentences.of_rounds(dict(zip(ways, runs_by_way, strict=True)))
-    texts += sentences.of_precisions(chosen) + sentences.of_ways(chosen, USUAL) + sentences.of_paces(chosen)
+    texts += sentences.of_precisions(chosen) + sentences.of_ways(chosen, EAGER) + sentences.of_paces(chosen)
     return _Compared(rows, texts, measured)
 
 
@@ -250,8 +250,8 @@ def _precisions(text: str, floor: float, names: Sequence[str]) -> list[str]:
     precisions = list(dict.fromkeys(words_of(text)))
     for name in precisions:
         check_precision(name, floor)
-    if (usual := [name for name in names if name.endswith(USUAL)]) and FULL not in precisions:
-        raise ConfigError(f"'{usual[0]}' runs in {FULL} alone; add it: --precision {','.join([FULL, *precisions])}")
+    if (eager := [name for name in names if name.endswith(EAGER)]) and FULL not in precisions:
+        raise ConfigError(f"'{eager[0]}' runs in {FULL} alone; add it: --precision {','.join([FULL, *precisions])}")
     return precisions
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from coe import config
-from coe.lab.cli.bench_ways import USUAL, has_gpu, make_devices, strategy_of
+from coe.lab.cli.bench_ways import EAGER, has_gpu, make_devices, strategy_of
 from coe.scheduler.strategies import ANY_TIME, Times
 from coe.scheduler.strategies import strategy as named_strategy
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class BenchRuns:
     """What all runs have in common; each run sets its strategy, precision and costs in `line_options`.
 
     `configured` holds a profile for each name that stands for a configuration. With `remembered` the devices take no
@@ -61,7 +61,7 @@ class Comparison:
         profile, strategy = self.configured.get(name), named_strategy(strategy_of(name))
         options = self.line_options
         workers = sum(config.parse_executors(options.executors or config.EXECUTORS).values())
-        same_costs = (precision, 1 if strategy.single else workers, name.endswith(USUAL))
+        same_costs = (precision, 1 if strategy.single else workers, name.endswith(EAGER))
         if profile is not None:
             options = options.but(executors=None, profile=profile)
         if not has_gpu(profile):

@@ -27,7 +27,7 @@ from coe.lab import preset
 from coe.lab.cli import bench_boxes, bench_out
 from coe.lab.cli.bench_circumstances import (
     FORESIGHT,
-    USUAL,
+    PLAIN,
     Circumstances,
     ColdOption,
     DisturbedOption,
@@ -41,7 +41,7 @@ from coe.lab.workloads.workload import task as task_named
 from coe.scheduler.strategies import Times
 
 if TYPE_CHECKING:
-    from coe.lab.machine import Machine
+    from coe.lab.machine import SimulatedMachine
     from coe.lab.rows import Row
     from coe.lab.simulated import Contender
     from coe.lab.simulated_precision import VariantShares
@@ -155,7 +155,7 @@ def sim(  # noqa: PLR0913
 
     Example: coe-bench sim --task A1,B1 --strategy samba,coserve --plot out/
     """
-    from coe.lab.machine import Machine
+    from coe.lab.machine import SimulatedMachine
     from coe.lab.simulated import CONTENDERS, contender
 
     several = bench_boxes.given(boxes, boards, placement, mishap, network)
@@ -183,7 +183,7 @@ def sim(  # noqa: PLR0913
     contenders = [contender(name) for name in (CONTENDERS if strategy.strip() == "all" else words_of(strategy))]
     shares = _shares("--bodies", bodies, "an expert")
     presets = preset.names() if device.strip() == "all" else words_of(device)
-    machines = [Machine(name, share) for name in presets for share in shares]
+    machines = [SimulatedMachine(name, share) for name in presets for share in shares]
     circumstances = Circumstances.parsed(images, every, disturbed, foresight, cold, settling)
     if several is not None and several.boards:
         bench_boxes.refuse_others(
@@ -234,7 +234,7 @@ class _World:
 
     def run(
         self,
-        machine: Machine,
+        machine: SimulatedMachine,
         workload: Workload,
         contender: Contender,
         prepared: VariantShares | None,
@@ -304,7 +304,7 @@ def _choices(option: str, text: str, choices: Sequence[str] | Mapping[str, objec
 
 
 def workloads_of(
-    task: str, order: str | None, tail: str | None, seed: int, circumstances: Circumstances = USUAL
+    task: str, order: str | None, tail: str | None, seed: int, circumstances: Circumstances = PLAIN
 ) -> list[Workload]:
     """Make the tasks in every order and tail of the options; a trace file has its own order and tail."""
     from coe.lab.workloads import trace_file
@@ -354,7 +354,7 @@ def _check(plot: Path | None, trace: Path | None, save_task: Path | None, worklo
 
 
 def _check_boxes(
-    machines: Sequence[Machine], workloads: Sequence[Workload], contenders: Sequence[Contender], world: _World
+    machines: Sequence[SimulatedMachine], workloads: Sequence[Workload], contenders: Sequence[Contender], world: _World
 ) -> None:
     """Check before a long run that all runs are possible; raises ConfigError for unknown costs or too little memory."""
     from coe.lab.simulated_precision import prepared_run
@@ -372,7 +372,7 @@ def _check_boxes(
 
 
 def _trace_of(
-    path: Path, machine: Machine, workload: Workload, contender: Contender, prepared: VariantShares | None
+    path: Path, machine: SimulatedMachine, workload: Workload, contender: Contender, prepared: VariantShares | None
 ) -> Path:
     """Return the path of a run's trace where several runs write traces."""
     parts = (workload.task, workload.order, machine.name, contender.name, *([prepared.words] if prepared else []))

@@ -10,7 +10,7 @@ from coe.cli.common import err
 from coe.cli.sample_pictures import pictures_of
 from coe.core import FULL
 from coe.errors import ConfigError
-from coe.lab.cli.bench_ways import CONFIGURED, USUAL
+from coe.lab.cli.bench_ways import CONFIGURED, EAGER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,8 +51,8 @@ def check_host_only(host_only: bool, names: Sequence[str], executors: str, *, wi
     """Raise ConfigError for options that cannot go with --host-only."""
     if not host_only:
         return
-    if usual := [name for name in names if name.endswith(USUAL)]:
-        raise ConfigError(f"--host-only leaves out what differs in '{usual[0]}'; run '{usual[0].removesuffix(USUAL)}'")
+    if eager := [name for name in names if name.endswith(EAGER)]:
+        raise ConfigError(f"--host-only leaves out what differs in '{eager[0]}'; run '{eager[0].removesuffix(EAGER)}'")
     if other := [device for device in config.parse_executors(executors) if device != "cpu"]:
         raise ConfigError(f"--host-only stands for any device; write --executors cpu=1, not '{other[0]}'")
     if with_prediction:

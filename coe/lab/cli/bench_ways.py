@@ -1,4 +1,4 @@
-"""The names of `coe-bench run --strategy`: a strategy, a configuration, or a strategy that loads the usual way."""
+"""The names of `coe-bench run --strategy`: a strategy, a configuration, or a strategy with the eager baseline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coe.board import rules
 from coe.errors import ConfigError
 from coe.inspector import fingerprint, profile
 from coe.inspector.profile import BoardProfile, Profile
-from coe.profiler.configurations import board_profile, casual, pinned
+from coe.profiler.configurations import board_profile, paper_default, pinned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,23 +19,36 @@ if TYPE_CHECKING:
     from coe.inspector.line_devices import MakeDevices
     from coe.store.store import Store
 
-CASUAL, PROFILED = f"{config.STRATEGY}-casual", f"{config.STRATEGY}-profile"
-CONFIGURED = (CASUAL, PROFILED)
-USUAL = "-usual"
-"""The end of a strategy's name if experts are loaded and run the usual way (`coe.lab.usual`)."""
+PAPER_DEFAULT, PROFILED = f"{config.STRATEGY}-paper-default", f"{config.STRATEGY}-profile"
+CONFIGURED = (PAPER_DEFAULT, PROFILED)
+EAGER = "-eager"
+"""The end of a strategy's name if experts are run as by a plain program (`coe.lab.eager_baseline`)."""
+_OLD = {
+    "line-casual": PAPER_DEFAULT,
+    "line-profile": PROFILED,
+}
+_OLD_EAGER = "-usual"
+"""Names of earlier versions."""
+
+
+def current(name: str) -> str:
+    """Return a name as it is written now, for a name of an earlier version."""
+    if name.endswith(_OLD_EAGER):
+        name = name.removesuffix(_OLD_EAGER) + EAGER
+    return _OLD.get(name, name)
 
 
 def strategy_of(name: str) -> str:
     """Return the strategy behind a name."""
-    return config.STRATEGY if name in CONFIGURED else name.removesuffix(USUAL)
+    return config.STRATEGY if name in CONFIGURED else name.removesuffix(EAGER)
 
 
 def make_devices(name: str) -> MakeDevices:
-    """Return the function that makes the devices of a name: the engine's, or those of the usual way."""
+    """Return the function that makes the devices of a name: the engine's, or those of the eager baseline."""
     from coe.inspector import line_devices
-    from coe.lab import usual
+    from coe.lab import eager_baseline
 
-    return usual.devices if name.endswith(USUAL) else line_devices.make
+    return eager_baseline.devices if name.endswith(EAGER) else line_devices.make
 
 
 def configurations(
@@ -53,11 +66,14 @@ def configurations(
     loaded = _profile(profile_at)
     part = _profiled(loaded, board, memory_bytes) if PROFILED in names else None
     budget = memory_bytes or (part.memory_bytes if part else quarter_budget(path, store))
-    # The casual configuration runs on the same box, with its GPU.
+    # The paper's default runs on the same box, with its GPU.
     box = part or loaded.boards.get(board.board)
     gpu_memory = (box.device_bytes, box.host_bytes) if box else (None, None)
     on_gpu = gpu_memory[0] is not None
-    choices = {CASUAL: casual(board, store, budget, on_gpu=on_gpu), **({PROFILED: part.chosen} if part else {})}
+    choices = {
+        PAPER_DEFAULT: paper_default(board, store, budget, on_gpu=on_gpu),
+        **({PROFILED: part.chosen} if part else {}),
+    }
     return budget, {
         name: pinned(loaded, board_profile(board, choice, budget, *gpu_memory))
         for name, choice in choices.items()

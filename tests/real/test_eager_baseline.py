@@ -1,4 +1,4 @@
-"""Experts loaded and run the usual way, on the CPU and on a fake GPU: they say what ours say."""
+"""Experts loaded and run eagerly, on the CPU and on a fake GPU: they say what ours say."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tables import with_slow_rows
 from coe import Inspector
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.inspector import line_devices
+from coe.lab import eager_baseline
 from coe.lab import measured_run as engine
-from coe.lab import usual
-from coe.lab.usual import UsualDevice
+from coe.lab.eager_baseline import EagerDevice
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Load
 from coe.store import kinds
 from coe.store.kinds import ExpertInput
 
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "290MB", "host_memory": "100MB"}
-USUAL = {"make_devices": usual.devices, "profile": None}
+EAGER = {"make_devices": eager_baseline.devices, "profile": None}
 SMALL = ("run", "--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 
 
@@ -33,11 +33,11 @@ def known(found):
 
 
 def on_cpu(board):
-    return UsualDevice(board[1], known(board[0]), 1)
+    return EagerDevice(board[1], known(board[0]), 1)
 
 
 def on_gpu(board, driver=None):
-    return UsualDevice(board[1], known(board[0]), 1, driver or FakeDriver(), memory_bytes=1 << 30, host_bytes=1 << 30)
+    return EagerDevice(board[1], known(board[0]), 1, driver or FakeDriver(), memory_bytes=1 << 30, host_bytes=1 << 30)
 
 
 def judge(device, expert):
@@ -75,7 +75,7 @@ def test_verdicts_of_a_line_are_ours(inspect_all, pictures, strategy, monkeypatc
     ours = verdicts(inspect_all(pictures[:16], **options))
     # That device has no part in the other run.
     monkeypatch.setattr(CpuDevice, "load", None)
-    assert verdicts(inspect_all(pictures[:16], **options | USUAL)) == ours
+    assert verdicts(inspect_all(pictures[:16], **options | EAGER)) == ours
 
 
 @pytest.mark.slow
@@ -83,7 +83,7 @@ def test_verdicts_of_a_line_with_a_gpu_are_ours_too(driver, tiny, inspect_all, p
     ours = verdicts(inspect_all(pictures[:16], memory="80MB", profile=None))
     # Room for two of the three large experts, so that one that left comes back from its copy in host memory.
     small = GPU | {"device_memory": "190MB"}
-    with Inspector(tiny[0], store=tiny[1], keep_trace=True, **small, **USUAL) as line:
+    with Inspector(tiny[0], store=tiny[1], keep_trace=True, **small, **EAGER) as line:
         for _ in range(2):
             results = list(line.stream(pictures[:16]))
             assert {result.request.image: result.verdict for result in results} == ours
@@ -173,8 +173,8 @@ def test_what_batches_hold_of_a_gpu_is_seen_in_what_is_reserved(board, monkeypat
 
 
 def test_what_opens_its_own_files_has_no_other_way(board):
-    with pytest.raises(ConfigError, match="experts of kind 'onnx' open their own files and have no usual way"):
-        UsualDevice(board[1], {"onnx": kinds.resolve("onnx")}, 1)
+    with pytest.raises(ConfigError, match="onnx"):
+        EagerDevice(board[1], {"onnx": kinds.resolve("onnx")}, 1)
 
 
 def test_tensors_of_another_network_are_not_loaded(board):
@@ -189,36 +189,36 @@ def work(prepared_work, tmp_path_factory):
     return linked_copy(prepared_work, tmp_path_factory.mktemp("bench") / "work")
 
 
-def test_the_usual_way_stands_beside_ours(work, call):
+def test_the_eager_baseline_stands_beside_ours(work, call):
     where = work / "rows.json"
-    said = call(*SMALL, "--strategy", "samba-usual,samba", "--predict", "--work", work, "--json", where)
+    said = call(*SMALL, "--strategy", "samba-eager,samba", "--predict", "--work", work, "--json", where)
     assert said.status == 0
     rows = json.loads(where.read_text(encoding="utf-8"))
     ways = [row for row in rows if "(" not in row["strategy"]]
     assert [row["strategy"] for row in rows] == [
-        *("samba-usual", "samba-usual (predicted)"),
+        *("samba-eager", "samba-eager (predicted)"),
         *("samba", "samba (predicted)"),
     ]
     assert [(row["images"], row["errors"]) for row in ways] == [(24, 0), (24, 0)]
     assert all(row["switches"] == row["disk_loads"] > 0 for row in ways)
     assert all(row["peak_reserved_bytes"] <= row["budget_bytes"] for row in ways)
-    assert "samba: labels equal to those of samba-usual on 24 of 24 images (100.00%)" in " ".join(said.out.split())
-    assert " x the images/s of samba-usual" in said.out
+    assert "samba: labels equal to those of samba-eager on 24 of 24 images (100.00%)" in " ".join(said.out.split())
+    assert " x the images/s of samba-eager" in said.out
 
 
 @pytest.mark.slow
-def test_the_usual_way_stands_beside_less_precise_ones(work, call):
+def test_the_eager_baseline_stands_beside_less_precise_ones(work, call):
     where = work / "mixed.json"
     names = ("--strategy", "line-usual,line", "--precision", "fp32,mixed")
     said = call(*SMALL, *names, "--work", work, "--json", where)
     assert said.status == 0
     rows = json.loads(where.read_text(encoding="utf-8"))
-    assert [row["strategy"] for row in rows] == ["line-usual", "line", "line mixed"]
-    assert "line mixed: labels equal to those of line-usual on 24 of 24 images" in " ".join(said.out.split())
+    assert [row["strategy"] for row in rows] == ["line-eager", "line", "line mixed"]
+    assert "line mixed: labels equal to those of line-eager on 24 of 24 images" in " ".join(said.out.split())
 
 
 @pytest.mark.slow
-def test_the_usual_way_has_a_cost_table_of_its_own(work, call, monkeypatch):
+def test_the_eager_baseline_has_a_cost_table_of_its_own(work, call, monkeypatch):
     measured_run, tables, ways = engine.measured_run, [], []
 
     def spy(line_config, *arguments, **options):
@@ -228,21 +228,21 @@ def test_the_usual_way_has_a_cost_table_of_its_own(work, call, monkeypatch):
         return found
 
     monkeypatch.setattr(engine, "measured_run", spy)
-    names = "samba-usual,samba,samba-fifo-usual,samba-fifo"
+    names = "samba-eager,samba,samba-fifo-eager,samba-fifo"
     assert call(*SMALL, "--strategy", names, "--work", work).status == 0
     (first, theirs), (second, ours), (third, _), (fourth, _) = tables
     assert (first, second) == (None, None)
     assert (third, fourth) == (theirs, ours)
-    assert ways == 2 * [usual.devices, line_devices.make]
+    assert ways == 2 * [eager_baseline.devices, line_devices.make]
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--strategy", "smaba-usual"), "no strategy 'smaba'; did you mean 'samba'?"),
-        (("--strategy", "line-profile-usual"), "'line-profile' is a configuration, not a strategy"),
-        (("--strategy", "samba-usual", "--precision", "mixed"), "runs in fp32 alone; add it: --precision fp32,mixed"),
-        (("--strategy", "samba-usual", "--within", "5s"), "strategy 'samba' looks at neither ages nor due times"),
+        (("--strategy", "smaba-eager"), "no strategy 'smaba'; did you mean 'samba'?"),
+        (("--strategy", "line-profile-eager"), "'line-profile' is a configuration, not a strategy"),
+        (("--strategy", "samba-eager", "--precision", "mixed"), "runs in fp32 alone; add it: --precision fp32,mixed"),
+        (("--strategy", "samba-eager", "--within", "5s"), "strategy 'samba' looks at neither ages nor due times"),
     ],
 )
 def test_wrong_usage_is_said(call, options, sentence):

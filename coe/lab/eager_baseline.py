@@ -1,4 +1,4 @@
-"""Loads and runs experts the usual way, for comparison: as a plain PyTorch program does, on the CPU or on a GPU.
+"""The eager baseline: loads and runs experts as a plain PyTorch program does, on the CPU or on a GPU.
 
 A load constructs the network, reads the weights as they were trained, copies them in tensor by tensor and moves the
 module to its device; an eviction drops the module; batches run eagerly. All of it runs in fp32, without blobs, folding,
@@ -51,7 +51,7 @@ def constructed(kind: ModuleKind, expert: Expert, state: State) -> torch.nn.Modu
     return module
 
 
-class UsualDevice:
+class EagerDevice:
     """Runs experts of torch's kinds as a plain program would, on the CPU or, with a `driver`, on that GPU.
 
     Executors share the modules. On a GPU the device uses `memory_bytes`. Copies in host memory, at most `host_bytes`,
@@ -81,7 +81,7 @@ class UsualDevice:
         self._kinds = {name: kind for name, kind in kinds.items() if isinstance(kind, ModuleKind)}
         if other := sorted(kinds.keys() - self._kinds.keys()):
             raise ConfigError(
-                f"experts of kind '{other[0]}' open their own files and have no usual way; run the strategy without it"
+                f"experts of kind '{other[0]}' open their own files and have no eager baseline; run the plain strategy"
             )
         self._driver = driver
         self._device = driver.device if driver else torch.device("cpu")
@@ -92,7 +92,7 @@ class UsualDevice:
             driver.limit(driver.usage().reserved + memory_bytes)
 
     def __repr__(self) -> str:
-        return f"<UsualDevice {self._device}, {len(self._resident)} resident, {len(self._copies)} copies>"
+        return f"<EagerDevice {self._device}, {len(self._resident)} resident, {len(self._copies)} copies>"
 
     def enter(self, executor: str) -> None:
         """Bound the threads of operators that the calling thread runs."""
@@ -240,10 +240,10 @@ def _on_gpu(
     executors: int,
     say: Callable[[str], None],
     **memory: int,
-) -> UsualDevice:
+) -> EagerDevice:
     # One thread for each executor, as for our own device: the other cores decode images.
-    return UsualDevice(store, kinds, 1, driver, **memory)
+    return EagerDevice(store, kinds, 1, driver, **memory)
 
 
-devices: line_devices.MakeDevices = partial(line_devices.make, makers={"cpu": UsualDevice, "cuda": _on_gpu})
-"""Makes devices of the usual way, as `coe.inspector.line_devices.make` makes the engine's."""
+devices: line_devices.MakeDevices = partial(line_devices.make, makers={"cpu": EagerDevice, "cuda": _on_gpu})
+"""Makes devices of the eager baseline, as `coe.inspector.line_devices.make` makes the engine's."""
