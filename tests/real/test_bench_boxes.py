@@ -41,7 +41,7 @@ def test_boards_come_in_equal_parts(call) -> None:
         (("--boxes", "0"), "'0' is not a number of boxes from 1 to 1,024"),
         (("--boxes", "many"), "'many' is not a number of boxes"),
         (("--boxes", "1", "--mishap", "lost"), "give at least 2 boxes"),
-        (("--boxes", "2", "--expert-placement", "hsah"), "--placement: there is no 'hsah'"),
+        (("--boxes", "2", "--expert-placement", "hsah"), "--expert-placement: there is no 'hsah'"),
         (("--boxes", "2", "--mishap", "fire"), "--mishap: there is no 'fire'"),
         (("--boxes", "2", "--network", "fast"), "write a latency, a bandwidth and a size"),
         (("--boxes", "2", "--network", "fast,1GB/s,1MB"), "'fast' is not a time"),
