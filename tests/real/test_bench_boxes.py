@@ -50,7 +50,7 @@ def test_boards_come_in_equal_parts(call) -> None:
         (("--boxes", "2", "--cold"), "--cold is for one box"),
         (("--boxes", "2", "--plot", "out"), "--plot is for one box"),
         (("--boards", "A"), "--boards is for several boxes, and there is no --boxes"),
-        (("--expert-placement", "hash"), "--placement is for several boxes"),
+        (("--expert-placement", "hash"), "--expert-placement is for several boxes"),
     ],
 )
 def test_what_is_wrong_is_said(call, options: tuple[str, ...], message: str) -> None:
