@@ -90,10 +90,14 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
         With `refused` that reply is this failure, and the image is not looked at. The files of the image are read now.
         """
         job = Job(request, Pending(self.line_threads))
-        with self._taken_in(job):
+        self._jobs[request.id] = job
+        try:
             image = CarriedImage(source, reference, request.rule)
             refused = STOPPED if refused is None and self._stopped else refused
             self._queue.put(ImageArrived(request, refused or self._share(image)))
+        except BaseException:  # an interrupt, perhaps: an image that nothing answers would keep the line from ending
+            self._jobs.pop(request.id, None)
+            raise
         return job.future
 
     def _share(self, image: CarriedImage) -> object | Failure:

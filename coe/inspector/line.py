@@ -6,20 +6,21 @@ Longer than other files because each way into the line says in full what it prom
 from __future__ import annotations
 
 import asyncio
+import math
 import queue
 import threading
 import weakref
 from collections.abc import Collection, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from coe import values
 from coe.board.rules import Rules
-from coe.board.union import Member
 from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import BoardsClash, ConfigError, LineClosed
 from coe.inspector import line_references
@@ -29,18 +30,31 @@ from coe.inspector.line_boards import LineBoard, LineBoards
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.line_options import LineOptions
 from coe.inspector.starting import start
-from coe.inspector.taken_picture import TakenPicture
 from coe.pictures.array_images import Order
 from coe.pictures.image_source import ImageLike as Image
-from coe.pictures.image_source import Picture
+from coe.pictures.image_source import ImageSource, Picture
 from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
 from coe.runtime.engine import Trace
+from coe.runtime.inputs import ReferenceSource
 from coe.scheduler.demand import Drift
 from coe.scheduler.plan import Plan, images_budget
 from coe.scheduler.strategies import check_hurry, check_parts
 
 _END = object()
+
+
+@dataclass(frozen=True, slots=True)
+class TakenPicture:
+    """A picture that the line owns: it shares nothing with the caller any more, and counts `size` bytes in the inbox.
+
+    Its request has no number yet. `reference` is the one that came with it.
+    """
+
+    request: Request
+    source: ImageSource
+    reference: ReferenceSource | None
+    size: int
 
 
 class Line:
@@ -252,13 +266,14 @@ class Line:
         if not isinstance(picture, Picture):
             raise TypeError(f"a line takes pictures (`coe.Picture`), not {type(picture).__name__}")
         picture.check()
-        check_hurry(self._assembly.options.strategy, within_s=picture.within_s)
+        if picture.within_s is not None:
+            check_hurry(self._assembly.options.strategy, within_s=picture.within_s)
         board = self._boards.named(picture.board)
-        line_references.check_picture(board.member.rules, picture)
+        if (picture.component in board.given) != (picture.reference is not None):
+            line_references.check_picture(board.member.rules, picture)
         if self._admission.closed:
             raise LineClosed(CLOSED)
-        size, bits = _prepared_bytes(board.member, picture.component), board.member.rules.bits
-        return TakenPicture.over(picture, now, size, board.name, bits)
+        return _taken_over(picture, now, board)
 
     def _submit(self, taken: TakenPicture, *, wait: bool) -> Future[Result]:
         with self._ticket(taken, wait=wait) as ticket:
@@ -278,25 +293,15 @@ class Line:
             raise
 
     def _hand_in(self, taken: TakenPicture, ticket: Ticket) -> Future[Result]:
-        picture, id = taken.picture, self._engine.next_id()
-        board = self._boards.accept(picture.board)
-        request = Request(
-            id,
-            picture.component,
-            picture.name,
-            picture.serial,
-            picture.refdes,
-            taken.due_s,
-            taken.submitted_s,
-            picture.board,
-            board.key if board is not None else "",
-        )
+        board = self._boards.accept(taken.request.board)
+        key = board.key if board is not None else ""
+        request = replace(taken.request, id=self._engine.next_id(), board_key=key)
         # If an interrupt ends this call, the image may be under way all the same: the rules of its board then stay.
         if board is None:
-            reason = f"board '{picture.board}' left the line while the image waited for room"
+            reason = f"board '{request.board}' left the line while the image waited for room"
             future = self._engine.submit(request, taken.source, refused=Failure(FailureKind.RULES, reason))
         else:
-            reference = taken.reference or board.read.references.get(picture.component)
+            reference = taken.reference or board.read.references.get(request.component)
             future = self._engine.submit(request, taken.source, reference)
         # The first callback, so that later callbacks find the place free. It holds no reference to the line.
         future.add_done_callback(partial(_leave, ticket, self._boards, board))
@@ -386,10 +391,18 @@ class Line:
         self.close()
 
 
-def _prepared_bytes(board: Member, component: str) -> int:
-    """Return the bytes of the prepared input of a component's first expert."""
-    rule = board.rules.components.get(component)
-    return 3 * board.rules.experts[rule.root.expert].input_size ** 2 if rule else 0
+def _taken_over(picture: Picture, now: float, board: LineBoard) -> TakenPicture:
+    """Take over the pixels of a picture; raises TypeError."""
+    bits = board.member.rules.bits if picture.bits is None else picture.bits
+    source, reference = ImageSource.of(picture.image, picture.order, bits), None
+    size = source.held_bytes + board.first_bytes.get(picture.component, 0)
+    if picture.reference is not None:
+        reference = ReferenceSource(ImageSource.of(picture.reference, picture.order, bits))
+        size += reference.held_bytes
+    name = picture.name or (str(picture.image) if isinstance(picture.image, str | Path) else "")
+    due_s = math.inf if picture.within_s is None else now + picture.within_s
+    place = (picture.component, name, picture.serial, picture.refdes)
+    return TakenPicture(Request(0, *place, due_s, now, board.name), source, reference, size)
 
 
 def _leave(ticket: Ticket, boards: LineBoards, board: LineBoard | None, _: object) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, count
 
 from coe.board.parts_list import PlacedPart
+from coe.board.router import GIVEN
 from coe.board.rules import Rules
 from coe.board.union import Member
 from coe.core import Expert
@@ -56,10 +57,16 @@ class ReadBoard:
 
 @dataclass(frozen=True, slots=True)
 class LineBoard:
-    """A version of a board on a line, as a member of the union of all boards."""
+    """A version of a board on a line, as a member of the union of all boards.
+
+    `first_bytes` is, by component, the size of the input of its first expert; pictures of components that are `given`
+    come with a reference.
+    """
 
     read: ReadBoard
     member: Member
+    first_bytes: Mapping[str, int]
+    given: frozenset[str]
 
     @property
     def name(self) -> str:
@@ -101,7 +108,10 @@ class Register:
         )
         name = board.rules.board
         key = self._boards.of(version, *([""] if alone else []), name)
-        return LineBoard(board, Member(key, board.rules, experts, board.mix))
+        components = board.rules.components
+        first = {name: 3 * experts[one.root.expert].input_size ** 2 for name, one in components.items()}
+        given = frozenset(name for name, one in components.items() if one.reference == GIVEN)
+        return LineBoard(board, Member(key, board.rules, experts, board.mix), first, given)
 
     def _enrolled(self, board: ReadBoard, name: str, expert: Expert) -> Expert:
         manifest = board.manifests[expert.weights]

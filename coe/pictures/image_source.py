@@ -62,7 +62,8 @@ class Picture:
     def check(self) -> None:
         """Raise ConfigError if a name is not a text, or `bits` no number of bits."""
         for word in ("component", "serial", "refdes", "name", "board"):
-            values.text(word, getattr(self, word))
+            if not isinstance(getattr(self, word), str):
+                values.text(word, getattr(self, word))
         if self.bits is not None:
             values.whole("bits", self.bits, least=config.MIN_SAMPLE_BITS, most=config.MAX_SAMPLE_BITS)
 

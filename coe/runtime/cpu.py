@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,7 @@ from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.processor import bound_threads, on_fresh_thread
 from coe.runtime.reading import Needs, Weights, proved, weights
-from coe.runtime.slot import Slot, SlotShelf
+from coe.runtime.slot import NetworkKey, Slot, SlotShelf
 from coe.runtime.trial import HERE, MeasuredOnce, Trial, identity, opened, quick_cost, warmed, whole_pages
 from coe.scheduler.costs import Cost
 from coe.store import outputs as network_outputs
@@ -33,6 +34,14 @@ from coe.system import give_memory_back
 
 _GUESSED_S = 0.1
 """The assumed time of an image, and of a load, of a kind that fails when it is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadedBlob:
+    """A blob in a pool, and the network that it runs on."""
+
+    blob: Blob
+    network: NetworkKey
 
 
 class CpuDevice:
@@ -52,7 +61,7 @@ class CpuDevice:
     ) -> None:
         self.store, self.kinds, self.threads = store, kinds, threads
         self._measured = measured
-        self._resident: dict[tuple[str, str], Blob | Session] = {}
+        self._resident: dict[tuple[str, str], _LoadedBlob | Session] = {}
         self._bodies: dict[tuple[str, str], Blob] = {}
         """By pool and digest: bodies, each once for all experts of the pool that have it."""
         self._buffers = Buffers()
@@ -111,7 +120,7 @@ class CpuDevice:
             except BaseException:
                 blob.release()
                 raise
-        self._resident[pool, expert.id] = blob
+        self._resident[pool, expert.id] = _LoadedBlob(blob, self._slots.key(expert, blob.structure))
 
     @contextlib.contextmanager
     def _body(self, pool: str, file: Weights, *, bring: bool) -> Iterator[Blob | None]:
@@ -137,7 +146,7 @@ class CpuDevice:
     def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         """Drop the blob, after unbinding it from all slots. A CPU keeps no copies."""
         resident = self._resident.pop((pool, expert.id), None)
-        leaving = [resident] if isinstance(resident, Blob) else []
+        leaving = [resident.blob] if isinstance(resident, _LoadedBlob) else []
         if leaving and leaving[0].body is not None and leaving[0].owns_body:
             self._slots.unbind(leaving[0].body)
         if body is not None and (common := self._bodies.pop((pool, body), None)) is not None:
@@ -167,8 +176,8 @@ class CpuDevice:
         """Run a batch and return what the expert's kind postprocesses."""
         resident = self._resident[pool, expert.id]
         pixels = np.stack([image.pixels for image in images])
-        if isinstance(resident, Blob):
-            return self._slots.of(executor, expert, resident.structure).run(resident, torch.from_numpy(pixels))
+        if isinstance(resident, _LoadedBlob):
+            return self._slots.of(executor, expert, resident.network).run(resident.blob, torch.from_numpy(pixels))
         return resident.run(pixels)
 
     def launch(

@@ -165,7 +165,7 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
         self._at_devices = _threads(at_devices)
         others: dict[str, Callable[[], None]] = {"coe-control": self._control, "coe-reply": self._answer}
         # The control thread waits for those at devices when it ends, so they start before it.
-        self._threads = [*self._at_devices, *_threads(others), *self._inputs.threads]
+        self._threads = [*self._at_devices, *_threads(others), *self._inputs.workers.threads]
         self.line_threads.threads = frozenset(self._threads)
         end_at_exit(self)
         try:
@@ -192,8 +192,12 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
         With `refused` that reply is this failure, and the image is not looked at.
         """
         job = ImageJob(request, Pending(self.line_threads), ImageInputs(source, reference))
-        with self._taken_in(job):
-            self._inputs.put(lambda: self._receive(job, refused))
+        self._jobs[request.id] = job
+        try:
+            self._inputs.workers.put(lambda: self._receive(job, refused))
+        except BaseException:  # an interrupt, perhaps: an image that nothing answers would keep the line from ending
+            self._jobs.pop(request.id, None)
+            raise
         return job.future
 
     @property
@@ -212,7 +216,7 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
 
     def longest_decoding_s(self) -> float:
         """Return for how many seconds a thread has been at a picture; the longest of all threads that decode."""
-        return self._inputs.longest_s()
+        return self._inputs.workers.longest_s()
 
     def close(self) -> None:
         """End all threads once every reply is out, and let go of the devices. Any number of calls is safe.
@@ -220,7 +224,7 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
         After `stop`, threads that are at a picture are waited for only a moment: a read may never come back.
         """
         self._queue.put(None)
-        readers = self._inputs.threads
+        readers = self._inputs.workers.threads
         self.line_threads.join(among=[thread for thread in self._threads if thread not in readers])
         self.line_threads.join(time.monotonic() + _LAST_READ_S if self._stopped else math.inf, among=readers)
         self._let_go()
@@ -311,7 +315,8 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
         commands = self.controller.start(now) if event is None else self.controller.handle(event, now)
         spent = time.perf_counter() - began
         # Watchers count before replies go out, so that a caller who has a result finds it counted.
-        for part, answer in single_steps(event, commands):
+        steps = single_steps(event, commands) if isinstance(event, EventBatch) else ((event, commands),)
+        for part, answer in steps:
             for watcher in self._watchers:
                 watcher.observe(part, answer, now, spent)
             spent = 0.0
@@ -347,7 +352,7 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
 
     def _end_others(self) -> None:
         """Let all other threads end."""
-        self._inputs.close()
+        self._inputs.workers.close()
         for runner in self._runners.values():
             runner.close()
         self._carriers.close()

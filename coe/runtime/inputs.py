@@ -20,7 +20,7 @@ from coe.errors import ImageError
 from coe.pictures.array_images import DecodedImage
 from coe.pictures.image_source import ImageSource
 from coe.runtime.admission import Admission
-from coe.runtime.workers import Work, Workers
+from coe.runtime.workers import Workers
 from coe.store.kinds import Comparing, ExpertInput, Kind, Reference
 
 
@@ -81,32 +81,15 @@ class ImageInputs:
 
 
 class Inputs:
-    """Makes the inputs of all images of a line; `threads` do the work."""
+    """Makes the inputs of all images of a line; threads of `workers`, which the line starts and closes, do the work."""
 
     def __init__(
         self, router: Router, experts: Mapping[str, Expert], kinds: Mapping[str, Kind], decoding: Decoding
     ) -> None:
         self._router, self._experts, self._kinds = router, experts, kinds
-        self._workers = Workers(decoding.threads, "coe-decode")
+        self.workers = Workers(decoding.threads, "coe-decode")
         self._decoding = Admission(decoding.threads, decoding.limit_bytes)
         self._ahead = _Bytes(decoding.ahead_bytes)
-
-    @property
-    def threads(self) -> Sequence[threading.Thread]:
-        """The threads that decode, which the line starts."""
-        return self._workers.threads
-
-    def put(self, work: Work) -> None:
-        """Let a thread do `work`, which raises nothing; raises LineClosed after `close`."""
-        self._workers.put(work)
-
-    def longest_s(self) -> float:
-        """Return for how many seconds a thread has been at a picture; the longest of all threads."""
-        return self._workers.longest_s()
-
-    def close(self) -> None:
-        """End the threads after the work that is queued already."""
-        self._workers.close()
 
     def follow(self, router: Router) -> None:
         """Prepare images by another router; it has the rules of all images under way."""
@@ -153,7 +136,7 @@ class Inputs:
             image.ready[expert] = self._input(image, pixels, expert)
 
     def _again(self, image: ImageInputs, expert: str) -> Future[ExpertInput]:
-        return self._workers.submit(lambda: self._decoded_again(image, expert))
+        return self.workers.submit(lambda: self._decoded_again(image, expert))
 
     def _decoded_again(self, image: ImageInputs, expert: str) -> ExpertInput:
         with self._decoding.room(_decoding_bytes(image)):

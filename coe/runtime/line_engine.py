@@ -15,9 +15,9 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, InvalidStateError
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -220,16 +220,6 @@ class LineEngine(ABC, Generic[E, J]):
     def join(self, until_s: float = math.inf) -> None:
         """Wait until all threads have ended, at most until the time `until_s` on the monotonic clock."""
         self.line_threads.join(until_s)
-
-    @contextmanager
-    def _taken_in(self, job: J) -> Iterator[None]:
-        """Keep a job, unless the block raises: an image that nothing answers would keep the line from ending."""
-        self._jobs[job.request.id] = job
-        try:
-            yield
-        except BaseException:  # an interrupt, perhaps
-            self._jobs.pop(job.request.id, None)
-            raise
 
     def _reply(self, result: Result) -> J | None:
         """Let the reply thread answer an image; return its job, which ends. None: `submit` was interrupted."""

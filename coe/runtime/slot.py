@@ -120,19 +120,20 @@ class Slot:
                 self._targets[name].data = self._empty[name]
 
 
-_Key = tuple[str, int, Hashable, Structure]
+NetworkKey = tuple[str, int, Hashable, Structure]
+"""What tells networks apart: a kind, a number of labels, a normalisation and a structure."""
 
 
 class SlotShelf:
-    """Slots by executor and network; a network is a kind with a number of labels, a normalisation and a structure.
+    """Slots by executor and network.
 
     Two executors never share a slot; the slots of one executor share its arena.
     """
 
     def __init__(self, kinds: Mapping[str, Kind]) -> None:
         self._kinds = kinds
-        self._spares: dict[_Key, Slot] = {}
-        self._slots: dict[tuple[str, _Key], Slot] = {}
+        self._spares: dict[NetworkKey, Slot] = {}
+        self._slots: dict[tuple[str, NetworkKey], Slot] = {}
         self._arenas: dict[str, Arena] = {}
         self._lock = threading.Lock()
 
@@ -145,34 +146,34 @@ class SlotShelf:
 
     def _spare(self, expert: Expert, structure: Structure, slot: Slot) -> Slot:
         with self._lock:
-            return self._spares.setdefault(self._key(expert, structure), slot)
+            return self._spares.setdefault(self.key(expert, structure), slot)
 
     def spare(self, expert: Expert, structure: Structure) -> Slot:
         """Return the network's spare slot, without weights; its `spec` states what weights must look like."""
         with self._lock:
-            slot = self._spares.get(self._key(expert, structure))
+            slot = self._spares.get(self.key(expert, structure))
         if slot is None:
             slot = self._spare(expert, structure, self._new(expert, structure))
             slot.unbind()
             give_memory_back()
         return slot
 
-    def of(self, executor: str, expert: Expert, structure: Structure) -> Slot:
-        """Return an executor's slot for a network; the first executor that asks gets the spare slot."""
-        key = self._key(expert, structure)
-        spare = self.spare(expert, structure)
+    def of(self, executor: str, expert: Expert, key: NetworkKey) -> Slot:
+        """Return an executor's slot for the network of an expert; the first executor that asks gets the spare slot."""
         with self._lock:
-            if (executor, key) in self._slots:
-                return self._slots[executor, key]
+            if (slot := self._slots.get((executor, key))) is not None:
+                return slot
+        spare = self.spare(expert, key[-1])
+        with self._lock:
             if spare not in self._slots.values():
                 return self._keep(executor, key, spare)
-        slot = self._new(expert, structure)
+        slot = self._new(expert, key[-1])
         slot.unbind()
         give_memory_back()
         with self._lock:
             return self._keep(executor, key, slot)
 
-    def _keep(self, executor: str, key: _Key, slot: Slot) -> Slot:
+    def _keep(self, executor: str, key: NetworkKey, slot: Slot) -> Slot:
         slot.arena = self._arenas.setdefault(executor, Arena())
         self._slots[executor, key] = slot
         return slot
@@ -194,5 +195,6 @@ class SlotShelf:
         except BaseException as error:  # code of a user's: it may exit too
             raise KindFailed(f"kind '{expert.kind}' cannot build its network: {reason(error)}") from error
 
-    def _key(self, expert: Expert, structure: Structure) -> _Key:
+    def key(self, expert: Expert, structure: Structure) -> NetworkKey:
+        """Return the key of an expert's network."""
         return expert.kind, len(expert.labels), self._kinds[expert.kind].normalization(expert), structure

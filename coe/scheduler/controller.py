@@ -21,13 +21,14 @@ from coe.core import Batch, Failure, FailureKind, Stage
 from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.cases import Advance, Cases
-from coe.scheduler.costs import CostTable
+from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.deadlines import Deadlines, LeastTime
 from coe.scheduler.demand import Demand
 from coe.scheduler.events import (
     Arrived,
     Command,
     Event,
+    EventBatch,
     Evicted,
     Fetched,
     Filled,
@@ -45,7 +46,6 @@ from coe.scheduler.events import (
     RunFailed,
     Stopped,
     Why,
-    single_events,
 )
 from coe.scheduler.executor import Executor
 from coe.scheduler.expert_state import State
@@ -139,7 +139,7 @@ class Controller:
 
         `now` is in seconds and never goes back.
         """
-        for part in single_events(event):
+        for part in event.events if isinstance(event, EventBatch) else (event,):
             self._take_in(part, now)
         self._hurry(now)
         if not self._stopped:
@@ -242,7 +242,7 @@ class Controller:
         if self._stopped or not self.executors:
             self._fail(stage, STOPPED if self._stopped else next(reversed(self._lost.values())), now)
             return
-        world, failure = self.world, self._broken.failure(stage.expert, now)
+        world, failure = self.world, self._broken.failure(stage.expert, now) if self._broken.attempts else None
         if failure is not None:
             # An expert that cannot be loaded can still run where it is resident.
             able = {e.id: e for e in self.executors.values() if e.pool.state(stage.expert) is State.READY}
@@ -278,8 +278,9 @@ class Controller:
 
     def _finished(self, event: Finished, now: float) -> None:
         executor = self._executor(event.executor)
-        if executor.batch and len(event.findings) != len(executor.batch):
-            reason = f"it gave {len(event.findings)} finding(s) for {len(executor.batch)} image(s)"
+        images = len(executor.batch.stages) if executor.batch is not None else len(event.findings)
+        if len(event.findings) != images:
+            reason = f"it gave {len(event.findings)} finding(s) for {images} image(s)"
             self._run_failed(RunFailed(event.executor, reason), now)
             return
         batch = self._residency.end(executor)
@@ -305,7 +306,7 @@ class Controller:
 
     def _follow(self, device: str, batch: Batch, took_s: float) -> None:
         """Let the costs follow a batch; policies rank all experts again if that changed them."""
-        pace = self.costs.ran(device, batch.expert, len(batch), took_s)
+        pace = self.costs.ran(device, batch.expert, len(batch.stages), took_s)
         if pace is not None:
             self._commands.append(PaceChanged(device, pace))
             for expert in self.graph.experts:
@@ -395,11 +396,7 @@ class Controller:
         for executor in self.executors.values():
             while executor.is_free and self._feed(executor, now):
                 pass
-        # A lane that is busy now stays busy: only an event frees it.
-        idle = self._residency.idle_pools()
-        for executor in self.executors.values():
-            if executor.pool.id in idle and (executor.batch is not None or self._shared is not None):
-                self._prefetch_for(executor, now)
+        self._load_ahead(now)
         for team in self._teams if self._is_idle else ():
             if team[0].batch is None and team[0].backlog.size and not team[0].pool.is_moving():
                 self._go_on_anyhow(team, now)
@@ -409,13 +406,14 @@ class Controller:
         if self._looks_ahead and self.history.images:
             self._look_ahead(now)
         self._residency.load_initial(now)
-        self._residency.fill_host(now)
+        if self.cache is not None:
+            self._residency.fill_host(now)
         if self._varies:
             self._residency.upgrade(now)
 
     def _look_ahead(self, now: float) -> None:
-        """Begin a load for images that have not come, while nothing else is loaded."""
-        if self._residency.is_loading():
+        """Begin a load for images that have not come, while nothing else is loaded; called while nothing is read."""
+        if any(pool.is_moving() for pool in self.pools.values()):
             return
         for executor in self.executors.values():
             for expert in self._prefetch.ahead(executor, self.world, now):
@@ -487,11 +485,21 @@ class Controller:
         self._commands.append(Run(executor.id, batch))
         return True
 
-    def _prefetch_for(self, executor: Executor, now: float) -> None:
-        """Begin the next load from each tier from which nothing comes into the executor's pool."""
-        pool, idle = executor.pool, self._residency.idle_tiers(executor.pool)
-        if not idle:
-            return
+    def _load_ahead(self, now: float) -> None:
+        """Begin the next loads for executors that are busy, or share a backlog."""
+        # A lane that is busy now stays busy: only an event frees it.
+        busy: set[str] = set()
+        for executor in self.executors.values():
+            if executor.pool.id in busy or (executor.batch is None and self._shared is None):
+                continue
+            if idle := self._residency.idle_tiers(executor.pool):
+                self._prefetch_for(executor, idle, now)
+            else:
+                busy.add(executor.pool.id)
+
+    def _prefetch_for(self, executor: Executor, idle: list[Tier], now: float) -> None:
+        """Begin the next load from each of the tiers from which nothing comes into the executor's pool."""
+        pool = executor.pool
         ahead: set[str] = set()
         for expert in self._prefetch.rank(executor, self.world, now):
             if expert in pool:

@@ -32,20 +32,21 @@ class BrokenExperts:
     """Experts whose loads failed, each with its failed attempts since its last good load."""
 
     def __init__(self) -> None:
-        self._attempts: dict[str, _Attempts] = {}
+        self.attempts: dict[str, _Attempts] = {}
+        """Empty as long as every load went well."""
 
     def failed(self, expert: str, reason: str, now: float) -> bool:
         """Note that a load failed; return whether the expert is left alone from now on."""
-        before = self._attempts.get(expert)
+        before = self.attempts.get(expert)
         count = before.count + 1 if before and before.count < config.LOAD_ATTEMPTS else 1
-        self._attempts[expert] = _Attempts(count, not_loaded(expert, reason), now + config.RETRY_BROKEN_S)
+        self.attempts[expert] = _Attempts(count, not_loaded(expert, reason), now + config.RETRY_BROKEN_S)
         return count >= config.LOAD_ATTEMPTS
 
     def loaded(self, expert: str) -> None:
         """Note that a load went well."""
-        self._attempts.pop(expert, None)
+        self.attempts.pop(expert, None)
 
     def failure(self, expert: str, now: float) -> Failure | None:
         """Return why an expert is left alone; None if a load may be tried."""
-        tries = self._attempts.get(expert)
+        tries = self.attempts.get(expert)
         return tries.failure if tries and tries.count >= config.LOAD_ATTEMPTS and now < tries.until_s else None

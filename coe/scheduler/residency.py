@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from itertools import filterfalse
 
 from coe.core import Batch
 from coe.scheduler import policies
@@ -239,18 +240,9 @@ class Residency:
         pool.lies_in(expert, passage.source)
         self._emit(Load(pool.id, expert, why, passage.source, passage.keep_copy, passage.drops, variant, body))
 
-    def idle_pools(self) -> set[str]:
-        """Return the pools that can load from a tier from which nothing comes into them."""
-        idle = set()
-        for pool in self.pools.values():
-            for tier in self._tiers[pool.id]:
-                if not pool.is_moving_from(tier):
-                    idle.add(pool.id)
-        return idle
-
     def idle_tiers(self, pool: ModelPool) -> list[Tier]:
         """Return the tiers from which a pool can load and does not: a lane of its own reads each."""
-        return [tier for tier in self._tiers[pool.id] if not pool.is_moving_from(tier)]
+        return list(filterfalse(pool.is_moving_from, self._tiers[pool.id]))
 
     def fetched(self, pool: str, expert: str) -> None:
         """Note that an expert on its way has been read from disk."""

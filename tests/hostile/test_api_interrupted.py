@@ -97,7 +97,7 @@ def test_an_interrupted_submit_leaves_nothing_that_the_line_waits_for(
     tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     line = quick(tiny, inbox=1)
-    put = line._engine._inputs.put
+    put = line._engine._inputs.workers.put
 
     def interrupted(work: Callable[[], object]) -> None:
         if when == "after":
@@ -105,7 +105,7 @@ def test_an_interrupted_submit_leaves_nothing_that_the_line_waits_for(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(line._engine._inputs, "put", interrupted)
+        patch.setattr(line._engine._inputs.workers, "put", interrupted)
         with pytest.raises(KeyboardInterrupt):
             line.submit(LIGHT, "C")
     assert line.submit(DARK, "C").result(60).verdict is Verdict.NG

@@ -14,7 +14,6 @@ from tables import with_slow_rows
 from coe import Inspector, Picture
 from coe.core import FailureKind, Finding, Result
 from coe.prepare.sharing import Sharing
-from coe.runtime.blob import Blob
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Evict, Load
 from coe.store import bodies
@@ -90,7 +89,7 @@ def test_a_pool_brings_a_body_with_the_first_of_its_experts_and_drops_it_with_th
         pool = line.plan.pools[0].id
         resident = {expert for _, expert in device._resident}
         assert set(device._bodies) == ({(pool, _digest(shared_trunk))} if resident & set("abc") else set())
-        assert not any(blob.owns_body for blob in device._resident.values() if isinstance(blob, Blob))
+        assert not any(loaded.blob.owns_body for loaded in device._resident.values())  # type: ignore[union-attr]
     commands = [command for _, _, some in line.trace for command in some]
     moves = [command for command in commands if isinstance(command, Load | Evict) and command.expert in "abc"]
     assert sum(isinstance(command, Load) for command in moves) > 3

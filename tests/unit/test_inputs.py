@@ -66,12 +66,12 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[ImageSource]:
 @contextmanager
 def running(kind: Painting, ahead_bytes: int = 10 * BYTES) -> Iterator[Inputs]:
     inputs = Inputs(RULES.router, RULES.experts, {"k": kind}, Decoding(2, 1 << 30, ahead_bytes))
-    for thread in inputs.threads:
+    for thread in inputs.workers.threads:
         thread.start()
     try:
         yield inputs
     finally:
-        inputs.close()
+        inputs.workers.close()
 
 
 def image(grey: int = 7, order: Order = "BGR") -> ImageInputs:

@@ -199,13 +199,14 @@ def test_two_executors_share_neither_slot_nor_arena_and_the_slots_of_one_share_i
     shelf = SlotShelf({KIND: Plain()})
     blob = weights(stored(tmp_path, "q8"), expert("q8")).read(Buffers())
     other = expert("q8", labels=("a", "b", "c"))
-    one, two = shelf.of("one", expert("q8"), blob.structure), shelf.of("two", expert("q8"), blob.structure)
-    further = shelf.of("one", other, blob.structure)
+    key = shelf.key(expert("q8"), blob.structure)
+    one, two = shelf.of("one", expert("q8"), key), shelf.of("two", expert("q8"), key)
+    further = shelf.of("one", other, shelf.key(other, blob.structure))
     assert one is not two
     assert one.arena is not two.arena
     assert further is not one
     assert further.arena is one.arena
-    assert one is shelf.of("one", expert("q8"), blob.structure)
+    assert one is shelf.of("one", expert("q8"), key)
 
     expected = laid_out("q8")["fc.weight"]
     one.run(blob, IMAGES)

@@ -85,10 +85,6 @@ class World:
         until = None if self.foresight is None else self.foresight.images_until(expert)
         return self.demand.usage(expert) if until is None else 1 / until
 
-    def foresees(self) -> bool:
-        """Return whether any expert is foreseen; the answer holds until the next image."""
-        return self.foresight is not None and self.foresight.foresees()
-
     def next_place(self, expert: str) -> int | None:
         """Return the next place that needs an expert; None if none is foreseen."""
         return None if self.foresight is None else self.foresight.next_place(expert)

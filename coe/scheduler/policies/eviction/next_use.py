@@ -41,7 +41,8 @@ class NextUse(Eviction):
         self._step: dict[str, int] = {}
 
     def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
-        foresees = self._world.foresees() if self._changed else False
+        foresight = self._world.foresight
+        foresees = bool(self._changed) and foresight is not None and foresight.foresees()
         for expert in self._changed:
             if expert in self._pool:
                 self._place(expert, foresees=foresees)

@@ -56,9 +56,12 @@ class Gain(Prefetch):
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         if self._changed:
             self._catch_up()
-        yield from islice(self._hurried, config.PREFETCH_GROUPS)
-        yield from self._to_fill(executor)
+        if self._loads_s:
+            yield from islice(self._hurried, config.PREFETCH_GROUPS)
+            yield from self._to_fill(executor)
         yield from self._to_share(executor)
+        if not self._loads_s:
+            return
         for order in self._order[executor.pool.id].values():
             for expert in islice(order, config.LOAD_CANDIDATES):
                 if not self._is_left_to_another(executor, expert):
@@ -141,7 +144,8 @@ class Gain(Prefetch):
         return config.OUTLOOK_IMAGES * demand.usage(expert) + demand.coming(expert)
 
     def _catch_up(self) -> None:
-        foresees = bool(self._foreseen) or self._world.foresees()
+        foresight = self._world.foresight
+        foresees = bool(self._foreseen) or (bool(self._changed) and foresight is not None and foresight.foresees())
         for expert in self._changed:
             if foresees:
                 self._foresee(expert)
