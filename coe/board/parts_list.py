@@ -11,7 +11,6 @@ from pathlib import Path
 
 from coe import text_table
 from coe.errors import ConfigError, did_you_mean
-from coe.text_table import SEPARATORS, TextLine
 
 REFDES = ("refdes", "designator", "ref", "reference")
 """Names of the column of reference designators, in upper or lower case; the first that the header has counts."""
@@ -34,15 +33,22 @@ def read(path: Path) -> tuple[PlacedPart, ...]:
     if no other line is a header.
     """
     lines = text_table.lines(path, "the parts list")
-    header = _header(path, lines)
+    remarks_last = sorted(lines, key=lambda line: line.is_remark)
+    header = text_table.find_header(remarks_last, {"refdes": REFDES, "component": COMPONENT}, ("refdes", "component"))
+    if header is None:
+        raise ConfigError(
+            f"{path}: no line names a column of reference designators ({', '.join(REFDES)}) and a column of components "
+            f"({', '.join(COMPONENT)}); add such a line above the parts"
+        )
+    refdes, component = header.columns["refdes"], header.columns["component"]
     parts: dict[str, PlacedPart] = {}
     for line in lines:
-        if line.number <= header.number or line.is_remark:
+        if line.number <= header.line.number or line.is_remark:
             continue
         number, cells = line.number, line.cells(header.separator)
-        if len(cells) <= max(header.refdes, header.component) or not (cells[header.refdes] and cells[header.component]):
+        if len(cells) <= max(refdes, component) or not (cells[refdes] and cells[component]):
             raise ConfigError(f"{path}:{number}: this line lacks a reference designator or a component; complete it")
-        part = PlacedPart(cells[header.component], cells[header.refdes])
+        part = PlacedPart(cells[component], cells[refdes])
         if "," in part.refdes:
             raise ConfigError(f"{path}:{number}: '{part.refdes}' names several parts; give each part a line")
         if part.refdes in parts:
@@ -64,29 +70,3 @@ def check(parts: Sequence[PlacedPart], components: Mapping[str, object], board: 
         )
     if len({part.refdes for part in parts}) < len(parts):
         raise ConfigError("the parts list names a reference designator twice; take one of the two parts out")
-
-
-@dataclass(frozen=True, slots=True)
-class _Header:
-    """The number of a header's line, what stands between cells (None: spaces), and the indices of its two columns."""
-
-    number: int
-    separator: str | None
-    refdes: int
-    component: int
-
-
-def _header(path: Path, lines: Sequence[TextLine]) -> _Header:
-    """Return the header of a list: the first line that names both columns, a remark only if no other line does."""
-    for line in sorted(lines, key=lambda line: line.is_remark):
-        for separator in SEPARATORS:
-            words = [cell.casefold() for cell in line.without_mark.cells(separator)]
-            refdes, component = (
-                next((words.index(name) for name in names if name in words), None) for names in (REFDES, COMPONENT)
-            )
-            if refdes is not None and component is not None:
-                return _Header(line.number, separator, refdes, component)
-    raise ConfigError(
-        f"{path}: no line names a column of reference designators ({', '.join(REFDES)}) and a column of components "
-        f"({', '.join(COMPONENT)}); add such a line above the parts"
-    )

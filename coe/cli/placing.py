@@ -12,7 +12,7 @@ from coe.errors import ConfigError
 if TYPE_CHECKING:
     from coe.placement import Layout
 
-_NAMES = "kicad, altium, easyeda, eagle or generic"
+_NAMES = "kicad, altium, easyeda, eagle, generic, or package.module:NAME"
 PlacementsOption = Annotated[
     Path | None,
     typer.Option(

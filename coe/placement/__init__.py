@@ -8,7 +8,7 @@
 
 The functions, in the order of their use:
 
-- `read_placements(path, dialect, units) -> tuple[Placement, ...]`: a file of one of `DIALECTS`, in mm, mil or inch;
+- `read_placements(path, dialect, units) -> tuple[Placement, ...]`: a file of a dialect, as kicad, in mm, mil or inch;
   `parse_placements(path, raw, dialect, units)` of bytes.
 - `read_recipe(path) -> BoardRecipe`; `parse_recipe(path, raw) -> BoardRecipe` of bytes.
 - `lay_out(recipe, placements, bottom=None) -> Layout`: all `sites` as the camera sees them; `Bottom.of(x, angle)` says
@@ -38,28 +38,22 @@ if TYPE_CHECKING:
     from coe.placement.board_recipe import BoardRecipe, parse_recipe, read_recipe
     from coe.placement.board_view import BoardView
     from coe.placement.crops import crop, outline
-    from coe.placement.dialects import DIALECTS, Side, Units
+    from coe.placement.dialects import Dialect, Side, Units
     from coe.placement.location import Location, blind_to, locate, warnings_of
     from coe.placement.overlay_picture import overlay
     from coe.placement.placements import Placement, parse_placements, read_placements
 
-_HOMES = {
-    "board_view": ("BoardView",),
-    "board_pictures": ("BoardPicture", "read_board", "serial_of"),
-    "crops": ("crop", "outline"),
-    "board_layout": ("Bottom", "Layout", "Site", "lay_out"),
-    "location": ("Location", "blind_to", "locate", "warnings_of"),
-    "overlay_picture": ("overlay",),
-    "dialects": ("DIALECTS", "Side", "Units"),
-    "placements": ("Placement", "parse_placements", "read_placements"),
-    "board_recipe": ("BoardRecipe", "parse_recipe", "read_recipe"),
-}
+# In this order, so that whoever needs no picture waits for no OpenCV.
+_MODULES = (
+    *("dialects", "placements", "board_recipe", "board_layout", "board_view"),
+    *("crops", "location", "overlay_picture", "board_pictures"),
+)
 __all__ = [
-    "DIALECTS",
     "BoardPicture",
     "BoardRecipe",
     "BoardView",
     "Bottom",
+    "Dialect",
     "Layout",
     "Location",
     "Placement",
@@ -83,7 +77,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"coe.placement.{module}"), name)
+    for module in _MODULES if name in __all__ else ():
+        home = import_module(f"coe.placement.{module}")
+        if name in vars(home):
+            return vars(home)[name]
     raise AttributeError(f"module 'coe.placement' has no attribute '{name}'")

@@ -1,4 +1,4 @@
-"""The dialects of placement files: what each CAD program writes.
+"""The dialects of placement files: what each CAD program writes. Those of users come by the same entry point.
 
 Sources: files that KiCad, Altium Designer and EasyEDA export, and those of Eagle's `mountsmd.ulp`.
 """
@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from coe import plugins
+from coe.errors import ConfigError
 
 
 class Side(StrEnum):
@@ -48,73 +51,55 @@ class Dialect:
     fallback: str | None = None
 
 
+GROUP = "coe.dialects"
 _WINDOWS = "cp1252"
 """What programs for Windows write if they write no UTF-8, say in a value with a micro sign."""
-DIALECTS: dict[str, Dialect] = {
-    # Ref, Val, Package, PosX, PosY, Rot, Side: a .csv, or a .pos with "# Ref" before the names and "## Unit = mm".
-    "kicad": Dialect(
-        {
-            "refdes": ("ref",),
-            "value": ("val",),
-            "package": ("package",),
-            "x": ("posx",),
-            "y": ("posy",),
-            "rotation": ("rot",),
-            "side": ("side",),
-        },
-        sides={"top": Side.TOP, "bottom": Side.BOTTOM},
-        remark=True,
-    ),
-    # Designator, Comment, Layer, Footprint, Center-X(mm), Center-Y(mm), Rotation; "Mid X" in older versions.
-    "altium": Dialect(
-        {
-            "refdes": ("designator",),
-            "value": ("comment",),
-            "package": ("footprint",),
-            "x": ("center-x", "mid x"),
-            "y": ("center-y", "mid y"),
-            "rotation": ("rotation",),
-            "side": ("layer",),
-        },
-        sides={"toplayer": Side.TOP, "bottomlayer": Side.BOTTOM, "t": Side.TOP, "b": Side.BOTTOM},
-        fallback=_WINDOWS,
-    ),
-    # Designator, Footprint, Mid X, Mid Y, ..., Layer, Rotation, Comment: UTF-16 with tabs, or CSV; "12.7mm" in cells.
-    "easyeda": Dialect(
-        {
-            "refdes": ("designator",),
-            "value": ("comment", "device"),
-            "package": ("footprint", "package"),
-            "x": ("mid x",),
-            "y": ("mid y",),
-            "rotation": ("rotation",),
-            "side": ("layer",),
-        },
-        sides={"t": Side.TOP, "b": Side.BOTTOM, "top": Side.TOP, "bottom": Side.BOTTOM},
-    ),
-    # mountsmd.ulp: lines "name x y angle value package" without a header, in a .mnt (top) and a .mnb (bottom).
-    "eagle": Dialect(
-        {"refdes": (), "x": (), "y": (), "rotation": (), "value": (), "package": ()},
-        needs=("refdes", "x", "y", "rotation", "value", "package"),
-        endings={".mnt": Side.TOP, ".mnb": Side.BOTTOM},
-        header=False,
-        fallback=_WINDOWS,
-    ),
-    "generic": Dialect(
-        {
-            "refdes": ("refdes",),
-            "value": ("value",),
-            "package": ("package",),
-            "component": ("component",),
-            "x": ("x",),
-            "y": ("y",),
-            "rotation": ("rotation",),
-            "side": ("side",),
-        },
-        sides={"top": Side.TOP, "bottom": Side.BOTTOM},
-    ),
-}
-"""The dialects by name."""
+_WORDS = {"top": Side.TOP, "bottom": Side.BOTTOM}
+_LETTERS = {"t": Side.TOP, "b": Side.BOTTOM}
+
+
+def _columns(**names: str) -> dict[str, tuple[str, ...]]:
+    return {field: tuple(of_field.split("|")) for field, of_field in names.items()}
+
+
+KICAD = Dialect(
+    _columns(refdes="ref", value="val", package="package", x="posx", y="posy", rotation="rot", side="side"),
+    sides=_WORDS,
+    remark=True,
+)
+"""Ref, Val, Package, PosX, PosY, Rot, Side: a .csv, or a .pos with "# Ref" before the names and "## Unit = mm"."""
+_DESIGNATOR = {"refdes": "designator", "rotation": "rotation", "side": "layer"}
+ALTIUM = Dialect(
+    _columns(value="comment", package="footprint", x="center-x|mid x", y="center-y|mid y", **_DESIGNATOR),
+    sides={"toplayer": Side.TOP, "bottomlayer": Side.BOTTOM, **_LETTERS},
+    fallback=_WINDOWS,
+)
+"""Designator, Comment, Layer, Footprint, Center-X(mm), Center-Y(mm), Rotation; "Mid X" in older versions."""
+EASYEDA = Dialect(
+    _columns(value="comment|device", package="footprint|package", x="mid x", y="mid y", **_DESIGNATOR),
+    sides={**_LETTERS, **_WORDS},
+)
+"""Designator, Footprint, Mid X, Mid Y, ..., Layer, Rotation, Comment: UTF-16 with tabs, or CSV; "12.7mm" in cells."""
+EAGLE = Dialect(
+    dict.fromkeys(("refdes", "x", "y", "rotation", "value", "package"), ()),
+    needs=("refdes", "x", "y", "rotation", "value", "package"),
+    endings={".mnt": Side.TOP, ".mnb": Side.BOTTOM},
+    header=False,
+    fallback=_WINDOWS,
+)
+"""`mountsmd.ulp`: lines "name x y angle value package" without a header, in a .mnt (top) and a .mnb (bottom)."""
+GENERIC = Dialect(
+    {name: (name,) for name in ("refdes", "value", "package", "component", "x", "y", "rotation", "side")}, sides=_WORDS
+)
+
+
+def resolve(name: str) -> Dialect:
+    """Return the dialect that an entry point of `coe.dialects`, or a dotted path, names; raises ConfigError."""
+    dialect = plugins.load(name, None, group=GROUP, noun="dialect of placement files")
+    if not isinstance(dialect, Dialect):
+        raise ConfigError(f"'{name}' is not a dialect of placement files, but {type(dialect).__name__}")
+    return dialect
+
 
 UNIT_WORDS = {
     **dict.fromkeys(("mm", "millimeter", "millimeters"), Units.MM),

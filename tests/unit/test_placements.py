@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from texts import texts
 from thorough import THOROUGH
 
+from coe import plugins
 from coe.errors import ConfigError
-from coe.placement import DIALECTS, Placement, Side, read_placements
+from coe.placement import Placement, Side, read_placements
 
 TOP, BOTTOM = Side.TOP, Side.BOTTOM
 
@@ -141,7 +142,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, c
 
 def test_dialects_and_units_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "pnp.csv").write_text(GENERIC + "R1,1000,2,0,top\n")
-    with pytest.raises(ConfigError, match="'kikad' is not a dialect of placement files; did you mean 'kicad'"):
+    with pytest.raises(ConfigError, match="'kikad'; did you mean 'kicad'"):
         read_placements(tmp_path / "pnp.csv", "kikad", "mm")
     with pytest.raises(ConfigError, match="'cm' is not a unit of placement files; give mm, mil or inch"):
         read_placements(tmp_path / "pnp.csv", "generic", "cm")
@@ -150,6 +151,20 @@ def test_dialects_and_units_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "picture.csv").write_bytes(b"\x89PNG\xff\x00")
     with pytest.raises(ConfigError, match="is not a text"):
         read_placements(tmp_path / "picture.csv", "generic", "mm")
+
+
+def test_a_user_brings_a_dialect_by_its_dotted_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "our_cad.py").write_text(
+        "from coe.placement import Dialect, Side\n"
+        "names = {'refdes': ('part',), 'x': ('right',), 'y': ('up',), 'rotation': ('turn',), 'side': ('face',)}\n"
+        "OURS, WRONG = Dialect(names, sides={'front': Side.TOP}), 7\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "pnp.csv").write_text("Part;Right;Up;Turn;Face\nR1;1;2;90;front\n")
+    assert places(tmp_path / "pnp.csv", "our_cad:OURS") == [("R1", 1.0, 2.0, 90.0, TOP, "", "")]
+    for name in ("our_cad:WRONG", "our_cad:NONE", "our_cad"):
+        with pytest.raises(ConfigError, match="our_cad"):
+            read_placements(tmp_path / "pnp.csv", name, "mm")
 
 
 WORDS = st.sampled_from(
@@ -163,7 +178,7 @@ WORDS = st.sampled_from(
     rows=st.lists(st.lists(WORDS | texts(5), max_size=8), max_size=5),
     separator=st.sampled_from([",", ";", "\t", " "]),
     encoding=st.sampled_from(["utf-8", "utf-16", "cp1252"]),
-    dialect=st.sampled_from(sorted(DIALECTS)),
+    dialect=st.sampled_from(plugins.names("coe.dialects")),
 )
 def test_whatever_a_file_holds_it_is_read_or_refused_in_a_sentence(
     rows: list[list[str]], separator: str, encoding: str, dialect: str
