@@ -38,8 +38,6 @@ def adjusted(finding: Finding, expert: Expert) -> Finding:
     scale of the kind, is at most the distance to a score from which a box counts. Raises CoeError for a finding without
     boxes of an expert for which the rules ignore boxes: nothing could be ignored there.
     """
-    if expert.temperature == 1 and not expert.ignore_under:
-        return finding
     if expert.ignore_under and not finding.boxes and finding.label != NOTHING:
         raise CoeError(f"expert '{expert.id}' gives no boxes, and the rules ignore boxes of it; remove `ignore_under`")
     boxes = [replace(box, score=honest(box.score, expert.temperature)) for box in finding.boxes]

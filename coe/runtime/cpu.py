@@ -319,6 +319,8 @@ def findings_of(kind: Kind, outputs: Any, images: Sequence[ExpertInput], expert:
         raise CoeError(f"kind '{expert.kind}' gave {len(findings)} findings for {len(images)} images")
     for finding in findings:
         _check(finding, expert)
+    if expert.temperature == 1 and not expert.ignore_under:
+        return list(findings)
     return [scores.adjusted(finding, expert) for finding in findings]
 
 
