@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -18,12 +19,12 @@ from coe.cli.common import err, out, wide
 from coe.cli.json_output import STANDARD_OUTPUT, check_json, write_json
 from coe.cli.options import AllowKindOption, JsonOption, StoreOption, finite, found_here, words_of
 from coe.errors import ConfigError, did_you_mean
+from coe.system import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from coe.serve.benchmark.benchmark_figures import Measured, Part
-    from coe.serve.benchmark.benchmark_plan import Amounts
 
 PARTS = "speed,decisions,intake,pages,clients,pace"
 BOARD, MEMORY, IMAGES, KINDS = "first_look", "25MB", Path("build/first-look/images"), ["apps.demo"]
@@ -68,7 +69,6 @@ def serve(  # noqa: PLR0913
     quick: Annotated[
         bool, typer.Option("--quick", help="So little of each part that it takes seconds; figures mean nothing.")
     ] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw the samples of the soak into this PNG or SVG file.")] = None,
     store: StoreOption = None,
     allow_kind: AllowKindOption = None,
     work: Annotated[
@@ -86,38 +86,27 @@ def serve(  # noqa: PLR0913
     Example: coe-bench serve --parts pages,intake --history 100000
     """
     from coe.serve.benchmark import benchmark_plan
-    from coe.serve.benchmark import plot as drawing
+    from coe.serve.benchmark.steady_pace import BoardPace
     from coe.serve.creation import Wanted
 
     check_json(json_to)
     chosen = _parts(parts, soak)
-    if plot is not None and soak is None:
-        raise ConfigError("--plot draws the samples of a soak; give --soak, too")
-    amounts = _amounts(benchmark_plan.QUICK if quick else benchmark_plan.Amounts(), history, clients, rounds)
-    pace = replace(
-        amounts.pace,
-        boards_per_hour=amounts.pace.boards_per_hour if quick else boards_per_hour,
-        components=components or amounts.pace.components,
-        seconds=seconds or amounts.pace.seconds,
-    )
-    soaked = (
-        None
-        if soak is None
-        else replace(benchmark_plan.FACTORY, boards_per_hour=boards_per_hour, components=40, seconds=soak)
-    )
+    given = {"history": history, "clients": clients, "rounds": rounds}
+    amounts = (benchmark_plan.QUICK if quick else {}) | {name: number for name, number in given.items() if number}
+    if quick:
+        pace = BoardPace(36_000, components or 4, 30.0, soak or seconds or 0.5)
+    else:
+        pace = BoardPace(boards_per_hour, components or (40 if soak else 500), 6.0, soak or seconds or 180.0)
     wanted = Wanted(board, store or Path(config.STORE_FOLDER), memory, tuple(allow_kind or found_here(KINDS) or ()))
     with _folder(work) as folder:
-        samples = folder / "samples.json"
-        planned = benchmark_plan.ServiceBenchPlan(
-            wanted, images, folder, chosen, replace(amounts, pace=pace, soak=soaked), samples
-        )
-        measured = list(benchmark_plan.run(planned, lambda sentence: err.print(sentence, style="dim", soft_wrap=True)))
-        if plot is not None:
-            drawing.draw(samples, plot)
-    wide(err if json_to == STANDARD_OUTPUT else out).print(_table(measured))
-    (err if json_to == STANDARD_OUTPUT else out).print(f"machine: {_machine()}", soft_wrap=True)
+        plan = benchmark_plan.ServiceBenchPlan(wanted, images, folder, chosen, pace, **amounts)
+        measured = list(plan.run(lambda sentence: err.print(sentence, style="dim", soft_wrap=True)))
+    screen = err if json_to == STANDARD_OUTPUT else out
+    wide(screen).print(_table(measured))
+    machine = f"{usable_cores()} cores, {platform.machine()}, Python {platform.python_version()}, load {_load()}"
+    screen.print(f"machine: {machine}", soft_wrap=True)
     rows = [{**asdict(figure), "is_met": figure.is_met} for figure in measured]
-    write_json(json.dumps({"machine": _machine(), "figures": rows}, indent=2) + "\n", json_to)
+    write_json(json.dumps({"machine": machine, "figures": rows}, indent=2) + "\n", json_to)
 
 
 def _parts(text: str, soak: float | None) -> list[Part]:
@@ -135,15 +124,6 @@ def _parts(text: str, soak: float | None) -> list[Part]:
     return [Part(name) for name in names]
 
 
-def _amounts(amounts: Amounts, history: int | None, clients: int | None, rounds: int | None) -> Amounts:
-    return replace(
-        amounts,
-        history=history or amounts.history,
-        clients=clients or amounts.clients,
-        rounds=rounds or amounts.rounds,
-    )
-
-
 @contextmanager
 def _folder(work: Path | None) -> Iterator[Path]:
     """Give the folder of the service; raises ConfigError for one that is not new."""
@@ -157,15 +137,7 @@ def _folder(work: Path | None) -> Iterator[Path]:
     yield work
 
 
-def _machine() -> str:
-    from coe.system import usable_cores
-
-    return f"{usable_cores()} cores, {platform.machine()}, Python {platform.python_version()}, load {_load()}"
-
-
 def _load() -> str:
-    import os
-
     return f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
 
 
@@ -174,11 +146,8 @@ def _table(measured: list[Measured]) -> Table:
     for heading in ("part", "figure", "value", "goal", "", "of", "beside it"):
         table.add_column(heading, justify="right" if heading in ("value", "goal", "of") else "left")
     for figure in measured:
-        goal = (
-            ""
-            if figure.goal is None
-            else f"{'at least' if figure.goal.at_least else 'at most'} {figure.goal.value:,.4g}"
-        )
+        bound = figure.goal and ("at least" if figure.goal.at_least else "at most")
+        goal = f"{bound} {figure.goal.value:,.4g}" if figure.goal else ""
         verdict = {None: "", True: "met", False: "MISSED"}[figure.is_met]
         value = f"{figure.value:,.4g} {figure.unit}".rstrip()
         table.add_row(figure.part.value, figure.name, value, goal, verdict, f"{figure.samples:,}", figure.note)

@@ -1,4 +1,4 @@
-"""One run of the benchmark: which parts, how much of each. Law: parts of one run meet the same service and history."""
+"""One run of the benchmark: which parts, how much of each. Parts of one run meet the same service and history."""
 
 from __future__ import annotations
 
@@ -20,18 +20,32 @@ from coe.serve.creation import Wanted
 from coe.serve.database import recipe_versions
 from coe.serve.database.connecting import open_database
 
-FACTORY = BoardPace(600, 500, 6.0, 180.0)
-"""A board with 500 components every six seconds."""
+QUICK = {
+    "history": 40,
+    "clients": 5,
+    "rounds": 1,
+    "speed_images": 1,
+    "decisions": 3,
+    "views": 2,
+    "page_repeats": 1,
+    "client_boards": 2,
+}
+"""So little that all parts run, and no figure says anything."""
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
-    """How much is measured: boards in the history, event clients, repeats of each part, and the pace of boards.
+class ServiceBenchPlan:
+    """A board with its experts and its pictures, the parts to measure, and how much of each.
 
-    `speed_images` is the least number of images of a round: the first batches of a round are small, and its first loads
-    find no batch beside them.
+    `pace` is that of the parts pace and soak. `speed_images` is the least number of images of a round: the first
+    batches of a round are small, and its first loads find no batch beside them.
     """
 
+    wanted: Wanted
+    images: Path
+    folder: Path
+    parts: Collection[Part]
+    pace: BoardPace
     history: int = 100_000
     clients: int = 200
     rounds: int = 5
@@ -40,94 +54,51 @@ class Amounts:
     views: int = 200
     page_repeats: int = 9
     client_boards: int = 20
-    pace: BoardPace = FACTORY
-    soak: BoardPace | None = None
 
+    def run(self, say: Callable[[str], None]) -> Iterator[Measured]:
+        """Measure part after part, and yield the figures; raises ServiceFailed, and CoeError of a board."""
+        found, _ = finding.find(self.images, rules.load(self.wanted.board).components)
+        pictures = [BenchmarkPicture(item.path, item.component) for item in found if item.failure is None]
+        if not pictures:
+            raise ConfigError(f"--images: {self.images} has no picture of a component of board '{self.wanted.board}'")
+        folder = self.folder / "service"
+        made(folder, self.wanted)
+        say(f"writing a history of {self.history:,} boards")
+        self._fill(folder)
+        for device in BenchDevice:
+            parts = [
+                part for part in Part if part in self.parts and (part is Part.PACE) == (device is BenchDevice.STUB)
+            ]
+            if parts:
+                say(f"starting the service, device: {device}")
+                with running(folder, device) as service:
+                    for part in parts:
+                        say(f"measuring: {part}")
+                        yield from self._measured(part, service, pictures)
 
-QUICK = Amounts(
-    history=40,
-    clients=5,
-    rounds=1,
-    speed_images=1,
-    decisions=3,
-    views=2,
-    page_repeats=1,
-    client_boards=2,
-    pace=BoardPace(36_000, 4, 30.0, 0.5),
-)
-"""So little that all parts run, and no figure says anything."""
+    def _fill(self, folder: Path) -> None:
+        database = open_database(configs.load(folder / "serve.yaml").database_url)
+        with database.reading() as connection:
+            (recipe,) = recipe_versions.all_active(connection)
+        components = list(rules.load(self.wanted.board).components)
+        past_boards.fill(database, recipe.id, components, self.history, now_us())
+        database.shorten_log()
+        database.close()
 
-
-@dataclass(frozen=True, slots=True)
-class ServiceBenchPlan:
-    """A board with its experts and its pictures, and the parts to measure."""
-
-    wanted: Wanted
-    images: Path
-    folder: Path
-    parts: Collection[Part]
-    amounts: Amounts
-    samples: Path | None = None
-
-
-def pictures_of(board: str, folder: Path) -> list[BenchmarkPicture]:
-    """Return the pictures of components in a folder; raises ConfigError if there is none."""
-    found, _ = finding.find(folder, rules.load(board).components)
-    pictures = [BenchmarkPicture(item.path, item.component) for item in found if item.failure is None]
-    if not pictures:
-        raise ConfigError(f"--images: {folder} has no picture of a component of board '{board}'")
-    return pictures
-
-
-def run(plan: ServiceBenchPlan, say: Callable[[str], None]) -> Iterator[Measured]:
-    """Measure part after part, and yield the figures as they come; raises ServiceFailed, and CoeError of a board."""
-    pictures = pictures_of(plan.wanted.board, plan.images)
-    folder = plan.folder / "service"
-    made(folder, plan.wanted)
-    say(f"writing a history of {plan.amounts.history:,} boards")
-    _fill(folder, plan)
-    with_real = [part for part in Part if part in plan.parts and part is not Part.PACE]
-    if with_real:
-        say("starting the service")
-        with running(folder) as service:
-            for part in with_real:
-                say(f"measuring: {part}")
-                yield from _measured(part, service, plan, pictures)
-    if Part.PACE in plan.parts:
-        say("starting the service with a device that takes no time")
-        with running(folder, BenchDevice.STUB) as service:
-            say(f"measuring: {Part.PACE}")
-            yield from _measured(Part.PACE, service, plan, pictures)
-
-
-def _measured(
-    part: Part, service: Service, plan: ServiceBenchPlan, pictures: Sequence[BenchmarkPicture]
-) -> list[Measured]:
-    amounts = plan.amounts
-    match part:
-        case Part.SPEED:
-            load = speed.SpeedLoad(plan.wanted.board, pictures, -(-amounts.speed_images // len(pictures)))
-            return speed.speed(service, load, amounts.rounds)
-        case Part.DECISIONS:
-            return benchmark_boards.decisions(service, pictures, amounts.decisions)
-        case Part.INTAKE:
-            return benchmark_boards.intake(service, amounts.views)
-        case Part.PAGES:
-            return benchmark_boards.pages(service, amounts.page_repeats)
-        case Part.CLIENTS:
-            return benchmark_boards.clients(service, amounts.clients, amounts.client_boards, pictures[0])
-        case Part.PACE:
-            return steady_pace.pace(service, pictures, amounts.pace)
-        case Part.SOAK:
-            return [] if amounts.soak is None else soak.soak(service, pictures, amounts.soak, plan.samples)
-
-
-def _fill(folder: Path, plan: ServiceBenchPlan) -> None:
-    config = configs.load(folder / "serve.yaml")
-    database = open_database(config.database_url)
-    with database.reading() as connection:
-        (recipe,) = recipe_versions.all_active(connection)
-    components = list(rules.load(plan.wanted.board).components)
-    past_boards.fill(database, recipe.id, components, plan.amounts.history, now_us())
-    database.shorten_log()
-    database.close()
+    def _measured(self, part: Part, service: Service, pictures: Sequence[BenchmarkPicture]) -> list[Measured]:
+        match part:
+            case Part.SPEED:
+                boards = -(-self.speed_images // len(pictures))
+                return speed.speed(service, self.wanted.board, pictures, boards, self.rounds)
+            case Part.DECISIONS:
+                return benchmark_boards.decisions(service, pictures, self.decisions)
+            case Part.INTAKE:
+                return benchmark_boards.intake(service, self.views)
+            case Part.PAGES:
+                return benchmark_boards.pages(service, self.page_repeats)
+            case Part.CLIENTS:
+                return benchmark_boards.clients(service, self.clients, self.client_boards, pictures[0])
+            case Part.PACE:
+                return steady_pace.pace(service, pictures, self.pace)
+            case Part.SOAK:
+                return soak.soak(service, pictures, self.pace)

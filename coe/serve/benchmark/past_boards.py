@@ -1,23 +1,30 @@
 """A history for measurements: boards with calls, answers, events and an audit chain, as years of work would leave.
 
-Law: rows only, and no pictures; nothing here is a board that anybody inspected.
+Rows only, and no pictures; the service could have written each row, and nothing here is a board that anybody inspected.
+Ids are given here, because rows of many boards refer to each other before any is inserted.
 """
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections import Counter
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 
-from coe.serve.benchmark.benchmark_rows import HistoryRows, Row
+from coe.core import Verdict
+from coe.placement.dialects import Side
 from coe.serve.clock import HOUR_US, SECOND_US, hour_of
-from coe.serve.database import audit, tables
+from coe.serve.database import audit, counts, tables, tallies
 from coe.serve.database.connecting import Database
 from coe.serve.database.tallies import Tally
-from coe.serve.enums import EventKind, Outcome
+from coe.serve.enums import BoardState, CallKind, CallReason, EventKind, Outcome
+
+Row = dict[str, Any]
+_TABLES = (tables.board, tables.view, tables.call, tables.verification, tables.event)
+"""In the order in which they are written."""
 
 HOURS = 168
 """The boards of a history were decided within so many hours."""
@@ -26,6 +33,97 @@ CALLS = 0.5
 FALSE, REAL = 0.8, 0.15
 """The shares of calls that people called false, and confirmed; the others are open."""
 _TOGETHER = 2000
+
+
+class HistoryRows:
+    """Rows of some boards, to be written in one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._rows: dict[str, list[Row]] = {table.name: [] for table in _TABLES}
+        self._ids: dict[str, int] = {}
+        for table in _TABLES:
+            self._ids[table.name] = connection.scalar(select(func.coalesce(func.max(table.c.id), 0))) or 0
+        self.tallies: list[Tally] = []
+        self.answers = self._rows[tables.verification.name]
+
+    def board(self, key: str, recipe_id: int, decided_us: int, calls: list[Row], **more: Any) -> int:
+        """Add a decided board with its calls, which get its id, and return it; `more` are other columns.
+
+        Without an open call the board is verified, a minute after its decision.
+        """
+        defects = [call for call in calls if call["kind"] is CallKind.DEFECT]
+        is_open = any(call["verification_id"] is None for call in defects)
+        row: Row = {
+            "key": key,
+            "digest": hashlib.sha256(key.encode()).hexdigest(),
+            "recipe_id": recipe_id,
+            "state": BoardState.DECIDED if is_open else BoardState.VERIFIED,
+            "side": Side.TOP,
+            "request": {},
+            "fed_by": "feeder",
+            "accepted_us": decided_us - 4 * SECOND_US,
+            "started_us": decided_us - 3 * SECOND_US,
+            "attempts": 1,
+            "decided_us": decided_us,
+            "verified_us": None if is_open else decided_us + 60 * SECOND_US,
+            "verdict": max((call["verdict"] for call in defects), key=lambda one: one.severity, default=Verdict.OK),
+            "calls": len(defects),
+        }
+        id = self._add(tables.board.name, row | more)
+        for call in calls:
+            call["board_id"] = id
+        return id
+
+    def view(self, key: str, name: str, received_us: int, **more: Any) -> int:
+        """Add a view of the board of a key, and return its id."""
+        return self._add(tables.view.name, {"board_key": key, "name": name, "received_us": received_us, **more})
+
+    def call(self, refdes: str, component: str, label: str, opened_us: int, **more: Any) -> Row:
+        """Add an open call of an expert that found a defect, and return its row; `board` gives it its board."""
+        row: Row = {
+            "kind": CallKind.DEFECT,
+            "refdes": refdes,
+            "component": component,
+            "view_id": None,
+            "verdict": Verdict.NG,
+            "reason": CallReason.EXPERT,
+            "expert": f"body-{component.lower()}",
+            "label": label,
+            "score": None,
+            "findings": [],
+            "opened_us": opened_us,
+            "verification_id": None,
+            "revision": 0,
+            "face": None,
+        } | more
+        self._add(tables.call.name, row)
+        return row
+
+    def answer(self, call: Row, outcome: Outcome, verified_us: int, by: str) -> None:
+        """Add a person's answer to a call."""
+        row = {"call_id": call["id"], "outcome": outcome, "verified_us": verified_us, "verified_by": by}
+        call["verification_id"] = self._add(tables.verification.name, row)
+        call["revision"] = 1
+
+    def event(self, **row: Any) -> None:
+        """Add an event."""
+        self._add(tables.event.name, row)
+
+    def _add(self, table: str, row: Row) -> int:
+        self._ids[table] += 1
+        row["id"] = self._ids[table]
+        self._rows[table].append(row)
+        return self._ids[table]
+
+    def insert(self) -> None:
+        """Insert all rows, and count them as the service would have counted them."""
+        for table in _TABLES:
+            if rows := self._rows[table.name]:
+                self._connection.execute(insert(table), rows)
+        tallies.add(self._connection, self.tallies)
+        ids = [row["id"] for row in self._rows[tables.board.name]]
+        counts.add(self._connection, tables.board.c.id.between(min(ids), max(ids)))
 
 
 def fill(database: Database, recipe_id: int, components: list[str], boards: int, end_us: int) -> None:
@@ -80,29 +178,26 @@ class _Writer:
         return call
 
     def write(self) -> None:
-        """Insert the rows, and count them."""
+        """Insert the rows, count them, and add an entry of the audit for each answer, chained to the newest entry."""
         self._rows.tallies += [self._tally(key, number) for key, number in self._findings.items()]
         self._rows.insert()
-        if entries := self._entries(self._connection):
+        newest = select(tables.audit.c.hash).order_by(tables.audit.c.id.desc()).limit(1)
+        last, entries = self._connection.scalar(newest) or audit.BEGINNING, []
+        for answer in self._rows.answers:
+            entry = {
+                "acted_us": answer["verified_us"],
+                "actor": answer["verified_by"],
+                "action": "verify",
+                "about": f"call {answer['call_id']}",
+                "detail": {"outcome": answer["outcome"].value},
+                "previous": last,
+            }
+            last = audit.hash_of(entry)
+            entries.append(entry | {"hash": last})
+        if entries:
             self._connection.execute(insert(tables.audit), entries)
 
     def _tally(self, key: tuple[int, int, str, str, str], number: int) -> Tally:
         """Return the findings of an hour with mean scores near 0.9, and a deviation of 0.05."""
         mean = float(self._rng.normal(0.9, 0.05 / number**0.5))
         return Tally(*key, number, 0, mean * number, (mean**2 + 0.05**2) * number)
-
-    def _entries(self, connection: Connection) -> list[dict[str, Any]]:
-        """Return an entry of the audit for each answer, chained to the newest entry."""
-        last = connection.scalar(select(tables.audit.c.hash).order_by(tables.audit.c.id.desc()).limit(1))
-        entries: list[dict[str, Any]] = []
-        for word in self._rows.answers:
-            entry = {
-                "acted_us": word["verified_us"],
-                "actor": word["verified_by"],
-                "action": "verify",
-                "about": f"call {word['call_id']}",
-                "detail": {"outcome": word["outcome"].value},
-                "previous": entries[-1]["hash"] if entries else last or audit.BEGINNING,
-            }
-            entries.append(entry | {"hash": audit.hash_of(entry)})
-        return entries

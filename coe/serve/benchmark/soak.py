@@ -11,9 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import cycle, islice
-from pathlib import Path
 from statistics import fmean, linear_regression
 
 import psutil
@@ -28,6 +27,8 @@ from coe.serve.enums import EventKind, Outcome
 NOISE = 0.03
 WAL_BYTES = 64 << 20
 """The size to which the service cuts its log."""
+MEMORY, DESCRIPTORS, LOG, DATABASE, ROWS, WAITING = "memory", "descriptors", "log", "database", "rows", "waiting"
+"""What is sampled: memory and descriptors by process, as `gate: memory`. Sizes are in bytes."""
 _SAMPLES, _LEAST_S = 400, 0.5
 _PAGES = ("/", "/statistics?hours=24", "/metrics", "/experts", "/api/v1/stats/spc")
 _COUNTED = (tables.board, tables.view, tables.event, tables.call, tables.verification, tables.audit)
@@ -35,35 +36,28 @@ _COUNTED = (tables.board, tables.view, tables.event, tables.call, tables.verific
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was seen at a time since the start; by process where it says so. Sizes are in bytes."""
+    """What was seen at a time since the start, by name."""
 
     at_s: float
-    rss_bytes: Mapping[str, int]
-    descriptors: Mapping[str, int]
-    wal_bytes: int
-    database_bytes: int
-    rows: Mapping[str, int]
-    waiting: int
+    sizes: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """How a size grows: by the hour, its mean, and whether the growth is more than noise."""
+    """How a size grows: by the hour, its mean, and the growth by the hour that is noise."""
 
     per_hour: float
     mean: float
-    hours: float
+    noise: float
 
     @property
     def grows(self) -> bool:
         """Whether it grew by more than noise while it was watched."""
-        return self.per_hour * self.hours > NOISE * self.mean
+        return self.per_hour > self.noise
 
 
-def soak(
-    service: Service, pictures: Sequence[BenchmarkPicture], wanted: BoardPace, samples_to: Path | None
-) -> list[Measured]:
-    """Let boards come steadily while people verify and read pages; return what grew, and keep all samples in a file."""
+def soak(service: Service, pictures: Sequence[BenchmarkPicture], wanted: BoardPace) -> list[Measured]:
+    """Let boards come steadily while people verify and read pages; return what grew."""
     samples: list[Sample] = []
     began_s = time.monotonic()
     ended = threading.Event()
@@ -88,8 +82,6 @@ def soak(
         for thread in beside:
             thread.join()
         feeding.close()
-        if samples_to is not None:
-            samples_to.write_text(json.dumps([asdict(one) for one in samples]) + "\n", encoding="utf-8")
     return verdicts(samples, len(ids), _lost(service, ids))
 
 
@@ -100,17 +92,17 @@ def _repeat(work: Callable[[], None], every_s: float, ended: threading.Event) ->
 
 
 def _sample(service: Service, began_s: float) -> Sample:
-    rss, descriptors = {}, {}
-    for name, process in service.processes.items():
-        rss[name.value], descriptors[name.value] = process.memory_info().rss, process.num_fds()
-    database = service.config.data / "serve.db"
+    sizes: dict[str, float] = {}
+    for process, running in service.processes.items():
+        sizes[f"{process.word}: {MEMORY}"] = running.memory_info().rss
+        sizes[f"{process.word}: {DESCRIPTORS}"] = running.num_fds()
+    for name, file in ((LOG, "serve.db-wal"), (DATABASE, "serve.db")):
+        path = service.config.data / file
+        sizes[name] = path.stat().st_size if path.exists() else 0
     with service.database.reading() as connection:
-        rows = {table.name: connection.scalar(select(func.count()).select_from(table)) or 0 for table in _COUNTED}
-        waiting = board_rows.count_undecided(connection)
-    wal = database.with_name("serve.db-wal")
-    at_s = time.monotonic() - began_s
-    sizes = [path.stat().st_size if path.exists() else 0 for path in (wal, database)]
-    return Sample(at_s, rss, descriptors, sizes[0], sizes[1], rows, waiting)
+        sizes[ROWS] = sum(connection.scalar(select(func.count()).select_from(table)) or 0 for table in _COUNTED)
+        sizes[WAITING] = board_rows.count_undecided(connection)
+    return Sample(time.monotonic() - began_s, sizes)
 
 
 def _reader(service: Service) -> Callable[[], None]:
@@ -148,42 +140,37 @@ def _lost(service: Service, ids: Sequence[int]) -> int:
     return sum(id not in once for id in ids)
 
 
-def slope(samples: Sequence[Sample], value: Callable[[Sample], float]) -> Slope:
-    """Return how a value grows after the first third of the samples; of three samples at least."""
+def slope(samples: Sequence[Sample], name: str) -> Slope:
+    """Return how a size grows after the first third of the samples; of three samples at least."""
     rest = samples[len(samples) // 3 :]
     hours = [one.at_s / 3600 for one in rest]
-    values = [value(one) for one in rest]
-    return Slope(linear_regression(hours, values).slope, fmean(values), hours[-1] - hours[0])
+    values = [one.sizes.get(name, 0.0) for one in rest]
+    mean = fmean(values)
+    return Slope(linear_regression(hours, values).slope, mean, NOISE * mean / (hours[-1] - hours[0]))
 
 
 def verdicts(samples: Sequence[Sample], number: int, lost: int) -> list[Measured]:
     """Return the figures of a soak of `number` boards: how fast its processes grew, and how many boards were lost."""
+
+    def figure(name: str, value: float, unit: str, aim: float | None = None, note: str = "") -> Measured:
+        return Measured(Part.SOAK, name, value, unit, len(samples), None if aim is None else Aim(aim), note)
+
     measured = [Measured(Part.SOAK, "boards without exactly one decision", lost, "", number, Aim(0))]
     if len(samples) < 6:
         return measured
-    names = list(samples[-1].rss_bytes)
-    for name in names:
-        rss = slope(samples, lambda one: one.rss_bytes.get(name, 0))  # noqa: B023
-        fds = slope(samples, lambda one: one.descriptors.get(name, 0))  # noqa: B023
-        allowed = NOISE * rss.mean / rss.hours
-        note = f"mean {rss.mean / 1e6:.0f} MB, {'GROWS' if rss.grows else 'flat within the noise'}"
-        measured.append(
-            Measured(Part.SOAK, f"{name}: memory", rss.per_hour / 1e6, "MB/h", len(samples), Aim(allowed / 1e6), note)
-        )
-        most = max(one.descriptors.get(name, 0) for one in samples)
-        note = f"{most} at most, {'GROW' if fds.grows else 'steady'}"
-        allowed = NOISE * fds.mean / fds.hours
-        measured.append(
-            Measured(Part.SOAK, f"{name}: descriptors", fds.per_hour, "/h", len(samples), Aim(allowed), note)
-        )
-    wal = max(one.wal_bytes for one in samples)
-    rows = slope(samples, lambda one: sum(one.rows.values()))
-    size = slope(samples, lambda one: one.database_bytes)
-    waiting = max(one.waiting for one in samples)
+    slopes = {name: slope(samples, name) for name in samples[-1].sizes}
+    most = {name: max(one.sizes.get(name, 0.0) for one in samples) for name in slopes}
+    for name, found in slopes.items():
+        if name.endswith(MEMORY):
+            note = f"mean {found.mean / 1e6:.0f} MB, {'GROWS' if found.grows else 'flat within the noise'}"
+            measured.append(figure(name, found.per_hour / 1e6, "MB/h", found.noise / 1e6, note))
+        elif name.endswith(DESCRIPTORS):
+            note = f"{most[name]:.0f} at most, {'GROW' if found.grows else 'steady'}"
+            measured.append(figure(name, found.per_hour, "/h", found.noise, note))
     return [
         *measured,
-        Measured(Part.SOAK, "the log, at most", wal / 1e6, "MB", len(samples), Aim(WAL_BYTES / 1e6)),
-        Measured(Part.SOAK, "rows", rows.per_hour, "/h", len(samples)),
-        Measured(Part.SOAK, "database", size.per_hour / 1e6, "MB/h", len(samples)),
-        Measured(Part.SOAK, "boards that waited, at most", waiting, "", len(samples)),
+        figure("the log, at most", most[LOG] / 1e6, "MB", WAL_BYTES / 1e6),
+        figure(ROWS, slopes[ROWS].per_hour, "/h"),
+        figure(DATABASE, slopes[DATABASE].per_hour / 1e6, "MB/h"),
+        figure("boards that waited, at most", most[WAITING], ""),
     ]

@@ -15,38 +15,28 @@ from coe.inspector.line import Line
 from coe.inspector.line_options import LineOptions
 from coe.serve.benchmark.benchmark_figures import Aim, Measured, Part
 from coe.serve.benchmark.running import BenchmarkPicture, Service
-from coe.serve.service_config import ServeConfig
 
 _TIMEOUT_S = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedLoad:
-    """The boards of one round, of a board file given by name or path: all have the same components."""
-
-    board: str
-    pictures: Sequence[BenchmarkPicture]
-    boards: int
-
-    @property
-    def images(self) -> int:
-        """How many images they have together."""
-        return self.boards * len(self.pictures)
-
-
-def speed(service: Service, load: SpeedLoad, rounds: int) -> list[Measured]:
-    """Measure both in turn, every second round backwards."""
+def speed(
+    service: Service, board: str, pictures: Sequence[BenchmarkPicture], boards: int, rounds: int
+) -> list[Measured]:
+    """Measure both in turn, every second round backwards; a round is so many boards of all pictures."""
     of_service: list[_Round] = []
     of_engine: list[_Round] = []
     for number in range(rounds):
-        ways = [(of_service, _service), (of_engine, _engine)]
-        for figures, measure in ways if number % 2 == 0 else ways[::-1]:
-            figures.append(measure(service, load))
+        for is_service in (True, False) if number % 2 == 0 else (False, True):
+            if is_service:
+                of_service.append(_service(service, pictures, boards))
+            else:
+                of_engine.append(_engine(service.config.line.options(board, cluster=None), pictures, boards))
+    images = boards * len(pictures)
     pairs = list(zip(of_service, of_engine, strict=True))
     ratios = [one.images_per_s / other.images_per_s for one, other in pairs]
     costs = [one.cpu_s / other.cpu_s for one, other in pairs]
-    spread = f"rounds: {', '.join(f'{one:.2f}' for one in ratios)}; {load.images} images each"
-    cpu_ms = [1e3 * median(one.cpu_s for one in way) / load.images for way in (of_service, of_engine)]
+    spread = f"rounds: {', '.join(f'{one:.2f}' for one in ratios)}; {images} images each"
+    cpu_ms = [1e3 * median(one.cpu_s for one in way) / images for way in (of_service, of_engine)]
     cpu = f"{cpu_ms[0]:.2f} ms and {cpu_ms[1]:.2f} ms an image; it varies less with the load of the machine"
     speeds = [median(one.images_per_s for one in way) for way in (of_service, of_engine)]
     return [
@@ -64,10 +54,10 @@ class _Round:
     """Processor time of all processes at work, in user and system mode."""
 
 
-def _service(service: Service, load: SpeedLoad) -> _Round:
+def _service(service: Service, pictures: Sequence[BenchmarkPicture], boards: int) -> _Round:
     """Return how boards are decided that were all accepted before."""
     with service.worker_stopped():
-        ids = [service.hand_in(f"speed-{time.time_ns()}", load.pictures) for _ in range(load.boards)]
+        ids = [service.hand_in(f"speed-{time.time_ns()}", pictures) for _ in range(boards)]
         before_s, began_s = _cpu_s(service), time.time()
     service.wait_for(ids, _TIMEOUT_S)
     cpu_s, moments = _cpu_s(service) - before_s, service.moments(ids)
@@ -80,21 +70,17 @@ def _cpu_s(service: Service) -> float:
     return sum(one.user + one.system for one in times)
 
 
-def _engine(service: Service, load: SpeedLoad) -> _Round:
+def _engine(options: LineOptions, pictures: Sequence[BenchmarkPicture], boards: int) -> _Round:
     """Return how a line of the same settings inspects the same images; it is ready before it gets them."""
-    with Line(_line_options(service.config, load.board)) as line:
+    with Line(options) as line:
         line.ready()
         before_s, began_s = time.process_time(), time.perf_counter()
         answered = sum(
             1
             for _ in line.stream(
                 LinePicture(one.path, one.component, str(board), f"P{number}", f"{board}/P{number}")
-                for board in range(load.boards)
-                for number, one in enumerate(load.pictures)
+                for board in range(boards)
+                for number, one in enumerate(pictures)
             )
         )
         return _Round(answered / (time.perf_counter() - began_s), time.process_time() - before_s)
-
-
-def _line_options(config: ServeConfig, board: str) -> LineOptions:
-    return config.line.options(board, cluster=None)
