@@ -7,7 +7,6 @@ import json
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -176,9 +175,9 @@ class Counted:
         return self._id
 
 
-def test_a_client_that_waits_costs_as_much_as_it_has_not_seen(sqlite_database: Database, tmp_path: Path) -> None:
+def test_a_client_that_waits_costs_as_much_as_it_has_not_seen(sqlite_database: Database) -> None:
     async def wait() -> None:
-        feed = Feed(sqlite_database, tmp_path / "gate.bell")
+        feed = Feed(sqlite_database)
         feed._newest.extend(Counted(id) for id in range(1, 1001))  # type: ignore[misc]
         feed.last_id = 1000
         Counted.asked = 0

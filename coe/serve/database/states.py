@@ -85,20 +85,6 @@ def line(connection: Connection) -> LineState:
     return LineState(newest.state) if newest else LineState.DOWN
 
 
-def between(connection: Connection, subject: Subject, start_us: int, end_us: int) -> list[StateChange]:
-    """Return the changes of a subject from `start_us` on and before `end_us`, the oldest first."""
-    query = (
-        select(state_change)
-        .where(
-            state_change.c.subject == subject,
-            state_change.c.changed_us >= start_us,
-            state_change.c.changed_us < end_us,
-        )
-        .order_by(state_change.c.id)
-    )
-    return records(StateChange, connection.execute(query))
-
-
 def beat(
     connection: Connection,
     process: Process,

@@ -15,8 +15,8 @@ from sqlalchemy.exc import IntegrityError
 from starlette.responses import JSONResponse, Response
 
 from coe.serve import failpoints
-from coe.serve.clock import iso, microseconds
-from coe.serve.database import audit, board_rows, call_rows, findings, recipe_versions, states, views
+from coe.serve.clock import microseconds
+from coe.serve.database import audit, board_rows, findings, recipe_versions, states, views
 from coe.serve.database.board_rows import Board, NewBoard
 from coe.serve.database.keys import Key
 from coe.serve.database.recipe_versions import Recipe
@@ -26,7 +26,7 @@ from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import ANY, FEED, Router, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_confirmed
-from coe.serve.gate.request_data import JsonBody, json_body
+from coe.serve.gate.request_data import JsonBody, json_body, shown
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest, digest_of
 from coe.strict_model import StrictModel
@@ -35,6 +35,11 @@ router = Router()
 
 MAX_WAIT_S = 60.0
 """The longest time that a client may wait for a decision in one request."""
+_SHOWN = (
+    "key state verdict late revision serial panel side work_order components reason accepted_us due_us "
+    "started_us decided_us verified_us"
+)
+_SHOWN_OF_CALL = "id refdes component detail expert label score late place revision verdict reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +71,8 @@ async def post_board(visit: Visit) -> Response:
     handed = await hand_in(visit, key, body)
     board, recipe = handed.board, handed.recipe
     answer = {
-        "board": board.id,
-        "key": board.key,
-        "recipe": recipe.name,
-        "version": recipe.version,
-        "pass": board.pass_number,
-        "accepted": iso(board.accepted_us),
-        "due": board.due_us and iso(board.due_us),
+        **shown(board, "key accepted_us due_us", **{"board": "id", "pass": "pass_number"}),
+        **shown(recipe, "version", recipe="name"),
     }
     return JSONResponse(answer, int(HTTPStatus.ACCEPTED), {"Location": f"/api/v1/boards/{board.id}"})
 
@@ -193,7 +193,7 @@ async def get_board(visit: Visit) -> Mapping[str, Any]:
     asked: BoardQuery = visit.query
     if asked.wait:
         await until_decided(gate, id, asked.wait)
-    return await gate.read(partial(_shown, id=id, with_good=asked.good > 0, key=visit.key))
+    return await gate.read(partial(_board_shown, id=id, with_good=asked.good > 0, key=visit.key))
 
 
 async def until_decided(gate: Gate, id: int, wait_s: float) -> Board:
@@ -217,56 +217,21 @@ def _board(connection: Connection, *, id: int) -> Board:
     return board
 
 
-def _shown(connection: Connection, *, id: int, with_good: bool, key: Key | None) -> Mapping[str, Any]:
+def _board_shown(connection: Connection, *, id: int, with_good: bool, key: Key | None) -> Mapping[str, Any]:
     board = role_views.board_of(connection, _board(connection, id=id), key)
     called = role_views.calls_of(connection, id, key)
     recipe = recipe_versions.get(connection, board.recipe_id)
     body: dict[str, Any] = {
-        "board": board.id,
-        "key": board.key,
-        "state": board.state.value,
-        "verdict": board.verdict and board.verdict.value,
-        "late": board.late,
-        "revision": board.revision,
-        "serial": board.serial,
-        "panel": board.panel,
-        "side": board.side.value,
-        "work_order": board.work_order,
-        "recipe": recipe.name,
-        "version": recipe.version,
-        "pass": board.pass_number,
-        "components": board.components,
-        "reason": board.reason,
+        **shown(board, _SHOWN, **{"board": "id", "pass": "pass_number"}),
+        **shown(recipe, "version", recipe="name"),
         "serials": board.request.get("serials", {}),
-        **{
-            name: moment and iso(moment)
-            for name, moment in (
-                ("accepted", board.accepted_us),
-                ("due", board.due_us),
-                ("started", board.started_us),
-                ("decided", board.decided_us),
-                ("verified", board.verified_us),
-            )
-        },
-        "calls": [_call(call) for call in called],
+        "calls": [shown(call, _SHOWN_OF_CALL, open="is_open") for call in called],
     }
     if with_good:
         names = {call.refdes for call in called}
         good = [part for part in findings.unpack(board_rows.findings_of(connection, id)) if part.refdes not in names]
-        body["good"] = [
-            {"refdes": part.refdes, "component": part.component, "findings": part.findings} for part in good
-        ]
+        body["good"] = [shown(part, "refdes component findings") for part in good]
     return body
-
-
-def _call(call: call_rows.Call) -> dict[str, Any]:
-    names = ("id", "refdes", "component", "detail", "expert", "label", "score", "late", "place", "revision")
-    return {
-        **{name: getattr(call, name) for name in names},
-        "verdict": call.verdict.value,
-        "reason": call.reason.value,
-        "open": call.is_open,
-    }
 
 
 @router.add("DELETE", "/api/v1/boards/{id:int}", FEED, answers={204: "aborted", 409: "it is decided"})

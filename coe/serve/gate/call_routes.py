@@ -24,7 +24,7 @@ from coe.serve.enums import Outcome
 from coe.serve.gate import golden_routes
 from coe.serve.gate.operation_routes import LARGEST_ID, VERIFY, Router, RowId, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.gate.request_data import json_body
+from coe.serve.gate.request_data import json_body, shown
 from coe.serve.text_checks import Note, Text
 from coe.strict_model import StrictModel
 
@@ -33,6 +33,7 @@ router = Router()
 CLAIM_S = 90
 """How long a person has for a call before others may take it."""
 _MOST_LISTED = 500
+_SHOWN = "refdes component verdict reason detail expert label score late opened_us revision claimed_by"
 
 
 class VerificationRequest(StrictModel):
@@ -218,29 +219,13 @@ def _add(visit: Visit, revision: int, new: NewVerification, connection: Connecti
 
 def facts(connection: Connection, call: Call) -> dict[str, Any]:
     """Return a call as JSON, as a person may see it: nothing tells whether it is a blind audit."""
-    shown = call_queue.shown(connection, call)
-    face = shown.call
+    seen = call_queue.shown(connection, call)
     return {
-        "call": face.id,
-        "board": face.board_id,
-        "serial": shown.serial,
-        "recipe": shown.recipe,
-        "refdes": face.refdes,
-        "component": face.component,
-        "verdict": face.verdict.value,
-        "reason": face.reason.value,
-        "detail": face.detail,
-        "expert": face.expert,
-        "label": face.label,
-        "score": face.score,
-        "late": face.late,
-        "findings": list(face.findings),
-        "picture": picture_of(face, shown.view_pixels),
-        "opened": iso(face.opened_us),
-        "open": face.is_open,
-        "revision": face.revision,
-        "claimed_by": face.claimed_by,
-        "claimed_until": face.claimed_until_us and iso(face.claimed_until_us),
+        **shown(seen, "serial recipe"),
+        **shown(seen.call, _SHOWN, call="id", board="board_id", open="is_open"),
+        "findings": list(seen.call.findings),
+        "picture": picture_of(seen.call, seen.view_pixels),
+        "claimed_until": seen.call.claimed_until_us and iso(seen.call.claimed_until_us),
     }
 
 
@@ -264,16 +249,14 @@ def picture_of(call: Call, view_pixels: int) -> dict[str, Any] | None:
 
 def said(word: Verification) -> dict[str, Any]:
     """Return a person's word as JSON."""
-    return {
-        "verification": word.id,
-        "call": word.call_id,
-        "supersedes": word.supersedes,
-        "outcome": word.outcome.value,
-        "label": word.label,
-        "note": word.note,
-        "by": word.verified_by,
-        "at": iso(word.verified_us),
-    }
+    return shown(
+        word,
+        "supersedes outcome label note",
+        verification="id",
+        call="call_id",
+        by="verified_by",
+        at="verified_us",
+    )
 
 
 def _call(visit: Visit, connection: Connection) -> Call:

@@ -7,11 +7,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from coe.serve.clock import iso
 from coe.serve.database import audit, escape_rows
 from coe.serve.database.escape_rows import NewEscape
 from coe.serve.gate.operation_routes import VERIFY, Router, Visit
-from coe.serve.gate.request_data import json_body
+from coe.serve.gate.request_data import json_body, shown
 from coe.serve.text_checks import Note, Spelt, SpeltText, Text
 from coe.strict_model import StrictModel
 
@@ -50,6 +49,6 @@ async def post_escape(visit: Visit) -> Mapping[str, Any]:
         about = {"escape": added.id, "refdes": added.refdes, "label": added.label, "found_at": added.found_at}
         if added.reported_us == now_us:
             audit.append(connection, visit.caller, "report escape", added.serial, now_us=now_us, detail=about)
-        return {**about, "board": added.board_id, "serial": added.serial, "reported": iso(added.reported_us)}
+        return {**about, **shown(added, "serial reported_us", board="board_id")}
 
     return await visit.gate.write(add)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import Field
 from sqlalchemy import Connection
 
-from coe.serve.clock import iso
 from coe.serve.database import audit, fault_log
-from coe.serve.database.fault_log import Fault
 from coe.serve.gate.operation_routes import ENGINEER, READ, Router, Visit, Whole
 from coe.serve.gate.problems import not_found
+from coe.serve.gate.request_data import shown
 from coe.strict_model import StrictModel
 
 router = Router()
 
 MOST = 500
 """The most faults in one answer."""
+_SHOWN = "process kind about message times cleared_by raised_us seen_us cleared_us"
 
 
 class FaultsQuery(StrictModel):
@@ -34,7 +33,7 @@ async def get_faults(visit: Visit) -> Mapping[str, Any]:
 
     def read(connection: Connection) -> Mapping[str, Any]:
         found = fault_log.newest(connection, limit=MOST) if visit.query.all else fault_log.open_faults(connection)
-        return {"faults": [_row(fault) for fault in found[:MOST]]}
+        return {"faults": [shown(fault, _SHOWN, fault="id", board="board_id") for fault in found[:MOST]]}
 
     return await visit.gate.read(read)
 
@@ -51,18 +50,3 @@ async def clear(visit: Visit) -> None:
         audit.append(connection, visit.caller, "clear", f"fault {id}", now_us=now_us)
 
     await gate.write(clear_it)
-
-
-def _row(fault: Fault) -> dict[str, Any]:
-    times = {name: iso(moment) if moment else None for name, moment in asdict(fault).items() if name.endswith("_us")}
-    return {
-        "fault": fault.id,
-        "process": fault.process.value,
-        "kind": fault.kind.value,
-        "about": fault.about,
-        "message": fault.message,
-        "board": fault.board_id,
-        "times": fault.times,
-        "cleared_by": fault.cleared_by,
-        **{name.removesuffix("_us"): moment for name, moment in times.items()},
-    }

@@ -12,7 +12,6 @@ from starlette.responses import JSONResponse, Response
 
 from coe.errors import did_you_mean
 from coe.inspector import fitting
-from coe.serve.clock import iso
 from coe.serve.database import audit, confirmations, event_log, recipe_versions
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.recipe_versions import Recipe
@@ -20,7 +19,7 @@ from coe.serve.enums import EventKind
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import ANY, ENGINEER, READ, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.gate.request_data import json_body
+from coe.serve.gate.request_data import json_body, shown
 from coe.serve.recipe_content import RecipeContent
 from coe.store.store import Store
 
@@ -113,7 +112,7 @@ async def activate(visit: Visit) -> Response:
         expect_confirmed(connection, version)
         asked = recipe_versions.ask_activation(connection, version.id, by=visit.caller, now_us=now_us)
         audit.append(connection, visit.caller, "activate", f"recipe {version.name} {version.version}", now_us=now_us)
-        return {"activation": asked.id, **_facts(version), "state": asked.state.value}
+        return {"activation": asked.id, **_facts(version), "state": asked.state}
 
     answer = await gate.write(ask)
     location = {"Location": f"/api/v1/activations/{answer['activation']}"}
@@ -137,12 +136,7 @@ async def get_activation(visit: Visit) -> Mapping[str, Any]:
     activation = await visit.gate.read(lambda connection: recipe_versions.get_activation(connection, id))
     if activation is None:
         raise not_found(f"activation {id}", "use the number of `activation` in the answer to the POST")
-    return {
-        "activation": activation.id,
-        "state": activation.state.value,
-        "reason": activation.reason,
-        "answered": activation.answered_us and iso(activation.answered_us),
-    }
+    return shown(activation, "state reason answered_us", activation="id")
 
 
 async def expect_recipe(gate: Gate, name: str) -> None:
@@ -166,10 +160,4 @@ def version_of(visit: Visit, connection: Connection) -> Recipe:
 
 
 def _facts(recipe: Recipe) -> dict[str, Any]:
-    return {
-        "name": recipe.name,
-        "version": recipe.version,
-        "digest": recipe.digest,
-        "created": iso(recipe.created_us),
-        "created_by": recipe.created_by,
-    }
+    return shown(recipe, "name version digest created_us created_by")

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request
 
 from coe.errors import ConfigError, did_you_mean
+from coe.serve.clock import iso
 from coe.serve.database.tables import NAME
 from coe.serve.gate.operation_routes import Visit
 from coe.serve.gate.problems import Problem, ProblemKind
@@ -118,6 +119,19 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(data) < len(pairs):
         raise ValueError("a key stands twice in one object")
     return data
+
+
+def shown(row: Any, names: str, **renamed: str) -> dict[str, Any]:
+    """Return fields of a row as JSON; `names` has blanks between them, as in `namedtuple`.
+
+    Those of `renamed` have other names in JSON. Times, as `seen_us`, are written out as `seen`.
+    """
+    fields = {name.removesuffix("_us"): name for name in names.split()} | renamed
+    return {key: _written(name, getattr(row, name)) for key, name in fields.items()}
+
+
+def _written(name: str, value: Any) -> Any:
+    return iso(value) if value is not None and name.endswith("_us") else value
 
 
 def read_query(request: Request, form: type[_F]) -> _F:

@@ -20,7 +20,7 @@ from coe.serve.enums import FaultKind
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import FEED, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, disk_full
-from coe.serve.gate.request_data import parts_of
+from coe.serve.gate.request_data import parts_of, shown
 from coe.serve.picture_folder import Receiving
 
 router = Router()
@@ -175,15 +175,7 @@ def _before(gate: Gate, connection: Connection, key: str, name: str, sha256: str
 
 
 def _answer(view: View, status: HTTPStatus) -> Response:
-    body = {
-        "view": view.id,
-        "board_key": view.board_key,
-        "name": view.name,
-        "sha256": view.sha256,
-        "size_bytes": view.size_bytes,
-        "pixels": view.pixels,
-    }
-    return JSONResponse(body, int(status))
+    return JSONResponse(shown(view, "board_key name sha256 size_bytes pixels", view="id"), int(status))
 
 
 def discard_views(gate: Gate, key: str) -> None:
