@@ -76,14 +76,14 @@ def of_board(board: str) -> list[Step]:
     searched = f"bench run {store} {BOX}"
     line = f"{searched} {UNSEARCHED}"
     runs = {
-        "line-mixed": f"{line} --strategy line --precision mixed {EVERY_4_MS}",
-        "line-mixed-backlog": f"{line} --strategy line --precision mixed --requests 10000",
+        "line-mixed": f"{line} --strategy late-binding --precision mixed {EVERY_4_MS}",
+        "line-mixed-backlog": f"{line} --strategy late-binding --precision mixed --requests 10000",
         # The usual way constructs an expert for each switch: half a second an image.
         "samba-eager": f"{line} --strategy samba-eager --precision fp32 --requests 250",
-        "line-mixed-searched": f"{searched} --strategy line --precision mixed {EVERY_4_MS}",
+        "line-mixed-searched": f"{searched} --strategy late-binding --precision mixed {EVERY_4_MS}",
         "coserve-mixed": f"{line} --strategy coserve --precision mixed {EVERY_4_MS}",
         "coserve-mixed-backlog": f"{line} --strategy coserve --precision mixed --requests 10000",
-        "line-fp32": f"{line} --strategy line --precision fp32 {A_TASK}",
+        "line-fp32": f"{line} --strategy late-binding --precision fp32 {A_TASK}",
         "coserve-fp32": f"{line} --strategy coserve --precision fp32 {A_TASK}",
         "samba-fp32": f"{line} --strategy samba --precision fp32 --requests 1000",
     }
@@ -125,7 +125,7 @@ STEPS = [
     ),
     Step(
         "demo-verdicts",
-        "bench run --board demo --store store --images build/demo/images --executors cuda=2 --strategy line "
+        "bench run --board demo --store store --images build/demo/images --executors cuda=2 --strategy late-binding "
         "--precision fp32,mixed --requests 10000",
         after="demo-prepare",
     ),
@@ -140,7 +140,7 @@ STEPS = [
     Step(
         "deeppcb-verdicts",
         "bench run --board deeppcb_golden --store store --images build/deeppcb/test/images.csv "
-        "--executors cuda=2 --memory 1GB --strategy line --precision fp32,mixed --requests 1000",
+        "--executors cuda=2 --memory 1GB --strategy late-binding --precision fp32,mixed --requests 1000",
         after="deeppcb-prepare",
     ),
 ]

@@ -78,7 +78,7 @@ ESCALATED_SHARE = 0.02
 """The expected share of a lesser variant's findings that are run again, until it has been measured."""
 
 # Engine
-STRATEGY = "line"
+STRATEGY = "late-binding"
 EXECUTORS = "cpu=1"
 MEMORY = "2GiB"
 DEVICE_SHARE = 0.8

@@ -99,7 +99,7 @@ WithinOption = Annotated[
     str | None,
     typer.Option(
         "--within",
-        help="Time from an image's arrival until its board's result is due, as 5s. The strategy line runs what is due "
+        help="Time from an image's arrival until its board's result is due, as 5s. With late-binding, what is due runs "
         "first; late results are reported.",
     ),
 ]

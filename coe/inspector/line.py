@@ -157,9 +157,9 @@ class Line:
         """Take in one image and return at once; the future gives its `Result`.
 
         With `within_s`, the result is due this many seconds from now (waiting for room counts), and so is the whole
-        board, that is all images of one `serial`. With the strategy `line`, the board that is due first goes first, as
-        long as it can be done in time; `Result.late` marks late results. Raises ConfigError if `within_s` is no time,
-        or if the strategy would ignore it.
+        board, that is all images of one `serial`. With `late-binding`, the board that is due first goes first, as long
+        as it can be done in time; `Result.late` marks late results. Raises ConfigError if `within_s` is no time, or if
+        the strategy would ignore it.
 
         `board` is the name of the image's board, as its file says it or as the line was opened with it. On a line of
         one board it may be left out; else ConfigError says what boards there are.
@@ -322,7 +322,7 @@ class Line:
     def drift(self) -> list[Drift]:
         """Return the experts whose use differs most from the probability in the rules, the largest difference first.
 
-        The estimate is from the images so far; newer images weigh more. The strategy `line` decides by it. A decider
+        The estimate is from the images so far; newer images weigh more. `late-binding` decides by it. A decider
         other than the controller estimates nothing, and several boxes estimate each for itself.
         """
         return self._demand.drift() if self._demand is not None else []

@@ -30,7 +30,7 @@ COLOURS = {
     "duoserve": "#8a6fb0",
     "expertflow": "#634591",
     "emoe": "#3b2266",
-    "line": "#009e73",
+    "late-binding": "#009e73",
 }
 """Greys, blues, oranges, violets and a green, which differ in lightness, too; strategies are drawn in this order."""
 

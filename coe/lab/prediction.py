@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from coe.lab.measured_run import MeasuredRun
 from coe.lab.rows import Row
-from coe.lab.simulated import CONTENDERS, PlannedBox, run_plan
+from coe.lab.simulated import PlannedBox, contender, run_plan
 from coe.lab.workloads.recorded import recorded
 from coe.lab.workloads.workload import Workload
 from coe.scheduler.strategies import ANY_TIME, Times
@@ -25,7 +25,6 @@ def predict(measured: MeasuredRun, times: Times = ANY_TIME, settling: int = 0) -
     `settling` images, too.
     """
     workload = replace(workload_of(measured), settling=settling)
-    contender = CONTENDERS[measured.strategy]
     box = PlannedBox(measured.row.device, measured.line_run.costs, measured.line_run.plan, {})
-    row = run_plan(workload, contender, box, times=times)
+    row = run_plan(workload, contender(measured.strategy), box, times=times)
     return replace(row, strategy=f"{measured.row.strategy} (predicted)")

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from coe.errors import ConfigError, did_you_mean
 from coe.lab.bounds.bound import bound
 from coe.lab.machine import Configuration, SimulatedMachine
 from coe.lab.rows import Bounds, Heading, Latencies, Row, row
@@ -17,7 +16,7 @@ from coe.results.metrics import Recorder, Watcher
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
-from coe.scheduler.strategies import ANY_TIME, STRATEGIES, Strategy, Times
+from coe.scheduler.strategies import ANY_TIME, Strategy, Times, strategy
 from coe.sim.agenda import Agenda, Arrival
 from coe.sim.oracle import Oracle, RecordedOracle, SampledOracle
 from coe.sim.simulator import Simulator, Speeds
@@ -48,53 +47,13 @@ class PlannedBox:
     warm: bool = False
 
 
-def _contenders() -> dict[str, Contender]:
-    """Return every strategy, and `coserve` with the paper's default configuration (section 5.2).
-
-    The baselines run with the default split, too: the paper tunes memory for CoServe alone.
-    """
-    contenders = {
-        name: Contender(name, strategy, "paper-default" if strategy.cached else "best")
-        for name, strategy in STRATEGIES.items()
-    }
-    contenders["coserve-paper-default"] = Contender("coserve-paper-default", STRATEGIES["coserve"], "paper-default")
-    return contenders
-
-
-def _ablations() -> dict[str, Contender]:
-    """Return strategies from which one technique is taken: coserve's policy stands in its place."""
-    techniques = {
-        "hobbit": {"ahead": {"prefetch": "next-group"}, "weights": {"eviction": "dependency"}},
-        "duoserve": {"phases": {"arrange": "group"}, "affinity": {"prefetch": "next-group"}},
-        "expertflow": {
-            "paths": {"prefetch": "next-group"},
-            "correction": {"eviction": "dependency"},
-            "regrouping": {"select": "head"},
-        },
-        "emoe": {"plan": {"eviction": "dependency", "prefetch": "next-group"}, "slack": {"select": "head"}},
-    }
-    ablations = {}
-    for whole, without in techniques.items():
-        for technique, policies in without.items():
-            name = f"{whole}-no-{technique}"
-            strategy = replace(STRATEGIES[whole], name=name, **policies)  # type: ignore[arg-type]
-            ablations[name] = Contender(name, strategy, "best")
-    return ablations
-
-
-CONTENDERS = _contenders()
-ABLATIONS = _ablations()
-"""Contenders that show what one technique brings; "all" does not include them."""
-_OLD = {"coserve-casual": "coserve-paper-default"}
-
-
 def contender(name: str) -> Contender:
-    """Return a contender or an ablation by name; raises ConfigError, which lists the names."""
-    known = CONTENDERS | ABLATIONS
-    name = _OLD.get(name, name)
-    if name not in known:
-        raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, known) or did_you_mean(name, CONTENDERS)}")
-    return known[name]
+    """Return the contender of a strategy's name; raises ConfigError.
+
+    A `cached` strategy runs with the paper's default split: the paper tunes memory for CoServe alone.
+    """
+    found = strategy(name)
+    return Contender(found.name, found, "paper-default" if found.cached else "best")
 
 
 def simulated_run(

@@ -21,6 +21,7 @@ from coe.inspector.line_costs import LineCosts
 from coe.inspector.precision import Costs, VariantChoice
 from coe.lab.machine import Configuration, SimulatedMachine
 from coe.lab.simulated import PlannedBox
+from coe.lab.strategies.by_load import ByLoad, OnMiss, Urgent
 from coe.lab.workloads.workload import Workload
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.strategies import Strategy
@@ -29,8 +30,8 @@ from coe.store.manifest import Agreement, PreparedVariant
 CONFIGURATION = "prepared"
 """The configuration of a preset that runs of prepared experts use."""
 BLOBS, MIXED = "blobs", "mixed"
-AT_LOADS = ("on-miss", "urgent")
-"""The precision policies that choose at each load."""
+AT_LOADS: dict[str, type[ByLoad]] = {"on-miss": OnMiss, "urgent": Urgent}
+"""What chooses at each load."""
 MODES = (BLOBS, MIXED, *AT_LOADS)
 _BELOW = 0.5
 """The margin under which a finding is in doubt; drawn findings have the margins 0 and 1."""
@@ -98,7 +99,7 @@ def prepared_run(
     applied = precision.applied(board, choice)
     table: CostTable = LineCosts(costs, choice)
     if prepared.at_loads:
-        strategy = replace(strategy, precision=prepared.mode)
+        strategy = replace(strategy, residency=AT_LOADS[prepared.mode])
         table = _choosing(table, costs, choice, applied)
     plan = machine.plan(applied, table, strategy, configuration)
     box = PlannedBox(machine.name, table, plan, machine.scaling, prepared.warm)

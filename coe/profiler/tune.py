@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
 
-from coe import config
 from coe.config import format_bytes
 from coe.core import Request
 from coe.errors import ConfigError
@@ -22,7 +21,7 @@ from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan, workspace_bytes
-from coe.scheduler.strategies import STRATEGIES
+from coe.scheduler.strategies import LATE_BINDING
 from coe.sim.agenda import Arrival
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator, Speeds
@@ -217,7 +216,7 @@ class Setup:
             self.search.site.board.experts,
             self.costs,
             with_images=True,
-            demotes=not STRATEGIES[config.STRATEGY].cached,
+            demotes=not LATE_BINDING.cached,
         )
 
     def run(self, workspaces: dict[str, int]) -> float:
@@ -233,7 +232,7 @@ class Setup:
             graph=board.graph,
             costs=self.costs,
             plan=plan,
-            strategy=STRATEGIES[config.STRATEGY],
+            strategy=LATE_BINDING,
         )
         recorder = Recorder(controller.pools, board.router.second_looks)
         scaling = {device: self._scaling(device) for device in self.executors}

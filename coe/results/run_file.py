@@ -19,6 +19,7 @@ from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.results.summary import RunFigures
 from coe.scheduler.demand import Drift
+from coe.scheduler.strategies import present_name
 
 RUN = "run.json"
 ELSEWHERE = "give another folder (--out) to start a new run"
@@ -92,6 +93,7 @@ def read(folder: Path, now: RunIdentity) -> RunFile:
         if not path.is_file():  # a pipe would wait for ever
             raise ValueError("it is no file")
         row = json.loads(path.read_text(encoding="utf-8"))
+        row["strategy"] = present_name(row.get("strategy", ""))
         names = [field.name for field in fields(RunIdentity) if field.name in row]
         before = RunIdentity(**{name: row[name] for name in names})
         if not isinstance(before.experts, Mapping) or not isinstance(before.references, Mapping):
@@ -146,7 +148,7 @@ def _figures(row: Any) -> RunFigures | None:
         return None
     return RunFigures(
         board=str(row["board"]),
-        strategy=str(row["strategy"]),
+        strategy=present_name(str(row["strategy"])),
         answered=int(row["answered"]),
         stages=int(row["stages"]),
         switches=int(row["switches"]),

@@ -53,8 +53,7 @@ from coe.scheduler.failures import STOPPED, BrokenExperts, not_run
 from coe.scheduler.history import History
 from coe.scheduler.line_foresight import LineForesight
 from coe.scheduler.plan import Plan
-from coe.scheduler.policies.base import Arrange, Assign, Prefetch, Select, Split, World
-from coe.scheduler.residency import Residency
+from coe.scheduler.policies.base import Arrange, Assign, Prefetch, Select, World
 from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 
 
@@ -83,8 +82,9 @@ class Controller:
         self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
         self.plan = strategy.pooled(plan)
         self._commands: list[Command] = []
-        self._residency = Residency(self.plan, strategy.eviction, strategy.precision, self._emit)
+        self._residency = strategy.residency(self.plan, strategy.eviction, self._emit)
         self.pools, self.cache = self._residency.pools, self._residency.cache
+        self._uses_idle_disk = self.cache is not None or strategy.varies
         self.demand = Demand(_usage(graph), router.followers())
         self._shared = Backlog(self.demand.changed) if strategy.shared else None
         self.executors = {
@@ -100,7 +100,6 @@ class Controller:
         self._residency.watch(self.world)
         self._assign: Assign = policies.make("assign", strategy.assign)
         self._arrange: Arrange = policies.make("arrange", strategy.arrange)
-        self._split: Split = policies.make("split", strategy.split)
         self._make_rankings()
         self._cases = Cases(router)
         self._deadlines: Deadlines | None = None
@@ -366,7 +365,7 @@ class Controller:
         self._prefetch: Prefetch = policies.make("prefetch", self.strategy.prefetch)
         self._select.watch(self.world)
         self._prefetch.watch(self.world)
-        self._looks_ahead, self._varies = self._prefetch.looks_ahead(), self.strategy.varies
+        self._looks_ahead = self._prefetch.looks_ahead()
         executors = self.executors.values()
         self._teams = [[e for e in executors if e.backlog is backlog] for backlog in self.world.backlogs()]
 
@@ -406,10 +405,8 @@ class Controller:
         if self._looks_ahead and self.history.images:
             self._look_ahead(now)
         self._residency.load_initial(now)
-        if self.cache is not None:
-            self._residency.fill_host(now)
-        if self._varies:
-            self._residency.upgrade(now)
+        if self._uses_idle_disk:
+            self._residency.use_idle_disk(now)
 
     def _look_ahead(self, now: float) -> None:
         """Begin a load for images that have not come, while nothing else is loaded; called while nothing is read."""
@@ -475,8 +472,9 @@ class Controller:
     def _run(self, executor: Executor, group: Group, now: float) -> bool:
         cost = self.costs.of(executor.device, group.expert, executor.pool.variant(group.expert))
         room_bytes = executor.pool.batch_room_bytes()
-        size = min(self._split.size(group, cost, room_bytes), len(group))
-        if size < 1 or cost.batch_bytes(size) > room_bytes:
+        # What free memory allows, at most the profiled maximum (paper section 4.2).
+        size = min(len(group), cost.max_batch, cost.images_in(room_bytes))
+        if size < 1:
             return False
         batch = Batch(group.expert, executor.backlog.take(group, size, now))
         until_s = executor.idle_from_s(now) + cost.batch_s(size)

@@ -3,7 +3,7 @@
 Bytes are reserved before a load is issued and become free only when an eviction has ended, so a slow copy cannot
 overcommit.
 
-The file is long because whatever changes residency stands in it: first experts, loads, guesses, upgrades, evictions.
+The file is long because whatever changes residency stands in it: first experts, loads, guesses, evictions.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from itertools import filterfalse
+from typing import ClassVar
 
 from coe.core import Batch
 from coe.scheduler import policies
@@ -20,26 +21,24 @@ from coe.scheduler.events import Command, Evict, Fill, Load, Why
 from coe.scheduler.executor import Executor
 from coe.scheduler.host_cache import HostCache, Passage
 from coe.scheduler.plan import Plan
-from coe.scheduler.policies.base import Eviction, Precision, World
+from coe.scheduler.policies.base import Eviction, World
 from coe.scheduler.pool import ModelPool
-from coe.scheduler.upgrades import Upgrades
 
 
 class Residency:
-    """All pools of a run, and the host cache if the plan has one. `emit` takes the commands."""
+    """All pools of a run, and the host cache if the plan has one. `emit` takes the commands.
 
-    def __init__(
-        self,
-        plan: Plan,
-        eviction: str | type[Eviction],
-        precision: str | type[Precision],
-        emit: Callable[[Command], None],
-    ) -> None:
+    A strategy may bring a subclass, say to choose the variant of each load (`coe.lab.strategies.by_load`).
+    """
+
+    varies: ClassVar[bool] = False
+    """Whether two loads of an expert may have different variants: then findings depend on the order of loads."""
+
+    def __init__(self, plan: Plan, eviction: str | type[Eviction], emit: Callable[[Command], None]) -> None:
         self.pools = {spec.id: ModelPool(spec) for spec in plan.pools}
         self.cache = HostCache(plan.cache) if plan.cache else None
         self.evictions: dict[str, Eviction] = {}
-        self._policies = eviction, precision
-        self._upgrades = Upgrades()
+        self._eviction = eviction
         self._guessed: set[tuple[str, str]] = set()
         self._emit = emit
         self._lost: set[str] = set()
@@ -54,13 +53,10 @@ class Residency:
         The policies are made for it, and told of the experts that are here.
         """
         self._world = world
-        eviction, precision = self._policies
-        self._precision: Precision = policies.make("precision", precision)
-        self.evictions.update({id: policies.make("eviction", eviction) for id in self.pools})
+        self.evictions.update({id: policies.make("eviction", self._eviction) for id in self.pools})
         self._backlogs = {id: world.backlogs(id) for id in self.pools}
         if self.cache is not None:
             self._unread = deque(world.graph.by_probability)
-        self._precision.watch(world)
         # Foreseen experts first.
         foreseen = world.foresight.in_order() if world.foresight is not None else []
         self._initial = deque(dict.fromkeys([*foreseen, *world.graph.by_probability]))
@@ -89,7 +85,6 @@ class Residency:
             for expert in pool.planned():
                 if expert not in world.graph.experts:
                     self._cancel(pool, expert)
-        self._upgrades.name(world.graph.experts)
         self.watch(world)
         for spec in plan.pools:
             self.pools[spec.id].set_aside(spec.workspace_bytes)
@@ -103,7 +98,6 @@ class Residency:
         """Let the experts leave that no rule names any more and that do not run; no stage can wait for them."""
         for expert in pool.unnamed() if pool.id not in self._lost else ():
             body = pool.leave(expert)
-            self._upgrades.left(pool.id, expert)
             self._emit(Evict(pool.id, expert, body=body))
 
     def shrink(self, now: float) -> None:
@@ -189,7 +183,7 @@ class Residency:
                 return True
         return self.cache is not None and self.cache.is_filling()
 
-    def fill_host(self, now: float) -> None:
+    def use_idle_disk(self, now: float) -> None:
         """Let an idle disk read the likeliest expert that lies nowhere into host memory, for the devices behind it.
 
         The cache is filled only while nothing is loaded. Each expert is considered once: an expert that a device holds
@@ -250,27 +244,15 @@ class Residency:
 
     def loaded(self, pool: str, expert: str) -> None:
         """Note that a load has ended well."""
-        self._landed(self.pools[pool], expert)
-        book, variants = self.pools[pool], self._world.costs.variants(expert)
+        book = self.pools[pool]
+        self._landed(book, expert)
         book.commit(expert)
-        is_named = expert in self._world.graph.experts
-        if is_named and variants and book.variant(expert) != variants[0] and pool not in self._lost:
-            self._upgrades.entered(pool, expert, self._world.demand.usage(expert))
         self._give_up_lost(book)
         self._dismiss(book)
 
     def evicted(self, pool: str, expert: str) -> None:
         """Note that an evicted expert is gone: its bytes are free."""
-        book = self.pools[pool]
-        book.release(expert)
-        variant = self._upgrades.end(pool, expert)
-        if variant is None or expert not in self._world.graph.experts:
-            return
-        cost = self._cost(book, expert, variant)
-        if not book.missing_bytes(book.needs(cost)):
-            if self.cache is not None and not self.cache.is_going_up(expert):
-                self.cache.forget(expert)
-            book.plan(expert, cost.weights_bytes, Why.UPGRADE, variant=variant, body=cost.body)
+        self.pools[pool].release(expert)
 
     def failed(self, pool: str, expert: str) -> None:
         """Note that a load failed; the copy in host memory that it used is dropped, because it may be damaged."""
@@ -347,28 +329,6 @@ class Residency:
             self._guessed.add((pool.id, expert))
         self.issue()
 
-    def upgrade(self, now: float) -> None:
-        """Let an idle disk replace the likeliest expert in a lesser variant by the variant that the policy chooses.
-
-        That happens one expert at a time, while no stage waits and nothing is loaded, if there is room without evicting
-        another expert, and if no stage runs on the expert.
-        """
-        if not self._upgrades or self._upgrades.is_under_way() or self.is_loading():
-            return
-        if any(len(backlog) for backlog in self._world.backlogs()):
-            return
-        for pool in self.pools.values():
-            for expert in self._upgrades.candidates(pool.id):
-                variant = self._precision.choose(expert, pool, Why.UPGRADE, now)
-                cost = self._cost(pool, expert, variant)
-                is_finer = cost.whole_bytes > self._cost(pool, expert, pool.variant(expert)).whole_bytes
-                is_idle = pool.evictable(expert) and not self._world.demand.open(expert)
-                more = pool.needs(cost) - pool.frees(expert)
-                if is_finer and is_idle and not pool.missing_bytes(more):
-                    self._upgrades.begin(pool.id, expert, variant)
-                    self._evict(pool, expert)
-                    return
-
     def _outweighs_a_guess(self, pool: ModelPool, victim: str, why: Why) -> bool:
         """Return whether a load is a guess, and its victim is waited for or is no older guess."""
         return why is Why.SPECULATIVE and ((pool.id, victim) in self._guessed or self._is_wanted(pool, victim))
@@ -377,10 +337,9 @@ class Residency:
         """Let an expert leave for the expert `wanted`, if it leaves for one, whose body, `staying_body`, stays."""
         cache = self._cache_of(pool)
         passage = Passage(Tier.DISK)
-        if cache is not None and self._upgrades.coming(pool.id) != victim:
+        if cache is not None:
             passage = cache.leave(victim, pool.size(victim), wanted, pool.variant(victim))
         body = pool.leave(victim, staying_body)
-        self._upgrades.left(pool.id, victim)
         self._emit(Evict(pool.id, victim, passage.keep_copy, passage.drops, body))
 
     def _cancel(self, pool: ModelPool, expert: str) -> None:
@@ -410,12 +369,10 @@ class Residency:
     def lose(self, pool: str) -> None:
         """Drop all experts of a pool whose device is lost: at once, or after their load or batch has ended."""
         self._lost.add(pool)
-        self._upgrades.lose(pool)
         self._give_up_lost(self.pools[pool])
 
     def stop(self) -> None:
         """Cancel all loads that wait for room, or for an expert to leave first."""
-        self._upgrades.stop()
         self._initial.clear()
         for pool in self.pools.values():
             for expert in pool.planned():
@@ -448,13 +405,8 @@ class Residency:
             pool.release(expert)
 
     def _variant(self, pool: ModelPool, expert: str, why: Why, now: float) -> str:
-        """Return the variant of a load: a copy in host memory is loaded as it is, because it is there at once."""
-        if not self._world.costs.variants(expert):
-            return self._world.graph.experts[expert].variant
-        if why not in (Why.INITIAL, Why.FILL) and self._world.source(pool.device, expert) is Tier.HOST:
-            assert self.cache is not None
-            return self.cache.variant(expert)
-        return self._precision.choose(expert, pool, why, now)
+        """Return the variant of a load: that of the board, chosen before the run."""
+        return self._world.graph.experts[expert].variant
 
     def _cost(self, pool: ModelPool, expert: str, variant: str) -> Cost:
         return self._world.costs.of(pool.device, expert, variant)

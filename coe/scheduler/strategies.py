@@ -1,4 +1,4 @@
-"""Named bundles of policies. The paper's systems (section 5.1) and its ablation (section 5.3) take one line each.
+"""Strategies: bundles of policies, found by the name of an entry point or by a dotted path, as kinds of experts are.
 
 A bundle that cannot work is refused when it is made: each policy states what it needs from the others.
 """
@@ -8,31 +8,39 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coe import values
+from coe import plugins, values
 from coe.board.parts_list import PlacedPart
-from coe.errors import ConfigError, did_you_mean
+from coe.errors import ConfigError
 from coe.scheduler import policies
 from coe.scheduler.plan import Plan, joined
-from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy, Precision, Prefetch, Select, Split
+from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy, Prefetch, Select
+from coe.scheduler.policies.coserve import Dependency, FirstGroup, GroupForATime, Makespan, NextGroups
+from coe.scheduler.policies.gain import Gain
+from coe.scheduler.policies.late_binding import GroupByExpert, Ready, Shared
+from coe.scheduler.policies.next_use import NextUse
+from coe.scheduler.residency import Residency
+
+GROUP = "coe.strategies"
+"""The group of entry points by whose names strategies are found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One policy of each family: the name of its file, or a class of your own.
+    """One policy of each family: the name of an entry point, a dotted path, or a class; CoServe's unless you say so.
 
     With `single` only the first executor works, with the whole budget. With `cached` host memory that is separate from
-    the device's runs no experts: it is a cache between disk and device. Raises ConfigError for an unknown policy, for
-    a class that is no policy, and for a policy whose needs the others do not meet.
+    the device's runs no experts: it is a cache between disk and device. A `residency` of your own may choose an
+    expert's variant at each load. Raises ConfigError for an unknown policy, for a class that is no policy, and for a
+    policy whose needs the others do not meet.
     """
 
     name: str
-    assign: str | type[Assign] = "makespan"
-    arrange: str | type[Arrange] = "group"
-    select: str | type[Select] = "head"
-    split: str | type[Split] = "profiled"
-    eviction: str | type[Eviction] = "dependency"
-    prefetch: str | type[Prefetch] = "next-group"
-    precision: str | type[Precision] = "stated"
+    assign: str | type[Assign] = Makespan
+    arrange: str | type[Arrange] = GroupForATime
+    select: str | type[Select] = FirstGroup
+    eviction: str | type[Eviction] = Dependency
+    prefetch: str | type[Prefetch] = NextGroups
+    residency: type[Residency] = Residency
     single: bool = False
     cached: bool = False
 
@@ -41,7 +49,7 @@ class Strategy:
             policy: str | type[Policy] = getattr(self, family)
             needs = policies.class_of(family, policy).needs
             if missing := [need for need in Need if need in needs and not self._has(need)]:
-                name = policy if isinstance(policy, str) else policy.__name__
+                name = policies.name_of(family, policy)
                 wanted = ", and ".join(f"{need}, as with {_givers(need)}" for need in missing)
                 raise ConfigError(f"strategy '{self.name}' cannot work: {family} policy '{name}' needs {wanted}")
 
@@ -58,8 +66,7 @@ class Strategy:
     @property
     def varies(self) -> bool:
         """Whether two loads of an expert may bring it in different variants."""
-        precision = policies.class_of("precision", self.precision)
-        return issubclass(precision, Precision) and precision.varies
+        return self.residency.varies
 
     @property
     def foresees(self) -> bool:
@@ -79,45 +86,37 @@ def _givers(need: Need) -> str:
         f"{family} policy '{name}'"
         for family in policies.FAMILIES
         for name in policies.names(family)
-        if need in policies.named(family, name).gives
+        if need in policies.class_of(family, name).gives
     )
 
 
-_SAMBA = Strategy(
-    "samba", assign="round-robin", arrange="append", eviction="lru", prefetch="none", single=True, cached=True
-)
-_ALL = (
-    Strategy("coserve"),
-    Strategy("coserve-em-ra", assign="round-robin"),
-    Strategy("coserve-em", assign="round-robin", arrange="append"),
-    Strategy("coserve-none", assign="round-robin", arrange="append", eviction="fifo"),
-    _SAMBA,
-    replace(_SAMBA, name="samba-fifo", eviction="fifo"),
-    replace(_SAMBA, name="samba-parallel", single=False),
-    Strategy(
-        "line",
-        assign="shared",
-        arrange="together",
-        select="ready",
-        eviction="next-use",
-        prefetch="gain",
-    ),
-    # Techniques of other systems on coserve's base (docs/results.md).
-    Strategy("hobbit", eviction="weighted", prefetch="along-path", precision="on-miss"),
-    Strategy("duoserve", arrange="phased", prefetch="affinity"),
-    Strategy("expertflow", select="by-path", eviction="predicted", prefetch="predicted"),
-    Strategy("emoe", select="slack", eviction="plan", prefetch="plan"),
-)
-STRATEGIES = {strategy.name: strategy for strategy in _ALL}
+COSERVE = Strategy("coserve")
+LATE_BINDING = Strategy("late-binding", Shared, GroupByExpert, Ready, NextUse, Gain)
+
+
+def names() -> list[str]:
+    """Return the names of the strategies that installed packages offer."""
+    return plugins.names(GROUP)
+
+
+def present_name(name: str) -> str:
+    """Return the name of today for a name, or a name with a suffix, as files of earlier versions have it."""
+    return f"late-binding{name[4:]}" if name == "line" or name.startswith("line-") else name
 
 
 def strategy(name: str | Strategy) -> Strategy:
-    """Return a strategy by name, or a strategy as it is; raises ConfigError, listing what there is."""
+    """Return a strategy by the name of an entry point or by a dotted path, or a strategy as it is; raises ConfigError.
+
+    `strategy("my_package.module:FAST")` imports any package: who names it wants its code to run. Its name is the one
+    under which it was found, so that files which name it find it again.
+    """
     if isinstance(name, Strategy):
         return name
-    if values.text("strategy", name) not in STRATEGIES:
-        raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, STRATEGIES)}")
-    return STRATEGIES[name]
+    name = present_name(values.text("strategy", name))
+    found = plugins.load(name, None, group=GROUP, noun="strategy")
+    if not isinstance(found, Strategy):
+        raise ConfigError(f"strategy '{name}' is {values.shown(found)}, not a {Strategy.__module__}.Strategy")
+    return found if found.name == name else replace(found, name=name)
 
 
 def check_hurry(chosen: Strategy, *, max_wait_s: float | None = None, within_s: float | None = None) -> None:
@@ -130,20 +129,18 @@ def check_hurry(chosen: Strategy, *, max_wait_s: float | None = None, within_s: 
             continue
         values.seconds(name, bound_s, meaning=words)
         if not chosen.hurries:
-            names = ", ".join(strategy.name for strategy in _ALL if strategy.hurries)
             raise ConfigError(
                 f"strategy '{chosen.name}' looks at neither ages nor due times, so {bound_s:g} s would mean nothing; "
-                f"leave it out, or use {names}"
+                f"leave it out, or use {LATE_BINDING.name}"
             )
 
 
 def check_parts(chosen: Strategy, parts: Mapping[str, Sequence[PlacedPart]]) -> None:
     """Raise ConfigError for parts lists, by board, that the strategy would ignore."""
     if any(parts.values()) and not chosen.foresees:
-        names = ", ".join(strategy.name for strategy in _ALL if strategy.foresees)
         raise ConfigError(
             f"strategy '{chosen.name}' does not look ahead, so a parts list would mean nothing; leave it out, or use "
-            f"{names}"
+            f"{LATE_BINDING.name}"
         )
 
 

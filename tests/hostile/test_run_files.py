@@ -119,7 +119,11 @@ def nothing(place: Path) -> None:
         (other_rules, (), "another version of the board file"),
         (nothing, ("--precision", "half"), "another precision ('fp32', not 'half'); give --precision fp32 again"),
         (nothing, ("--precision", "mixed"), "another precision ('fp32', not 'mixed')"),
-        (nothing, ("--strategy", "coserve"), "another strategy ('line', not 'coserve'); give --strategy line again"),
+        (
+            nothing,
+            ("--strategy", "coserve"),
+            "another strategy ('late-binding', not 'coserve'); give --strategy late-binding again",
+        ),
         (nothing, ("--label-floor", "0.5"), "another label floor ('0.999', not '0.5')"),
         (nothing, ("--images", "images/SN0"), "another set of images"),
     ],
@@ -229,7 +233,7 @@ def found_by(**change: object) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "line",
+    "late-binding",
     with_slow_rows(
         [
             damaged(verdict="GOOD"),

@@ -385,7 +385,7 @@ def test_nothing_is_written_outside_what_the_user_named_and_nothing_calls_out(
             *("experts", "train", "t/light", "--data", str(named / "data"), "--kind", "resnet18", "--input", "32"),
             *("--epochs", "1", "--batch", "4", "--threads", "1", "--no-prepare", "--store", str(named / "store")),
         ],
-        ["bench", "sim", "--task", "A1", "--strategy", "line", "--plot", str(named / "figures")],
+        ["bench", "sim", "--task", "A1", "--strategy", "late-binding", "--plot", str(named / "figures")],
     ]
     if not everything:
         del commands[1:]

@@ -154,7 +154,7 @@ def test_many_experts_share_a_few_files(tmp_path):
             ("--profile", "p.json"),
             "--profile has no effect",
         ),
-        (("--strategy", "line-paper-default", "--executors", "cpu=2"), "--executors has no effect"),
+        (("--strategy", "late-binding-paper-default", "--executors", "cpu=2"), "--executors has no effect"),
         (("--kind", "onnx"), "no skeleton"),
         (("--kind", "resnet9"), "'resnet9'"),
         (("--rate", "250", "--backlog"), "exclude each other"),
@@ -179,7 +179,10 @@ def test_wrong_usage_is_said(tmp_path, call, arguments, sentence):
     [
         (("--strategy", "coserve", "--within", "5s"), "strategy 'coserve' looks at neither ages nor due times"),
         (("--strategy", "samba", "--max-wait", "5s"), "strategy 'samba' looks at neither ages nor due times"),
-        (("--strategy", "line", "--within", "0s"), "a result can be there within a number of seconds above 0, not 0"),
+        (
+            ("--strategy", "late-binding", "--within", "0s"),
+            "a result can be there within a number of seconds above 0, not 0",
+        ),
     ],
 )
 def test_times_that_nobody_would_look_at_are_refused(call, options, sentence):

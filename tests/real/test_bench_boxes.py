@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-SMALL = ("sim", "--images", "100", "--strategy", "line")
+SMALL = ("sim", "--images", "100", "--strategy", "late-binding")
 
 
 def rows_of(said) -> list[dict[str, object]]:

@@ -71,7 +71,9 @@ def test_pictures_are_handed_in_as_arrays_or_as_jpegs_each_made_once(tmp_path):
 @pytest.mark.parametrize("form", with_slow_rows(["jpeg", "array"], fast=1))
 def test_the_command_measures_the_host_alone(prepared_work, tmp_path, call, form):
     work = linked_copy(prepared_work, tmp_path / "work")
-    said = call("run", *SMALL, "--host-only", "--form", form, "--work", work, "--strategy", "line", "--json", "-")
+    said = call(
+        "run", *SMALL, "--host-only", "--form", form, "--work", work, "--strategy", "late-binding", "--json", "-"
+    )
     assert said.status == 0
     (row,) = json.loads(said.out)
     assert (row["images"], row["errors"]) == (24, 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coe.lab.simulated import CONTENDERS
+from coe.lab.contenders import all_contenders
 from coe.lab.workloads import trace_file
 from coe.lab.workloads.workload import task
 
@@ -74,8 +74,11 @@ def test_results_that_are_due_are_counted_where_they_are_late(call) -> None:
     [
         (("--strategy", "coserve,samba", "--within", "5s"), "strategy 'coserve' looks at neither ages nor due times"),
         (("--strategy", "coserve", "--max-wait", "5s"), "strategy 'coserve' looks at neither ages nor due times"),
-        (("--strategy", "line", "--within", "0s"), "a result can be there within a number of seconds above 0, not 0"),
-        (("--strategy", "line", "--max-wait", "nan"), "'nan' is not a time; write it like 5s, 250ms or 2min"),
+        (
+            ("--strategy", "late-binding", "--within", "0s"),
+            "a result can be there within a number of seconds above 0, not 0",
+        ),
+        (("--strategy", "late-binding", "--max-wait", "nan"), "'nan' is not a time; write it like 5s, 250ms or 2min"),
     ],
 )
 def test_times_that_mean_nothing_are_refused(call, options, sentence) -> None:
@@ -86,9 +89,9 @@ def test_times_that_mean_nothing_are_refused(call, options, sentence) -> None:
 
 def test_mixed_runs_stand_next_to_those_in_fp32_and_what_was_chosen_is_said(call) -> None:
     precisions = ("--precision", "fp32,mixed", "--doubtful", "0", "--images", "600")
-    said = call("sim", "--strategy", "line", *precisions, "--json", "-")
+    said = call("sim", "--strategy", "late-binding", *precisions, "--json", "-")
     plain, mixed = rows_of(said)
-    assert (plain["strategy"], mixed["strategy"]) == ("line", "line mixed")
+    assert (plain["strategy"], mixed["strategy"]) == ("late-binding", "late-binding mixed")
     assert mixed["images_per_s"] > plain["images_per_s"]
     assert "precision mixed: 6 in fp32, 366 in q8" in said.err
     assert "the 372 experts take" in said.err
@@ -96,7 +99,7 @@ def test_mixed_runs_stand_next_to_those_in_fp32_and_what_was_chosen_is_said(call
 
 def test_a_variant_chosen_at_each_load_has_a_row_for_each_share_of_sound_experts_and_no_bound(call) -> None:
     precisions = ("--precision", "blobs,on-miss", "--sound", "0.3,1", "--images", "60")
-    rows = rows_of(call("sim", "--strategy", "line", *precisions, "--json", "-"))
+    rows = rows_of(call("sim", "--strategy", "late-binding", *precisions, "--json", "-"))
     assert [row["strategy"] for row in rows] == ["line blobs", "line on-miss sound 0.3", "line on-miss"]
     assert [row["lower_bound_switches"] is None for row in rows] == [False, True, True]
 
@@ -126,7 +129,7 @@ def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call, t
     said = call("sim", "--task", few, "--strategy", "all", "--device", "numa-rtx3080ti,uma-m2", "--json", "-")
     rows = rows_of(said)
     strategies = [row["strategy"] for row in rows if row["device"] == "uma-m2"]
-    assert len(rows) == 2 * len(CONTENDERS)
+    assert len(rows) == 2 * len(all_contenders())
     assert {"samba", "samba-fifo", "samba-parallel", "coserve", "coserve-paper-default", "coserve-none"} < set(
         strategies
     )
@@ -308,7 +311,7 @@ def test_a_box_that_will_not_do_is_said(call, small: Path, tmp_path: Path, old: 
 def test_names_of_earlier_versions_are_understood(call, small: Path, tmp_path: Path) -> None:
     path = tmp_path / "box.yaml"
     path.write_text(BOX.replace("  paper-default: ", "  casual: ").replace("MEMORY", "1GB"), encoding="utf-8")
-    said = call("sim", "--task", small, "--device", path, "--strategy", "samba,coserve-casual", "--json", "-")
+    said = call("sim", "--task", small, "--device", path, "--strategy", "samba,coserve-paper-default", "--json", "-")
     assert [row["strategy"] for row in json.loads(said.out)] == ["samba", "coserve-paper-default"]
 
 
@@ -325,6 +328,6 @@ def test_rows_are_drawn_where_they_are_asked_for(call, tmp_path):
 
 def test_a_file_is_no_folder_for_pictures(call, tmp_path):
     (tmp_path / "out").touch()
-    said = call("sim", "--task", "A1", "--strategy", "line", "--plot", tmp_path / "out")
+    said = call("sim", "--task", "A1", "--strategy", "late-binding", "--plot", tmp_path / "out")
     assert said.status == 2
     assert "cannot be a folder for pictures" in said.words

@@ -123,7 +123,7 @@ def test_boards_change_while_images_are_under_way_and_the_run_replays(folder: Pa
         graph=opened.graph,
         costs=FollowingCosts(costs),
         plan=first_plan,
-        strategy=strategy("line"),
+        strategy=strategy("late-binding"),
         parts={"": ()},
     )
     assert sum(isinstance(part, RulesChanged) for _, event, _ in line.trace[1:] for part in single_events(event)) >= 2

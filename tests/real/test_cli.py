@@ -60,7 +60,7 @@ def rows(out: Path) -> list[dict]:
 
 
 def test_boards_that_are_late_are_named_and_counted(inspect, tmp_path, capsys):
-    assert inspect("--strategy", "line", "--within", "1ms", "--max-wait", "1min") in (0, 1)
+    assert inspect("--strategy", "late-binding", "--within", "1ms", "--max-wait", "1min") in (0, 1)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
     assert (summary["late"], summary["late_boards"]) == (12, ["SN1", "SN2"])
     assert all(row["late"] for row in rows(tmp_path / "out"))
@@ -73,9 +73,15 @@ def test_boards_that_are_late_are_named_and_counted(inspect, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--strategy", "line", "--within", "soon"), "'soon' is not a time; write it like 5s, 250ms or 2min"),
-        (("--strategy", "line", "--within", "0s"), "a result can be there within a number of seconds above 0, not 0"),
-        (("--strategy", "line", "--max-wait", "0s"), "an image can wait at most a number of seconds above 0, not 0"),
+        (("--strategy", "late-binding", "--within", "soon"), "'soon' is not a time; write it like 5s, 250ms or 2min"),
+        (
+            ("--strategy", "late-binding", "--within", "0s"),
+            "a result can be there within a number of seconds above 0, not 0",
+        ),
+        (
+            ("--strategy", "late-binding", "--max-wait", "0s"),
+            "an image can wait at most a number of seconds above 0, not 0",
+        ),
         (("--strategy", "coserve", "--within", "5s"), "strategy 'coserve' looks at neither ages nor due times"),
         (("--strategy", "samba", "--max-wait", "5s"), "strategy 'samba' looks at neither ages nor due times"),
     ],

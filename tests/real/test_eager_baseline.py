@@ -68,7 +68,7 @@ def test_it_says_what_our_device_says(board, make, id):
         judge(theirs, expert)
 
 
-@pytest.mark.parametrize("strategy", with_slow_rows(["line", "samba"], fast=1))
+@pytest.mark.parametrize("strategy", with_slow_rows(["late-binding", "samba"], fast=1))
 def test_verdicts_of_a_line_are_ours(inspect_all, pictures, strategy, monkeypatch):
     # Room for two of the three large experts.
     options = {"strategy": strategy, "memory": "46MB", "profile": None}
@@ -209,12 +209,14 @@ def test_the_eager_baseline_stands_beside_ours(work, call):
 @pytest.mark.slow
 def test_the_eager_baseline_stands_beside_less_precise_ones(work, call):
     where = work / "mixed.json"
-    names = ("--strategy", "line-usual,line", "--precision", "fp32,mixed")
+    names = ("--strategy", "late-binding-usual,late-binding", "--precision", "fp32,mixed")
     said = call(*SMALL, *names, "--work", work, "--json", where)
     assert said.status == 0
     rows = json.loads(where.read_text(encoding="utf-8"))
-    assert [row["strategy"] for row in rows] == ["line-eager", "line", "line mixed"]
-    assert "line mixed: labels equal to those of line-eager on 24 of 24 images" in " ".join(said.out.split())
+    assert [row["strategy"] for row in rows] == ["late-binding-eager", "late-binding", "late-binding mixed"]
+    assert "late-binding mixed: labels equal to those of late-binding-eager on 24 of 24 images" in " ".join(
+        said.out.split()
+    )
 
 
 @pytest.mark.slow
@@ -240,7 +242,7 @@ def test_the_eager_baseline_has_a_cost_table_of_its_own(work, call, monkeypatch)
     ("options", "sentence"),
     [
         (("--strategy", "smaba-eager"), "no strategy 'smaba'; did you mean 'samba'?"),
-        (("--strategy", "line-profile-eager"), "'line-profile' is a configuration, not a strategy"),
+        (("--strategy", "late-binding-profile-eager"), "'late-binding-profile' is a configuration, not a strategy"),
         (("--strategy", "samba-eager", "--precision", "mixed"), "runs in fp32 alone; add it: --precision fp32,mixed"),
         (("--strategy", "samba-eager", "--within", "5s"), "strategy 'samba' looks at neither ages nor due times"),
     ],

@@ -22,9 +22,9 @@ from coe.scheduler.events import Loaded, single_steps
     "options",
     with_slow_rows(
         [
-            {"strategy": "line", "memory": "29MB"},
+            {"strategy": "late-binding", "memory": "29MB"},
             {"strategy": "samba-parallel", "memory": "46MB", "executors": "cpu=2"},
-            {"strategy": "line", "memory": "60MB", "executors": "cpu=2", "max_wait_s": 0.1},
+            {"strategy": "late-binding", "memory": "60MB", "executors": "cpu=2", "max_wait_s": 0.1},
             {"strategy": "coserve", "memory": "29MB"},
             {"strategy": "samba", "memory": "29MB"},
             {"strategy": "coserve-none", "memory": "29MB"},
@@ -46,7 +46,7 @@ def test_verdicts_do_not_depend_on_strategy_memory_or_executors(inspect_all, pic
 
 def test_what_is_due_and_not_there_is_late_and_still_judged(tiny, pictures):
     board, store = tiny
-    with Inspector(board, store=store, memory="29MB", strategy="line") as line:
+    with Inspector(board, store=store, memory="29MB", strategy="late-binding") as line:
         first, last = pictures[0], pictures[-1]
         hopeless = line.submit(first.image, first.component, serial="SN1", within_s=1e-6)
         easy = line.submit(last.image, last.component, serial="SN2", within_s=600.0)
@@ -61,7 +61,7 @@ def test_what_is_due_and_not_there_is_late_and_still_judged(tiny, pictures):
 def test_a_due_time_that_has_passed_or_is_none_is_refused(tiny, pictures, within_s):
     board, store = tiny
     with (
-        Inspector(board, store=store, memory="29MB", strategy="line") as line,
+        Inspector(board, store=store, memory="29MB", strategy="late-binding") as line,
         pytest.raises(ConfigError, match="a result can be there within a number of seconds above 0"),
     ):
         line.submit(pictures[0].image, pictures[0].component, within_s=within_s)

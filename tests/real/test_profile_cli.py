@@ -77,12 +77,12 @@ def test_a_machine_is_profiled_and_lines_use_it_by_themselves(bench, run, call, 
 
     # What the bench calls by name is what was chosen, beside the casual split, on the same images.
     rows = tmp_path / "rows.json"
-    names = "line-casual,line-profile"
+    names = "late-binding-casual,late-binding-profile"
     synthetic = ("--work", str(board.parent), "--kind", "narrow", "--experts", "4", "--input", "32")
     bench_run = ("run", *synthetic, "--requests", "6", "--repeat", "2", "--strategy", names, "--json", str(rows))
     assert call(*bench_run).status == 0
     casual, tuned = json.loads(rows.read_text())
-    assert (casual["strategy"], tuned["strategy"]) == ("line-paper-default", "line-profile")
+    assert (casual["strategy"], tuned["strategy"]) == ("late-binding-paper-default", "late-binding-profile")
     assert casual["device"] == "cpu=1"
     assert tuned["device"] == f"cpu={chosen.executors['cpu']}"
     assert casual["budget_bytes"] == tuned["budget_bytes"] == 150_000_000
@@ -146,7 +146,7 @@ def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, t
     assert any(sentence.startswith("cuda: 381.5 MiB of 2.00 GiB") for sentence in sentences)
     rows = tmp_path / "rows.json"
     synthetic = ("--work", str(board.parent), "--kind", "narrow", "--experts", "4", "--input", "32")
-    configurations = ("--strategy", "line-paper-default,line-profile")
+    configurations = ("--strategy", "late-binding-paper-default,late-binding-profile")
     assert call("run", *synthetic, "--requests", "6", *configurations, "--json", rows).status == 0
     casual, tuned = json.loads(rows.read_text())
     assert casual["device"] == "cuda=1"

@@ -11,7 +11,7 @@ from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.strategies import strategy
 
 
-@pytest.mark.parametrize("name", ["coserve", "line"])
+@pytest.mark.parametrize("name", ["coserve", "late-binding"])
 def test_a_recorded_run_replays_to_the_same_commands(tiny, pictures, name):
     board, store = tiny
     options = {"memory": "46MB", "executors": "cpu=2", "keep_trace": True}

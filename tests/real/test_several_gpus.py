@@ -30,7 +30,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> list[FakeDriver]:
     return fakes
 
 
-@pytest.mark.parametrize("strategy", ["line", pytest.param("coserve", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("strategy", ["late-binding", pytest.param("coserve", marks=pytest.mark.slow)])
 def test_experts_lie_on_all_gpus_each_within_its_budget_and_results_are_those_of_a_processor(
     tiny: tuple[Path, Path],
     pictures: list[Picture],
@@ -54,7 +54,7 @@ def test_experts_lie_on_all_gpus_each_within_its_budget_and_results_are_those_of
 def test_a_gpu_that_is_lost_leaves_its_work_to_the_other(
     tiny: tuple[Path, Path], pictures: list[Picture], alone: dict[str, Result], gpus: list[FakeDriver]
 ) -> None:
-    options = {**OPTIONS, "executors": "cuda:0=1,cuda:1=1", "strategy": "line", "profile": None}
+    options = {**OPTIONS, "executors": "cuda:0=1,cuda:1=1", "strategy": "late-binding", "profile": None}
     with Inspector(tiny[0], store=tiny[1], **options) as line:  # type: ignore[arg-type]
         assert line.ready(60)
         gpus[1].troubles["run x"] = [DeviceLost("it fell off the bus")]

@@ -117,9 +117,12 @@ def test_a_unit_with_a_bad_mark_is_skipped_by_name_and_never_ok(tiny, tmp_path: 
 def test_placements_are_the_parts_list_of_a_strategy_that_looks_ahead() -> None:
     drawn = layout()
     expected = Expected.of_parts(drawn.parts, "placements")
-    assert foreseen(expected, "line", None) == drawn.parts
+    assert foreseen(expected, "late-binding", None) == drawn.parts
     assert (
-        foreseen(expected, "coserve", None) == foreseen(expected, "line", "auto") == foreseen(None, "line", None) == ()
+        foreseen(expected, "coserve", None)
+        == foreseen(expected, "late-binding", "auto")
+        == foreseen(None, "late-binding", None)
+        == ()
     )
 
 

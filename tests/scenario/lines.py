@@ -9,6 +9,9 @@ from coe.board.union import Member, union
 from coe.scheduler.costs import Cost
 from coe.testing import Troubles, VirtualLine, pools_of, rules_from
 
+ENGINE = ("coserve", "late-binding")
+"""The strategies of the engine; `test_other_systems.py` has those of the laboratory."""
+
 
 def board(counts: Mapping[str, float], follows: Mapping[str, str] | None = None) -> Rules:
     """Make a board of components by upper-case letter; `follows` says what an expert's "ok" leads to.

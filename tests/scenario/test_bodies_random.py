@@ -7,13 +7,12 @@ from dataclasses import replace
 from bodies_in_place import Obeyed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lines import board, cost, joined
+from lines import ENGINE, board, cost, joined
 from test_random_changeovers import BOARDS, COSTS, SHARED, ChangingLine, Plot, plots
 from thorough import THOROUGH
 
 from coe.scheduler.costs import Body, Cost
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
-from coe.scheduler.strategies import STRATEGIES
 from coe.testing import Troubles, VirtualLine, pools_of
 
 P, Q = Body("P", 12, 1.5, 0.2), Body("Q", 7, 0.5, 0.1)
@@ -27,7 +26,7 @@ class ObeyedChangingLine(Obeyed, ChangingLine):
     """A line with changing boards whose devices only obey."""
 
 
-@given(plots(), st.sampled_from(sorted(STRATEGIES)), st.sampled_from([30, 45, 80]), st.data())
+@given(plots(), st.sampled_from(ENGINE), st.sampled_from([30, 45, 80]), st.data())
 @settings(max_examples=20 * THOROUGH, deadline=None)
 def test_boards_come_and_go_while_bodies_are_resident(
     plot: Plot, strategy: str, capacity: int, data: st.DataObject
@@ -68,7 +67,7 @@ def costs(draw: st.DrawFn) -> dict[str, Cost | dict[str, Cost]]:
 @given(
     costs(),
     st.lists(st.tuples(st.sampled_from([0.0, 0.3, 1.0, 6.0]), st.sampled_from(LETTERS)), min_size=1, max_size=25),
-    st.sampled_from(sorted(STRATEGIES)),
+    st.sampled_from(ENGINE),
     st.data(),
 )
 @settings(max_examples=30 * THOROUGH, deadline=None)

@@ -22,13 +22,12 @@ from coe.scheduler.events import Command, Event, Evict, Load, Run, Why
 from coe.scheduler.executor import Executor
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec, joined
 from coe.scheduler.policies.base import Eviction, Need, Policy, Select, World
-from coe.scheduler.policies.eviction.next_use import NextUse
-from coe.scheduler.policies.select.ready import Ready
+from coe.scheduler.policies.late_binding import Ready
+from coe.scheduler.policies.next_use import NextUse
 from coe.scheduler.pool import ModelPool
-from coe.scheduler.strategies import STRATEGIES, Strategy
+from coe.scheduler.strategies import COSERVE, LATE_BINDING, Strategy
 from coe.testing import VirtualLine, pools_of
 
-LINE = STRATEGIES["line"]
 SHARED = "one backlog that all executors share, as with assign policy 'shared'"
 RESIDENT = "stages of resident experts to run before an executor waits for a load, as with select policy 'ready'"
 LOADS = (
@@ -41,28 +40,28 @@ LOADS = (
     ("base", "changes", "sentence"),
     [
         (
-            STRATEGIES["coserve"],
+            COSERVE,
             {"eviction": "next-use"},
             f"eviction policy 'next-use' needs {SHARED}, and {RESIDENT}",
         ),
         (
-            LINE,
+            LATE_BINDING,
             {"select": "head", "arrange": "group"},
             f"eviction policy 'next-use' needs {RESIDENT}",
         ),
-        (STRATEGIES["coserve"], {"prefetch": "gain"}, f"prefetch policy 'gain' needs {SHARED}"),
-        (STRATEGIES["coserve"], {"select": "ready"}, f"select policy 'ready' needs {SHARED}, and {LOADS}"),
-        (LINE, {"prefetch": "next-group"}, f"select policy 'ready' needs {LOADS}"),
+        (COSERVE, {"prefetch": "gain"}, f"prefetch policy 'gain' needs {SHARED}"),
+        (COSERVE, {"select": "ready"}, f"select policy 'ready' needs {SHARED}, and {LOADS}"),
+        (LATE_BINDING, {"prefetch": "next-group"}, f"select policy 'ready' needs {LOADS}"),
         (
-            LINE,
+            LATE_BINDING,
             {"prefetch": "none"},
             f"select policy 'ready' needs {LOADS}",
         ),
         (
-            STRATEGIES["coserve"],
-            {"arrange": "together"},
-            "arrange policy 'together' needs stages that have waited for long to run before others, as with select "
-            "policy 'ready' or select policy 'slack'",
+            COSERVE,
+            {"arrange": "group-by-expert"},
+            "arrange policy 'group-by-expert' needs stages that have waited for long to run before others, as with "
+            "select policy 'ready' or select policy 'slack'",
         ),
     ],
     ids=lambda part: "+".join(part.values()) if isinstance(part, dict) else "",
@@ -114,9 +113,9 @@ def without_needs(monkeypatch: pytest.MonkeyPatch, policy: type[Policy], base: S
     ("policy", "base", "changes"),
     [
         # b is the head after a's first batch and needs a's place; a stays, for a stage waits for it behind the head.
-        (NextUse, STRATEGIES["coserve"], {"eviction": "next-use"}),
+        (NextUse, COSERVE, {"eviction": "next-use"}),
         # Only what is resident is taken, and nothing is loaded ahead.
-        (Ready, LINE, {"prefetch": "none"}),
+        (Ready, LATE_BINDING, {"prefetch": "none"}),
     ],
     ids=["next-use behind a head", "ready and no loads"],
 )
@@ -156,7 +155,7 @@ class Keeping(Eviction):
     "changes", [{"select": Silent}, {"eviction": Keeping}, {"select": Silent, "eviction": Keeping}]
 )
 def test_policies_of_yours_that_stand_still_go_on_by_the_last_resort(changes: dict[str, type[Policy]]) -> None:
-    strategy = replace(STRATEGIES["coserve"], name="mine", **changes)  # type: ignore[arg-type]
+    strategy = replace(COSERVE, name="mine", **changes)  # type: ignore[arg-type]
     line = line_of(board({"A": 3, "B": 2, "C": 1}), 24, strategy=strategy, executors=2)
     arrive(line, 10.0, "ABCABCC")
     line.run()
@@ -179,8 +178,7 @@ BUNDLES = [30, pytest.param(90, marks=pytest.mark.slow)]
 def test_any_bundle_is_refused_or_answers_every_image(assign: str, plan: Plan, bundles: int) -> None:
     rules = board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}, {"a": "y", "c": "z", "d": "[y, z]"})
     tried = 0
-    # These experts have one variant each, so no precision policy is ever asked.
-    others = {family: policies.names(family) for family in policies.FAMILIES if family not in ("assign", "precision")}
+    others = {family: policies.names(family) for family in policies.FAMILIES if family != "assign"}
     named = list(product(*others.values()))
     for names in random.Random(assign).sample(named, bundles):
         try:
@@ -221,9 +219,7 @@ class Checked(VirtualLine):
         return {}
 
 
-ANY_BUNDLE = st.fixed_dictionaries(
-    {family: st.sampled_from(policies.names(family)) for family in policies.FAMILIES if family != "precision"}
-)
+ANY_BUNDLE = st.fixed_dictionaries({family: st.sampled_from(policies.names(family)) for family in policies.FAMILIES})
 ANY_IMAGES = st.lists(
     st.tuples(
         st.sampled_from([0.0, 0.0, 0.1, 1.0, 4.0]),
@@ -284,7 +280,7 @@ def test_nor_does_one_whose_policies_do_not_state_their_needs(
     """As with policies of a user's own. One backlog is made all the same where a policy cannot be made without."""
     with pytest.MonkeyPatch.context() as patch:
         for family, name in names.items():
-            policy = policies.named(family, name)
+            policy = policies.class_of(family, name)
             patch.setattr(policy, "needs", policy.needs & {Need.SHARED_BACKLOG})
             if Need.SHARED_BACKLOG in policy.needs:
                 names = {**names, "assign": "shared"}
@@ -296,21 +292,18 @@ def test_nor_does_one_whose_policies_do_not_state_their_needs(
 
 def test_the_controller_has_the_pools_that_its_strategy_works_with() -> None:
     given = pools_of(2, 24, 4)
-    for strategy, plan in (("coserve", given), ("line", joined(given))):
+    for strategy, plan in (("coserve", given), ("late-binding", joined(given))):
         line = VirtualLine(board({"A": 1}), {"a": cost()}, given, strategy=strategy)
         assert line.controller.plan == plan
         assert list(line.controller.pools) == [pool.id for pool in plan.pools]
 
 
 def test_pools_that_are_joined_already_stay_as_they_are() -> None:
-    line = VirtualLine(board({"A": 1}), {"a": cost()}, joined(pools_of(2, 24, 4)), strategy="line")
+    line = VirtualLine(board({"A": 1}), {"a": cost()}, joined(pools_of(2, 24, 4)), strategy="late-binding")
     assert line.controller.plan == joined(pools_of(2, 24, 4))
 
 
 def test_a_strategy_says_what_it_does_by_its_policies() -> None:
-    assert [(name, one.shared, one.hurries) for name, one in STRATEGIES.items() if one.shared or one.hurries] == [
-        ("line", True, True),
-        ("emoe", False, True),
-    ]
-    late_but_in_order = replace(LINE, arrange="group", select="head", eviction="lru")
+    assert [(one.shared, one.hurries, one.foresees) for one in (COSERVE, LATE_BINDING)] == [(False,) * 3, (True,) * 3]
+    late_but_in_order = replace(LATE_BINDING, arrange="group", select="head", eviction="lru")
     assert (late_but_in_order.shared, late_but_in_order.hurries) == (True, False)

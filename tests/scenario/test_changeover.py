@@ -173,7 +173,7 @@ def test_a_second_look_has_the_name_of_the_board_file() -> None:
 
 
 def test_boards_of_two_products_with_one_serial_are_due_apart() -> None:
-    line = line_for("A", "B", strategy="line")
+    line = line_for("A", "B", strategy="late-binding")
     line.arrive(5.0, "R", board="A", serial="S1", due_s=5.1)
     line.arrive(5.0, "R", board="B", serial="S1", due_s=50.0)
     line.run()
@@ -185,7 +185,7 @@ def test_an_image_that_has_waited_for_long_goes_first_whatever_board_it_is_of() 
     """The pool holds one expert. The image of B becomes old while images of A keep coming."""
     waits = {}
     for max_wait_s in (3.0, 600.0):
-        line = line_for("A", "B", capacity=14, strategy="line", max_wait_s=max_wait_s)
+        line = line_for("A", "B", capacity=14, strategy="late-binding", max_wait_s=max_wait_s)
         line.arrive(2.0, "D", board="B")
         for number in range(40):
             line.arrive(2.0 + 0.25 * number, "R", board="A")
@@ -208,7 +208,7 @@ def parts_of(components: str) -> tuple[PlacedPart, ...]:
 def test_images_of_two_boards_in_turn_do_not_spoil_each_others_order() -> None:
     """Boards of A and B pass side by side, each a second time: what comes next is known for both."""
     a, b = board({"R": 1, "C": 1, "D": 1}), board({"R": 1, "C": 1, "D": 1})
-    line = line_of(joined({"A": a, "B": b}), 80, strategy="line")
+    line = line_of(joined({"A": a, "B": b}), 80, strategy="late-binding")
     for turn, serial in enumerate(("1", "2")):
         for number, (of_a, of_b) in enumerate(zip("RCD", "DCR", strict=True)):
             at_s = 10.0 + 3 * turn + number
@@ -224,7 +224,7 @@ def test_images_of_two_boards_in_turn_do_not_spoil_each_others_order() -> None:
 
 def test_each_board_has_a_parts_list_of_its_own_and_keeps_it_through_a_changeover() -> None:
     parts = {"A": parts_of("RC"), "B": parts_of("DR")}
-    line = line_for("A", strategy="line", parts={"A": parts["A"]})
+    line = line_for("A", strategy="late-binding", parts={"A": parts["A"]})
     line.change(3.0, joined({"A": A, "B": B}), parts=parts)
     line.arrive(5.0, "R", board="A", serial="1", refdes="P0")
     line.run()
@@ -240,7 +240,7 @@ def test_each_board_has_a_parts_list_of_its_own_and_keeps_it_through_a_changeove
 
 def test_nothing_is_foreseen_for_a_board_whose_images_stay_away() -> None:
     parts = {"A": parts_of("RC"), "B": parts_of("DR")}
-    line = line_for("A", "B", strategy="line", parts=parts)
+    line = line_for("A", "B", strategy="late-binding", parts=parts)
     foresight = line.controller.world.foresight
     assert foresight is not None
     for number in range(AWAY_IMAGES):

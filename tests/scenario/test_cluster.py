@@ -23,7 +23,9 @@ from coe.sim.simulator import Simulator
 MACHINE = SimulatedMachine("numa-rtx3080ti")
 
 
-def scene_of(boards: list[str], images: int, network: SimulatedNetwork | None = None, strategy: str = "line") -> Scene:
+def scene_of(
+    boards: list[str], images: int, network: SimulatedNetwork | None = None, strategy: str = "late-binding"
+) -> Scene:
     """Images of boards in equal parts, one every 4 ms, that wait as long as it takes."""
     joined = fleet(boards)
     workload = synthetic(joined.rules, task="boards", requests=images, seed=0)

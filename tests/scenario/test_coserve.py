@@ -133,7 +133,7 @@ def test_a_batch_is_no_larger_than_free_memory_allows() -> None:
 def test_a_batch_whose_images_take_nothing_still_waits_for_room_for_its_workspace() -> None:
     """Two executors share 40 bytes: 20 are weights, an image of a takes 16, and b needs 6 for a batch of any size."""
     costs = {"a": cost(activation_bytes=16), "b": cost(activation_bytes=0, workspace_bytes=6)}
-    line = line_of(board({"A": 2, "B": 1}), 20, executors=2, workspace=6, costs=costs, strategy="line")
+    line = line_of(board({"A": 2, "B": 1}), 20, executors=2, workspace=6, costs=costs, strategy="late-binding")
     arrive(line, 10.0, "AB")
     line.run()
     assert log_of(line, after=10.0) == [(10.0, "cpu0 run a x1"), (10.3, "cpu0 run b x1")]

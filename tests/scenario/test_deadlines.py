@@ -15,7 +15,7 @@ def late(line: VirtualLine) -> list[tuple[float, str]]:
 
 def test_what_is_due_first_runs_first_once_half_of_its_time_is_over() -> None:
     """Without due times the fuller batch of a would be run before b."""
-    line = line_of(board({"A": 3, "B": 2}), 24, strategy="line", costs={"a": cost(max_batch=1)})
+    line = line_of(board({"A": 3, "B": 2}), 24, strategy="late-binding", costs={"a": cost(max_batch=1)})
     arrive(line, 10.0, "AAAA")
     line.arrive(10.0, "B", serial="S1", due_s=11.7)
     line.run()
@@ -24,7 +24,7 @@ def test_what_is_due_first_runs_first_once_half_of_its_time_is_over() -> None:
 
 
 def test_an_image_in_a_hurry_is_taken_from_the_middle_of_its_group() -> None:
-    line = line_of(board({"A": 1}), 14, strategy="line", costs={"a": cost(max_batch=1)})
+    line = line_of(board({"A": 1}), 14, strategy="late-binding", costs={"a": cost(max_batch=1)})
     arrive(line, 10.0, "AAA")
     hurried = line.arrive(10.1, "A", due_s=10.7)
     line.run()
@@ -34,7 +34,7 @@ def test_an_image_in_a_hurry_is_taken_from_the_middle_of_its_group() -> None:
 
 def test_the_images_of_a_board_are_due_with_its_first() -> None:
     """The second image of S1 has time until 99, but its board is due at 11.2; it goes before that of S2."""
-    line = line_of(board({"A": 3, "B": 2}), 24, strategy="line", costs={"a": cost(max_batch=1)})
+    line = line_of(board({"A": 3, "B": 2}), 24, strategy="late-binding", costs={"a": cost(max_batch=1)})
     line.arrive(10.0, "A", serial="S1", due_s=11.2)
     other = line.arrive(10.0, "B", serial="S2", due_s=11.5)
     second = line.arrive(10.0, "B", serial="S1", due_s=99.0)
@@ -46,7 +46,7 @@ def test_the_images_of_a_board_are_due_with_its_first() -> None:
 
 def test_an_absent_expert_is_loaded_for_who_is_due_before_others_run() -> None:
     """Memory for one: b takes the place of a, for which more images wait, as soon as its board is in a hurry."""
-    line = line_of(board({"A": 9, "B": 1}), 14, strategy="line")
+    line = line_of(board({"A": 9, "B": 1}), 14, strategy="late-binding")
     for tenth in range(100, 400, 2):
         line.arrive(tenth / 10, "A")
         line.arrive(tenth / 10, "A")
@@ -58,7 +58,7 @@ def test_an_absent_expert_is_loaded_for_who_is_due_before_others_run() -> None:
 
 def test_a_board_that_cannot_be_done_is_told_at_once_and_gives_way() -> None:
     """Loading c takes 5 s, which S1 does not have; S2 is due later, and is not held up by it."""
-    line = line_of(board({"A": 3, "B": 2, "C": 1}), 24, strategy="line", costs={"c": cost(load_s=5.0)})
+    line = line_of(board({"A": 3, "B": 2, "C": 1}), 24, strategy="late-binding", costs={"c": cost(load_s=5.0)})
     line.arrive(10.0, "A", serial="S1", due_s=12.0)
     saved = line.arrive(10.0, "B", serial="S2", due_s=13.0)
     doomed = line.arrive(10.0, "C", serial="S1", due_s=12.0)
@@ -70,7 +70,7 @@ def test_a_board_that_cannot_be_done_is_told_at_once_and_gives_way() -> None:
 
 def test_a_board_whose_images_are_too_many_is_told_before_the_first_is_late() -> None:
     """Each of 40 images could be done in 0.3 s; all of them take 6 s at least, and the board has 4."""
-    line = line_of(board({"A": 1}), 14, strategy="line")
+    line = line_of(board({"A": 1}), 14, strategy="late-binding")
     for _ in range(40):
         line.arrive(10.0, "A", serial="S1", due_s=14.0)
     line.run()
@@ -81,7 +81,9 @@ def test_a_board_whose_images_are_too_many_is_told_before_the_first_is_late() ->
 
 def test_a_board_is_told_when_time_runs_out_while_it_waits() -> None:
     """Nothing is wrong with S1 until the load of c, which it had time for at 10, fails once."""
-    line = line_of(board({"A": 3, "C": 1}), 14, strategy="line", costs={"c": cost(load_s=2.0)}, bad_loads={"c": 1})
+    line = line_of(
+        board({"A": 3, "C": 1}), 14, strategy="late-binding", costs={"c": cost(load_s=2.0)}, bad_loads={"c": 1}
+    )
     line.arrive(10.0, "C", serial="S1", due_s=13.5)
     line.run()
     ((when, what),) = late(line)
@@ -89,7 +91,7 @@ def test_a_board_is_told_when_time_runs_out_while_it_waits() -> None:
 
 
 def test_what_is_late_without_having_been_foreseen_is_told_with_its_reply() -> None:
-    line = line_of(board({"A": 1}), 14, strategy="line", findings={}, bad_stages=frozenset({(1, "a")}))
+    line = line_of(board({"A": 1}), 14, strategy="late-binding", findings={}, bad_stages=frozenset({(1, "a")}))
     first = line.arrive(10.0, "A", serial="S1", due_s=10.65)
     arrive(line, 10.0, "A")
     line.run()
@@ -97,7 +99,7 @@ def test_what_is_late_without_having_been_foreseen_is_told_with_its_reply() -> N
 
 
 def test_a_board_past_its_due_time_on_arrival_is_late_and_still_answered() -> None:
-    line = line_of(board({"A": 1}), 14, strategy="line")
+    line = line_of(board({"A": 1}), 14, strategy="late-binding")
     gone = line.arrive(10.0, "A", serial="S1", due_s=9.0)
     line.run()
     assert late(line) == [(10.0, "late S1")]
@@ -121,7 +123,7 @@ def test_one_miss_of_a_serial_that_goes_on_costs_its_later_images_nothing() -> N
             board({"A": 1, "B": 1}),
             40,
             workspace=8,
-            strategy="line",
+            strategy="late-binding",
             costs=dict.fromkeys("ab", cost(base_s=0.1, load_s=0.1, max_batch=8)),
         )
         images = []

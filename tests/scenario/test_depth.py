@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from lines import arrive, board, cost, log_of
+from lines import ENGINE, arrive, board, cost, log_of
 
 from coe.scheduler.expert_state import State
-from coe.scheduler.strategies import STRATEGIES
 from coe.testing import Troubles, VirtualLine, pools_of
 
 BOARD = board({"A": 3, "B": 2, "C": 1})
 
 
-def line_of(capacity=34, strategy="line", depth=2, **troubles):
+def line_of(capacity=34, strategy="late-binding", depth=2, **troubles):
     plan = pools_of(1, capacity, 4)
     plan = replace(plan, executors=tuple(replace(executor, depth=depth) for executor in plan.executors))
     costs = {expert: cost() for expert in BOARD.experts}
@@ -41,7 +40,7 @@ def test_the_next_batch_is_given_out_while_one_runs_and_begins_when_that_ends():
     ]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ENGINE)
 def test_the_expert_of_a_batch_that_waits_for_its_turn_stays(strategy):
     line, pinned = line_of(14, strategy), []
     check = line.controller.check

@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lines import board, line_of
+from lines import ENGINE, board, line_of
 
 from coe.core import Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.controller import Controller
@@ -26,7 +26,6 @@ from coe.scheduler.events import (
     Run,
     single_steps,
 )
-from coe.scheduler.strategies import STRATEGIES
 
 BOARD = board({"A": 5, "B": 3, "C": 1}, {"a": "d", "b": "d"})
 
@@ -67,7 +66,7 @@ def run(controller: Controller, events: list[Event], chance: random.Random, most
     return replies
 
 
-@pytest.mark.parametrize("strategy", ["coserve", "line"])
+@pytest.mark.parametrize("strategy", ["coserve", "late-binding"])
 def test_images_that_come_together_run_together(strategy: str) -> None:
     arrived = tuple(Arrived(Request(number, "A")) for number in range(3))
     sizes = []
@@ -82,7 +81,7 @@ def test_images_that_come_together_run_together(strategy: str) -> None:
     assert sizes == [[1], [3]]
 
 
-@given(st.sampled_from(sorted(STRATEGIES)), st.text("ABCX", max_size=20), st.integers(0, 99), st.integers(1, 9))
+@given(st.sampled_from(ENGINE), st.text("ABCX", max_size=20), st.integers(0, 99), st.integers(1, 9))
 def test_every_image_gets_the_same_one_reply_however_events_come(
     strategy: str, components: str, seed: int, most: int
 ) -> None:

@@ -12,14 +12,14 @@ import pytest
 from tables import with_slow_rows
 
 from coe.lab import scale
+from coe.lab.strategies.baselines import Fifo
 from coe.scheduler.backlog import Backlog
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Demand
 from coe.scheduler.policies.base import World
-from coe.scheduler.policies.eviction.fifo import Fifo
-from coe.scheduler.policies.eviction.next_use import NextUse
-from coe.scheduler.policies.prefetch.gain import Gain
-from coe.scheduler.policies.select.ready import Ready
+from coe.scheduler.policies.gain import Gain
+from coe.scheduler.policies.late_binding import Ready
+from coe.scheduler.policies.next_use import NextUse
 from coe.scheduler.pool import ModelPool
 from coe.scheduler.residency import Residency
 
@@ -145,7 +145,7 @@ def looked(looks: Looks, experts: int, requests: int, name: str) -> tuple[float,
 
 
 @pytest.mark.parametrize(
-    "name", with_slow_rows(["line", "coserve", "coserve-em", "coserve-none", "samba-parallel"], fast=1)
+    "name", with_slow_rows(["late-binding", "coserve", "coserve-em", "coserve-none", "samba-parallel"], fast=1)
 )
 def test_ten_times_the_experts_are_no_more_to_look_at(looks: Looks, name: str) -> None:
     few, many = looked(looks, 150, 600, name), looked(looks, 1500, 600, name)
@@ -153,14 +153,14 @@ def test_ten_times_the_experts_are_no_more_to_look_at(looks: Looks, name: str) -
     assert many[1] <= 2 * few[1]
 
 
-@pytest.mark.parametrize("name", with_slow_rows(["line", "coserve", "coserve-none", "samba-parallel"], fast=1))
+@pytest.mark.parametrize("name", with_slow_rows(["late-binding", "coserve", "coserve-none", "samba-parallel"], fast=1))
 def test_ten_times_the_waiting_stages_are_no_more_to_look_at(looks: Looks, name: str) -> None:
     few, many = looked(looks, 200, 400, name), looked(looks, 200, 4000, name)
     assert many[0] <= 2 * few[0]
     assert many[1] <= 2 * few[1]
 
 
-@pytest.mark.parametrize(("name", "most"), with_slow_rows([("line", 172), ("coserve", 188)], fast=1))
+@pytest.mark.parametrize(("name", "most"), with_slow_rows([("late-binding", 172), ("coserve", 188)], fast=1))
 def test_a_stage_costs_few_calls(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls of Python functions while events are handled: the same number on a busy machine. A tenth is to spare."""
     calls = 0

@@ -8,6 +8,7 @@ from functools import cache
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lines import ENGINE
 from thorough import THOROUGH
 
 from coe.board.rules import Rules
@@ -15,7 +16,6 @@ from coe.core import Finding
 from coe.scheduler.costs import Body, Cost
 from coe.scheduler.events import Evict, Load, Loaded, Run, Why
 from coe.scheduler.expert_state import State
-from coe.scheduler.strategies import STRATEGIES
 from coe.testing import Troubles, VirtualLine, pools_of, rules_from
 
 LABELS = ("ok", "bad", "odd")
@@ -64,7 +64,7 @@ class Case:
             findings=findings,
             troubles=Troubles(bad_loads or {}, bad_stages),
             evict_s=evict_s,
-            max_wait_s=(0.5, 4.0, 600.0)[self.salt % 3] if strategy == "line" else None,
+            max_wait_s=(0.5, 4.0, 600.0)[self.salt % 3] if strategy == "late-binding" else None,
         )
         for number, (at_s, component) in enumerate(self.arrivals):
             # Boards of three images, each due at another time; some are not to be had in time, some have passed.
@@ -146,9 +146,7 @@ def cases_with_bodies(draw: st.DrawFn) -> Case:
 
 ANY_CASES = st.one_of(cases(), cases_with_bodies())
 Chosen = tuple[str, int, int, float]
-LINE = st.tuples(
-    st.sampled_from(sorted(STRATEGIES)), st.integers(1, 3), st.integers(0, 90), st.sampled_from([0.0, 0.2, 2.0])
-)
+LINE = st.tuples(st.sampled_from(ENGINE), st.integers(1, 3), st.integers(0, 90), st.sampled_from([0.0, 0.2, 2.0]))
 
 
 def watch(line: VirtualLine) -> VirtualLine:

@@ -8,7 +8,7 @@ from coe.scheduler.controller import Controller
 
 
 def test_executors_of_a_device_share_what_is_resident_and_what_waits() -> None:
-    line = line_of(board({"A": 3, "B": 2}), 24, executors=2, strategy="line")
+    line = line_of(board({"A": 3, "B": 2}), 24, executors=2, strategy="late-binding")
     arrive(line, 10.0, "AAAAAB")
     line.run()
     assert log_of(line, after=10.0) == [
@@ -21,7 +21,9 @@ def test_executors_of_a_device_share_what_is_resident_and_what_waits() -> None:
 
 def test_what_is_needed_once_is_loaded_before_what_may_come_again() -> None:
     """Two wait for d and two for b, which more images are likely to need: b runs them all in one stay."""
-    line = line_of(board({"A": 9, "B": 8, "C": 1, "D": 1}), 24, strategy="line", costs={"a": cost(per_image_s=1.0)})
+    line = line_of(
+        board({"A": 9, "B": 8, "C": 1, "D": 1}), 24, strategy="late-binding", costs={"a": cost(per_image_s=1.0)}
+    )
     arrive(line, 10.0, "ACDDBB")
     line.run()
     assert [what for _, what in log_of(line, after=10.0) if "load" in what] == [
@@ -35,7 +37,7 @@ def test_what_is_needed_once_is_loaded_before_what_may_come_again() -> None:
 def test_a_detector_stays_while_its_predecessors_have_stages_waiting() -> None:
     """All are as likely to be used; it is what b will send that keeps d here."""
     rules = board({"A": 2, "B": 2, "C": 1}, {"b": "d"})
-    line = line_of(rules, 34, strategy="line", costs={"b": cost(per_image_s=2.0)})
+    line = line_of(rules, 34, strategy="late-binding", costs={"b": cost(per_image_s=2.0)})
     arrive(line, 10.0, "BBC")
     line.run()
     assert [what for _, what in log_of(line, after=10.0) if "evict" in what] == ["cpu evict a"]
@@ -44,7 +46,7 @@ def test_a_detector_stays_while_its_predecessors_have_stages_waiting() -> None:
 
 def test_what_is_to_make_room_runs_first_so_that_the_disk_need_not_wait() -> None:
     """Three wait for a and one for b: the fuller batch would be a's, but b's place is the one for c."""
-    line = line_of(board({"A": 9, "B": 2, "C": 1}), 24, strategy="line", costs={"c": cost(load_s=5.0)})
+    line = line_of(board({"A": 9, "B": 2, "C": 1}), 24, strategy="late-binding", costs={"c": cost(load_s=5.0)})
     arrive(line, 10.0, "AAAB")
     arrive(line, 10.1, "C")
     arrive(line, 10.2, "AAA")
@@ -57,7 +59,7 @@ def test_what_is_to_make_room_runs_first_so_that_the_disk_need_not_wait() -> Non
 def test_while_something_loads_room_is_made_for_the_load_after_it() -> None:
     """Most wait for a, one for b, which is to leave next: it runs while c loads, not after c has come and run."""
     rules = board({"A": 9, "B": 5, "E": 4, "C": 1, "D": 1})
-    line = line_of(rules, 34, strategy="line", costs={"a": cost(per_image_s=0.3)})
+    line = line_of(rules, 34, strategy="late-binding", costs={"a": cost(per_image_s=0.3)})
     arrive(line, 10.0, "CDAAAAAAAABE")
     line.run()
     runs = [(when, what) for when, what in log_of(line, after=10.0) if "run" in what or "load" in what]
@@ -71,7 +73,7 @@ def test_while_something_loads_room_is_made_for_the_load_after_it() -> None:
 
 def waits(max_wait_s: float) -> float:
     """When the one image of b is answered while there are always more of a, and memory for one of them."""
-    line = line_of(board({"A": 9, "B": 1}), 14, strategy="line", max_wait_s=max_wait_s)
+    line = line_of(board({"A": 9, "B": 1}), 14, strategy="late-binding", max_wait_s=max_wait_s)
     for tenth in range(100, 1000, 2):
         line.arrive(tenth / 10, "A")
         line.arrive(tenth / 10, "A")
@@ -86,7 +88,7 @@ def test_no_stage_waits_longer_than_it_may_however_busy_others_are() -> None:
 
 
 def test_the_oldest_goes_first_once_all_are_urgent() -> None:
-    line = line_of(board({"A": 3, "B": 2}), 24, strategy="line", max_wait_s=0.2, costs={"a": cost(max_batch=1)})
+    line = line_of(board({"A": 3, "B": 2}), 24, strategy="late-binding", max_wait_s=0.2, costs={"a": cost(max_batch=1)})
     arrive(line, 10.0, "AB")
     arrive(line, 10.05, "AA")
     line.run()
@@ -101,17 +103,19 @@ def test_the_oldest_goes_first_once_all_are_urgent() -> None:
 @pytest.mark.parametrize("bound_s", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_bound_that_is_no_time_is_refused(bound_s: float) -> None:
     with pytest.raises(ConfigError, match=r"an image can wait at most a number of seconds above 0, not "):
-        line_of(board({"A": 1}), 24, strategy="line", max_wait_s=bound_s)
+        line_of(board({"A": 1}), 24, strategy="late-binding", max_wait_s=bound_s)
 
 
 def test_a_bound_that_nobody_would_look_at_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"strategy 'coserve' looks at neither ages nor due times, .* use line"):
+    with pytest.raises(
+        ConfigError, match=r"strategy 'coserve' looks at neither ages nor due times, .* use late-binding"
+    ):
         line_of(board({"A": 1}), 24, strategy="coserve", max_wait_s=5.0)
 
 
 def test_usage_that_drifts_is_noticed() -> None:
     """The rules call c rare; after a few hundred images of it alone it is what is kept."""
-    line = line_of(board({"A": 60, "B": 50, "C": 1, "D": 1}), 24, strategy="line")
+    line = line_of(board({"A": 60, "B": 50, "C": 1, "D": 1}), 24, strategy="late-binding")
     for number in range(3000):
         line.arrive(10.0 + number, "C")
     arrive(line, 3100.0, "D")

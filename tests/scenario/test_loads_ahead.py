@@ -44,7 +44,7 @@ def parts_of(components: str) -> tuple[PlacedPart, ...]:
 
 def line_of(components: str, *, evict_s: float = 0.0) -> VirtualLine:
     costs = dict.fromkeys("abcd", COST)
-    return VirtualLine(BOARD, costs, ROOM_FOR_TWO, strategy="line", parts=parts_of(components), evict_s=evict_s)
+    return VirtualLine(BOARD, costs, ROOM_FOR_TWO, strategy="late-binding", parts=parts_of(components), evict_s=evict_s)
 
 
 def log_after(line: VirtualLine, at_s: float) -> list[tuple[float, str]]:
@@ -124,7 +124,7 @@ def test_nothing_leaves_for_an_expert_that_is_needed_later() -> None:
 
 
 def test_while_pools_fill_a_wanted_expert_comes_next() -> None:
-    line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="line")
+    line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="late-binding")
     line.arrive(0.5, "D")
     line.run()
     assert line.log == [
@@ -139,7 +139,7 @@ def test_while_pools_fill_a_wanted_expert_comes_next() -> None:
 
 def test_while_there_is_room_the_expert_that_is_waited_for_longest_comes_next() -> None:
     """More stages wait for d; but nothing has to leave for b, so no load is saved if b waits."""
-    line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="line")
+    line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="late-binding")
     for at_s, component in ((0.2, "B"), (0.3, "D"), (0.4, "D"), (0.5, "D")):
         line.arrive(at_s, component)
     line.run()
@@ -167,7 +167,7 @@ def test_pools_are_filled_although_other_experts_take_turns_without_a_pause() ->
 
 def test_pools_are_not_filled_while_a_batch_holds_the_bytes_of_an_initial_expert() -> None:
     costs = dict.fromkeys("abcd", replace(COST, activation_bytes=6, base_s=5.0, max_batch=2))
-    line = Filling(BOARD, costs, pools_of(1, 34, 4), strategy="line")
+    line = Filling(BOARD, costs, pools_of(1, 34, 4), strategy="late-binding")
     for _ in range(2):
         line.arrive(0.5, "A")
     line.run()
@@ -176,14 +176,16 @@ def test_pools_are_not_filled_while_a_batch_holds_the_bytes_of_an_initial_expert
 
 
 def test_a_line_that_stops_is_not_filled_further() -> None:
-    line = Filling(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="line")
+    line = Filling(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="late-binding")
     line.stop(0.5)
     line.run()
     assert line.filled == (1.0, False)
 
 
 def test_pools_fill_in_the_order_of_the_parts_list_then_by_usage() -> None:
-    line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="line", parts=parts_of("DDC"))
+    line = VirtualLine(
+        BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="late-binding", parts=parts_of("DDC")
+    )
     line.run()
     assert [load.expert for load in line.loads] == ["d", "c", "a", "b"]
     assert {load.why for load in line.loads} == {Why.INITIAL}
@@ -200,7 +202,9 @@ experts:
   c: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
 components: {B: {count: 2, inspect: b}, C: {count: 9, inspect: c}}
 """)
-    line = VirtualLine(board, dict.fromkeys("abc", COST), pools_of(1, 44, 4), strategy="line", parts=parts_of("BC"))
+    line = VirtualLine(
+        board, dict.fromkeys("abc", COST), pools_of(1, 44, 4), strategy="late-binding", parts=parts_of("BC")
+    )
     line._simulator._preloaded = preloaded
     line._simulator.start()
     assert preloaded == (not line.controller.lacks_initial())
@@ -257,7 +261,7 @@ class CommandLog:
 
 
 def commands_of(workload: Workload, device: str) -> str:
-    machine, line = SimulatedMachine(device), contender("line")
+    machine, line = SimulatedMachine(device), contender("late-binding")
     costs = machine.costs(workload.board)
     configuration = machine.configuration(line.configuration, workload.board.board)
     controller = Controller(
@@ -334,7 +338,7 @@ def test_a_speculative_load_holds_nothing_up(
         BOARD,
         dict.fromkeys("abcd", COST),
         pools_of(1, 10 * experts + 4, 4),
-        strategy="line",
+        strategy="late-binding",
         parts=parts_of(parts),
         evict_s=evict_s,
     )
@@ -384,7 +388,7 @@ def test_while_pools_fill_a_wanted_expert_waits_only_for_the_load_under_way_and_
 ) -> None:
     """The disk is never idle meanwhile, no load for nobody begins, and filling ends."""
     pools = pools_of(executors, (10 * experts + 4) // executors, 4 // executors)
-    line = Cold(BOARD, dict.fromkeys("abcd", COST), pools, strategy="line", parts=parts_of(parts))
+    line = Cold(BOARD, dict.fromkeys("abcd", COST), pools, strategy="late-binding", parts=parts_of(parts))
     at_s = 0.0
     for gap_s, component in burst:
         at_s += gap_s
@@ -406,7 +410,7 @@ def test_filling_ends_on_two_devices_too(drawn: list[tuple[float, str, str, str]
         tuple(PoolSpec(device, device, 10 * experts + 4, 4) for device, experts in room.items()),
         tuple(ExecutorSpec(device, device, device) for device in room),
     )
-    line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), plan, strategy="line")
+    line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), plan, strategy="late-binding")
     for at_s, component, serial, refdes in drawn:
         line.arrive(at_s, component, serial=serial, refdes=refdes)
     line.run()

@@ -1,11 +1,10 @@
 """A device is lost in the middle: others do its work, every image gets its reply, and all books are right."""
 
 import pytest
-from lines import arrive, board, cost, log_of
+from lines import ENGINE, arrive, board, cost, log_of
 
 from coe.core import Verdict
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
-from coe.scheduler.strategies import STRATEGIES
 from coe.testing import VirtualLine
 
 BOARD = board({"A": 3, "B": 2, "C": 1}, {"a": "c"})
@@ -21,7 +20,7 @@ def line_of_two(strategy="coserve", capacity=24, devices=("cuda", "cpu")):
 
 
 @pytest.mark.parametrize("lost_at_s", [0.5, 9.0, 10.05, 10.4, 11.2, 13.0])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ENGINE)
 def test_every_image_has_its_verdict_from_the_device_that_is_left(strategy, lost_at_s):
     line = line_of_two(strategy)
     arrive(line, 10.0, "ABCABCAABBCCA")
@@ -67,14 +66,12 @@ def test_losing_a_device_twice_is_losing_it_once():
 
 @pytest.mark.parametrize("devices", [("cuda",), ("cuda", "cpu")])
 def test_images_that_are_due_are_answered_too(devices):
-    hurrying = [name for name, strategy in STRATEGIES.items() if strategy.hurries]
-    for strategy in hurrying:
-        line = line_of_two(strategy, devices=devices)
-        for component in "ABCAB":
-            line.arrive(10.0, component, serial="SN1", due_s=13.0)
-        line.lose(10.1, "cuda")
-        line.run()
-        assert len(line.results) == 5
-        assert {result.error for result in line.results.values()} == {
-            None if len(devices) > 1 else "cuda was lost: it fell off the bus"
-        }
+    line = line_of_two("late-binding", devices=devices)
+    for component in "ABCAB":
+        line.arrive(10.0, component, serial="SN1", due_s=13.0)
+    line.lose(10.1, "cuda")
+    line.run()
+    assert len(line.results) == 5
+    assert {result.error for result in line.results.values()} == {
+        None if len(devices) > 1 else "cuda was lost: it fell off the bus"
+    }

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lines import board, cost
+from lines import ENGINE, board, cost
 from test_invariants import ANY_CASES, LINE, Case
 from thorough import THOROUGH
 
@@ -18,7 +18,7 @@ from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Command, Event, Load, Reply, Why
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
-from coe.scheduler.strategies import STRATEGIES, strategy
+from coe.scheduler.strategies import strategy
 from coe.sim.agenda import Arrival
 from coe.sim.simulator import Simulator, Speeds
 from coe.testing import VirtualLine
@@ -130,7 +130,7 @@ class Box:
         return f"{self.plan} {self.scaling}"
 
 
-@given(st.data(), ANY_CASES, st.sampled_from(sorted(STRATEGIES)), st.booleans())
+@given(st.data(), ANY_CASES, st.sampled_from(ENGINE), st.booleans())
 @settings(max_examples=25 * THOROUGH, deadline=None)
 def test_no_box_beats_the_bound(data: st.DataObject, case: Case, name: str, preloaded: bool) -> None:
     box = data.draw(boxes(case))

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lines import board, cost, joined
+from lines import ENGINE, board, cost, joined
 from thorough import THOROUGH
 
 from coe.core import Result
+from coe.lab.strategies.by_load import ByLoad, OnMiss, Urgent
 from coe.scheduler.events import Command, Event, Reply
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
-from coe.scheduler.strategies import STRATEGIES
+from coe.scheduler.strategies import strategy
 from coe.testing import VirtualLine, pools_of
 
 BOARDS = {
@@ -129,7 +130,7 @@ def alone(plot: Plot) -> Iterator[tuple[int, Result]]:
         yield from ((ids[id], result) for id, result in line.results.items())
 
 
-@given(plots(), st.sampled_from(sorted(STRATEGIES)), st.sampled_from([20, 30, 60]), st.integers(1, 2))
+@given(plots(), st.sampled_from(ENGINE), st.sampled_from([20, 30, 60]), st.integers(1, 2))
 @settings(max_examples=30 * THOROUGH, deadline=None)
 def test_boards_may_come_and_go_at_any_time(plot: Plot, strategy: str, capacity: int, executors: int) -> None:
     line = line_of(plot, strategy, capacity, executors)
@@ -153,15 +154,15 @@ LESSER = {
 
 @given(
     plots(),
-    st.sampled_from(["on-miss", "urgent"]),
-    st.sampled_from(sorted(STRATEGIES)),
+    st.sampled_from([OnMiss, Urgent]),
+    st.sampled_from(ENGINE),
     st.integers(1, 2),
     st.sampled_from([0, 10, 30]),
     st.sampled_from([0.5, 2.0, 9.0, math.inf]),
 )
 @settings(max_examples=30 * THOROUGH, deadline=None)
 def test_boards_may_go_while_their_experts_come_in_any_variant(
-    plot: Plot, precision: str, strategy: str, devices: int, copies: int, stop_s: float
+    plot: Plot, residency: type[ByLoad], base: str, devices: int, copies: int, stop_s: float
 ) -> None:
     """A stop answers images whose experts are on their way; so their boards leave first."""
     names = [f"gpu{number}" for number in range(devices)]
@@ -172,7 +173,7 @@ def test_boards_may_go_while_their_experts_come_in_any_variant(
     )
     costs = {id: LESSER[id[-1]] for id in joined(BOARDS, SHARED).experts}
     rules = joined({key: BOARDS[key] for key in plot.first}, SHARED)
-    chosen = replace(STRATEGIES[strategy], precision=precision)
+    chosen = replace(strategy(base), residency=residency)
     line = ChangingLine(rules, costs, plan, strategy=chosen, evict_s=0.4)
     line.begin(plot)
     if stop_s < math.inf:

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from lines import arrive, board, cost, line_of, log_of
-from test_precision_at_loads import Upgraded
+from lines import ENGINE, arrive, board, cost, line_of, log_of
+from variants import Upgraded
 
 from coe.core import Verdict
 from coe.scheduler.costs import Body, Cost
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
-from coe.scheduler.strategies import STRATEGIES
+from coe.scheduler.strategies import COSERVE
 from coe.testing import Troubles, VirtualLine, pools_of
 
 P, Q = Body("P", 30, 3.0), Body("Q", 30, 3.0)
@@ -47,7 +47,7 @@ def test_the_first_expert_brings_the_body_and_the_others_do_not() -> None:
     assert line.controller.pools["cpu0"].reserved_bytes == 60
 
 
-@pytest.mark.parametrize("name", ["coserve", "line"])
+@pytest.mark.parametrize("name", ["coserve", "late-binding"])
 def test_an_expert_leaves_without_the_body_that_another_needs(name: str) -> None:
     """There is room for two experts and a body: c takes the place of b alone, in the time of its own part."""
     line = line_of(ABC, 54, costs=bodies(a=P, b=P, c=P), strategy=name)
@@ -62,7 +62,7 @@ def test_an_expert_leaves_without_the_body_that_another_needs(name: str) -> None
     ]
 
 
-@pytest.mark.parametrize("name", ["coserve", "line"])
+@pytest.mark.parametrize("name", ["coserve", "late-binding"])
 def test_the_last_holder_frees_both(name: str) -> None:
     """c, which has another body, needs 40 bytes: a leaves with its body."""
     line = line_of(ABC, 54, costs=bodies(a=P, c=Q), strategy=name)
@@ -76,7 +76,7 @@ def test_the_last_holder_frees_both(name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["coserve", "line"])
+@pytest.mark.parametrize("name", ["coserve", "late-binding"])
 def test_a_body_that_the_newcomer_needs_stays_though_its_last_holder_leaves(name: str) -> None:
     """There is room for one expert and the body."""
     line = line_of(ABC, 44, costs=bodies(a=P, b=P, c=P), strategy=name)
@@ -117,7 +117,9 @@ def test_of_two_loads_of_one_body_under_way_the_first_that_succeeds_brings_it(
     bad_loads: dict[str, int], after: list[tuple[float, str]]
 ) -> None:
     """While a is copied, b is read without the body, which has been read for a: if a fails, it is copied with b."""
-    line = on_cuda({e: of(COPIED, copy_s=0.1) for e in "abc"}, 64, strategy="line", troubles=Troubles(bad_loads))
+    line = on_cuda(
+        {e: of(COPIED, copy_s=0.1) for e in "abc"}, 64, strategy="late-binding", troubles=Troubles(bad_loads)
+    )
     arrive(line, 0.0, "AB")
     line.run(start=False)
     assert [(load.expert, load.body) for load in line.loads][:2] == [("a", "P"), ("b", "P")]
@@ -156,7 +158,7 @@ def test_a_stopped_line_lets_a_body_go_that_an_expert_was_to_take_over() -> None
 
 
 @pytest.mark.parametrize("lost_at_s", [0.5, 4.5, 10.5, 13.0, 14.1])
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", ENGINE)
 def test_a_lost_device_leaves_no_body_in_the_books(name: str, lost_at_s: float) -> None:
     plan = Plan(
         tuple(PoolSpec(f"{device}0", device, 54, 4) for device in ("cuda", "cpu")),
@@ -177,7 +179,7 @@ def test_the_last_holder_counts_with_its_body(held_by: str, leaves: str) -> None
     slow = Body("P", 30, 9.0)
     rules = board(dict.fromkeys(["A", *held_by.upper(), "D"], 1))
     costs = {"a": cost(load_s=2.0)} | {expert: of(slow) for expert in held_by}
-    line = line_of(rules, 44 + 10 * len(held_by), costs=costs, strategy="line")
+    line = line_of(rules, 44 + 10 * len(held_by), costs=costs, strategy="late-binding")
     arrive(line, 20.0, "D")
     line.run()
     assert in_one_pool(line, after=20.0)[0] == (20.0, f"evict {leaves}")
@@ -226,7 +228,7 @@ def test_each_variant_has_its_own_body() -> None:
         board({"A": 2, "B": 1}),
         {expert: {"fp32": of(fine), "q8": of(coarse, weights_bytes=3, load_s=0.3)} for expert in "ab"},
         pools_of(1, 55, 4),
-        strategy=replace(STRATEGIES["coserve"], name="chosen", precision=Upgraded),
+        strategy=replace(COSERVE, name="chosen", residency=Upgraded),
     )
     line.bad_loads["b"] = 1  # so that b comes only when it is needed
     arrive(line, 10.0, "B")

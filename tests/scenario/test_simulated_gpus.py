@@ -7,9 +7,9 @@ import yaml
 
 from coe.lab.machine import Configuration, SimulatedMachine
 from coe.lab.preset import FOLDER
-from coe.lab.simulated import CONTENDERS, simulated_run
+from coe.lab.simulated import contender, simulated_run
 from coe.lab.workloads.workload import task
-from coe.scheduler.strategies import strategy
+from coe.scheduler.strategies import COSERVE
 
 ONE = Configuration({"cuda": 2}, {"cuda": 0.75})
 TWO = Configuration({"cuda": 2, "cuda:1": 2}, {"cuda": 0.75, "cuda:1": 0.75})
@@ -26,10 +26,10 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> SimulatedMachine:
     return SimulatedMachine(str(path))
 
 
-@pytest.mark.parametrize("name", ["line", "coserve"])
+@pytest.mark.parametrize("name", ["late-binding", "coserve"])
 def test_a_second_gpu_brings_its_memory_and_its_speed(machine: SimulatedMachine, name: str) -> None:
     day = task("A1", requests=600)
-    one, two = (simulated_run(machine, day, CONTENDERS[name], configuration=asked) for asked in (ONE, TWO))
+    one, two = (simulated_run(machine, day, contender(name), configuration=asked) for asked in (ONE, TWO))
     assert (two.images, two.errors) == (600, 0)
     assert two.switches < one.switches
     assert one.makespan_s > 1.3 * two.makespan_s
@@ -37,6 +37,6 @@ def test_a_second_gpu_brings_its_memory_and_its_speed(machine: SimulatedMachine,
 
 def test_each_gpu_has_pools_of_its_own_memory_and_names_of_its_own(machine: SimulatedMachine) -> None:
     board = task("A1", requests=1).board
-    plan = machine.plan(board, machine.costs(board), strategy("coserve"), TWO)
+    plan = machine.plan(board, machine.costs(board), COSERVE, TWO)
     assert [pool.id for pool in plan.pools] == ["cuda0", "cuda1", "cuda:1/0", "cuda:1/1"]
     assert len({pool.capacity_bytes for pool in plan.pools}) == 1

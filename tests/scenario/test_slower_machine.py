@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lines import board, cost
+from lines import ENGINE, board, cost
 
 from coe import config
 from coe.core import Finding, Request
@@ -13,7 +13,7 @@ from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.events import Arrived, EventBatch, Finished, Loaded, PaceChanged, Run
 from coe.scheduler.pace import FollowingCosts
-from coe.scheduler.strategies import STRATEGIES, strategy
+from coe.scheduler.strategies import strategy
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator, Speeds
 from coe.testing import pools_of
@@ -58,14 +58,14 @@ def changes(steps):
     return [command for _, _, commands in steps for command in commands if isinstance(command, PaceChanged)]
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", ENGINE)
 def test_a_machine_as_measured_changes_nothing(name):
     steps, metrics = steps_of(name, 1.0)
     assert not changes(steps)
     assert metrics.pace == 1
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", ENGINE)
 def test_a_machine_of_half_the_speed_is_reported_and_expected(name):
     steps, metrics = steps_of(name, 0.5)
     assert [round(change.pace, 6) for change in changes(steps)] == [2.0]
@@ -73,7 +73,7 @@ def test_a_machine_of_half_the_speed_is_reported_and_expected(name):
     assert metrics.images == 60
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", ENGINE)
 def test_a_recorded_run_on_a_slower_machine_replays_to_the_same_commands(name):
     steps, _ = steps_of(name, 0.4, executors=2)
     assert changes(steps)
@@ -84,7 +84,7 @@ def test_a_recorded_run_on_a_slower_machine_replays_to_the_same_commands(name):
 
 
 def test_the_costs_that_decisions_use_are_the_corrected_ones():
-    line = controller("line")
+    line = controller("late-binding")
     simulator = Simulator(line, SampledOracle(BOARD), speeds=Speeds({"cpu": (0.5,)}))
     simulator.start()
     simulator.run(synthetic(BOARD, task="t", requests=60, every_s=0.5).arrivals)

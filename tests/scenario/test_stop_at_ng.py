@@ -81,7 +81,7 @@ def test_ng_counts_whichever_branch_came_first_even_if_the_other_branch_failed(f
 
 
 def test_a_stage_in_a_hurry_is_withdrawn_too() -> None:
-    line = line_of(stopping(fan()), 24, strategy="line", findings={(0, "x"): "bad"}, max_wait_s=0.1)
+    line = line_of(stopping(fan()), 24, strategy="late-binding", findings={(0, "x"): "bad"}, max_wait_s=0.1)
     arrive(line, 10.0, "A")
     line.run()
     assert line.results[0].verdict is Verdict.NG

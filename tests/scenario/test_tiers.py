@@ -10,13 +10,12 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lines import arrive, board, cost, log_of
+from lines import ENGINE, arrive, board, cost, log_of
 from thorough import THOROUGH
 
 from coe.scheduler.costs import Tier
 from coe.scheduler.events import Evict, Fill, FillFailed, Load, Loaded, LoadFailed, Why
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
-from coe.scheduler.strategies import STRATEGIES
 from coe.testing import Troubles, VirtualLine
 
 BOARD = board({"A": 3, "B": 2, "C": 1})
@@ -102,7 +101,7 @@ def test_nothing_is_filled_for_a_device_that_is_lost_or_for_a_line_that_has_stop
         assert fills_of(line) == ["b"]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ENGINE)
 def test_no_fill_begins_during_a_load_nor_during_another_fill(strategy):
     line = line_of(20, strategy, devices=("cuda", "cpu"))
     for at in range(12):
@@ -200,7 +199,7 @@ def test_with_room_for_all_nothing_is_read_twice():
 
 
 @pytest.mark.parametrize("copies", [0, 10, 20, 30])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ENGINE)
 def test_copies_are_for_the_device_behind_them_alone(strategy, copies):
     line = line_of(copies, strategy, devices=("cuda", "cpu"))
     for at in range(12):
@@ -219,7 +218,7 @@ NO_FILLS = {"c": 1, "e": 1}
 
 def test_while_the_disk_reads_what_lies_in_host_memory_comes_up():
     """d and e are wanted at the same time, e first. With one load at a time d would run at 31.3."""
-    line = line_of(copies=20, strategy="line", rules=FIVE, capacity=34, bad_loads=NO_FILLS)
+    line = line_of(copies=20, strategy="late-binding", rules=FIVE, capacity=34, bad_loads=NO_FILLS)
     arrive(line, 10.0, "C")
     arrive(line, 30.0, "EDD")
     line.run()
@@ -240,7 +239,7 @@ def test_while_the_disk_reads_what_lies_in_host_memory_comes_up():
 
 def test_the_disk_reads_on_while_a_device_copies():
     """Each load takes 0.9 s of the disk and then 0.1 s of the lane."""
-    line = line_of(copies=0, strategy="line", rules=FIVE, capacity=34)
+    line = line_of(copies=0, strategy="late-binding", rules=FIVE, capacity=34)
     arrive(line, 10.0, "CE")
     line.run()
     assert log_of(line, after=10.0) == [
@@ -256,7 +255,7 @@ def test_the_disk_reads_on_while_a_device_copies():
 
 
 def test_a_board_that_a_copy_in_host_memory_saves_is_not_called_late():
-    line = line_of(copies=20, strategy="line", rules=FIVE, capacity=34, bad_loads=NO_FILLS)
+    line = line_of(copies=20, strategy="late-binding", rules=FIVE, capacity=34, bad_loads=NO_FILLS)
     arrive(line, 10.0, "C")
     line.arrive(30.0, "D", due_s=30.5)
     line.run()
@@ -270,7 +269,7 @@ def test_a_board_that_a_copy_in_host_memory_saves_is_not_called_late():
 def test_an_expert_with_a_copy_in_host_memory_leaves_before_one_that_the_disk_would_bring_back():
     """b is likelier than d. At 10.0 d runs, so b leaves; from then on there is a copy of it."""
     rules = board(dict(zip("ABCDE", (9, 5, 1, 4, 1), strict=True)))
-    line = line_of(copies=20, strategy="line", rules=rules, capacity=34, bad_loads=NO_FILLS)
+    line = line_of(copies=20, strategy="late-binding", rules=rules, capacity=34, bad_loads=NO_FILLS)
     arrive(line, 10.0, "DC")
     arrive(line, 20.0, "B")
     arrive(line, 30.0, "E")
@@ -285,7 +284,7 @@ ARRIVALS = st.lists(st.tuples(TIMES, st.sampled_from("ABCDE")), min_size=1, max_
 
 @given(
     ARRIVALS,
-    st.sampled_from(sorted(STRATEGIES)),
+    st.sampled_from(ENGINE),
     st.sampled_from([0, 10, 30]),
     st.sampled_from([("cuda",), ("cuda", "cpu")]),
     st.dictionaries(st.sampled_from("abcde"), st.integers(1, 3), max_size=2),

@@ -10,7 +10,6 @@ from coe.errors import ConfigError
 from coe.scheduler.costs import Cost
 from coe.scheduler.events import Why
 from coe.scheduler.plan import PoolSpec
-from coe.scheduler.policies.split.profiled import Profiled
 from coe.scheduler.pool import ModelPool
 
 GOOD = {"per_image_s": 0.1, "base_s": 0.2, "load_s": 1.0, "weights_bytes": 10, "activation_bytes": 4}
@@ -54,7 +53,7 @@ def test_a_batch_that_is_split_off_always_fits_and_one_more_would_not(
         assert pool.reserve(expert)
         pool.commit(expert)
     room = pool.batch_room_bytes()
-    size = Profiled().size(range(waiting), cost, room)  # type: ignore[arg-type]
+    size = min(waiting, cost.max_batch, cost.images_in(room))
     assert 0 <= size <= min(waiting, max_batch)
     if size:
         pool.pin("a", cost.batch_bytes(size))

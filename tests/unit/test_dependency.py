@@ -13,7 +13,7 @@ from coe.scheduler.events import Why
 from coe.scheduler.expert_state import State
 from coe.scheduler.plan import PoolSpec
 from coe.scheduler.policies.base import World
-from coe.scheduler.policies.eviction.dependency import Dependency
+from coe.scheduler.policies.coserve import Dependency
 from coe.scheduler.pool import ModelPool
 
 NAMES = [f"e{index}" for index in range(8)]

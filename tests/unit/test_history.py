@@ -36,7 +36,7 @@ class Diary(HistoryWatcher):
 
 
 def test_a_watcher_is_told_of_each_image_and_finding() -> None:
-    line = VirtualLine(rules_from(BOARD), {"a": COST, "x": COST}, pools_of(1, 30, 8), strategy="line")
+    line = VirtualLine(rules_from(BOARD), {"a": COST, "x": COST}, pools_of(1, 30, 8), strategy="late-binding")
     history, diary = line.controller.history, Diary()
     history.watch(diary)
     line.arrive(10.0, "A", serial="S1", refdes="R1")

@@ -19,7 +19,8 @@ from coe.errors import ConfigError
 from coe.lab import preset
 from coe.lab.machine import Configuration, SimulatedMachine
 from coe.scheduler.plan import CacheSpec, Plan, TooSmall
-from coe.scheduler.strategies import STRATEGIES
+from coe.scheduler.strategies import names
+from coe.scheduler.strategies import strategy as named
 from coe.testing import rules_from
 
 BOARD = rules_from(
@@ -88,7 +89,7 @@ def machine_of(name: str) -> SimulatedMachine:
 
 
 def plan_for(machine: SimulatedMachine, strategy: str, configuration: Configuration, board: Rules = BOARD) -> Plan:
-    return machine.plan(board, machine.costs(board), STRATEGIES[strategy], configuration)
+    return machine.plan(board, machine.costs(board), named(strategy), configuration)
 
 
 def devices_of(plan: Plan) -> dict[str, int]:
@@ -232,12 +233,12 @@ def test_samba_parallel_has_all_executors_on_the_first_device(name: str, executo
 @pytest.mark.parametrize("board", ["A", "B"])
 @pytest.mark.parametrize("configuration", ["best", "paper-default"])
 @pytest.mark.parametrize("name", preset.names())
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", names())
 def test_pools_fill_what_each_memory_has_and_no_more(strategy: str, name: str, configuration: str, board: str) -> None:
     machine, board_rules = machine_of(name), board_of(board)
     found = machine.configuration(configuration, board_rules.board)
     costs = machine.costs(board_rules)
-    made = machine.plan(board_rules, costs, STRATEGIES[strategy], found)
+    made = machine.plan(board_rules, costs, named(strategy), found)
     for memory, spec in machine.preset.memories.items():
         usable = spec.size.value - spec.reserved.value
         pools = [pool for pool in made.pools if machine.preset.devices[pool.device].memory == memory]
@@ -251,7 +252,7 @@ def test_pools_fill_what_each_memory_has_and_no_more(strategy: str, name: str, c
         own = [costs(pool.device, expert) for expert in board_rules.experts]
         assert pool.capacity_bytes - pool.workspace_bytes >= max(cost.weights_bytes for cost in own)
         assert pool.workspace_bytes >= max(cost.batch_bytes(1) for cost in own)
-    if STRATEGIES[strategy].cached:
+    if named(strategy).cached:
         assert {pool.device for pool in made.pools} == {next(iter(machine.preset.devices))}
     else:
         assert devices_of(made) == dict(found.executors)

@@ -28,7 +28,7 @@ CACHE_WRITERS = {"hold", "fetch", "leave", "forget", "begin_fill", "end_fill"}
 HISTORY_WRITERS = {"arrived", "ran", "found", "answered"}
 FLOATS = {"seconds", "speed", "rate", "rates", "share", "shares", "usage", "probability"}
 """Words in the names of floats."""
-OWNERS = {"scheduler/pool.py", "scheduler/host_cache.py", "scheduler/residency.py"}
+OWNERS = {"scheduler/pool.py", "scheduler/host_cache.py", "scheduler/residency.py", "lab/strategies/by_load.py"}
 
 
 def trees(path: Path, *words: str) -> Iterator[ast.AST]:

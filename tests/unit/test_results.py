@@ -56,7 +56,7 @@ def item(name: str, serial: str = "SN1") -> FoundImage:
     return FoundImage(Path(name), "R0402", serial, "R1", name)
 
 
-IDENTITY = RunIdentity("demo", "f1", "s", "line", "fp32", 0.999, {"body": "1", "joint": "2"})
+IDENTITY = RunIdentity("demo", "f1", "s", "late-binding", "fp32", 0.999, {"body": "1", "joint": "2"})
 
 
 def start(folder: Path, *, resume: bool = False, **other: object) -> ResultsFile:
@@ -235,7 +235,10 @@ def test_results_are_never_overwritten(tmp_path: Path) -> None:
         ({"board": "B"}, "another board \\('demo', not 'B'\\)"),
         ({"rules": "f2"}, "another version of the board file"),
         ({"images": "elsewhere"}, "another set of images \\('s', not 'elsewhere'\\)"),
-        ({"strategy": "coserve"}, "another strategy \\('line', not 'coserve'\\); give --strategy line again, or give"),
+        (
+            {"strategy": "coserve"},
+            "'late-binding', not 'coserve'.*--strategy late-binding again",
+        ),
         ({"precision": "half"}, "another precision \\('fp32', not 'half'\\); give --precision fp32 again"),
         ({"label_floor": 0.5}, "another label floor \\('0.999', not '0.5'\\); give --label-floor 0.999 again"),
         (
@@ -380,7 +383,7 @@ def test_figures_of_the_parts_of_a_run_add_up(tmp_path: Path) -> None:
     items = [item(name) for name in "abc"]
     first = RunFigures(
         "demo",
-        "line",
+        "late-binding",
         1,
         4,
         2,
@@ -392,7 +395,7 @@ def test_figures_of_the_parts_of_a_run_add_up(tmp_path: Path) -> None:
         started="early",
         drift=(Drift("body", 0.5, 0.6),),
     )
-    second = RunFigures("demo", "line", 2, 6, 1, 400, 1000, 950, 1.0, started="late")
+    second = RunFigures("demo", "late-binding", 2, 6, 1, 400, 1000, 950, 1.0, started="late")
     with start(tmp_path) as run:
         run.write(replace(result("a"), late=True))
         run.finish(items, first)
@@ -407,7 +410,7 @@ def test_figures_of_the_parts_of_a_run_add_up(tmp_path: Path) -> None:
     assert summary["usage_drift"] == [{"expert": "body", "rules": 0.5, "estimated": 0.6}]
     before = (tmp_path / "summary.json").read_bytes()
     with start(tmp_path, resume=True) as run:  # nothing is left to do
-        run.finish(items, RunFigures("demo", "line", budget_bytes=9000, started="later"))
+        run.finish(items, RunFigures("demo", "late-binding", budget_bytes=9000, started="later"))
     assert (tmp_path / "summary.json").read_bytes() == before
 
 
@@ -617,7 +620,7 @@ from pathlib import Path
 from coe.core import Request, Result, Verdict
 from coe.results.records import ResultsFile
 from coe.results.run_file import RunIdentity
-identity = RunIdentity("demo", "f1", "s", "line", "fp32", 0.999, {"body": "1", "joint": "2"})
+identity = RunIdentity("demo", "f1", "s", "late-binding", "fp32", 0.999, {"body": "1", "joint": "2"})
 with ResultsFile(Path(sys.argv[1]), identity) as run:
     for number in range(10**9):
         run.write(Result(Request(number, "R", f"{number}.png"), Verdict.OK, (), 0.0))

@@ -15,7 +15,7 @@ from coe.errors import ConfigError
 from coe.inspector import precision
 from coe.inspector.precision import VariantChoice
 from coe.lab.machine import SimulatedMachine
-from coe.lab.simulated import CONTENDERS, Row, run_plan
+from coe.lab.simulated import Row, contender, run_plan
 from coe.lab.simulated_precision import PreparedRun, VariantShares, prepared_run
 from coe.lab.workloads.workload import Workload, task
 from coe.scheduler.plan import CacheSpec
@@ -45,14 +45,14 @@ def images() -> Workload:
     return task("A1", requests=300)
 
 
-def prepared(strategy: str = "line", mode: str = "mixed", **options: Any) -> PreparedRun:
-    return prepared_run(box(), images(), CONTENDERS[strategy].strategy, VariantShares(mode, **options))
+def prepared(strategy: str = "late-binding", mode: str = "mixed", **options: Any) -> PreparedRun:
+    return prepared_run(box(), images(), contender(strategy).strategy, VariantShares(mode, **options))
 
 
 def run(strategy: str, mode: str = "mixed", **options: Any) -> Row:
     made = prepared(strategy, mode, **options)
-    contender = replace(CONTENDERS[strategy], strategy=made.strategy)
-    return run_plan(made.workload, contender, made.box, bounded=mode == "mixed")
+    shown = replace(contender(strategy), strategy=made.strategy)
+    return run_plan(made.workload, shown, made.box, bounded=mode == "mixed")
 
 
 def finding(board: Rules, request: int, expert: str, doubtful: float = 0.0):
@@ -82,7 +82,7 @@ def test_an_image_of_half_the_side_takes_a_quarter_in_every_variant() -> None:
 
 def test_a_box_without_figures_of_prepared_variants_says_so() -> None:
     with pytest.raises(ConfigError, match=r"'uma-m2' has no figures of prepared variants .*another --device"):
-        prepared_run(SimulatedMachine("uma-m2"), images(), CONTENDERS["line"].strategy, VariantShares("mixed"))
+        prepared_run(SimulatedMachine("uma-m2"), images(), contender("late-binding").strategy, VariantShares("mixed"))
 
 
 def test_a_kind_without_figures_of_prepared_variants_is_named() -> None:
@@ -129,7 +129,7 @@ def test_all_experts_of_board_a_fit_into_device_and_host_memory() -> None:
     assert any("372 experts take" in sentence for sentence in mixed.sentences)
 
 
-@pytest.mark.parametrize("strategy", with_slow_rows(["line", "coserve", "samba"], fast=1))
+@pytest.mark.parametrize("strategy", with_slow_rows(["late-binding", "coserve", "samba"], fast=1))
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 def test_no_run_beats_its_bound(strategy: str, warm: bool) -> None:
     row = run(strategy, doubtful=0.1, warm=warm)
@@ -141,8 +141,8 @@ def test_no_run_beats_its_bound(strategy: str, warm: bool) -> None:
 
 
 def test_with_full_host_memory_only_second_looks_read_the_disk() -> None:
-    cold, warm = (run("line", doubtful=0.0, warm=warm) for warm in (False, True))
-    doubted = run("line", doubtful=0.1, warm=True)
+    cold, warm = (run("late-binding", doubtful=0.0, warm=warm) for warm in (False, True))
+    doubted = run("late-binding", doubtful=0.1, warm=True)
     assert cold.disk_loads > 0
     assert (warm.disk_loads, warm.switches > 0) == (0, True)
     assert doubted.disk_loads > 0
@@ -154,7 +154,7 @@ def test_with_full_host_memory_only_second_looks_read_the_disk() -> None:
 def test_recorded_findings_are_refused_because_they_are_those_of_one_precision() -> None:
     recorded = Workload("day", "given", images().board, images().arrivals, {0: {}})
     with pytest.raises(ConfigError, match="day has the findings of one precision"):
-        prepared_run(box(), recorded, CONTENDERS["line"].strategy, VariantShares("mixed"))
+        prepared_run(box(), recorded, contender("late-binding").strategy, VariantShares("mixed"))
 
 
 # A variant chosen at each load
@@ -182,12 +182,12 @@ def test_a_row_is_named_by_its_mode_and_by_a_share_that_matters() -> None:
 
 @pytest.mark.parametrize("mode", with_slow_rows(["on-miss", "urgent"], fast=1))
 def test_fewer_bytes_at_a_load_make_a_burst_faster_than_blobs_in_fp32(mode: str) -> None:
-    full, chosen = run("line", "blobs"), run("line", mode, doubtful=0.0)
+    full, chosen = run("late-binding", "blobs"), run("late-binding", mode, doubtful=0.0)
     assert (chosen.images, chosen.errors) == (300, 0)
     assert chosen.makespan_s < full.makespan_s
     assert chosen.lower_bound_switches is None
 
 
 def test_without_a_sound_expert_a_load_has_no_choice() -> None:
-    full, chosen = run("line", "blobs"), run("line", "on-miss", sound=0.0)
+    full, chosen = run("late-binding", "blobs"), run("late-binding", "on-miss", sound=0.0)
     assert (full.switches, full.makespan_s) == (chosen.switches, chosen.makespan_s)

@@ -12,7 +12,7 @@ from coe.cli.options import words_of
 from coe.errors import ConfigError
 from coe.lab.cli.bench_ways import EAGER, current
 from coe.lab.rows import Row, to_json, to_table
-from coe.scheduler.strategies import STRATEGIES, Times, check_hurry
+from coe.scheduler.strategies import Strategy, Times, check_hurry, names, present_name
 from coe.scheduler.strategies import strategy as named_strategy
 
 
@@ -23,12 +23,12 @@ def strategies(text: str, *, also: Sequence[str] = (), eager: bool = False) -> l
     "all" leaves out strategies that only the simulator runs, because they choose the precision at each load.
     """
     if text.strip() == "all":
-        return [name for name, strategy in STRATEGIES.items() if not strategy.varies]
-    names = [current(name) for name in words_of(text)] if eager else words_of(text)
-    for name in names:
+        return [name for name in names() if not named_strategy(name).varies]
+    chosen = [current(name) if eager else present_name(name) for name in words_of(text)]
+    for name in chosen:
         if name not in also:
             _check_name(name, also, eager)
-    return names
+    return chosen
 
 
 def _check_name(name: str, also: Sequence[str], eager: bool) -> None:
@@ -40,9 +40,8 @@ def _check_name(name: str, also: Sequence[str], eager: bool) -> None:
     named_strategy(plain)
 
 
-def heeded(allowed: Times, names: Sequence[str]) -> Times:
+def heeded(allowed: Times, chosen: Sequence[Strategy]) -> Times:
     """Return how long images may take; raises ConfigError if it is no time, or if no strategy heeds it."""
-    chosen = [named_strategy(name) for name in names if name in STRATEGIES]
     heeding = [strategy for strategy in chosen if strategy.hurries] or chosen
     for strategy in heeding[:1]:
         check_hurry(strategy, max_wait_s=allowed.max_wait_s, within_s=allowed.within_s)

@@ -37,6 +37,7 @@ from coe.lab.cli.bench_ways import CONFIGURED, EAGER, PAPER_DEFAULT, PROFILED, c
 from coe.lab.workloads import trace_file
 from coe.lab.workloads.picture_forms import PictureForm
 from coe.scheduler.strategies import Times
+from coe.scheduler.strategies import strategy as named_strategy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,7 +162,7 @@ def run(  # noqa: PLR0913
     because its expert is not in memory; "ratio" is its mean time over that of a plain read of the same bytes.
     "peak RSS" is the peak memory of this process, with its growth in this run in brackets.
 
-    Example: coe-bench run --strategy samba,coserve,line --experts 40 --kind resnet18
+    Example: coe-bench run --strategy samba,coserve,late-binding --experts 40 --kind resnet18
     """
     from coe.inspector.cores import free_cores
     from coe.inspector.line_options import LineOptions
@@ -173,7 +174,7 @@ def run(  # noqa: PLR0913
 
     names = bench_out.strategies(strategy, also=CONFIGURED, eager=True)
     allowed = Times(line.pop("max_wait_s", None), seconds(within))
-    allowed = bench_out.heeded(allowed, [strategy_of(name) for name in names])
+    allowed = bench_out.heeded(allowed, [named_strategy(strategy_of(name)) for name in names])
     asked = LineOptions.of(board or kind, **line)
     executors = asked.executors or config.EXECUTORS
     json_output.check_json(json_to)

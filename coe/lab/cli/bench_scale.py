@@ -18,6 +18,7 @@ from coe.cli.console import Progress
 from coe.cli.options import finite, words_of
 from coe.errors import ConfigError
 from coe.lab.cli.bench_out import strategies
+from coe.scheduler.strategies import present_name
 
 if TYPE_CHECKING:
     from coe.lab.cluster_scale import ClusterScale
@@ -97,7 +98,7 @@ def _clusters(boxes: int, sizes: list[tuple[int, int]], every_ms: float, strateg
 
     if not every_ms:
         raise ConfigError("--boxes needs a pace, because images that all come at once only wait; add --every, as 0.05")
-    if strategy != config.STRATEGY:
+    if present_name(strategy) != config.STRATEGY:
         raise ConfigError("--boxes measures the head, which has no strategy; leave out --strategy")
     runs = [partial(measure, experts, boxes, images, every_ms / 1e3) for experts, images in sizes]
     columns: Columns[ClusterScale] = {

@@ -155,8 +155,8 @@ def sim(  # noqa: PLR0913
 
     Example: coe-bench sim --task A1,B1 --strategy samba,coserve --plot out/
     """
+    from coe.lab.contenders import all_contenders, contender
     from coe.lab.machine import SimulatedMachine
-    from coe.lab.simulated import CONTENDERS, contender
 
     several = bench_boxes.given(boxes, boards, placement, mishap, network)
     if several is not None:
@@ -180,7 +180,7 @@ def sim(  # noqa: PLR0913
     world = _World(_precisions(precision, sound, doubtful, warm), seed)
     if warm and cold:
         raise ConfigError("--warm fills memory before the first image, and --cold nothing; leave one of them out")
-    contenders = [contender(name) for name in (CONTENDERS if strategy.strip() == "all" else words_of(strategy))]
+    contenders = [contender(name) for name in (all_contenders() if strategy.strip() == "all" else words_of(strategy))]
     shares = _shares("--bodies", bodies, "an expert")
     presets = preset.names() if device.strip() == "all" else words_of(device)
     machines = [SimulatedMachine(name, share) for name in presets for share in shares]
@@ -193,7 +193,7 @@ def sim(  # noqa: PLR0913
         workloads = [bench_boxes.workload_of(several.boards, images, circumstances.every_s, seed)]
     else:
         workloads = circumstances.of(workloads_of(task, order, tail, seed, circumstances), seed)
-    allowed = bench_out.heeded(Times(seconds(max_wait), seconds(within)), [each.strategy.name for each in contenders])
+    allowed = bench_out.heeded(Times(seconds(max_wait), seconds(within)), [each.strategy for each in contenders])
     json_output.check_json(json_to)
     _check(plot, trace, save_task, workloads)
     _check_boxes(machines, workloads, contenders, world)

@@ -10,6 +10,7 @@ from coe.errors import ConfigError
 from coe.inspector import fingerprint, profile
 from coe.inspector.profile import BoardProfile, Profile
 from coe.profiler.configurations import board_profile, paper_default, pinned
+from coe.scheduler.strategies import present_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,19 +24,16 @@ PAPER_DEFAULT, PROFILED = f"{config.STRATEGY}-paper-default", f"{config.STRATEGY
 CONFIGURED = (PAPER_DEFAULT, PROFILED)
 EAGER = "-eager"
 """The end of a strategy's name if experts are run as by a plain program (`coe.lab.eager_baseline`)."""
-_OLD = {
-    "line-casual": PAPER_DEFAULT,
-    "line-profile": PROFILED,
-}
-_OLD_EAGER = "-usual"
-"""Names of earlier versions."""
+_OLD_ENDS = {"-usual": EAGER, "-casual": "-paper-default"}
+"""By the end of a name of earlier versions: the end of today."""
 
 
 def current(name: str) -> str:
     """Return a name as it is written now, for a name of an earlier version."""
-    if name.endswith(_OLD_EAGER):
-        name = name.removesuffix(_OLD_EAGER) + EAGER
-    return _OLD.get(name, name)
+    for old, new in _OLD_ENDS.items():
+        if name.endswith(old):
+            name = name.removesuffix(old) + new
+    return present_name(name)
 
 
 def strategy_of(name: str) -> str:

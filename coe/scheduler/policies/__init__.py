@@ -1,61 +1,62 @@
-"""Policies by family and name. A strategy has one policy of each family, by name or as a class.
+"""Policies by family and name. A strategy has one policy of each family: a name, a dotted path, or a class.
 
-A policy is a file in the folder of its family. CONTRIBUTING.md says step by step how to add one.
+Each name is an entry point of the group `coe.policies.FAMILY`. CONTRIBUTING.md says step by step how to add a policy.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 from functools import cache
 from typing import Any
 
-from coe import values
-from coe.errors import ConfigError, did_you_mean
-from coe.scheduler.policies.base import Arrange, Assign, Eviction, Policy, Precision, Prefetch, Select, Split
+from coe import plugins, values
+from coe.errors import ConfigError
+from coe.scheduler.policies.base import Arrange, Assign, Eviction, Policy, Prefetch, Select
 
 FAMILIES: dict[str, type[Policy]] = {
     "assign": Assign,
     "arrange": Arrange,
     "select": Select,
-    "split": Split,
     "eviction": Eviction,
     "prefetch": Prefetch,
-    "precision": Precision,
 }
+_FORMER = {"together": "group-by-expert"}
 
 
-@cache
-def names(family: str) -> tuple[str, ...]:
-    """Return the names of the policies of a family: the files of its folder."""
-    package = importlib.import_module(f"coe.scheduler.policies.{family}")
-    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)))
-
-
-@cache
-def named(family: str, name: str) -> type[Policy]:
-    """Return the class of a policy; raises ConfigError, listing the family's policies, if the name is unknown."""
-    if name not in names(family):
-        raise ConfigError(f"there is no {family} policy '{name}'{did_you_mean(name, names(family))}")
-    module = importlib.import_module(f"coe.scheduler.policies.{family}.{name.replace('-', '_')}")
-    classes: list[type[Policy]] = [
-        value
-        for value in vars(module).values()
-        if inspect.isclass(value) and issubclass(value, FAMILIES[family]) and value.__module__ == module.__name__
-    ]
-    (policy,) = classes
-    return policy
+def names(family: str) -> list[str]:
+    """Return the names of the policies of a family that installed packages offer."""
+    return plugins.names(f"coe.policies.{family}")
 
 
 def class_of(family: str, policy: str | type[Policy]) -> type[Policy]:
-    """Return the class that a name stands for, or the class itself if a class is given.
+    """Return the class that a name or a dotted path stands for, or the class itself if a class is given.
 
-    Raises ConfigError, with the names that there are, for a name without a file, and for what is no class that can be
-    made without arguments and has all methods of the family.
+    Raises ConfigError, with the names that there are, for what cannot be found or imported, and for what is no class
+    that can be made without arguments and has all methods of the family.
     """
+    return _named(family, policy) if isinstance(policy, str) else _checked(family, policy)
+
+
+def name_of(family: str, policy: str | type[Policy]) -> str:
+    """Return the name under which a policy is offered, else that of its class."""
     if isinstance(policy, str):
-        return named(family, policy)
+        return policy
+    offered = (name for name in names(family) if _named(family, name) is policy)
+    return next(offered, policy.__name__)
+
+
+def make(family: str, policy: str | type[Policy]) -> Any:
+    """Return a new `FAMILIES[family]`; raises ConfigError as `class_of` does."""
+    return class_of(family, policy)()
+
+
+@cache
+def _named(family: str, name: str) -> type[Policy]:
+    found = plugins.load(_FORMER.get(name, name), None, group=f"coe.policies.{family}", noun=f"{family} policy")
+    return _checked(family, found)
+
+
+def _checked(family: str, policy: object) -> type[Policy]:
     parent = FAMILIES[family]
     if not (inspect.isclass(policy) and issubclass(policy, parent)):
         raise ConfigError(
@@ -73,8 +74,3 @@ def class_of(family: str, policy: str | type[Policy]) -> type[Policy]:
             "give each of them a default value"
         ) from None
     return policy
-
-
-def make(family: str, policy: str | type[Policy]) -> Any:
-    """Return a new `FAMILIES[family]`; raises ConfigError as `class_of` does."""
-    return class_of(family, policy)()

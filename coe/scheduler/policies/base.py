@@ -1,4 +1,4 @@
-"""The base classes of policies. A policy is one file, one class, one ranking; it looks at the line and changes nothing.
+"""The base classes of policies. A policy is one class with one ranking; it looks at the line and changes nothing.
 
 Policies get the real executors, backlogs and pools, not copies; a test proves for every policy that it only looks.
 """
@@ -16,7 +16,7 @@ from coe import config
 from coe.board.graph import ExpertGraph
 from coe.board.router import Router
 from coe.scheduler.backlog import Backlog, Group
-from coe.scheduler.costs import Cost, CostTable, Tier
+from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.demand import Demand
 from coe.scheduler.events import Why
 from coe.scheduler.executor import Executor
@@ -148,14 +148,6 @@ class Select(Policy, ABC):
         """Yield groups in order of preference; the first that can run or be loaded is taken."""
 
 
-class Split(Policy, ABC):
-    """How many stages of a group run now?"""
-
-    @abstractmethod
-    def size(self, group: Group, cost: Cost, room_bytes: int) -> int:
-        """Return the size of the batch, 0 if none fits; at most what `room_bytes` and the group allow."""
-
-
 class Eviction(Policy, PoolWatcher, ABC):
     """Which expert leaves first? Each pool has its own object, which may keep its ranking as experts come and go.
 
@@ -180,29 +172,6 @@ class Eviction(Policy, PoolWatcher, ABC):
         `why` says why the newcomer is loaded.
         """
         return False
-
-
-class Precision(Policy, ABC):
-    """In which variant is an expert loaded?
-
-    Experts that may be chosen for have at least two variants in the cost table (`CostTable.variants`): those whose
-    labels were measured to agree with full precision, and full precision itself.
-    """
-
-    varies: ClassVar[bool] = True
-    """Whether two loads of an expert may have different variants: then findings depend on the order of loads."""
-
-    def watch(self, world: World) -> None:
-        """Take the world; called once, before anything else."""
-        self.world = world
-
-    @abstractmethod
-    def choose(self, expert: str, pool: ModelPool, why: Why, now: float) -> str:
-        """Return the variant of a load of an expert that has a choice, from disk into a pool.
-
-        With `Why.UPGRADE` the expert is in the pool in a lesser variant, the disk is idle, and there is room: if the
-        answer is the variant that it has, nothing happens.
-        """
 
 
 class Prefetch(Policy, ABC):

@@ -1,15 +1,33 @@
-"""Late binding: an idle executor takes any group whose expert is in its pool, the fullest batch first."""
+"""Late binding: no stage is bound to an executor. An idle executor takes any group whose expert is in its pool."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
 
-from coe.scheduler.backlog import Group
+from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.executor import Executor
-from coe.scheduler.policies.base import Need, Select, World
+from coe.scheduler.policies.base import Arrange, Assign, Need, Select, World
 from coe.scheduler.policies.ranking import Ranking
 from coe.scheduler.pool import ModelPool
+
+
+class Shared(Assign):
+    """Returns any executor, because all of them have the same backlog."""
+
+    gives = frozenset({Need.SHARED_BACKLOG})
+
+    def choose(self, expert: str, world: World, now: float) -> str:
+        return next(iter(world.executors))
+
+
+class GroupByExpert(Arrange):
+    """A stage joins the group of its expert, however long the group has been running."""
+
+    needs = frozenset({Need.DUE_FIRST})
+
+    def joins(self, expert: str, backlog: Backlog, now: float) -> bool:
+        return True
 
 
 class Ready(Select):

@@ -12,38 +12,28 @@ from hypothesis import strategies as st
 from lines import arrive, board, cost, log_of
 from test_invariants import LINE, Chosen
 from thorough import THOROUGH
+from variants import Upgraded
 
 from coe.board.rules import Rules
 from coe.core import Finding, Verdict
 from coe.inspector.precision import VariantChoice, applied
+from coe.lab.strategies.by_load import ByLoad, OnMiss, Urgent
 from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.events import Command, Event, Load, Why
 from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, workspace_bytes
-from coe.scheduler.policies.base import Precision
-from coe.scheduler.policies.precision.on_miss import OnMiss
-from coe.scheduler.pool import ModelPool
-from coe.scheduler.strategies import STRATEGIES, strategy
+from coe.scheduler.strategies import strategy
 from coe.testing import VirtualLine, pools_of
 
 FINE, COARSE = "fp32", "q8"
 CHOICE = {FINE: cost(), COARSE: cost(weights_bytes=4, load_s=0.25)}
 
 
-class Upgraded(OnMiss):
-    """Coarse at a miss, and fine again once the disk is idle."""
-
-    def choose(self, expert: str, pool: ModelPool, why: Why, now: float) -> str:
-        return FINE if why is Why.UPGRADE else super().choose(expert, pool, why, now)
-
-
-def line_of(
-    rules: Rules, plan: Plan, precision: str | type[Precision], base: str = "coserve", **options: object
-) -> VirtualLine:
+def line_of(rules: Rules, plan: Plan, residency: type[ByLoad], base: str = "coserve", **options: object) -> VirtualLine:
     """A line whose experts all have a choice, but for second looks."""
     doubting = applied(rules, VariantChoice(dict.fromkeys(rules.experts, COARSE), dict.fromkeys(rules.experts, 0.5)))
     costs = {id: CHOICE if id in rules.experts else cost() for id in doubting.experts}
-    chosen = replace(STRATEGIES[base], name="chosen", precision=precision)
+    chosen = replace(strategy(base), name="chosen", residency=residency)
     return VirtualLine(doubting, costs, plan, strategy=chosen, **options)  # type: ignore[arg-type]
 
 
@@ -52,7 +42,7 @@ def variants(line: VirtualLine) -> list[tuple[str, str, str]]:
 
 
 def test_the_first_experts_are_fine_and_a_miss_is_read_in_few_bytes() -> None:
-    line = line_of(board({"A": 3, "B": 2, "C": 1}), pools_of(1, 28, 4), "on-miss")
+    line = line_of(board({"A": 3, "B": 2, "C": 1}), pools_of(1, 28, 4), OnMiss)
     arrive(line, 10.0, "C")
     line.run()
     assert log_of(line, without="-") == [
@@ -67,7 +57,7 @@ def test_the_first_experts_are_fine_and_a_miss_is_read_in_few_bytes() -> None:
 
 def test_only_a_coarse_finding_is_looked_at_again() -> None:
     doubtful = {(0, "a"): Finding("a", FINE, "ok", 1.0, margin=0.0), (1, "c"): Finding("c", COARSE, "ok", 1.0)}
-    line = line_of(board({"A": 3, "B": 2, "C": 1}), pools_of(1, 28, 4), "on-miss", findings=doubtful)
+    line = line_of(board({"A": 3, "B": 2, "C": 1}), pools_of(1, 28, 4), OnMiss, findings=doubtful)
     arrive(line, 10.0, "AC")
     line.run()
     assert [[finding.expert for finding in result.findings] for result in line.results.values()] == [
@@ -77,7 +67,7 @@ def test_only_a_coarse_finding_is_looked_at_again() -> None:
 
 
 def test_a_load_is_urgent_while_another_absent_expert_is_waited_for() -> None:
-    line = line_of(board({"A": 5, "B": 4, "C": 3, "D": 2, "E": 1}), pools_of(1, 28, 4), "urgent")
+    line = line_of(board({"A": 5, "B": 4, "C": 3, "D": 2, "E": 1}), pools_of(1, 28, 4), Urgent)
     arrive(line, 10.0, "CDE")
     line.run()
     # c when it was the only expert that was waited for, then d while e waits too, then e alone.
@@ -90,7 +80,7 @@ def test_a_load_is_urgent_while_another_absent_expert_is_waited_for() -> None:
 
 def test_a_load_is_urgent_while_a_stage_is_in_a_hurry() -> None:
     for due_s, variant in ((12.0, COARSE), (math.inf, FINE)):
-        line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), pools_of(1, 28, 4), "urgent", "line")
+        line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), pools_of(1, 28, 4), Urgent, "late-binding")
         line.arrive(10.0, "C")
         line.arrive(10.0, "D", due_s=due_s)
         line.run()
@@ -122,7 +112,7 @@ def idle_with_two_coarse_experts(*devices: str) -> VirtualLine:
         tuple(PoolSpec(device, device, 42, 4) for device in devices),
         tuple(ExecutorSpec(device, device, device) for device in devices),
     )
-    chosen = replace(STRATEGIES["samba"], name="chosen", precision=Upgraded)
+    chosen = replace(strategy("samba"), name="chosen", residency=Upgraded)
     line = VirtualLine(doubting, costs, plan, strategy=chosen, evict_s=0.5)
     arrive(line, 10.0, "BC")
     for event in range(12):
@@ -173,7 +163,7 @@ def test_a_copy_in_host_memory_is_loaded_as_it_is() -> None:
     rules = board({"A": 4, "B": 3, "C": 2})
     doubting = applied(rules, VariantChoice(dict.fromkeys(rules.experts, COARSE), {}))
     choice = {name: replace(each, copy_s=0.05) for name, each in CHOICE.items()}
-    chosen = replace(strategy("line"), precision=Upgraded)
+    chosen = replace(strategy("late-binding"), residency=Upgraded)
     line = VirtualLine(doubting, dict.fromkeys(rules.experts, choice), plan, strategy=chosen)
     line.arrive(10.0, "C")
     line.run()
@@ -204,13 +194,13 @@ def test_costs_in_a_variant_follow_the_pace_of_a_machine() -> None:
 
 
 def test_a_strategy_says_whether_loads_vary() -> None:
-    assert not strategy("line").varies
-    assert replace(strategy("line"), precision="urgent").varies
+    assert not strategy("late-binding").varies
+    assert replace(strategy("late-binding"), residency=Urgent).varies
 
 
 @given(
     LINE,
-    st.sampled_from(["on-miss", "urgent", Upgraded]),
+    st.sampled_from([OnMiss, Urgent, Upgraded]),
     st.lists(st.tuples(st.sampled_from("ABCDE"), st.sampled_from([0.0, 0.1, 3.0])), min_size=1, max_size=25),
     st.frozensets(st.integers(0, 24), max_size=6),
     st.integers(1, 3),
@@ -218,14 +208,14 @@ def test_a_strategy_says_whether_loads_vary() -> None:
 @settings(max_examples=14 * THOROUGH)
 def test_every_image_has_its_verdict_and_a_coarse_finding_in_doubt_is_never_the_last(
     chosen: Chosen,
-    precision: str | type[Precision],
+    residency: type[ByLoad],
     images: list[tuple[str, float]],
     doubtful: frozenset[int],
     fits: int,
 ) -> None:
     base, executors, _, evict_s = chosen
     rules = board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}, {"a": "y", "c": "z", "d": "[y, z]"})
-    line = line_of(rules, pools_of(executors, 10 * fits + 4, 4), precision, base, evict_s=evict_s)
+    line = line_of(rules, pools_of(executors, 10 * fits + 4, 4), residency, base, evict_s=evict_s)
     at_s = 0.0
     for letter, wait_s in images:
         at_s += wait_s
@@ -258,9 +248,7 @@ class Told(VirtualLine):
     from_host = 0
 
 
-def told(
-    precision: str | type[Precision], base: str, images: list[tuple[str, float]], *, copies: int, evict_s: float
-) -> Told:
+def told(residency: type[ByLoad], base: str, images: list[tuple[str, float]], *, copies: int, evict_s: float) -> Told:
     """Run images on two GPUs behind one host memory."""
     devices = ("gpu0", "gpu1")
     plan = Plan(
@@ -270,7 +258,7 @@ def told(
     )
     rules = board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}, {"a": "y", "c": "z"})
     choice = {variant: replace(one, copy_s=0.1) for variant, one in CHOICE.items()}
-    chosen = replace(STRATEGIES[base], name="chosen", precision=precision)
+    chosen = replace(strategy(base), name="chosen", residency=residency)
     line = Told(rules, dict.fromkeys(rules.experts, choice), plan, strategy=chosen, evict_s=evict_s)
     at_s = 0.0
     for letter, wait_s in images:
@@ -281,27 +269,27 @@ def told(
 
 
 @given(
-    st.sampled_from([OnMiss, Upgraded, "urgent"]),
-    st.sampled_from(["line", "coserve", "emoe"]),
+    st.sampled_from([OnMiss, Upgraded, Urgent]),
+    st.sampled_from(["late-binding", "coserve", "emoe"]),
     st.lists(st.tuples(st.sampled_from("ABCDE"), st.sampled_from([0.0, 0.1, 0.6, 4.0])), min_size=1, max_size=25),
     st.sampled_from([10, 14, 30]),
     st.sampled_from([0.0, 0.5, 2.0]),
 )
 @settings(max_examples=20 * THOROUGH, deadline=None)
 def test_a_load_planned_in_one_variant_never_takes_the_copy_of_another(
-    precision: type[Precision], base: str, images: list[tuple[str, float]], copies: int, evict_s: float
+    residency: type[ByLoad], base: str, images: list[tuple[str, float]], copies: int, evict_s: float
 ) -> None:
-    line = told(precision, base, images, copies=copies, evict_s=evict_s)
+    line = told(residency, base, images, copies=copies, evict_s=evict_s)
     assert [result.error for result in line.results.values()] == [None] * len(images)
 
 
-@pytest.mark.parametrize("precision", ["on-miss", "urgent"])
-def test_only_the_policy_urgent_upgrades(precision: str) -> None:
-    line = line_of(board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 2, "F": 1}), pools_of(1, 36, 4), precision)
+@pytest.mark.parametrize("residency", [OnMiss, Urgent])
+def test_only_urgent_upgrades(residency: type[ByLoad]) -> None:
+    line = line_of(board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 2, "F": 1}), pools_of(1, 36, 4), residency)
     arrive(line, 10.0, "DEF")
     line.run()
     upgrades = [expert for expert, why, _ in variants(line) if why == "upgrade"]
-    assert bool(upgrades) == (precision == "urgent")
+    assert bool(upgrades) == (residency is Urgent)
 
 
 def test_an_upgrade_never_has_another_expert_leave() -> None:

@@ -13,7 +13,6 @@ from coe.scheduler.costs import Cost
 from coe.scheduler.executor import Executor
 from coe.scheduler.policies.base import Need, Prefetch, World
 from coe.scheduler.policies.ranking import Ranking
-from coe.scheduler.policies.work import WaitingWork
 
 
 class Gain(Prefetch):
@@ -203,3 +202,26 @@ class Gain(Prefetch):
                 order.drop(expert)
         self._hurried.drop(expert)
         self._oldest.drop(expert)
+
+
+class WaitingWork:
+    """The work that waits for the experts of a pool, in seconds; `parts` ranks the experts, the most work first."""
+
+    def __init__(self) -> None:
+        self.parts = Ranking()
+        self.seconds = 0.0
+        self._by_expert: dict[str, float] = {}
+
+    def put(self, expert: str, seconds: float) -> None:
+        """Set the work that waits for an expert."""
+        self.drop(expert)
+        self._by_expert[expert] = seconds
+        self.parts.put(expert, -seconds)
+        self.seconds += seconds
+
+    def drop(self, expert: str) -> None:
+        """Forget the work that waits for an expert, if there is any."""
+        if (seconds := self._by_expert.pop(expert, None)) is not None:
+            self.parts.drop(expert)
+            # Rounding must not pile up over weeks of stages.
+            self.seconds = self.seconds - seconds if self._by_expert else 0.0

@@ -1,4 +1,4 @@
-"""HOBBIT's multidimensional eviction (section 3.4): recency, use, fine use and distance ahead, each with a weight."""
+"""Techniques of HOBBIT: weighted eviction, prefetch along paths, and low precision at a miss."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ from collections import Counter
 from collections.abc import Iterator
 
 from coe.core import FULL, Finding
+from coe.lab.strategies.by_load import OnMiss
+from coe.lab.strategies.paths import layers, remaining
+from coe.scheduler.executor import Executor
 from coe.scheduler.history import HistoryWatcher, ImageView
 from coe.scheduler.policies.base import Eviction, World
-from coe.scheduler.policies.paths import layers
+from coe.scheduler.policies.coserve import NextGroups
 from coe.scheduler.policies.ranking import Ranking
 from coe.scheduler.pool import ModelPool
+from coe.scheduler.strategies import Strategy
 
 LRU, LFU, LHU, FLD = 0.3, 0.35, 0.35, 0.0
 """The weights, which add up to 1; docs/results.md tells how they were fitted."""
+_LAYERS = 3
+"""How many layers ahead the prefetch looks at most; the paper recommends 1 to 3."""
 
 
 class Weighted(Eviction, HistoryWatcher):
-    """The expert with the lowest priority leaves first (the paper's equation 3).
+    """The expert with the lowest priority leaves first (section 3.4, equation 3).
 
     The priority adds up, each with its weight: the image at which the expert last ran (LRU), the number of its findings
     (LFU) and of those in full precision (LHU), all three over the number of images so far, and how few layers ahead of
@@ -79,3 +85,25 @@ class Weighted(Eviction, HistoryWatcher):
     def _place(self, expert: str) -> None:
         key = LRU * self._last.get(expert, 0) + LFU * self._used[expert] + LHU * self._used_fine[expert]
         self._order[self._layer[expert]].put(expert, key)
+
+
+class AlongPath(NextGroups):
+    """First the next groups, which are certain; then the layer that comes next for images that run (section 3.3).
+
+    If all experts of that layer are in the pool, the layer after it is looked at, up to 3 layers ahead. HOBBIT predicts
+    the next layers from the gate's input; here the rules say what follows.
+    """
+
+    def ahead(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+        running = {stage.request_id: stage.expert for flight in executor.flights for stage in flight.batch.stages}
+        images = [world.history.under_way[request_id] for request_id in running]
+        ways = [[e for e in remaining(world.router, image) if e != running[image.request.id]] for image in images]
+        for layer in range(_LAYERS):
+            wanted = dict.fromkeys(way[layer] for way in ways if layer < len(way))
+            absent = [expert for expert in wanted if expert not in executor.pool]
+            yield from absent
+            if absent:
+                return
+
+
+HOBBIT = Strategy("hobbit", eviction=Weighted, prefetch=AlongPath, residency=OnMiss)

@@ -1,0 +1,59 @@
+"""A strategy is found by a name, a former name or a dotted path; whatever is wrong with one is one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coe.errors import ConfigError
+from coe.scheduler.strategies import COSERVE, LATE_BINDING, names, present_name, strategy
+
+HASTY = replace(COSERVE, name="hasty")
+"""A user's strategy, which lies in no package of ours."""
+PATH = f"{__name__}:HASTY"
+
+
+@pytest.mark.parametrize("name", ["late-binding", "line", "coe.scheduler.strategies:LATE_BINDING"])
+def test_ours_is_found_by_each_of_its_names(name: str) -> None:
+    found = strategy(name)
+    assert replace(found, name="late-binding") == LATE_BINDING
+    assert strategy(found.name) == found
+
+
+def test_one_of_a_user_is_found_by_its_dotted_path_and_named_by_it() -> None:
+    assert strategy(PATH) == replace(HASTY, name=PATH)
+    assert strategy(HASTY) is HASTY
+
+
+def test_one_that_a_package_offers_is_listed_and_has_the_name_of_its_entry_point() -> None:
+    assert {"late-binding", "coserve", "samba", "narrow-minded"} <= set(names())
+    assert strategy("narrow-minded").name == "narrow-minded"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("coserv", ["'coserv'", "did you mean", "'coserve'"]),
+        ("", ["''", "package.module:NAME"]),
+        ("no_such_package:FAST", ["no_such_package:FAST", "No module named"]),
+        (f"{__name__}:NOBODY", ["NOBODY"]),
+        (f"{__name__}:PATH", [PATH, "coe.scheduler.strategies.Strategy"]),
+        ("a-b:C", ["'a-b:C'", "package.module:NAME"]),
+        (3, ["strategy=3"]),
+        (None, ["strategy=None"]),
+    ],
+)
+def test_what_is_no_strategy_is_refused_in_one_sentence(name: Any, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        strategy(name)
+    assert [word for word in words if word not in str(refused.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("former", "present"),
+    [("line", "late-binding"), ("line-usual", "late-binding-usual"), ("linear", "linear"), ("samba", "samba")],
+)
+def test_names_in_files_of_earlier_versions_are_known(former: str, present: str) -> None:
+    assert present_name(former) == present
