@@ -100,7 +100,11 @@ def test_mixed_runs_stand_next_to_those_in_fp32_and_what_was_chosen_is_said(call
 def test_a_variant_chosen_at_each_load_has_a_row_for_each_share_of_sound_experts_and_no_bound(call) -> None:
     precisions = ("--precision", "blobs,on-miss", "--sound", "0.3,1", "--images", "60")
     rows = rows_of(call("sim", "--strategy", "late-binding", *precisions, "--json", "-"))
-    assert [row["strategy"] for row in rows] == ["line blobs", "line on-miss sound 0.3", "line on-miss"]
+    assert [row["strategy"] for row in rows] == [
+        "late-binding blobs",
+        "late-binding on-miss sound 0.3",
+        "late-binding on-miss",
+    ]
     assert [row["lower_bound_switches"] is None for row in rows] == [False, True, True]
 
 
