@@ -118,7 +118,6 @@ def profile_machine(  # noqa: PLR0913
 def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | None, on_machine: bool) -> Profile:
     """Profile a site (see `coe.profiler.profiling.profile_machine`) with a progress bar."""
     from coe.profiler import profiling
-    from coe.profiler.steps import ProgressSteps
 
     # Checked now rather than after ten minutes.
     profile.writable(place)
@@ -145,7 +144,7 @@ def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | N
             site,
             place=place,
             effort=profiling.QUICK if quick else profiling.THOROUGH,
-            steps=ProgressSteps(say, step),
+            steps=profiling.ProgressSteps(say, step),
             faithful=faithful,
             on_machine=on_machine,
         )

@@ -4,37 +4,66 @@ from __future__ import annotations
 
 import gc
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import torch
 
 from coe import regular
 from coe.core import Expert
+from coe.errors import ImageError
 from coe.inspector import line_devices
 from coe.inspector.profile import BatchTime, KindProfile
+from coe.pictures.decoding import decode
+from coe.pictures.wide import AS_FILLED
 from coe.prepare.agreement import compare, findings
+from coe.prepare.calibration_images import generated
+from coe.prepare.calibration_images import spread as spread_over
 from coe.profiler import backends
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.batches import TimeLimit, climb, rounds
-from coe.profiler.sample_images import TimedSamples, timed_samples
-from coe.profiler.target import Target
 from coe.runtime.buffers import Buffers
 from coe.runtime.cost_fit import batch_memory, fit, plateau, spread, typical
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot
 from coe.runtime.trial import Trial, whole_pages
 from coe.store import bodies
-from coe.store.kinds import Kind, ModuleKind, random_weights
+from coe.store.kinds import ExpertInput, Kind, ModuleKind, random_weights
 from coe.store.manifest import Agreement
 from coe.store.store import MANIFEST, Store
 from coe.system import give_memory_back
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-_LOADS = 3
+_LOADS = _DECODINGS = 3
+_MOST_IMAGES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A device, the threads of an executor, and a way to run experts; the default way is the engine's."""
+
+    device: str
+    threads: int
+    backend: Literal["torch", "onnxruntime"] = "torch"
+    precision: Literal["fp32", "bf16"] = "fp32"
+
+    @property
+    def is_the_engines(self) -> bool:
+        """Tell whether the engine runs experts in this way."""
+        return (self.backend, self.precision) == ("torch", "fp32")
+
+    def step(self, kind: str) -> str:
+        """Return the name of the step for the progress bar."""
+        if self.device == "cuda":
+            return f"{kind} on the GPU"
+        way = "" if self.is_the_engines else f", {self.backend} {self.precision}"
+        return f"{kind}, {self.threads} thread(s){way}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,3 +232,47 @@ def _agreement(subject: MeasuredExpert, trial: Trial, ready: TimedSamples) -> Ag
 def _tidy() -> None:
     gc.collect()
     give_memory_back()
+
+
+@dataclass(frozen=True, slots=True)
+class TimedSamples:
+    """Images ready for an expert, and how long an image took to decode and to preprocess on one thread, in seconds.
+
+    `generated` is true if they are not the user's images.
+    """
+
+    prepared: tuple[ExpertInput, ...]
+    decode_s: float
+    preprocess_s: float
+    generated: bool = False
+
+
+def timed_samples(kind: Kind, expert: Expert, images: Sequence[Path], say: Callable[[str], None]) -> TimedSamples:
+    """Prepare at most 16 images, spread over the given ones; an image that cannot be decoded is left out."""
+    chosen = spread_over(images, _MOST_IMAGES)
+    ready = _prepared(kind, expert, chosen)
+    if chosen and not ready.prepared:
+        say("none of the sample images can be decoded; generated ones are used")
+    return ready if ready.prepared else replace(_prepared(kind, expert, generated()), generated=True)
+
+
+def _prepared(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> TimedSamples:
+    prepared, decode_s, preprocess_s = [], [], []
+    for image in images:
+        decodings, preprocessings = [], []
+        try:
+            for _ in range(_DECODINGS):
+                began = time.perf_counter()
+                pixels = decode(image, bits=AS_FILLED)
+                decoded = time.perf_counter()
+                ready = kind.preprocess(pixels, expert)
+                decodings.append(decoded - began)
+                preprocessings.append(time.perf_counter() - decoded)
+        except ImageError:
+            continue
+        prepared.append(ready)
+        decode_s.append(typical(decodings))
+        preprocess_s.append(typical(preprocessings))
+    if not prepared:
+        return TimedSamples((), 0.0, 0.0)
+    return TimedSamples(tuple(prepared), float(np.mean(decode_s)), float(np.mean(preprocess_s)))

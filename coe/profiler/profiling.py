@@ -5,7 +5,7 @@ Each figure is saved as soon as it is measured, so an interrupted run goes on wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -15,12 +15,11 @@ from coe.errors import ConfigError, DeviceFull, DeviceLost
 from coe.inspector.profile import Chosen, Profile
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.confirm import confirm
+from coe.profiler.measure import MeasuredExpert, Target, measure
+from coe.profiler.profile_draft import Draft
+from coe.profiler.several_executors import joint_speeds
 from coe.profiler.site import ProfiledSite
-from coe.profiler.steps import ProgressSteps
-from coe.profiler.survey import measure_kind, measure_together
-from coe.profiler.target import Target
 from coe.profiler.tune import Search
-from coe.profiler.unfinished import Draft
 from coe.runtime.cuda import torch_driver
 from coe.store.kinds import FileKind
 from coe.system import usable_cores
@@ -53,6 +52,34 @@ THOROUGH = Effort(kind_s=40.0, other_ways=True, confirm_images=200)
 QUICK = Effort(kind_s=6.0, other_ways=False, confirm_images=120)
 
 
+class ProgressSteps:
+    """Steps of roughly known lengths in seconds; the part done of a step adds to the steps before it.
+
+    `say` gets sentences; `step` gets the name of the current step, the seconds done, and the seconds in all.
+    """
+
+    def __init__(self, say: Callable[[str], None], step: Callable[[str, float, float], None]) -> None:
+        self.say, self._step = say, step
+        self._total_s = self._before_s = self._length_s = 0.0
+        self._coming: Iterator[tuple[str, float]] = iter(())
+        self._what = ""
+
+    def expect(self, lengths_s: Sequence[tuple[str, float]]) -> None:
+        """Take the names and seconds of all steps, in their order."""
+        self._coming, self._total_s = iter(lengths_s), sum(length for _, length in lengths_s)
+
+    def begin(self, what: str) -> None:
+        """Go on to a step; steps before it that did not begin count as done."""
+        while self._what != what:
+            self._before_s += self._length_s
+            self._what, self._length_s = next(self._coming)
+        self.part(0.0)
+
+    def part(self, done: float) -> None:
+        """Report how much of the current step is done, 0 to 1."""
+        self._step(self._what, self._before_s + min(1.0, done) * self._length_s, self._total_s)
+
+
 def profile_machine(
     site: ProfiledSite,
     *,
@@ -70,9 +97,9 @@ def profile_machine(
     does not fit.
     """
     draft, cores = Draft(place, steps.say), usable_cores()
-    counts = [number for number in range(1, cores + 1) if cores % number == 0 or number == cores]
-    threads = sorted({cores // number for number in counts}, reverse=True)
-    site = _measured(site, draft, steps, effort, threads)
+    # From all cores, for a single executor, to one thread for each of many executors.
+    threads = sorted({cores // number for number in range(1, cores + 1) if cores % number == 0}, reverse=True)
+    site = _Measuring(site, draft, steps, effort).kinds(threads)
     steps.begin(_CHOOSING)
     search = Search(
         site,
@@ -86,62 +113,83 @@ def profile_machine(
     most = {**({"cuda": len(draft.scaling("cuda", 1))} if site.gpu else {}), "cpu": cores}
     choices = search.choose(most)
     if not any("cuda" in choice.chosen.executors for choice in choices):
-        site = site.without_gpu()
+        site = replace(site, gpu=None)
     steps.begin(_CONFIRMING)
     images = min(2000, max(effort.confirm_images, int(_CONFIRM_S * choices[0].chosen.images_per_s)))
     return draft.finish(confirm(site, draft.profile, choices, images=images, say=steps.say, tick=steps.part))
 
 
-def _measured(
-    site: ProfiledSite, draft: Draft, steps: ProgressSteps, effort: Effort, threads: Sequence[int]
-) -> ProfiledSite:
-    """Measure the kinds of a site on the CPU and the GPU; return the site, with its GPU if the GPU is of use.
+@dataclass(frozen=True, slots=True)
+class _Measuring:
+    """Measures the kinds of a site that a draft does not know yet; one expert stands for its kind."""
 
-    `threads` falls from all cores, for a single executor, to one thread for each of many executors.
-    """
-    cores = threads[0]
-    targets = [Target("cpu", number) for number in threads]
-    gpu = [Target("cuda", 1)] if _has_gpu(site, steps.say) else []
-    others = [Target("cpu", cores, "torch", "bf16"), Target("cpu", cores, "onnxruntime")] if effort.other_ways else []
-    engine_s, other_s = effort.kind_s + _AROUND_S, effort.kind_s / 2 + _AROUND_S
-    steps.expect(
-        [
-            *((target.step(kind), engine_s) for target in targets for kind in site.samples),
-            *((target.step(kind), other_s) for target in gpu for kind in site.samples),
-            *((target.step(kind), other_s) for kind in site.samples for target in others),
-            (_CHOOSING, _CHOOSING_S),
-            (_CONFIRMING, _CONFIRMING_S),
-        ]
-    )
-    likeliest = site.board.experts[site.board.graph.by_probability[0]].kind
-    for target in targets:
-        for kind in site.samples:
-            measure_kind(site, draft, steps, kind, target, effort.kind_s)
-        measure_together(site, draft, likeliest, target, cores // target.threads)
-    for target in gpu:
-        site = _with_gpu(site, draft, steps, likeliest, target, effort.kind_s / 2)
-    for kind in site.samples:
-        for target in others:
-            try:
-                measure_kind(site, draft, steps, kind, target, effort.kind_s / 2)
-            except CannotMeasure as error:
-                steps.say(str(error))
-    return site
+    site: ProfiledSite
+    draft: Draft
+    steps: ProgressSteps
+    effort: Effort
 
-
-def _with_gpu(
-    site: ProfiledSite, draft: Draft, steps: ProgressSteps, likeliest: str, target: Target, limit_s: float
-) -> ProfiledSite:
-    """Measure the kinds on a GPU; return the site with the GPU, or without it where the board does not fit."""
-    try:
-        for kind in site.samples:
-            measure_kind(site, draft, steps, kind, target, limit_s)
-        gpu = site.look(target.device, 1)
-        measure_together(site, draft, likeliest, target, min(usable_cores(), MOST_ON_GPU))
-    except (ConfigError, DeviceFull, DeviceLost) as error:
-        steps.say(f"{error}; the GPU is left out")
+    def kinds(self, threads: Sequence[int]) -> ProfiledSite:
+        """Measure on the CPU, with each number of threads, and the GPU; return the site, with a GPU that is of use."""
+        samples, cores, seconds = self.site.samples, threads[0], self.effort.kind_s
+        cpus = [Target("cpu", number) for number in threads]
+        gpus = [Target("cuda", 1)] if _has_gpu(self.site, self.steps.say) else []
+        others = [Target("cpu", cores, "torch", "bf16"), Target("cpu", cores, "onnxruntime")]
+        others = others if self.effort.other_ways else []
+        self.steps.expect(
+            [
+                *((target.step(kind), seconds + _AROUND_S) for target in cpus for kind in samples),
+                *((target.step(kind), seconds / 2 + _AROUND_S) for target in gpus for kind in samples),
+                *((target.step(kind), seconds / 2 + _AROUND_S) for kind in samples for target in others),
+                (_CHOOSING, _CHOOSING_S),
+                (_CONFIRMING, _CONFIRMING_S),
+            ]
+        )
+        for target in cpus:
+            for kind in samples:
+                self._kind(kind, target, seconds)
+            self.together(target, cores // target.threads)
+        site = self._with_gpu(gpus[0]) if gpus else self.site
+        for kind in samples:
+            for target in others:
+                try:
+                    self._kind(kind, target, seconds / 2)
+                except CannotMeasure as error:
+                    self.steps.say(str(error))
         return site
-    return replace(site, gpu=gpu)
+
+    def _with_gpu(self, target: Target) -> ProfiledSite:
+        """Measure the kinds on a GPU; return the site with the GPU, or without it where the board does not fit."""
+        try:
+            for kind in self.site.samples:
+                self._kind(kind, target, self.effort.kind_s / 2)
+            gpu = self.site.look(target.device, 1)
+            self.together(target, min(usable_cores(), MOST_ON_GPU))
+        except (ConfigError, DeviceFull, DeviceLost) as error:
+            self.steps.say(f"{error}; the GPU is left out")
+            return self.site
+        return replace(self.site, gpu=gpu)
+
+    def _kind(self, kind: str, target: Target, limit_s: float) -> None:
+        """Take the next step: measure a kind; raises CannotMeasure, ConfigError."""
+        self.steps.begin(target.step(kind))
+        if not self.draft.knows(kind, target):
+            images = [Path(each.image) for each in self.site.pictures if isinstance(each.image, str | Path)]
+            subject, steps = self._subject(kind, target), self.steps
+            self.draft.add_kind(measure(subject, images=images, limit_s=limit_s, say=steps.say, tick=steps.part))
+
+    def together(self, target: Target, most: int) -> None:
+        """Measure the joint speed of up to `most` executors, with the likeliest kind, which was measured."""
+        board = self.site.board
+        kind = board.experts[board.graph.by_probability[0]].kind
+        measured = self.draft.profile.kind(kind, target.device, target.threads)
+        images = 2 if target.device == "cpu" or measured is None else measured.max_batch
+        known = self.draft.scaling(target.device, target.threads)
+        speeds = joint_speeds(self._subject(kind, target), known, most, images=images)
+        self.draft.add_scaling(target.device, target.threads, speeds)
+
+    def _subject(self, kind: str, target: Target) -> MeasuredExpert:
+        site = self.site
+        return MeasuredExpert(site.samples[kind], site.kinds[kind], site.store, target, site.device_bytes)
 
 
 def _has_gpu(site: ProfiledSite, say: Callable[[str], None]) -> bool:

@@ -5,63 +5,87 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from coe.core import Expert
+from coe.errors import ConfigError, DeviceFull
 from coe.inspector import line_devices
-from coe.profiler.target import Target
+from coe.profiler.measure import MeasuredExpert, with_weights
 from coe.runtime.device import Device
-from coe.store.kinds import ExpertInput, Kind
-from coe.store.store import Store
+from coe.runtime.processor import on_fresh_thread
+from coe.store.kinds import ExpertInput
 
 _ROUNDS = 5
 
 
-def together(
-    expert: Expert,
-    kind: Kind,
-    store: Store,
-    executors: int,
-    target: Target,
-    *,
-    images: int = 2,
-    device_bytes: int | None = None,
-) -> float:
-    """Return the joint speed of `executors` executors of a target; a single executor has speed 1.
+def joint_speeds(subject: MeasuredExpert, known: Sequence[float], most: int, *, images: int = 2) -> tuple[float, ...]:
+    """Return the joint speed of 1, 2, ... executors, up to `most` or until they do not fit; one executor has speed 1.
 
-    All run at once, on threads that end; each runs batches of `images` images on its own copy of the expert. Raises
-    StoreError, ConfigError if they do not fit into `device_bytes` of a GPU.
+    `known` speeds are not measured again. More executors than fitted before are tried: there may be more memory now.
     """
-    if executors == 1:
-        return 1.0
-    device = target.device
-    batch = [
-        ExpertInput(np.zeros((3, expert.input_size, expert.input_size), np.uint8), *[expert.input_size] * 2)
-    ] * images
+    speeds = [*(known or [1.0])]
+    with TemporaryDirectory(prefix="coe-profile-") as folder:
+        if len(speeds) < most:
+            store = on_fresh_thread(
+                lambda: with_weights(subject.expert, subject.kind, subject.store, Path(folder), lambda sentence: None)
+            )
+            speeds += _until_full(replace(subject, store=store), range(len(speeds) + 1, most + 1), images)
+    return tuple(speeds)
+
+
+def _until_full(subject: MeasuredExpert, numbers: Sequence[int], images: int) -> Iterator[float]:
+    for number in numbers:
+        try:
+            yield joint_speed(subject, number, images=images)
+        except (ConfigError, DeviceFull):
+            return
+
+
+def joint_speed(subject: MeasuredExpert, executors: int, *, images: int = 2) -> float:
+    """Return the joint speed of executors; all run at once, each batches of `images` images on its copy of the expert.
+
+    Raises StoreError, ConfigError or DeviceFull if they do not fit into the memory of a GPU.
+    """
+    expert, kind, target = subject.expert, subject.kind, subject.target
+    size = expert.input_size
+    batch = [ExpertInput(np.zeros((3, size, size), np.uint8), size, size)] * images
 
     def batch_s(number: int) -> float:
-        parts = {device: number}, store, {kind.name: kind}, {device: target.threads}
-        line_device = line_devices.make(*parts, gpu=line_devices.GpuSettings(device_bytes, 0))[device]
-        return _batch_s(line_device, expert, batch, number)
+        device = line_devices.make(
+            {target.device: number},
+            subject.store,
+            {kind.name: kind},
+            {target.device: target.threads},
+            gpu=line_devices.GpuSettings(subject.device_bytes, 0),
+        )[target.device]
+        return joint_batch_s(device, expert, batch, number)
 
     return min(float(executors), executors * batch_s(1) / batch_s(executors))
 
 
-def _batch_s(device: Device, expert: Expert, batch: Sequence[ExpertInput], executors: int) -> float:
-    """Return the seconds of a batch while `executors` executors run."""
+def joint_batch_s(device: Device, expert: Expert, batch: Sequence[ExpertInput], executors: int) -> float:
+    """Return the seconds of a batch while so many executors run, on threads that end."""
     device.prepare([expert], executors)
     names = [f"executor {number}" for number in range(executors)]
     ready = threading.Barrier(executors)
 
+    def run_s(name: str) -> float:
+        began = time.perf_counter()
+        device.run(name, name, expert, batch)
+        return time.perf_counter() - began
+
     def work(name: str) -> float:
         device.enter(name)
         try:
-            device.run(name, name, expert, batch)
+            run_s(name)
             ready.wait()
-            return statistics.median(_run_s(device, name, expert, batch) for _ in range(_ROUNDS))
+            return statistics.median(run_s(name) for _ in range(_ROUNDS))
         except BaseException:
             # The other executors would wait at the barrier for ever.
             ready.abort()
@@ -81,9 +105,3 @@ def _batch_s(device: Device, expert: Expert, batch: Sequence[ExpertInput], execu
         for name in names:
             device.evict(name, expert)
         device.trim()
-
-
-def _run_s(device: Device, name: str, expert: Expert, batch: Sequence[ExpertInput]) -> float:
-    began = time.perf_counter()
-    device.run(name, name, expert, batch)
-    return time.perf_counter() - began

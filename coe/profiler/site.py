@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
 
@@ -126,10 +126,6 @@ class ProfiledSite:
             del line_device
             gc.collect()
         return self.looked_at[device, executors]
-
-    def without_gpu(self) -> ProfiledSite:
-        """Return the same site without its GPU."""
-        return replace(self, gpu=None)
 
     def board_profile(self, chosen: Chosen) -> BoardProfile:
         """Return a configuration as the board's part of a profile, as a line reads it."""

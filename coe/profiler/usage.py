@@ -95,16 +95,10 @@ def differences(rows: Sequence[UsageRow], images: int, level: float = LEVEL) -> 
 
 def binomial_p(successes: int, trials: int, probability: float) -> float:
     """Return the p-value of a number of successes: twice the smaller tail of the binomial distribution, at most 1."""
-    if probability <= 0 or probability >= 1:
-        return 1.0 if successes == trials * (probability >= 1) else 0.0
+    from scipy.stats import binom  # slow to import
 
-    def mass(number: int) -> float:
-        ways = math.lgamma(trials + 1) - math.lgamma(number + 1) - math.lgamma(trials - number + 1)
-        return math.exp(ways + number * math.log(probability) + (trials - number) * math.log1p(-probability))
-
-    below = math.fsum(mass(number) for number in range(successes + 1))
-    above = math.fsum(mass(number) for number in range(successes, trials + 1))
-    return min(1.0, 2 * min(below, above))
+    chance = binom(trials, probability)
+    return min(1.0, 2 * float(min(chance.cdf(successes), chance.sf(successes - 1))))
 
 
 def cdf(rows: Sequence[UsageRow], *, by_images: bool = False) -> list[float]:

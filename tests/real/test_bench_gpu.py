@@ -9,8 +9,7 @@ import pytest
 from built_once import linked_copy
 
 from coe.board import rules
-from coe.profiler.measure import MeasuredExpert, measure
-from coe.profiler.target import Target
+from coe.profiler.measure import MeasuredExpert, Target, measure
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.store import kinds

@@ -23,8 +23,7 @@ from coe.inspector import line_devices
 from coe.inspector.profile import KindProfile
 from coe.prepare.prepare import Preparer
 from coe.profiler.backends import CannotMeasure
-from coe.profiler.measure import MeasuredExpert, measure
-from coe.profiler.target import Target
+from coe.profiler.measure import MeasuredExpert, Target, measure
 from coe.runtime.processor import has_bf16, on_fresh_thread
 from coe.store import kinds
 from coe.store.kinds import ExpertInput, ModuleKind
@@ -91,7 +90,7 @@ from coe.inspector import line_devices
 from coe.store import kinds
 from coe.core import Expert
 from coe.profiler.measure import MeasuredExpert, measure
-from coe.profiler.target import Target
+from coe.profiler.measure import Target
 from coe.store.store import Store
 
 kind, size, weights, root = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])

@@ -14,7 +14,7 @@ from coe import Inspector, config
 from coe.cli import profile_command as command
 from coe.inspector import profile
 from coe.lab.workloads.synthetic import synthetic_board, synthetic_pictures
-from coe.profiler import confirm, profiling, survey
+from coe.profiler import confirm, profiling
 from coe.runtime.cuda import torch_driver
 from coe.system import usable_cores
 
@@ -201,8 +201,8 @@ def test_an_interrupted_run_goes_on_where_it_was(bench, run, tmp_path, monkeypat
         assert run(*arguments).status == 130
     assert not place.exists()
     measured: list[str] = []
-    monkeypatch.setattr(survey, "measure", lambda subject, **o: measured.append(subject.expert.kind))
-    monkeypatch.setattr(survey, "together", lambda expert, *a, **o: measured.append("together"))
+    monkeypatch.setattr(profiling, "measure", lambda subject, **o: measured.append(subject.expert.kind))
+    monkeypatch.setattr(profiling, "joint_speeds", lambda subject, known, most, **o: known)
     said = run(*arguments)
     assert said.status == 0
     assert measured == []

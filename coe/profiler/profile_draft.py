@@ -9,7 +9,7 @@ from pathlib import Path
 from coe.errors import ConfigError
 from coe.inspector import fingerprint, profile
 from coe.inspector.profile import BoardProfile, KindProfile, Profile
-from coe.profiler.target import Target
+from coe.profiler.measure import Target
 
 
 class Draft:
@@ -28,12 +28,12 @@ class Draft:
 
     def knows(self, kind: str, target: Target) -> bool:
         """Tell whether a kind was measured on a target."""
-        return any((entry.kind, Target.of(entry)) == (kind, target) for entry in self.profile.kinds)
+        return any((entry.kind, _target(entry)) == (kind, target) for entry in self.profile.kinds)
 
     def add_kind(self, measured: KindProfile) -> None:
         """Add a measured kind; it replaces an earlier measurement on the same target."""
-        key = (measured.kind, Target.of(measured))
-        others = tuple(kind for kind in self.profile.kinds if (kind.kind, Target.of(kind)) != key)
+        key = (measured.kind, _target(measured))
+        others = tuple(kind for kind in self.profile.kinds if (kind.kind, _target(kind)) != key)
         self._keep(self.profile.model_copy(update={"kinds": (*others, measured)}))
 
     def scaling(self, device: str, threads: int) -> tuple[float, ...]:
@@ -79,3 +79,7 @@ class Draft:
 
 def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _target(kind: KindProfile) -> Target:
+    return Target(kind.device, kind.threads, kind.backend, kind.precision)
