@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from coe import config
+from coe.core import NOTHING
+from coe.spelling import composed
 from coe.strict_model import Name, Share, StrictModel
 
 Temperature = Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
+
+
+MOST_LABELS, LONGEST_LABEL = 1000, 100
 
 
 class Judging(StrictModel):
@@ -38,7 +44,7 @@ class ExpertSpec(Judging):
     """An expert, and the defaults of every step that inspects with it."""
 
     kind: str
-    labels: Annotated[list[str], Field(min_length=1, max_length=1000)]
+    labels: Annotated[list[str], Field(min_length=1, max_length=MOST_LABELS)]
     input: Annotated[int, Field(ge=config.MIN_INPUT, le=config.MAX_INPUT)]
     reject: tuple[str, ...] = ()
     weights: str | None = None
@@ -71,3 +77,25 @@ class BoardSpec(StrictModel):
     stop_at_ng: bool = False
     experts: Annotated[dict[Name, ExpertSpec], Field(min_length=1)]
     components: Annotated[dict[Name, ComponentSpec], Field(min_length=1)]
+
+
+def label_fault(labels: Sequence[object]) -> str | None:
+    """Return what is wrong with the labels of an expert, as the end of a sentence; None if nothing is."""
+    if len(labels) > MOST_LABELS:
+        return f"{len(labels):,} labels are more than {MOST_LABELS:,}"
+    for index, label in enumerate(labels):
+        if not isinstance(label, str):
+            return f"a label is a word, not {label!r:.40}"
+        if not label.strip():
+            return "a label is empty"
+        if label != label.strip():
+            return f"label {label!r:.60} begins or ends with a space"
+        if len(label) > LONGEST_LABEL:
+            return f"label '{label[:40]}...' has {len(label):,} characters, more than {LONGEST_LABEL}"
+        if not label.isprintable():
+            return f"label {label!r:.60} has characters that cannot be shown"
+        if label == NOTHING:
+            return f"'{NOTHING}' is reserved for a detector that sees nothing"
+        if composed(label) in map(composed, map(str, labels[:index])):
+            return f"label '{label}' stands twice"
+    return None

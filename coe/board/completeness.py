@@ -1,4 +1,4 @@
-"""Whether each part of a board has a picture. Law: a board that lacks one is never OK, and its place is named.
+"""Whether each part of a board has a picture: a board that lacks one is never OK, and its place is named.
 
 A part has a picture if one shows its reference designator as its component. Two pictures of one place are one place.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from coe.board import parts_list as parts_lists
 from coe.board.parts_list import PlacedPart
-from coe.board.router import Component
+from coe.board.router import GIVEN, Component
 from coe.core import FULL, Finding, Request, Result, Verdict
 from coe.errors import ConfigError
 from coe.pictures.found_image import FoundImage, natural
@@ -105,3 +105,21 @@ def _result(serial: str, part: PlacedPart, number: int, count: int) -> Result:
     image = f"{serial}/{name} ({NO_PICTURE})" if serial else f"{name} ({NO_PICTURE})"
     finding = Finding(COMPLETENESS_STEP, FULL, NO_PICTURE, 0.0, doubt=doubt)
     return Result(Request(-1, part.component, image, serial, part.refdes), Verdict.REVIEW, (finding,), 0.0)
+
+
+def check_references(items: Iterable[FoundImage], components: Iterable[Component]) -> None:
+    """Raise ConfigError if an image lacks the reference that it must bring, or has one that no expert uses."""
+    given = {component.name: component.reference == GIVEN for component in components}
+    for item in items:
+        if item.failure is not None:
+            continue
+        if given[item.component] and item.reference is None:
+            raise ConfigError(
+                f"'{item.name}' has no reference, and the rules of '{item.component}' say `reference: {GIVEN}`; list "
+                f"the images in a table images.csv with a column `reference`"
+            )
+        if item.reference is not None and not given[item.component]:
+            raise ConfigError(
+                f"'{item.name}' has a reference, and the rules of '{item.component}' do not say `reference: {GIVEN}`; "
+                "empty that cell, or write so in the rules"
+            )

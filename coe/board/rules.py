@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coe import config, strict_yaml
-from coe.board import calibration_file, circles
-from coe.board.board_spec import BoardSpec, ComponentSpec, ExpertSpec, StepSpec
-from coe.board.graph import ExpertGraph
-from coe.board.labels import fault as label_fault
+from coe.board import calibration_file
+from coe.board.board_spec import BoardSpec, ComponentSpec, ExpertSpec, StepSpec, label_fault
+from coe.board.graph import ExpertGraph, circle_through
 from coe.board.router import GIVEN, Component, Outcome, Router, Step, first_experts, usage
 from coe.core import NOTHING, Expert, Verdict, added
 from coe.errors import RulesError, did_you_mean
@@ -194,7 +193,8 @@ class _RulesReader:
                 hint = did_you_mean(label, spec.labels)
                 raise self.document.error(at, f"'{label}' is not a label of '{name}'{hint}")
             if (spec.then or {}).get(label) == Verdict.OK:
-                raise self.document.error(at, f"'{name}' rejects '{label}', but its `then` says OK; write one of them")
+                says = "but its `then` says OK; write one of the two"
+                raise self.document.error(at, f"'{name}' rejects '{label}', {says}")
         weights = spec.weights or f"{self.spec.board}/{name}"
         self._check_labels(spec.ignore_under, spec.labels, name, (*place, "ignore_under"))
         expert = Expert(name, spec.kind, tuple(spec.labels), spec.input, weights, frozenset(spec.reject))
@@ -233,12 +233,8 @@ class _RulesReader:
         labels = [*expert.labels, NOTHING]
         stated: dict[str, tuple[Any, KeyPath]] = {}
         for then, home in ((self.spec.experts[expert.id].then or {}, ("experts", expert.id)), (step_then, step)):
-            for label, value in then.items():
-                place: KeyPath = (*home, "then", label)
-                if label not in labels:
-                    hint = did_you_mean(label, labels)
-                    raise self.document.error(place, f"'{label}' is not a label of '{expert.id}'{hint}")
-                stated[label] = value, place
+            self._check_labels(then, labels, expert.id, (*home, "then"))
+            stated |= {label: (value, (*home, "then", label)) for label, value in then.items()}
         outcomes: dict[str, Outcome] = {}
         for label in labels:
             if label in stated:
@@ -250,7 +246,7 @@ class _RulesReader:
             elif expert.reject:
                 outcomes[label] = Verdict.OK
             else:
-                if circle := circles.through(expert.id, self._thens()):
+                if circle := circle_through(expert.id, self._thens()):
                     raise self._circle(expert.id, step, circle)
                 raise self.document.error(step, f"no rule covers label '{label}' of '{expert.id}'; add it to `then`")
             if label != NOTHING and outcomes[label] in (Verdict.NG, Verdict.REVIEW):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from coe.board import given_references
+from coe.board.completeness import check_references
 from coe.board.rules import Rules
 from coe.core import Result
 from coe.pictures import finding
@@ -73,11 +73,11 @@ def source_of(images_at: Path, board: Rules, layout: Layout | None, bits: int | 
     """
     if layout is None:
         items, skipped = finding.find(images_at, board.components)
-        given_references.check(items, board.components.values())
+        check_references(items, board.components.values())
         return EachFile(items, skipped, bits)
     from coe.cli.whole_boards import WholeBoards
 
     layout.check(board.components, board.board)
     boards = WholeBoards(layout, images_at, bits)
-    given_references.check(boards.items, board.components.values())
+    check_references(boards.items, board.components.values())
     return boards

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coe.board import given_references
+from coe.board.completeness import check_references
 from coe.errors import ConfigError
 from coe.pictures import finding
 
@@ -22,7 +22,7 @@ def pictures_of(board: Rules, images_at: Path) -> list[Picture]:
     items = [item for item in finding.find(images_at, board.components)[0] if item.failure is None]
     if not items:
         raise ConfigError(f"{images_at} holds no image of a component of board '{board.board}'")
-    given_references.check(items, board.components.values())
+    check_references(items, board.components.values())
     return [
         Picture(item.file, item.component, item.serial, item.refdes, item.name, reference=item.reference)
         for item in items

@@ -1,4 +1,4 @@
-"""A board recipe: how a camera sees a whole board, in a YAML file. Law: every key is checked, with file and line.
+"""A board recipe: how a camera sees a whole board, in a YAML file whose keys are all checked, with file and line.
 
 The recipe says what a placement file cannot: which side the camera sees and at which scale, the outline and the
 fiducials, how large the crop of each component is, which package is which component, and how a panel is divided.
@@ -14,7 +14,7 @@ from math import dist
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
 
 from coe import config, strict_yaml
 from coe.placement.dialects import Side
@@ -23,10 +23,18 @@ from coe.spelling import look
 from coe.strict_model import Name, StrictModel, of_yaml
 from coe.strict_yaml import KeyPath, YamlDocument
 
+
+def _rising(extent: tuple[float, float]) -> tuple[float, float]:
+    if extent[0] >= extent[1]:
+        raise ValueError(f"it goes from {extent[0]:g} to {extent[1]:g}; write the lesser first")
+    return extent
+
+
 Coordinate = Annotated[float, Field(ge=-FARTHEST_MM, le=FARTHEST_MM, allow_inf_nan=False)]
 Length = Annotated[float, Field(gt=0, le=FARTHEST_MM, allow_inf_nan=False)]
 Degrees = Annotated[float, Field(ge=-360, le=360, allow_inf_nan=False)]
 Position = tuple[Coordinate, Coordinate]
+Extent = Annotated[Position, AfterValidator(_rising)]
 Look = Literal["bright", "dark"]
 Corner = Literal["top-left", "top-right", "bottom-left", "bottom-right"]
 MOST_UNITS = 1000
@@ -36,8 +44,12 @@ _NEEDS = "recipe, side, um_per_pixel, outline, fiducials and components"
 class OutlineSpec(StrictModel):
     """The rectangle around a board, or a panel: its extent in x and in y."""
 
-    x: tuple[Coordinate, Coordinate]
-    y: tuple[Coordinate, Coordinate]
+    x: Extent
+    y: Extent
+
+    def holds(self, at: Position) -> bool:
+        """Tell whether a point lies in it."""
+        return all(low <= value <= high for value, (low, high) in zip(at, (self.x, self.y), strict=True))
 
 
 class FiducialsSpec(StrictModel):
@@ -74,6 +86,12 @@ class MappingSpec(StrictModel):
     package: str | None = None
     value: str | None = None
 
+    @model_validator(mode="after")
+    def _says_something(self) -> MappingSpec:
+        if self.package is None and self.value is None:
+            raise ValueError("an entry of placed_as names a package, a value, or both")
+        return self
+
     def fits(self, package: str, value: str) -> bool:
         """Tell whether a placement is meant, whichever signs of one look its words are written with."""
         return all(
@@ -102,12 +120,24 @@ class ArraySpec(StrictModel):
     pitch: Position
     first: Position = (0.0, 0.0)
 
+    @model_validator(mode="after")
+    def _is_not_too_many(self) -> ArraySpec:
+        if self.rows * self.columns > MOST_UNITS:
+            raise ValueError(f"{self.rows * self.columns} units are more than {MOST_UNITS}")
+        return self
+
 
 class PanelSpec(StrictModel):
     """The boards on a panel: `units` by name, or an `array` of them."""
 
     units: Annotated[dict[Name, UnitSpec], Field(min_length=1, max_length=MOST_UNITS)] | None = None
     array: ArraySpec | None = None
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> PanelSpec:
+        if (self.units is None) == (self.array is None):
+            raise ValueError("a panel has either units or an array; write one of them")
+        return self
 
 
 class BadMarkSpec(StrictModel):
@@ -185,24 +215,23 @@ def parse_recipe(path: Path, raw: bytes) -> BoardRecipe:
     """Return the recipe that a file's bytes are; raises RulesError, as `read_recipe` does, which names `path`."""
     document = strict_yaml.parse(path, raw, _NEEDS)
     form = of_yaml(document, RecipeSpec)
-    _check_outline(document, form)
     _check_fiducials(document, form)
     _check_names(document, form)
-    _check_panel(document, form)
+    if form.bad_mark is not None and form.panel is None:
+        raise document.error(("bad_mark",), "a bad mark tells which unit of a panel to skip; there is no panel here")
     return BoardRecipe(**dict(form), path=path, digest=hashlib.sha256(raw).hexdigest())
-
-
-def _check_outline(document: YamlDocument, form: RecipeSpec) -> None:
-    for axis in ("x", "y"):
-        low, high = getattr(form.outline, axis)
-        if low >= high:
-            raise document.error(("outline", axis), f"the outline goes from {low:g} to {high:g}; put the lesser first")
 
 
 def _check_fiducials(document: YamlDocument, form: RecipeSpec) -> None:
     fiducials, place = form.fiducials, ("fiducials", "at")
-    for name, at in fiducials.at.items():
-        _check_disc(document, form, (*place, name), f"fiducial '{name}'", at)
+    discs: dict[KeyPath, tuple[str, Position]] = {
+        (*place, name): (f"fiducial '{name}'", at) for name, at in fiducials.at.items()
+    }
+    if form.landmark is not None:
+        discs["landmark", "at"] = ("the landmark", form.landmark.at)
+    for where, (what, at) in discs.items():
+        if not form.outline.holds(at):
+            raise document.error(where, f"{what} at ({at[0]:g}, {at[1]:g}) lies outside of the outline")
     for (one, here), (other, there) in combinations(fiducials.at.items(), 2):
         if dist(here, there) < 2 * fiducials.diameter:
             raise document.error(place, f"the fiducials '{one}' and '{other}' lie on each other; give each its place")
@@ -210,14 +239,7 @@ def _check_fiducials(document: YamlDocument, form: RecipeSpec) -> None:
         raise document.error(place, "the fiducials lie in one line, which says nothing across it; choose others")
     _check_size(document, form, ("fiducials", "diameter"), "a fiducial", fiducials.diameter)
     if form.landmark is not None:
-        _check_disc(document, form, ("landmark", "at"), "the landmark", form.landmark.at)
         _check_size(document, form, ("landmark", "diameter"), "the landmark", form.landmark.diameter)
-
-
-def _check_disc(document: YamlDocument, form: RecipeSpec, place: KeyPath, what: str, at: Position) -> None:
-    x, y = at
-    if not (form.outline.x[0] <= x <= form.outline.x[1] and form.outline.y[0] <= y <= form.outline.y[1]):
-        raise document.error(place, f"{what} at ({x:g}, {y:g}) lies outside of the outline")
 
 
 def _check_size(document: YamlDocument, form: RecipeSpec, place: KeyPath, what: str, diameter: float) -> None:
@@ -239,8 +261,6 @@ def _check_names(document: YamlDocument, form: RecipeSpec) -> None:
     looks: dict[tuple[str | None, ...], MappingSpec] = {}
     for index, entry in enumerate(form.placed_as):
         place = ("placed_as", index)
-        if entry.package is None and entry.value is None:
-            raise document.error(place, "an entry of placed_as names a package, a value, or both")
         if entry.component not in form.components:
             raise document.error(place, f"'{entry.component}' is not among the components of the recipe")
         before = looks.setdefault(tuple(word and look(word) for word in entry.words), entry)
@@ -250,13 +270,3 @@ def _check_names(document: YamlDocument, form: RecipeSpec) -> None:
                 f"{before.words!a} ({before.component}) and {entry.words!a} ({entry.component}) look the same; take "
                 "one of the two entries out",
             )
-
-
-def _check_panel(document: YamlDocument, form: RecipeSpec) -> None:
-    if form.panel is not None and (form.panel.units is None) == (form.panel.array is None):
-        raise document.error(("panel",), "a panel has either units or an array; write one of them")
-    array = form.panel.array if form.panel is not None else None
-    if array is not None and array.rows * array.columns > MOST_UNITS:
-        raise document.error(("panel", "array"), f"{array.rows * array.columns} units are more than {MOST_UNITS}")
-    if form.bad_mark is not None and form.panel is None:
-        raise document.error(("bad_mark",), "a bad mark tells which unit of a panel to skip; there is no panel here")

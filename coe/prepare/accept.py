@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from coe.board import labels
+from coe.board.board_spec import label_fault
 from coe.core import NOTHING, Expert
 from coe.errors import ConfigError, StoreError
 from coe.plugins import running
@@ -22,7 +22,7 @@ def check_labels(expert: Expert) -> None:
     """Raise ConfigError for labels that the rules would refuse."""
     if not expert.labels:
         raise ConfigError(f"the labels of '{expert.id}' are not known; give --labels in the order of its outputs")
-    if wrong := labels.fault(expert.labels):
+    if wrong := label_fault(expert.labels):
         raise ConfigError(f"expert '{expert.id}': {wrong}")
 
 

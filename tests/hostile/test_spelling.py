@@ -12,7 +12,7 @@ from hypothesis import given
 from texts import texts
 
 from coe.board import parts_list, rules
-from coe.board.labels import fault
+from coe.board.board_spec import label_fault
 from coe.calibrate import verified
 from coe.core import Expert
 from coe.errors import ConfigError, RulesError
@@ -147,7 +147,7 @@ def test_labels_meet_in_rules_weights_and_folders(tmp_path: Path) -> None:
     (tmp_path / "pictures" / "body" / NFD / "a.png").write_bytes(b"")
     (picture,) = verified.find(tmp_path / "pictures", read.experts)
     assert picture.label == NFC
-    assert fault(["ok", NFC, NFD]) is not None
+    assert label_fault(["ok", NFC, NFD]) is not None
 
 
 def test_one_label_in_two_spellings_is_refused_in_a_board_file(tmp_path: Path) -> None:
