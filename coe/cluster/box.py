@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from coe.board.rules import Rules
 from coe.cluster.decisions.forecast import GOSSIP_S, changed_experts, comes_in_s
-from coe.cluster.decisions.head import ExpertsReported, Release, StageDone
+from coe.cluster.decisions.head_events import ExpertsReported, Release, StageDone
 from coe.cluster.decisions.stage_rules import StageRules, stage_rules
 from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, NewRules, Parcel, RunStage
 from coe.core import Failure, FailureKind, Result

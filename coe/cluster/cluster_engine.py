@@ -14,26 +14,30 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 
 from coe.board.rules import Rules
-from coe.cluster.carrying import whole
-from coe.cluster.decisions.head import BoxLost
+from coe.cluster.decisions.head_events import BoxLost
 from coe.cluster.head_thread import BoxOpened, BoxReported, ExpertPlacer, HeadDriver, HeadInput, ImageArrived
 from coe.cluster.links import Boxes, BoxGone, Link, NotCarried, Say, check_same
 from coe.cluster.messages import CarriedImage
 from coe.core import Failure, FailureKind, Request
 from coe.errors import ConfigError, ImageError, sentence_of
 from coe.pictures.image_source import ImageSource
+from coe.pictures.picture_file import PictureFile
 from coe.results.metrics import Metrics, Recorder, Watcher, of_cluster
 from coe.runtime.inputs import ReferenceSource
 from coe.runtime.line_engine import Job, LineEngine, Pending, end_at_exit
 from coe.scheduler.events import Command, Event
 from coe.scheduler.failures import STOPPED
+from coe.timely import in_time
 
 _LOOK_S = 1.0
 """How often the cluster is asked for machines that came."""
 _PARCEL_EVERY_S = 0.005
 """Parcels go out no more often than this: a parcel for each image would take longer than the images."""
+_MAX_FILE_BYTES = 1 << 30
+"""The largest file of a picture that is carried."""
 
 
 class ClusterEngine(LineEngine[HeadInput, Job]):
@@ -102,7 +106,7 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
 
     def _share(self, image: CarriedImage) -> object | Failure:
         try:
-            return self._boxes.share(whole(image))
+            return self._boxes.share(_with_bytes(image))
         except NotCarried as error:
             return Failure(FailureKind.LINE, sentence_of(error))
         except Exception as error:
@@ -221,3 +225,18 @@ def _guarded(say: Say) -> Say:
             logging.getLogger(__name__).exception("`say` failed for: %s", sentence)
 
     return guarded
+
+
+def _with_bytes(image: CarriedImage) -> CarriedImage:
+    """Return an image with the bytes of its files, as no box can read them; raises ImageError."""
+    reference = image.reference
+    if reference is not None:
+        spread = None if reference.spread is None else _read(reference.spread)
+        reference = ReferenceSource(_read(reference.image), spread)
+    return CarriedImage(_read(image.source), reference, image.rule)
+
+
+def _read(source: ImageSource) -> ImageSource:
+    if not isinstance(source.image, PictureFile):
+        return source
+    return ImageSource.of(in_time(partial(source.image.read, _MAX_FILE_BYTES)), source.order, source.bits)

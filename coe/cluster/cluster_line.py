@@ -1,28 +1,36 @@
-"""A line on several boxes: a box opened on each machine, and the head of them all."""
+"""A line on several boxes: a box opened on each machine, and the head of them all.
+
+The boards of a box come from the line, its weights and references from its own store.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from coe.board.union import union
-from coe.cluster.box_order import BoxOrder, quiet
+from coe.cluster.box import BoxParts, BoxWorker, Fetch
 from coe.cluster.cluster_engine import ClusterEngine
 from coe.cluster.decisions.expert_placement import Traffic
-from coe.cluster.decisions.needs import needs_of
+from coe.cluster.decisions.place_experts import needs_of
 from coe.cluster.head_thread import ExpertPlacer
 from coe.cluster.links import Link, check_same
+from coe.cluster.messages import BoxFacts
 from coe.cluster.over_ray import ray_boxes
 from coe.core import rule_of
-from coe.inspector import precision
-from coe.inspector.line_boards import LineBoard, Register
+from coe.errors import StoreError
+from coe.inspector import fitting, line_references, precision
+from coe.inspector.line_boards import LineBoard, ReadBoard, Register
 from coe.inspector.line_costs import LineCosts
-from coe.inspector.line_options import LineOptions
-from coe.inspector.opening import Assembly, Lineup, kinds_of, read_boards
+from coe.inspector.line_options import LineOptions, say_nothing
+from coe.inspector.opening import Assembly, Lineup, assembled, kinds_of, read_boards
 from coe.inspector.precision import VariantChoice
 from coe.inspector.settings import Settings
 from coe.inspector.starting import Started
+from coe.inspector.weights_used import expert_digests, reference_digests
+from coe.scheduler.costs import CostTable
 from coe.store.snapshot import Snapshot
+from coe.store.store import Store
 
 _MOVE_S = 0.001
 """The time that an image is expected to take to another box; it only breaks near ties."""
@@ -36,7 +44,8 @@ def start(config: LineOptions) -> Started:
     assert config.cluster is not None
     # Images bring no references of the rules along: each box has them.
     read = [replace(board, references={}) for board in read_boards(config, config.boards)]
-    boxes = (config.make_boxes or ray_boxes)(config.cluster, BoxOrder(quiet(config), tuple(read)), config.say)
+    without_user = config.but(cluster=None, make_boxes=None, watchers=(), say=say_nothing)  # what can be pickled
+    boxes = (config.make_boxes or ray_boxes)(config.cluster, BoxOrder(without_user, tuple(read)), config.say)
     try:
         links = boxes.open()
         for link in links[1:]:
@@ -84,3 +93,64 @@ def _assembly(
 
 def _rules_by_board(boards: Sequence[LineBoard]) -> Mapping[str, list[str]]:
     return {board.key: [rule_of(board.key, name) for name in board.member.rules.components] for board in boards}
+
+
+@dataclass(frozen=True, slots=True)
+class BoxOrder:
+    """The config of a line, and its boards as they lie on the disk of the line."""
+
+    config: LineOptions
+    boards: tuple[ReadBoard, ...]
+
+    def open(self, id: str, costs: CostTable | None, fetch: Fetch) -> BoxWorker:
+        """Make a box on this machine; with the `costs` of another box, or those of the config, nothing is measured.
+
+        The store lies where the line's store lies; if nothing is there, where `Store()` finds it. Raises ConfigError,
+        RulesError or StoreError, too if weights or references are not those of the line.
+        """
+        assert costs is None or isinstance(costs, LineCosts)
+        store = self.config.store if self.config.store.root.is_dir() else Store()
+        config = self.config.but(store=store, costs=costs or self.config.costs)
+        assembly = assembled(config, [_with_own_weights(config, board) for board in self.boards])
+        choice = assembly.lineup.choice
+        facts = BoxFacts(
+            assembly.costs,
+            assembly.plan,
+            choice.variants,
+            choice.escalate_below,
+            assembly.settings.memory_bytes,
+            assembly.budget_bytes,
+        )
+        parts = BoxParts(
+            assembly.rules,
+            facts,
+            assembly.devices,
+            assembly.kinds,
+            assembly.disk(),
+            assembly.decoding(),
+            config.strategy,
+            config.max_wait_s,
+            {
+                rule_of(board.key, component): reference
+                for board in assembly.boards
+                for component, reference in board.read.references.items()
+            },
+        )
+        return BoxWorker(id, parts, fetch)
+
+
+def _with_own_weights(config: LineOptions, board: ReadBoard) -> ReadBoard:
+    """Return a board with the manifests and references of this machine; raises StoreError if they are others."""
+    rules, store = board.rules, config.store
+    manifests = fitting.manifests(rules, store)
+    ours = expert_digests(rules, board.manifests, config.precision)
+    here = expert_digests(rules, manifests, config.precision)
+    others = [expert for expert, digest in ours.items() if here[expert] != digest]
+    theirs = reference_digests(rules, store)
+    others += [f"reference {id}" for id, digest in board.reference_digests.items() if theirs.get(id) != digest]
+    if others:
+        few = ", ".join(f"'{name}'" for name in others[:3]) + (" ..." if len(others) > 3 else "")
+        raise StoreError(
+            f"in {store.root}, {few} of board '{rules.board}' are not those of the line; copy the line's store there"
+        )
+    return replace(board, manifests=manifests, references=line_references.load(rules, store))

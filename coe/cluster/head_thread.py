@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from coe.board.rules import Rules
 from coe.cluster.decisions.expert_placement import ExpertNeeds, ExpertPlacement, Traffic
 from coe.cluster.decisions.forecast import stage_prices
-from coe.cluster.decisions.head import (
+from coe.cluster.decisions.head import ClusterHead
+from coe.cluster.decisions.head_events import (
     BoxJoined,
     BoxLost,
-    ClusterHead,
     ExpertsMoved,
     GiveRules,
     HeadEvent,
@@ -26,8 +26,7 @@ from coe.cluster.decisions.head import (
     Release,
     SendStage,
 )
-from coe.cluster.decisions.needs import budget_of
-from coe.cluster.decisions.place_experts import place_experts
+from coe.cluster.decisions.place_experts import budget_of, place_experts
 from coe.cluster.decisions.routing import BoxView, ReplicaRouting
 from coe.cluster.links import Link
 from coe.cluster.messages import BoxReport, NewRules, Parcel, RunStage, ToBox

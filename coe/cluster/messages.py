@@ -1,6 +1,6 @@
 """What the head and its boxes tell each other. Law: plain data, which any transport can carry.
 
-From a box come events of `coe.cluster.decisions.head`, so that nothing is translated on the way.
+From a box come events of `coe.cluster.decisions.head_events`, so that nothing is translated on the way.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coe.cluster.decisions.expert_placement import ExpertPlacement
-from coe.cluster.decisions.head import ExpertsReported, Release, StageDone
+from coe.cluster.decisions.head_events import ExpertsReported, Release, StageDone
 from coe.cluster.decisions.stage_rules import StageRequest
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics

@@ -14,15 +14,14 @@ import numpy as np
 from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
 from coe.cluster.decisions.forecast import stage_prices
 from coe.cluster.decisions.head import ClusterHead
-from coe.cluster.decisions.needs import budget_of, needs_of
-from coe.cluster.decisions.place_experts import place_experts
+from coe.cluster.decisions.place_experts import budget_of, needs_of, place_experts
 from coe.cluster.decisions.routing import BoxView, Prices, ReplicaRouting, Routing
 from coe.cluster.decisions.stage_rules import StageRules, stage_rules
-from coe.cluster.simulation.cluster_simulator import BoxWatcher, ClusterSimulator, MakeBox, SimulatedNetwork
-from coe.cluster.simulation.fleet import Fleet
 from coe.core import Result, Verdict
 from coe.lab.bounds.bound import Bound, bound
+from coe.lab.cluster_simulator import BoxWatcher, ClusterSimulator, MakeBox, SimulatedNetwork
 from coe.lab.count_lru import CountLru
+from coe.lab.fleet import Fleet
 from coe.lab.machine import SimulatedMachine
 from coe.lab.other_homes import by_hash, homes_by, in_turn
 from coe.lab.simulated import Contender

@@ -16,7 +16,8 @@ import psutil
 
 from coe.board.router import Component, Router, Step
 from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
-from coe.cluster.decisions.head import ClusterHead, ExpertsReported, HeadEvent, SendStage, StageDone
+from coe.cluster.decisions.head import ClusterHead
+from coe.cluster.decisions.head_events import ExpertsReported, HeadEvent, SendStage, StageDone
 from coe.cluster.decisions.place_experts import place_experts
 from coe.cluster.decisions.routing import BoxView, Prices, ReplicaRouting, StagePrice
 from coe.core import Finding, Request, Verdict

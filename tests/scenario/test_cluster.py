@@ -9,9 +9,9 @@ import pytest
 from tables import with_slow_rows
 
 from apps.boards.make import board_file
-from coe.cluster.simulation.cluster_simulator import SimulatedNetwork
-from coe.cluster.simulation.fleet import fleet
 from coe.lab.cluster_bench import ClusterRun, Mishap, PlacedBy, Scene, cluster_run
+from coe.lab.cluster_simulator import SimulatedNetwork
+from coe.lab.fleet import fleet
 from coe.lab.machine import SimulatedMachine
 from coe.lab.simulated import contender
 from coe.lab.workloads.workload import synthetic

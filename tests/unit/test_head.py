@@ -12,10 +12,10 @@ from thorough import THOROUGH
 
 from coe.board.union import Member, union
 from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement
-from coe.cluster.decisions.head import (
+from coe.cluster.decisions.head import ClusterHead
+from coe.cluster.decisions.head_events import (
     BoxJoined,
     BoxLost,
-    ClusterHead,
     ExpertsMoved,
     ExpertsReported,
     GiveRules,

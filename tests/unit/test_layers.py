@@ -37,9 +37,7 @@ TORCH = {
 # These make weights for trials, and import torch inside the functions that do, so that `--help` starts without it.
 LAZY_TORCH = {"lab", "profiler.line_run", "serve.benchmark", "cli.experts_command", "store.store"}
 # `system` waits where Windows does not let a file be replaced yet.
-CLUSTER_THREADS = {
-    f"cluster.{name}" for name in ("box", "head_thread", "cluster_engine", "over_ray", "ray_calls", "ray_session")
-}
+CLUSTER_THREADS = {f"cluster.{name}" for name in ("box", "head_thread", "cluster_engine", "over_ray", "ray_session")}
 CLOCKS = {"runtime", "profiler", "cli", "inspector", "lab", "serve", "system", "timely", *CLUSTER_THREADS}
 CLOCK_MODULES = {"time", "threading", "concurrent", "asyncio", "multiprocessing"}
 NETWORK = {"socket", "ssl", "urllib", "http", "requests", "httpx", "ftplib", "smtplib"}

@@ -2,116 +2,34 @@
 
 Like the controller of a box it has no I/O, thread or clock: whoever drives it, in virtual time or over a real network,
 carries out the orders and reports what happened. Rules and verdicts are here alone; a box runs single stages.
-
-The file is long because its events and orders stand beside the one state that they change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
 from coe.board.router import Router
 from coe.cluster.decisions.expert_placement import ExpertPlacement
 from coe.cluster.decisions.failing_boxes import SuspectImages
-from coe.cluster.decisions.routing import BoxView, Routing
+from coe.cluster.decisions.head_events import (
+    BoxJoined,
+    BoxLost,
+    ExpertsMoved,
+    ExpertsReported,
+    GiveRules,
+    HeadEvent,
+    Order,
+    Release,
+    SendStage,
+    StageDone,
+)
+from coe.cluster.decisions.routing import Routing
 from coe.cluster.decisions.stage_rules import StageRequest
-from coe.core import Failure, FailureKind, Finding, Request, Stage
+from coe.core import Failure, FailureKind, Request, Stage
 from coe.scheduler.cases import Advance, Cases
 from coe.scheduler.events import Arrived, Reply, Stopped
 from coe.scheduler.failures import STOPPED
-
-# Events, beside those of a box: `Arrived` and `Stopped`
-
-
-@dataclass(frozen=True, slots=True)
-class StageDone:
-    """A box has answered a stage: with its finding, or with the failure that its result has."""
-
-    stage_id: int
-    finding: Finding | None
-    failure: Failure | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertsReported:
-    """The seconds in which experts would be there, by the box's controller; only those that have changed.
-
-    Stages take `pace` times as long there as their prices say.
-    """
-
-    box: str
-    comes_s: Mapping[str, float]
-    pace: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class BoxLost:
-    """A box no longer answers; whatever it sends from now on is ignored.
-
-    `crashed` says that its machine lives on: one of its images may have ended it
-    (`coe.cluster.decisions.failing_boxes`).
-    `reason` is for people.
-    """
-
-    box: str
-    reason: str = ""
-    crashed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class BoxJoined:
-    """A box that runs stages once the placement names it."""
-
-    view: BoxView
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertsMoved:
-    """Another placement holds from now on (`coe.cluster.decisions.place_experts`)."""
-
-    placement: ExpertPlacement
-
-
-HeadEvent = Arrived | StageDone | ExpertsReported | BoxLost | BoxJoined | ExpertsMoved | Stopped
-
-# Orders, beside `Reply`
-
-
-@dataclass(frozen=True, slots=True)
-class SendStage:
-    """Let a box run a stage: a request of its own id.
-
-    `request_id` is that of the image, which the box keeps until `Release`. `with_image` says that it is not there yet.
-    """
-
-    box: str
-    request: StageRequest
-    request_id: int
-    with_image: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The box needs an image no longer."""
-
-    box: str
-    request_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class GiveRules:
-    """Let a box go on with the experts that the placement names, and with `also`, for which stages are under way there.
-
-    This comes before any stage that needs these rules.
-    """
-
-    box: str
-    also: frozenset[str]
-
-
-Order = SendStage | Reply | Release | GiveRules
 
 _OF_THE_BOX = frozenset({FailureKind.LOAD, FailureKind.DEVICE, FailureKind.STOPPED, FailureKind.LINE})
 """Failures for which another box may be luckier."""

@@ -18,9 +18,9 @@ from coe.errors import ConfigError, did_you_mean
 from coe.lab.workloads.workload import EVERY_S, Workload, synthetic
 
 if TYPE_CHECKING:
-    from coe.cluster.simulation.cluster_simulator import SimulatedNetwork
-    from coe.cluster.simulation.fleet import Fleet
     from coe.lab.cluster_bench import Scene
+    from coe.lab.cluster_simulator import SimulatedNetwork
+    from coe.lab.fleet import Fleet
     from coe.lab.simulated import Contender
     from coe.scheduler.strategies import Times
 
@@ -143,7 +143,7 @@ def run(
 
 def workload_of(boards: Sequence[str], images: int | None, every_s: float | None, seed: int) -> Workload:
     """Return images of several boards; 1,000 of each board unless a number is given."""
-    from coe.cluster.simulation.fleet import fleet
+    from coe.lab.fleet import fleet
 
     joined = fleet(boards)
     return synthetic(
@@ -156,7 +156,7 @@ def workload_of(boards: Sequence[str], images: int | None, every_s: float | None
 
 
 def _joined(workload: Workload, boards: Sequence[str]) -> tuple[Workload, Fleet]:
-    from coe.cluster.simulation.fleet import Fleet, fleet
+    from coe.lab.fleet import Fleet, fleet
 
     if boards:
         return workload, fleet(boards)
@@ -178,7 +178,7 @@ def _words(option: str, text: str, known: Sequence[str]) -> list[str]:
 
 
 def _network(text: str) -> SimulatedNetwork:
-    from coe.cluster.simulation.cluster_simulator import SimulatedNetwork
+    from coe.lab.cluster_simulator import SimulatedNetwork
 
     parts = text.split(",")
     if len(parts) != 3:

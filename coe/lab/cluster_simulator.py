@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from coe.cluster.decisions.expert_placement import ExpertPlacement
 from coe.cluster.decisions.forecast import GOSSIP_S, changed_experts, comes_in_s
-from coe.cluster.decisions.head import (
+from coe.cluster.decisions.head import ClusterHead
+from coe.cluster.decisions.head_events import (
     BoxJoined,
     BoxLost,
-    ClusterHead,
     ExpertsMoved,
     ExpertsReported,
     GiveRules,
