@@ -233,7 +233,7 @@ def found_by(**change: object) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "late-binding",
+    "line",
     with_slow_rows(
         [
             damaged(verdict="GOOD"),
