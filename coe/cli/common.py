@@ -14,7 +14,7 @@ import typer
 
 from coe import config
 from coe.cli.console import Console, styled
-from coe.cli.exits import Exit
+from coe.cli.start import Exit
 from coe.cli.streams import steady
 from coe.errors import CoeError, ConfigError, StoreError, shortened
 from coe.files import NotWritten

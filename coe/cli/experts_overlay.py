@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coe.board import rules
 from coe.cli.common import Exit, out
-from coe.cli.placing import (
-    BottomAngleOption,
-    BottomXOption,
-    DialectOption,
-    PlacementsOption,
-    RecipeOption,
-    UnitsOption,
-    layout_of,
-    notes,
-)
+from coe.cli.options import takes
+from coe.cli.placing import layout_of, notes
 from coe.errors import ConfigError
 from coe.files import replacing, writing
 from coe.pictures.finding import printable
 
+if TYPE_CHECKING:
+    from coe.placement import Layout
 
-def overlay(  # noqa: PLR0913
+
+@takes("layout", layout_of)
+def overlay(
     picture: Annotated[Path, typer.Argument(help="A picture of a whole board.")],
     board: Annotated[str, typer.Option(help="Board: a name or a YAML file of routing rules.")],
-    placements: PlacementsOption = None,
-    dialect: DialectOption = None,
-    units: UnitsOption = None,
-    recipe: RecipeOption = None,
-    bottom_x: BottomXOption = None,
-    bottom_angle: BottomAngleOption = None,
+    *,
+    layout: Layout | None,
     to: Annotated[Path, typer.Option("--out", help="The picture to write, a .png.")] = Path("overlay.png"),
     side: Annotated[
         int, typer.Option(min=200, max=20_000, help="The longer side of the picture in pixels; it is never enlarged.")
@@ -46,7 +38,6 @@ def overlay(  # noqa: PLR0913
     Example: coe-experts overlay b.png --board demo --placements p.csv --dialect kicad --units mm --recipe r.yaml
     """
     loaded = rules.load(board)
-    layout = layout_of(placements, dialect, units, recipe, bottom_x, bottom_angle)
     if layout is None:
         raise ConfigError("give --placements, --dialect, --units and --recipe")
     if to.suffix.lower() != ".png":

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,44 +17,40 @@ from coe.board import rules
 from coe.board.router import GIVEN
 from coe.board.rules import Rules
 from coe.cli.common import Exit, application, err, run
-from coe.cli.expecting import ExpectOption, PartsOption, expected_of, foreseen, refuse_unanswerable
-from coe.cli.inspect_out import show
-from coe.cli.inspect_run import InspectionRun
-from coe.cli.inspect_source import source_of
-from coe.cli.options import WithinOption, seconds, takes_line_options
+from coe.cli.options import WithinOption, seconds, takes, takes_line_options
 from coe.cli.placing import (
-    BottomAngleOption,
-    BottomXOption,
-    DialectOption,
-    PlacementsOption,
-    RecipeOption,
-    UnitsOption,
+    ExpectOption,
+    PartsOption,
+    expected_of,
+    foreseen,
     layout_of,
     notes,
+    refuse_unanswerable,
     warnings_of,
 )
 from coe.core import Verdict
 from coe.errors import ConfigError, StoreError
-from coe.inspector import fitting
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import LineOptions
 from coe.inspector.option import Door
-from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
-from coe.pictures import finding, image_table
-from coe.pictures.finding import FoundImage
-from coe.results.records import ResultsFile
-from coe.results.report import PixelSource, ReferencePicture, write_report
-from coe.results.run_file import RunIdentity
-from coe.results.summary import RunFigures, Summary
 from coe.scheduler.strategies import check_hurry
-from coe.store.references import References
-from coe.store.store import Store
+
+if TYPE_CHECKING:
+    from coe.board.completeness import Expected
+    from coe.pictures.finding import FoundImage, Skipped
+    from coe.placement import Layout
+    from coe.results.report import ReferencePicture
+    from coe.results.run_file import RunIdentity
+    from coe.results.summary import Summary
+    from coe.store.manifest import Manifest
+    from coe.store.store import Store
 
 app = application("")
 REPORT = "report.html"
 
 
 @app.command()
+@takes("layout", layout_of)
 @takes_line_options(Door.INSPECT)
 def inspect(  # noqa: PLR0913
     board: Annotated[str, typer.Option(help="Board: a name (A, demo, ...) or a YAML file of routing rules.")],
@@ -67,12 +63,8 @@ def inspect(  # noqa: PLR0913
             "sha256. With --placements each picture is a whole board, and its name is the serial.",
         ),
     ],
-    placements: PlacementsOption = None,
-    dialect: DialectOption = None,
-    units: UnitsOption = None,
-    recipe: RecipeOption = None,
-    bottom_x: BottomXOption = None,
-    bottom_angle: BottomAngleOption = None,
+    *,
+    layout: Layout | None,
     bits: Annotated[
         int | None,
         typer.Option(
@@ -85,7 +77,6 @@ def inspect(  # noqa: PLR0913
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder for the results. Default: runs/<board>/<date-time>.")
     ] = None,
-    *,
     line: LineArguments,
     within: WithinOption = None,
     parts: PartsOption = None,
@@ -110,51 +101,37 @@ def inspect(  # noqa: PLR0913
     """
     if resume and out_dir is None:
         raise ConfigError("--resume needs the folder of the run: give it with --out")
+    # Here, so that the help comes at once.
+    from coe.cli.inspect_out import show
+    from coe.cli.inspect_run import InspectionRun
+    from coe.cli.inspect_source import source_of
+    from coe.inspector import fitting, weights_used
+    from coe.pictures import finding, image_table
+    from coe.results.records import ResultsFile
+    from coe.results.report import PixelSource, write_report
+    from coe.results.summary import RunFigures
+
     within_s = seconds(within)
     quiet = quiet or as_json
     loaded_board = rules.load(board)
     bits = loaded_board.bits if bits is None else bits
-    layout = layout_of(placements, dialect, units, recipe, bottom_x, bottom_angle)
     expected = expected_of(loaded_board, layout, parts, expect)
     options = LineOptions.of(loaded_board.path, **line)
     options = options.but(parts=foreseen(expected, options))
     check_hurry(options.strategy, within_s=within_s)
-    strategy, precision, label_floor = options.strategy.name, options.precision, options.label_floor
     images_at = image_table.file_at(images_at.parent, images_at.name)
     source = source_of(images_at, loaded_board, layout, bits)
     items, skipped = source.items, source.skipped
     refuse_unanswerable(expected, items)
-    for note in [] if layout is None or quiet else notes(layout):
-        err.print(note, soft_wrap=True)
-    if skipped and not quiet:
-        err.print(f"skipped: {len(skipped)} files that are not images, such as {skipped[0].path.name}")
+    if not quiet:
+        _tell(layout, skipped)
     out_dir = out_dir or Path(config.RUNS_FOLDER, loaded_board.board, datetime.now().strftime("%Y%m%d-%H%M%S"))
-    manifests = manifests_of(loaded_board, options.store)
-    identity = RunIdentity(
-        loaded_board.board,
-        loaded_board.digest,
-        str(images_at.resolve()),
-        strategy,
-        precision,
-        label_floor,
-        expert_digests(loaded_board, manifests, precision),
-        reference_digests(loaded_board, options.store),
-        layout.digest if layout is not None else "",
-        expected.digest if expected is not None and layout is None else "",
-        bits,
-    )
-
-    def variants(devices: Collection[str]) -> Collection[str]:
-        identity.refuse_changes(
-            loaded_board.path,
-            expert_digests(loaded_board, manifests_of(loaded_board, options.store), precision),
-            reference_digests(loaded_board, options.store),
-        )
-        return usable_variants(loaded_board, manifests, precision, label_floor, devices)
-
+    manifests = weights_used.manifests_of(loaded_board, options.store)
+    identity = _identity(loaded_board, options, manifests, images_at, layout, expected, bits)
+    variants = _variants(loaded_board, options, manifests, identity)
     with ResultsFile(out_dir, identity, resume=resume) as results:
         warnings = (*fitting.unproven(loaded_board, manifests), *warnings_of(layout))
-        figures = RunFigures(loaded_board.board, strategy, precision=precision, warnings=warnings)
+        figures = RunFigures(loaded_board.board, options.strategy.name, precision=options.precision, warnings=warnings)
         feed = partial(source.feed, within_s=within_s)
         run_ = InspectionRun(figures, results, items, max_errors=max_errors, feed=feed, quiet=quiet)
         run_.go(options, variants)
@@ -178,6 +155,54 @@ def inspect(  # noqa: PLR0913
     raise typer.Exit(_status(summary))
 
 
+def _tell(layout: Layout | None, skipped: Sequence[Skipped]) -> None:
+    for note in [] if layout is None else notes(layout):
+        err.print(note, soft_wrap=True)
+    if skipped:
+        err.print(f"skipped: {len(skipped)} files that are not images, such as {skipped[0].path.name}")
+
+
+def _identity(
+    board: Rules,
+    options: LineOptions,
+    manifests: Mapping[str, Manifest],
+    images_at: Path,
+    layout: Layout | None,
+    expected: Expected | None,
+    bits: int | None,
+) -> RunIdentity:
+    from coe.inspector.weights_used import expert_digests, reference_digests
+    from coe.results.run_file import RunIdentity
+
+    return RunIdentity(
+        board.board,
+        board.digest,
+        str(images_at.resolve()),
+        options.strategy.name,
+        options.precision,
+        options.label_floor,
+        expert_digests(board, manifests, options.precision),
+        reference_digests(board, options.store),
+        layout.digest if layout is not None else "",
+        expected.digest if expected is not None and layout is None else "",
+        bits,
+    )
+
+
+def _variants(
+    board: Rules, options: LineOptions, manifests: Mapping[str, Manifest], identity: RunIdentity
+) -> Callable[[Collection[str]], Collection[str]]:
+    """Return a function that gives the variants for devices, once nothing has changed since the identity was made."""
+    from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
+
+    def variants(devices: Collection[str]) -> Collection[str]:
+        experts = expert_digests(board, manifests_of(board, options.store), options.precision)
+        identity.refuse_changes(board.path, experts, reference_digests(board, options.store))
+        return usable_variants(board, manifests, options.precision, options.label_floor, devices)
+
+    return variants
+
+
 def _references(
     items: Sequence[FoundImage], board: Rules, store: Store, checksums: Mapping[str, str], bits: int | None = None
 ) -> Callable[[str], ReferencePicture | None]:
@@ -186,6 +211,10 @@ def _references(
     `checksums` are those of the references that the run used, by id; `bits` of 16-bit samples count. A reference that
     was replaced meanwhile is not shown: no picture was compared with it.
     """
+    from coe.pictures import finding
+    from coe.results.report import ReferencePicture
+    from coe.store.references import References
+
     by_name, references = {item.name: item for item in items}, References(store)
 
     def reference(name: str) -> ReferencePicture | None:

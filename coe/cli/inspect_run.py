@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import queue
 import signal
+import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from types import TracebackType
 from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
 from coe import config
 from coe.cli.common import err
-from coe.cli.console import styled
-from coe.cli.notices import Notices
-from coe.cli.progress import RunProgress
+from coe.cli.console import Progress, styled, words
 from coe.core import FailureKind, Request, Result, Verdict
 from coe.errors import LineClosed, shortened
 from coe.pictures.finding import FoundImage
+from coe.results.metrics import Metrics
 from coe.results.records import ResultsFile
 from coe.results.summary import RunFigures, is_skipped
+from coe.scheduler.events import Command, Event, Late, Lost, PaceChanged
 from coe.system import peak_resident_bytes
 
 if TYPE_CHECKING:
     from coe.inspector.inspector import Picture
     from coe.inspector.line import Line
     from coe.inspector.line_options import LineOptions
+
+_PLAIN_EVERY_S = 10.0
 
 Variants = Callable[[Collection[str]], Collection[str]]
 """Returns the variants in which experts may run on devices of these names."""
@@ -154,3 +162,85 @@ class InspectionRun:
 
 def _request(item: FoundImage) -> Request:
     return Request(-1, item.component, item.name, item.serial, item.refdes)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A sentence for the user, and a word that says what it is about."""
+
+    about: str
+    sentence: str
+
+
+class Notices:
+    """A watcher: it collects notices on the control thread; another thread fetches them."""
+
+    def __init__(self) -> None:
+        self._notices: queue.SimpleQueue[Notice] = queue.SimpleQueue()
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        """Note what the commands report, and devices or boxes that are lost."""
+        if isinstance(event, Lost):
+            sentence = f"{event.box or event.device} no longer answers ({event.reason}); whatever else can, goes on"
+            self._notices.put(Notice("lost", sentence))
+        for command in commands:
+            match command:
+                case Late():
+                    left_s = command.due_s - now
+                    late = (
+                        f"is due in {left_s:.1f} s and cannot be done by then" if left_s > 0 else "was not done in time"
+                    )
+                    self._notices.put(Notice("late", f"{command.board} {late}"))
+                case PaceChanged():
+                    times = f"batches on {command.where} take {command.pace:.2g} times as long as measured"
+                    self._notices.put(Notice("pace", f"{times}; decisions expect that now"))
+
+    def fetch(self) -> Iterator[Notice]:
+        """Yield the notices since the last call."""
+        while not self._notices.empty():
+            yield self._notices.get()
+
+
+class RunProgress:
+    """Shows done/total, images/s, switches, hit ratio, NG so far and the time left; with `quiet`, nothing."""
+
+    def __init__(self, total: int, metrics: Callable[[], Metrics], *, quiet: bool) -> None:
+        self._total, self._metrics = total, metrics
+        self._done = self._ng = 0
+        self._live = not quiet and sys.stderr.isatty()
+        self._plain = not quiet and not self._live
+        self._spoken_s = time.monotonic()
+        self._bar = Progress(
+            words("inspecting", "bold"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            words("{task.fields[figures]}"),
+            words("left", "dim"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=err,
+            disable=not self._live,
+        )
+        self._task = self._bar.add_task("", total=total, figures="")
+
+    def __enter__(self) -> RunProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def advance(self, *, ng: bool) -> None:
+        """Count one result."""
+        self._done += 1
+        self._ng += ng
+        if self._live:
+            self._bar.update(self._task, completed=self._done, figures=self._figures())
+        elif self._plain and time.monotonic() - self._spoken_s > _PLAIN_EVERY_S:
+            self._spoken_s = time.monotonic()
+            err.print(f"{self._done}/{self._total} images, {self._figures()}")
+
+    def _figures(self) -> str:
+        now = self._metrics()
+        return f"{now.images_per_s:.1f} images/s, {now.switches} switches, {now.hit_ratio:.0%} hits, {self._ng} NG"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,14 +12,25 @@ from numpy.typing import NDArray
 
 from coe.board.completeness import check_references
 from coe.board.rules import Rules
-from coe.core import Result
+from coe.core import Failure, FailureKind, Result
+from coe.errors import ConfigError
 from coe.pictures import finding
-from coe.pictures.finding import FoundImage, Skipped
-from coe.placement.board_view import BoardView
+from coe.pictures.finding import FoundImage, Skipped, natural, printable
+from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
+from coe.pictures.picture_names import (
+    RAW_BESIDE,
+    goes_with_pictures,
+    is_called_picture,
+    other_format,
+    raw_beside,
+    stem,
+    unfinished,
+)
+from coe.placement import BoardPicture, BoardView, Layout, Site, read_board, serial_of
+from coe.spelling import composed
 
 if TYPE_CHECKING:
     from coe.inspector.inspector import Picture
-    from coe.placement import Layout
 
 
 class Source(Protocol):
@@ -66,6 +78,108 @@ class EachFile:
         return None
 
 
+class WholeBoards:
+    """The pictures of whole boards at a path, a folder or a single picture, and the crops of one layout.
+
+    `items` are all components of all boards: a board's serial is the name of its picture without the extension, and an
+    image has the name `<picture>/<refdes>`. `skipped` are files that are no pictures. Raises ConfigError if there is no
+    picture, or if two pictures have the same serial.
+    """
+
+    def __init__(self, layout: Layout, images_at: Path, bits: int | None = None) -> None:
+        self._layout, self._bits = layout, bits
+        self._last: tuple[Path, BoardPicture] | None = None
+        self._names: dict[Path, str] = {}
+        self._serials: dict[str, str] = {}
+        self._sites: dict[str, tuple[Path, Site]] = {}
+        self.items: list[FoundImage] = []
+        self.skipped: list[Skipped] = []
+        try:
+            entries = sorted(_entries(images_at), key=lambda named: natural(named[1]))
+            raw = raw_beside(entry.path for entry, _ in entries)
+            for entry, name in entries:
+                if entry.path in raw:
+                    self.skipped.append(Skipped(entry.path, RAW_BESIDE))
+                else:
+                    self._add(entry, name)
+        except OSError as error:
+            raise ConfigError(f"{error.filename or images_at} cannot be read: {error.strerror}") from error
+        if not self.items:
+            raise ConfigError(f"{images_at} holds no pictures of boards; give --images a folder of them")
+        self._paths = {item.serial: item.path for item in self.items}
+
+    def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Iterator[Picture | Result]:
+        """Yield for each item its crop, or its result if it has none, board by board; one picture is in memory."""
+        for path, items in groupby(todo, key=lambda item: item.path):
+            board, names = self._board(path), {item.name for item in items}
+            yield from board.results(names)
+            yield from board.pictures(names, within_s)
+
+    def pixels(self, name: str) -> NDArray[np.uint8]:
+        """Return the crop of an image, (H, W, 3) uint8 RGB; raises ImageError if it has none."""
+        path, site = self._sites[name]
+        return self._board(path).crop(site, "RGB")
+
+    def view(self, serial: str) -> BoardView | None:
+        """Return how the report shows a board; None if its picture cannot be read."""
+        return self._board(self._paths[serial]).view(serial)
+
+    def _board(self, path: Path) -> BoardPicture:
+        """Read and locate the picture at a path; the last stays in memory."""
+        if self._last is None or self._last[0] != path:
+            self._last = None  # two pictures would be in memory
+            self._last = path, read_board(path, self._layout, _serial(path), name=self._names[path], bits=self._bits)
+        return self._last[1]
+
+    def _add(self, entry: FolderEntry, name: str) -> None:
+        """Add the items of a picture, or note why a file is none. Every other file is a board: its name is a serial."""
+        called = is_called_picture(entry.path.name)
+        reason = entry.reason
+        if entry.kind is EntryKind.UNREADABLE and not called and not entry.path.name.startswith("."):
+            raise ConfigError(
+                f"{entry.path} {reason}; it may hold pictures of boards: make it readable, or take it away"
+            )
+        if entry.kind is EntryKind.FILE and goes_with_pictures(entry.path):
+            reason = f"'{printable(entry.path.suffix)}' is not the extension of an image"
+        elif entry.kind is EntryKind.FILE and not called and entry.path.name.startswith("."):
+            reason = "is not called a picture"
+        if reason and (not called or entry.kind not in (EntryKind.SPECIAL, EntryKind.UNREADABLE)):
+            self.skipped.append(Skipped(entry.path, reason))
+            return
+        if not reason and any(part.startswith(".") for part in name.split("/")[:-1]):
+            reason = "lies in a hidden folder; take it away, or wait for it"
+        reason = reason or unfinished(entry.path.name) or other_format(entry.path)
+        serial = _serial(entry.path)
+        for of_unit in (serial_of(serial, unit) for unit in self._layout.units):
+            before = self._serials.setdefault(of_unit, name)
+            if before != name:
+                both = f"{before!a} and {name!a}" if composed(before) == composed(name) else f"{before} and {name}"
+                raise ConfigError(f"two pictures have the serial '{of_unit}': {both}; rename one of them")
+        self._names[entry.path] = name
+        failure = Failure(FailureKind.IMAGE, f"the picture of the board {reason}") if reason else None
+        for site in self._layout.sites:
+            image = f"{name}/{site.name}"
+            self._sites[image] = entry.path, site
+            of_unit = serial_of(serial, site.unit)
+            self.items.append(FoundImage(entry.path, site.component, of_unit, site.refdes, image, failure))
+
+
+def _entries(images_at: Path) -> Iterator[tuple[FolderEntry, str]]:
+    """Yield the entries of a folder, or a single file, with their names relative to it."""
+    if images_at.is_dir():
+        for entry in walk(images_at, hidden=True):
+            yield entry, printable(entry.path.relative_to(images_at).as_posix())
+    elif not images_at.exists():
+        raise ConfigError(f"{images_at}: there is no such folder or file; give --images a folder of pictures of boards")
+    else:
+        reason = why_no_file(images_at)
+        yield FolderEntry(images_at, EntryKind.SPECIAL if reason else EntryKind.FILE, reason or ""), images_at.name
+
+
+def _serial(path: Path) -> str:
+    return printable(composed(stem(path.name)))
+
+
 def source_of(images_at: Path, board: Rules, layout: Layout | None, bits: int | None) -> Source:
     """Return the images at a path; with a layout its pictures show whole boards. Raises ConfigError.
 
@@ -75,9 +189,18 @@ def source_of(images_at: Path, board: Rules, layout: Layout | None, bits: int | 
         items, skipped = finding.find(images_at, board.components)
         check_references(items, board.components.values())
         return EachFile(items, skipped, bits)
-    from coe.cli.whole_boards import WholeBoards
-
     layout.check(board.components, board.board)
     boards = WholeBoards(layout, images_at, bits)
     check_references(boards.items, board.components.values())
     return boards
+
+
+def pictures_of(board: Rules, images_at: Path) -> list[Picture]:
+    """Return all pictures that can be inspected; raises ConfigError if there are none."""
+    from coe.inspector.inspector import Picture
+
+    source = source_of(images_at, board, None, None)
+    items = [item for item in source.items if item.failure is None]
+    if not items:
+        raise ConfigError(f"{images_at} holds no image of a component of board '{board.board}'")
+    return [picture for picture in source.feed(items, None) if isinstance(picture, Picture)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,9 @@ from typing import Annotated, Any
 import typer
 
 from coe import config
+from coe.errors import ConfigError
+from coe.files import why_not
+from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import OPTIONS, LineOptions, options_of, taken
 from coe.inspector.option import Door
 
@@ -43,22 +47,19 @@ def line_option(name: str, door: Door | None = None) -> Any:
     )
 
 
-def takes_line_options(door: Door) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of a line that a door shows, in the place of its parameter `line`, which gets them."""
+def takes(name: str, maker: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of `maker` in the place of its parameter `name`, which gets what `maker` returns."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        shown = options_of(door)
+        made = {parameter.name: parameter for parameter in _parameters(maker)}
 
-        def run(help_all: bool, **given: Any) -> None:
-            line = taken({name: given.pop(name) for name in shown})
-            command(**given, line=line)
+        def run(**given: Any) -> None:
+            value = maker(**{option: given.pop(option) for option in made})
+            command(**given, **{name: value})
 
         parameters: list[Parameter] = []
-        for parameter in signature(command, eval_str=True).parameters.values():
-            names = shown if parameter.name == "line" else ()
-            parameters += [_parameter(name, door) for name in names] or [parameter]
-        help_all = Annotated[bool, typer.Option("--help-all", is_eager=True, callback=_show_all, help=_HELP_ALL)]
-        parameters.append(Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=help_all))
+        for parameter in _parameters(command):
+            parameters += made.values() if parameter.name == name else [parameter]
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         run.__signature__ = Signature(  # type: ignore[attr-defined]
             [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
@@ -67,6 +68,28 @@ def takes_line_options(door: Door) -> Callable[[Callable[..., None]], Callable[.
         return run
 
     return decorate
+
+
+def _parameters(function: Callable[..., Any]) -> Iterator[Parameter]:
+    """Yield the parameters of a function with their types; that of a module that is not imported stays a text."""
+    for parameter in signature(function).parameters.values():
+        kind = parameter.annotation
+        with suppress(NameError):
+            kind = eval(kind, function.__globals__) if isinstance(kind, str) else kind
+        yield parameter.replace(annotation=kind)
+
+
+def takes_line_options(door: Door) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a line that a door shows, in the place of its parameter `line`, which gets them."""
+
+    def read(help_all: bool, **given: Any) -> LineArguments:
+        return taken(given)
+
+    help_all = Annotated[bool, typer.Option("--help-all", is_eager=True, callback=_show_all, help=_HELP_ALL)]
+    shown = [_parameter(name, door) for name in options_of(door)]
+    last = Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=help_all)
+    read.__signature__ = Signature([*shown, last])  # type: ignore[attr-defined]
+    return takes("line", read)
 
 
 def _show_all(context: typer.Context, wanted: bool) -> None:
@@ -135,3 +158,25 @@ def finite(value: float | None) -> float | None:
 def seconds(text: str | None) -> float | None:
     """Read a time, as 5s; None stays None. Raises ConfigError if the text is no time."""
     return None if text is None else config.parse_seconds(text)
+
+
+STANDARD_OUTPUT = "-"
+
+
+def check_json(where: str | None) -> None:
+    """Check before a long run that its rows can be written; raises ConfigError."""
+    if where is None or where == STANDARD_OUTPUT:
+        return
+    if reason := why_not(Path(where)):
+        raise ConfigError(f"--json: {where} {reason}; name a file, or - for standard output")
+
+
+def write_json(text: str, where: str | None) -> None:
+    """Write JSON to a file, to standard output with "-", or nowhere; raises ConfigError."""
+    if where == STANDARD_OUTPUT:
+        sys.stdout.write(text)
+    elif where is not None:
+        try:
+            Path(where).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"--json: {where} cannot be written: {error.strerror or error}") from error

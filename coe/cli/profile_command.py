@@ -14,7 +14,6 @@ from coe.board import rules
 from coe.cli.common import application, err, out, run, wide
 from coe.cli.console import Progress, styled, words
 from coe.cli.options import takes_line_options
-from coe.cli.sample_pictures import pictures_of
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
 from coe.inspector import fingerprint, profile
@@ -99,6 +98,7 @@ def profile_machine(  # noqa: PLR0913
     if board is None:
         raise ConfigError("which board? give one with --board, or look at the existing profile with --show")
     loaded = rules.load(board)
+    from coe.cli.inspect_source import pictures_of
     from coe.profiler.site import ProfiledSite
 
     options = LineOptions.of(loaded.path, **line)

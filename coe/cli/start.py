@@ -9,10 +9,22 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from enum import IntEnum
 from importlib import import_module
 
-from coe.cli.exits import Exit
 from coe.cli.streams import steady
+
+
+class Exit(IntEnum):
+    """Exit statuses of all commands: each has one meaning, whether the output could be written or not."""
+
+    OK = 0
+    NOT_GOOD = 1
+    USAGE = 2
+    NOT_INSPECTED = 3
+    NOT_WRITTEN = 4
+    INTERRUPTED = 130
+
 
 MODULES = {
     "inspect": "coe.cli.inspect",

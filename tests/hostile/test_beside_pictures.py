@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from coe.calibrate import verified
-from coe.cli.whole_boards import WholeBoards
+from coe.cli.inspect_source import WholeBoards
 from coe.core import Expert
 from coe.errors import ConfigError, DamagedImage
 from coe.pictures.decoding import decode

@@ -19,7 +19,7 @@ from coe.cli import common, console, experts_command, inspect_out
 from coe.cli import inspect as inspect_cli
 from coe.cli import profile_command as profile_cli
 from coe.cli.console import Console, Progress, styled, words
-from coe.cli.progress import RunProgress
+from coe.cli.inspect_run import RunProgress
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.lab.cli import bench
 from coe.pictures.finding import FoundImage

@@ -16,10 +16,11 @@ from tiny_line import Call
 from coe import Inspector
 from coe.board.completeness import Expected
 from coe.cli import experts_command, inspect
-from coe.cli.expecting import foreseen
-from coe.cli.whole_boards import WholeBoards
+from coe.cli.inspect_source import WholeBoards
+from coe.cli.placing import foreseen
 from coe.core import Result, Verdict
 from coe.errors import ConfigError
+from coe.inspector.line_options import LineOptions
 from coe.placement import read_board
 from coe.results.records import read
 
@@ -117,13 +118,10 @@ def test_a_unit_with_a_bad_mark_is_skipped_by_name_and_never_ok(tiny, tmp_path: 
 def test_placements_are_the_parts_list_of_a_strategy_that_looks_ahead() -> None:
     drawn = layout()
     expected = Expected.of_parts(drawn.parts, "placements")
-    assert foreseen(expected, "late-binding", None) == drawn.parts
-    assert (
-        foreseen(expected, "coserve", None)
-        == foreseen(expected, "late-binding", "auto")
-        == foreseen(None, "late-binding", None)
-        == ()
-    )
+    line, several = LineOptions.of("b"), LineOptions.of("b", cluster="auto")
+    assert foreseen(expected, line) == drawn.parts
+    blind = LineOptions.of("b", strategy="coserve")
+    assert foreseen(expected, blind) == foreseen(expected, several) == foreseen(None, line) == ()
 
 
 @pytest.mark.parametrize(

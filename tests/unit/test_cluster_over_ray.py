@@ -16,7 +16,7 @@ from tiny_line import Call
 
 from coe import Inspector
 from coe.cli import inspect
-from coe.cli.notices import Notices
+from coe.cli.inspect_run import Notices
 from coe.cluster import over_ray, ray_session
 from coe.cluster.actor import BoxActor, BoxRefusal, versions
 from coe.cluster.links import BoxGone, NotCarried

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coe.cli import json_output
 from coe.cli.common import err, out, wide
 from coe.cli.console import Progress
-from coe.cli.options import words_of
+from coe.cli.options import STANDARD_OUTPUT, words_of, write_json
 from coe.config import parse_bandwidth, parse_bytes, parse_seconds
 from coe.errors import ConfigError, did_you_mean
 from coe.lab.workloads.workload import EVERY_S, Workload, synthetic
@@ -137,8 +136,8 @@ def run(
             for number, placed_by, mishap in kinds:
                 rows.append(made.row(number, placed_by, mishap))
                 bar.advance(progress)
-    wide(err if json_to == json_output.STANDARD_OUTPUT else out).print(to_table(rows))
-    json_output.write_json(to_json(rows), json_to)
+    wide(err if json_to == STANDARD_OUTPUT else out).print(to_table(rows))
+    write_json(to_json(rows), json_to)
 
 
 def workload_of(boards: Sequence[str], images: int | None, every_s: float | None, seed: int) -> Workload:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from rich.measure import Measurement
 
 from coe.cli.common import err, out, wide
-from coe.cli.json_output import STANDARD_OUTPUT, write_json
-from coe.cli.options import words_of
+from coe.cli.options import STANDARD_OUTPUT, words_of, write_json
 from coe.errors import ConfigError
 from coe.lab.cli.bench_ways import EAGER, current
 from coe.lab.rows import Row, to_json, to_table

@@ -11,15 +11,16 @@ import typer
 
 from coe import config
 from coe.board import rules
-from coe.cli import json_output
 from coe.cli.common import err, out
 from coe.cli.console import Progress
 from coe.cli.options import (
+    STANDARD_OUTPUT,
     WORK,
     JsonOption,
     SeedOption,
     WithinOption,
     WorkOption,
+    check_json,
     seconds,
     takes_line_options,
     words_of,
@@ -177,7 +178,7 @@ def run(  # noqa: PLR0913
     allowed = bench_out.heeded(allowed, [named_strategy(strategy_of(name)) for name in names])
     asked = LineOptions.of(board or kind, **line)
     executors = asked.executors or config.EXECUTORS
-    json_output.check_json(json_to)
+    check_json(json_to)
     check_source(context, board, images_at, names)
     precisions = _precisions(precision, asked.label_floor, names)
     _check_rate(rate, backlog)
@@ -209,7 +210,7 @@ def run(  # noqa: PLR0913
     if save_task is not None:
         trace_file.write(save_task, prediction.workload_of(compared.last))
     for sentence in compared.sentences:
-        (err if json_to == json_output.STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
+        (err if json_to == STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coe import config
-from coe.cli import json_output
 from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.cli.options import JsonOption, MaxWaitOption, WithinOption, seconds, words_of
+from coe.cli.options import JsonOption, MaxWaitOption, WithinOption, check_json, seconds, words_of
 from coe.core import FULL
 from coe.errors import ConfigError, did_you_mean
 from coe.files import why_not
@@ -194,7 +193,7 @@ def sim(  # noqa: PLR0913
     else:
         workloads = circumstances.of(workloads_of(task, order, tail, seed, circumstances), seed)
     allowed = bench_out.heeded(Times(seconds(max_wait), seconds(within)), [each.strategy for each in contenders])
-    json_output.check_json(json_to)
+    check_json(json_to)
     _check(plot, trace, save_task, workloads)
     _check_boxes(machines, workloads, contenders, world)
     if several is not None:

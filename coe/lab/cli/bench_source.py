@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from coe import config
 from coe.board import rules
 from coe.cli.common import err
-from coe.cli.sample_pictures import pictures_of
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.lab.cli.bench_ways import CONFIGURED, EAGER
@@ -70,6 +69,7 @@ def given(
     board: str, images_at: Path | None, store: Store, requests: int, seed: int, form: PictureForm | None
 ) -> tuple[Path, Store, list[Picture]]:
     """Return a board's file and store, and `requests` pictures: those given, repeated as needed, or noise."""
+    from coe.cli.inspect_source import pictures_of
     from coe.lab.workloads.picture_forms import PictureForm, handed_in
     from coe.lab.workloads.synthetic import synthetic_pictures
 

@@ -13,8 +13,7 @@ from rich.table import Table
 
 from coe import config
 from coe.cli.common import err, out, wide
-from coe.cli.json_output import STANDARD_OUTPUT, check_json, write_json
-from coe.cli.options import WORK, JsonOption, WorkOption, words_of
+from coe.cli.options import STANDARD_OUTPUT, WORK, JsonOption, WorkOption, check_json, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
 from coe.store.blob_format import Variant
 from coe.system import usable_cores

@@ -16,8 +16,17 @@ from rich.table import Table
 
 from coe import config
 from coe.cli.common import err, out, wide
-from coe.cli.json_output import STANDARD_OUTPUT, check_json, write_json
-from coe.cli.options import AllowKindOption, JsonOption, StoreOption, finite, found_here, words_of
+from coe.cli.options import (
+    STANDARD_OUTPUT,
+    AllowKindOption,
+    JsonOption,
+    StoreOption,
+    check_json,
+    finite,
+    found_here,
+    words_of,
+    write_json,
+)
 from coe.errors import ConfigError, did_you_mean
 from coe.system import usable_cores
 
