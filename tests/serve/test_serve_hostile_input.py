@@ -16,7 +16,7 @@ from coe.errors import ConfigError
 from coe.serve.clock import now_us
 from coe.serve.database import keys
 from coe.serve.enums import Role
-from coe.serve.gate import event_routes, health_routes, recipe_routes
+from coe.serve.gate import event_routes, recipe_routes, state_routes
 from coe.serve.gate.sessions import COOKIE
 from coe.serve.gate.tensors import parse
 from coe.serve.request import BoardRequest
@@ -153,7 +153,7 @@ def test_a_fault_of_the_service_has_the_headers_of_every_answer(
     def broken(*_: object) -> str:
         raise RuntimeError("secret words")
 
-    monkeypatch.setattr(health_routes, "why_not_ready", broken)
+    monkeypatch.setattr(state_routes, "why_not_ready", broken)
     answer = served.nobody.get("/v2/health/ready")
     assert "secret words" not in problem(answer, 500, "fault")["detail"]
     assert answer.headers["x-content-type-options"] == "nosniff"

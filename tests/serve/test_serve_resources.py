@@ -150,12 +150,12 @@ def test_a_decision_at_the_last_moment_is_the_answer(served: Served, monkeypatch
         ]
     }
 
-    async def too_late(visit: object, id: int) -> None:
+    async def too_late(take_back: object) -> None:
         with served.database.writing() as connection:
-            connection.exec_driver_sql(f"UPDATE board SET state = 'verified', verdict = 'OK' WHERE id = {id}")
+            connection.exec_driver_sql("UPDATE board SET state = 'verified', verdict = 'OK'")
         raise models.not_found("undecided board", "")
 
-    monkeypatch.setattr(models, "take_back", too_late)
+    monkeypatch.setattr(served.gate, "write", too_late)
     answer = served.feeder.post("/v2/models/tiny/infer", json=request)
     assert answer.status_code == 200, answer.text
     assert SimpleNamespace(**answer.json()["outputs"][0]).data == ["OK"]

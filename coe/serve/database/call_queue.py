@@ -55,11 +55,6 @@ def claim_next(
     return None
 
 
-def release(connection: Connection, id: int, *, by: str, session: str = "", now_us: int) -> bool:
-    """Give a call back that a person had reserved; False if another person reserved it, or if it was answered."""
-    return call_rows.claim(connection, id, by=by, session=session, until_us=now_us, now_us=now_us)
-
-
 def answered(connection: Connection, *, before_id: int | None = None, limit: int = 100) -> list[Call]:
     """Return answered calls, the newest call first."""
     query = select(call).where(call.c.verification_id.is_not(None)).order_by(call.c.id.desc()).limit(limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -14,7 +15,7 @@ from coe.serve.gate import sessions
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.serve.gate.request_data import read_query
+from coe.serve.gate.request_data import json_body, read_query
 
 _MOST_CHARACTERS = 200
 _SAFE = ("GET", "HEAD")
@@ -34,7 +35,10 @@ def guarded(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[R
 async def answered(gate: Gate, operation: Operation, request: Request, key: Key | None) -> Response:
     """Return the answer of an operation to the holder of a key; raises Problem."""
     query = None if operation.query is None else read_query(request, operation.query)
-    answer = await operation.handler(Visit(gate, request, key, await sessions.name_of(gate, request), query))
+    visit = Visit(gate, request, key, await sessions.name_of(gate, request), query)
+    if operation.body is not None:
+        visit = replace(visit, body=await json_body(visit, operation.body, most_bytes=operation.most_bytes))
+    answer = await operation.handler(visit)
     if isinstance(answer, Response):
         return answer
     status = next(iter(operation.answers))

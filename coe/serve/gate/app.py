@@ -17,12 +17,9 @@ from coe.errors import CoeError
 from coe.serve.gate import (
     board_routes,
     call_routes,
-    control_routes,
     escape_routes,
     event_routes,
     export_routes,
-    fault_routes,
-    health_routes,
     image_routes,
     metrics_routes,
     models,
@@ -30,6 +27,7 @@ from coe.serve.gate import (
     overlay_routes,
     recipe_routes,
     sessions,
+    state_routes,
     stats_routes,
     upload_routes,
 )
@@ -64,10 +62,8 @@ _MODULES = (
     sessions,
     image_routes,
     overlay_routes,
-    control_routes,
-    fault_routes,
+    state_routes,
     models,
-    health_routes,
     metrics_routes,
 )
 OPERATIONS: Sequence[Operation] = [operation for module in _MODULES for operation in module.router.operations]

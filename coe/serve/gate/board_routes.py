@@ -26,7 +26,7 @@ from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import ANY, FEED, Router, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_confirmed
-from coe.serve.gate.request_data import JsonBody, json_body, shown
+from coe.serve.gate.request_data import JsonBody, shown
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest, digest_of
 from coe.strict_model import StrictModel
@@ -66,9 +66,7 @@ async def post_board(visit: Visit) -> Response:
 
     Once 202 is said, the board will be decided or aborted, whatever happens. The same key and body get the same answer.
     """
-    key = visit.name("key")
-    body = await json_body(visit, BoardRequest)
-    handed = await hand_in(visit, key, body)
+    handed = await hand_in(visit, visit.name("key"), visit.body)
     board, recipe = handed.board, handed.recipe
     answer = {
         **shown(board, "key accepted_us due_us", **{"board": "id", "pass": "pass_number"}),
@@ -213,7 +211,7 @@ async def until_decided(gate: Gate, id: int, wait_s: float) -> Board:
 def _board(connection: Connection, *, id: int) -> Board:
     board = board_rows.get(connection, id)
     if board is None:
-        raise _no_board(id)
+        raise not_found(f"board {id}", "use the number of `board` in the answer to its POST")
     return board
 
 
@@ -234,29 +232,16 @@ def _board_shown(connection: Connection, *, id: int, with_good: bool, key: Key |
     return body
 
 
-@router.add("DELETE", "/api/v1/boards/{id:int}", FEED, answers={204: "aborted", 409: "it is decided"})
-async def delete_board(visit: Visit) -> None:
+@router.write("DELETE", "/api/v1/boards/{id:int}", FEED, answers={204: "aborted", 409: "it is decided"})
+def delete_board(visit: Visit, connection: Connection) -> None:
     """Take a board back that is not decided yet."""
-    await take_back(visit, visit.id)
+    take_back(visit, connection, visit.id)
 
 
-async def take_back(visit: Visit, id: int) -> None:
+def take_back(visit: Visit, connection: Connection, id: int) -> None:
     """Abort a board for the caller; raises Problem if it is decided."""
-    gate = visit.gate
-
-    def abort(connection: Connection) -> None:
-        board = _board(connection, id=id)
-        now_us = gate.now_us()
-        if not board_rows.abort(connection, board, now_us, reason=f"taken back by {visit.caller}"):
-            raise Problem(
-                ProblemKind.CONFLICT,
-                f"board {id} is {board.state}",
-                "only a board that is not decided can be taken back",
-            )
-        audit.append(connection, visit.caller, "abort", f"board {id}", now_us=now_us)
-
-    await gate.write(abort)
-
-
-def _no_board(id: int) -> Problem:
-    return not_found(f"board {id}", "use the number of `board` in the answer to its POST")
+    board, now_us = _board(connection, id=id), visit.gate.now_us()
+    if not board_rows.abort(connection, board, now_us, reason=f"taken back by {visit.caller}"):
+        way_out = "only a board that is not decided can be taken back"
+        raise Problem(ProblemKind.CONFLICT, f"board {id} is {board.state}", way_out)
+    audit.append(connection, visit.caller, "abort", f"board {id}", now_us=now_us)

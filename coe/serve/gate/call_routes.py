@@ -5,9 +5,7 @@ A person reserves a call before looking at it; the reservation ends by itself, s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -24,7 +22,7 @@ from coe.serve.enums import Outcome
 from coe.serve.gate import golden_routes
 from coe.serve.gate.operation_routes import LARGEST_ID, VERIFY, Router, RowId, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.gate.request_data import json_body, shown
+from coe.serve.gate.request_data import shown
 from coe.serve.text_checks import Note, Text
 from coe.strict_model import StrictModel
 
@@ -66,117 +64,90 @@ class CallsQuery(NextQuery):
     component: Annotated[str, Field(description="open calls of this component type")] = ""
 
 
-@router.add("GET", "/api/v1/calls", VERIFY, query=CallsQuery, answers={200: "calls"})
-async def get_calls(visit: Visit) -> Mapping[str, Any]:
+@router.read("/api/v1/calls", VERIFY, query=CallsQuery, answers={200: "calls"})
+def get_calls(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Calls that wait for a person, the oldest first, or answered calls, the newest first."""
     asked: CallsQuery = visit.query
     is_open = asked.status is CallStatus.OPEN
     for name in asked.model_fields_set & ({"before"} if is_open else {"after", "component"}):
         detail = f"`{name}` does not go with status={asked.status}"
         raise Problem(ProblemKind.BAD_REQUEST, detail, f"leave `{name}` out, or ask for the other status")
-
-    def listed(connection: Connection) -> Mapping[str, Any]:
-        if is_open:
-            rows = call_rows.open_calls(connection, after_id=asked.after, limit=asked.limit, component=asked.component)
-        else:
-            rows = call_queue.answered(connection, before_id=asked.before, limit=asked.limit)
-        return {"calls": [facts(connection, row) for row in rows]}
-
-    return await visit.gate.read(listed)
+    if is_open:
+        rows = call_rows.open_calls(connection, after_id=asked.after, limit=asked.limit, component=asked.component)
+    else:
+        rows = call_queue.answered(connection, before_id=asked.before, limit=asked.limit)
+    return {"calls": [facts(connection, row) for row in rows]}
 
 
-@router.add("GET", "/api/v1/calls/{id:int}", VERIFY, answers={200: "the call, with its ETag"})
-async def get_call(visit: Visit) -> Response:
+@router.read("/api/v1/calls/{id:int}", VERIFY, answers={200: "the call, with its ETag"})
+def get_call(visit: Visit, connection: Connection) -> Response:
     """A call with all words on it."""
-
-    def shown(connection: Connection) -> dict[str, Any]:
-        call = _call(visit, connection)
-        words = [said(word) for word in verifications.of_call(connection, call.id)]
-        return {**full_facts(connection, call), "verifications": words}
-
-    return _tagged(await visit.gate.read(shown))
+    call = _call(visit, connection)
+    words = [said(word) for word in verifications.of_call(connection, call.id)]
+    return _tagged({**full_facts(connection, call), "verifications": words})
 
 
-@router.add(
+@router.write(
     "POST",
     "/api/v1/calls/next",
     VERIFY,
     query=NextQuery,
     answers={200: "the call, with its ETag; X-Open-Calls says how many are open", 204: "no call is free"},
 )
-async def claim_next(visit: Visit) -> Response:
+def claim_next(visit: Visit, connection: Connection) -> Response:
     """Reserve the next open call for the caller."""
     now_us = visit.gate.now_us()
-    until_us = now_us + CLAIM_S * SECOND_US
-
-    def take(connection: Connection) -> _Taken:
-        taken = call_queue.claim_next(
-            connection,
-            by=visit.caller,
-            session=visit.session,
-            now_us=now_us,
-            until_us=until_us,
-            after_id=visit.query.after,
-            # A page that is loaded again shows its call again; of programs with one key nobody knows which is which.
-            is_again=bool(visit.session),
-        )
-        return _Taken(None if taken is None else full_facts(connection, taken), call_rows.count_open(connection))
-
-    taken = await visit.gate.write(take)
-    answer = Response(status_code=int(HTTPStatus.NO_CONTENT)) if taken.facts is None else _tagged(taken.facts)
-    answer.headers["X-Open-Calls"] = str(taken.open_calls)
+    taken = call_queue.claim_next(
+        connection,
+        by=visit.caller,
+        session=visit.session,
+        now_us=now_us,
+        until_us=now_us + CLAIM_S * SECOND_US,
+        after_id=visit.query.after,
+        # A page that is loaded again shows its call again; of programs with one key nobody knows which is which.
+        is_again=bool(visit.session),
+    )
+    answer = Response(status_code=int(HTTPStatus.NO_CONTENT))
+    if taken is not None:
+        answer = _tagged(full_facts(connection, taken))
+    answer.headers["X-Open-Calls"] = str(call_rows.count_open(connection))
     return answer
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """The call that was reserved, and how many calls are open."""
-
-    facts: dict[str, Any] | None
-    open_calls: int
-
-
-@router.add(
+@router.write(
     "POST",
     "/api/v1/calls/{id:int}/claim",
     VERIFY,
     answers={200: "the call, with its ETag", 409: "another person has it, or it was answered"},
 )
-async def claim(visit: Visit) -> Response:
+def claim(visit: Visit, connection: Connection) -> Response:
     """Reserve a call for the caller, or extend the caller's reservation."""
-    now_us = visit.gate.now_us()
-    until_us = now_us + CLAIM_S * SECOND_US
-
-    def take(connection: Connection) -> dict[str, Any]:
-        call = _call(visit, connection)
-        if not call_rows.claim(
-            connection, call.id, by=visit.caller, session=visit.session, until_us=until_us, now_us=now_us
-        ):
-            raise _taken(call)
-        return full_facts(connection, _call(visit, connection))
-
-    return _tagged(await visit.gate.write(take))
+    _reserve(visit, connection, CLAIM_S)
+    return _tagged(full_facts(connection, _call(visit, connection)))
 
 
-@router.add(
+@router.write(
     "DELETE",
     "/api/v1/calls/{id:int}/claim",
     VERIFY,
     answers={204: "others may take it", 409: "another person has it, or it was answered"},
 )
-async def give_back(visit: Visit) -> None:
+def give_back(visit: Visit, connection: Connection) -> None:
     """Give a reserved call back."""
-    now_us = visit.gate.now_us()
-
-    def give(connection: Connection) -> None:
-        call = _call(visit, connection)
-        if not call_queue.release(connection, call.id, by=visit.caller, session=visit.session, now_us=now_us):
-            raise _taken(call)
-
-    await visit.gate.write(give)
+    _reserve(visit, connection, 0)
 
 
-@router.add(
+def _reserve(visit: Visit, connection: Connection, lasts_s: int) -> None:
+    """Reserve a call for the caller from now on for a time; raises Problem if another person has it."""
+    call, now_us = _call(visit, connection), visit.gate.now_us()
+    until_us = now_us + lasts_s * SECOND_US
+    if not call_rows.claim(
+        connection, call.id, by=visit.caller, session=visit.session, until_us=until_us, now_us=now_us
+    ):
+        raise _taken(call)
+
+
+@router.write(
     "POST",
     "/api/v1/calls/{id:int}/verification",
     VERIFY,
@@ -188,21 +159,15 @@ async def give_back(visit: Visit) -> None:
         428: "If-Match is missing",
     },
 )
-async def verify(visit: Visit) -> Response:
+def verify(visit: Visit, connection: Connection) -> Response:
     """Answer a call.
 
     The word is added to earlier words and supersedes them; none is overwritten. Once all calls of a board are answered,
     the board is verified.
     """
     revision = _revision(visit)
-    form = (await json_body(visit, VerificationRequest)).form
-    now_us = visit.gate.now_us()
-    new = NewVerification(form.outcome, now_us, visit.caller, form.label, form.note)
-    answer = await visit.gate.write(partial(_add, visit, revision, new))
-    return JSONResponse(answer, int(HTTPStatus.CREATED), {"ETag": _tag(revision + 1)})
-
-
-def _add(visit: Visit, revision: int, new: NewVerification, connection: Connection) -> dict[str, Any]:
+    form: VerificationRequest = visit.body.form
+    new = NewVerification(form.outcome, visit.gate.now_us(), visit.caller, form.label, form.note)
     call = _call(visit, connection)
     if call.revision != revision:
         raise verifications.CallChanged(
@@ -214,7 +179,7 @@ def _add(visit: Visit, revision: int, new: NewVerification, connection: Connecti
     added = verifications.record_verification(connection, call, new)
     word = {"outcome": added.outcome.value, "label": added.label, "supersedes": added.supersedes}
     audit.append(connection, visit.caller, "verify", f"call {call.id}", now_us=new.verified_us, detail=word)
-    return said(added)
+    return JSONResponse(said(added), int(HTTPStatus.CREATED), {"ETag": _tag(revision + 1)})
 
 
 def facts(connection: Connection, call: Call) -> dict[str, Any]:

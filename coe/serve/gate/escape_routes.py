@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from coe.serve.database import audit, escape_rows
 from coe.serve.database.escape_rows import NewEscape
 from coe.serve.gate.operation_routes import VERIFY, Router, Visit
-from coe.serve.gate.request_data import json_body, shown
+from coe.serve.gate.request_data import shown
 from coe.serve.text_checks import Note, Spelt, SpeltText, Text
 from coe.strict_model import StrictModel
 
@@ -28,27 +28,22 @@ class EscapeRequest(StrictModel):
     note: Note = ""
 
 
-@router.add(
+@router.write(
     "POST",
     "/api/v1/escapes",
     VERIFY,
     body=EscapeRequest,
     answers={201: "the report; `board` is null if no board of this serial was inspected here"},
 )
-async def post_escape(visit: Visit) -> Mapping[str, Any]:
+def post_escape(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Report a defect that a later test found; the same report again changes nothing.
 
     It counts for the newest decided board of the serial, or for the panel of the unit.
     """
-    form = (await json_body(visit, EscapeRequest)).form
     now_us = visit.gate.now_us()
-    new = NewEscape(reported_us=now_us, reported_by=visit.caller, **form.model_dump())
-
-    def add(connection: Connection) -> Mapping[str, Any]:
-        added = escape_rows.report(connection, new)
-        about = {"escape": added.id, "refdes": added.refdes, "label": added.label, "found_at": added.found_at}
-        if added.reported_us == now_us:
-            audit.append(connection, visit.caller, "report escape", added.serial, now_us=now_us, detail=about)
-        return {**about, **shown(added, "serial reported_us", board="board_id")}
-
-    return await visit.gate.write(add)
+    new = NewEscape(reported_us=now_us, reported_by=visit.caller, **visit.body.form.model_dump())
+    added = escape_rows.report(connection, new)
+    about = shown(added, "refdes label found_at", escape="id")
+    if added.reported_us == now_us:
+        audit.append(connection, visit.caller, "report escape", added.serial, now_us=now_us, detail=about)
+    return {**about, **shown(added, "serial reported_us", board="board_id")}

@@ -16,7 +16,6 @@ from coe.serve.export_files import FOLDER, MANIFEST, ExportScope
 from coe.serve.gate.operation_routes import ENGINEER, Router, Visit
 from coe.serve.gate.problems import disk_full
 from coe.serve.gate.recipe_routes import expect_recipe
-from coe.serve.gate.request_data import json_body
 from coe.serve.text_checks import Text
 from coe.strict_model import StrictModel
 
@@ -41,8 +40,8 @@ class ExportRequest(StrictModel):
 async def post_export(visit: Visit) -> Mapping[str, Any]:
     """Write verified pictures as EXPERT/LABEL/PICTURE into a new folder of the service, with a manifest."""
     gate = visit.gate
-    form = (await json_body(visit, ExportRequest)).form
-    await expect_recipe(gate, form.recipe)
+    form: ExportRequest = visit.body.form
+    await gate.read(lambda connection: expect_recipe(connection, form.recipe))
     now_us = gate.now_us()
     asked = ExportScope(now_us - form.days * DAY_US, now_us, form.recipe, form.good)
     folder = gate.config.data / FOLDER

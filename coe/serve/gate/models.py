@@ -122,7 +122,7 @@ async def infer(visit: Visit) -> Response:
     decided = await until_decided(gate, handed.board.id, LONGEST_WAIT_S)
     if decided.verdict is None and decided.state is not BoardState.ABORTED:  # nobody waits for it any more
         with suppress(Problem):  # it may be decided at this moment
-            await take_back(visit, decided.id)
+            await gate.write(lambda connection: take_back(visit, connection, decided.id))
         decided = await until_decided(gate, decided.id, 0)
     if decided.verdict is None:
         raise Problem(ProblemKind.NOT_READY, f"there was no decision in {LONGEST_WAIT_S:g} s", "see the faults")

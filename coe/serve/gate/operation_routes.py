@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial, wraps
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field
+from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -27,6 +29,8 @@ ADMIN = frozenset({Role.ADMIN})
 ANY = frozenset(Role)
 """Who may do an operation: the roles that a key may have."""
 LARGEST_ID = 2**63 - 1
+MAX_JSON_BYTES = 8 << 20
+"""A JSON body holds at most a board file and what belongs to it."""
 
 
 def _decimal(given: Any) -> Any:
@@ -49,7 +53,7 @@ class Visit:
     """A request to the gate; `key` is that of the caller, None for an operation that needs none.
 
     `session` names the session in a browser that the caller's key was given in; it is empty for a program. `query` has
-    the parameters in the form that the operation names.
+    the parameters in the form that the operation names, `body` a JSON body (`JsonBody`).
     """
 
     gate: Gate
@@ -57,6 +61,7 @@ class Visit:
     key: Key | None
     session: str = ""
     query: Any = None
+    body: Any = None
 
     @property
     def caller(self) -> str:
@@ -87,8 +92,11 @@ class Visit:
         return name
 
 
-Handler = Callable[[Visit], Awaitable[Response | Mapping[str, Any] | None]]
+Answer = Response | Mapping[str, Any] | None
+"""A mapping is sent as JSON, with the first status of its operation; None means that there is no more to say."""
+Handler = Callable[[Visit], Awaitable[Answer]]
 _H = TypeVar("_H", bound=Handler)
+_Q = TypeVar("_Q", bound=Callable[[Visit, Connection], Answer])
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +104,8 @@ class Operation:
     """What a method does at a path: the docstring of its handler says it to clients.
 
     `roles` are those that may do it; None: everybody, without a key. `query` is the form of the parameters, None if any
-    may be given. `body` is the form of a JSON body; `takes` is the media type of any other body. `answers` says what
-    each status means; what a handler returns as a mapping is sent as JSON with the first of them.
+    may be given. `body` is the form of a JSON body of `most_bytes` at most, `takes` the media type of any other body.
+    `answers` says what each status means.
     """
 
     method: str
@@ -107,6 +115,7 @@ class Operation:
     answers: Mapping[int, str]
     query: type[StrictModel] | None = NoQuery
     body: type[StrictModel] | None = None
+    most_bytes: int = MAX_JSON_BYTES
     takes: str = ""
 
 
@@ -129,5 +138,27 @@ class Router:
         def added(handler: _H) -> _H:
             self.operations.append(Operation(method, path, handler, roles, answers, **more))
             return handler
+
+        return added
+
+    def read(self, path: str, roles: frozenset[Role] | None, **more: Any) -> Callable[[_Q], _Q]:
+        """Serve what the query that this decorates returns of one state of the database."""
+        return self._of_query(Gate.read, "GET", path, roles, more)
+
+    def write(self, method: str, path: str, roles: frozenset[Role] | None, **more: Any) -> Callable[[_Q], _Q]:
+        """Serve what the query that this decorates returns; what it writes is on the disk when the answer is sent."""
+        return self._of_query(Gate.write, method, path, roles, more)
+
+    def _of_query(
+        self, run: Any, method: str, path: str, roles: frozenset[Role] | None, more: Mapping[str, Any]
+    ) -> Callable[[_Q], _Q]:
+        def added(query: _Q) -> _Q:
+            @wraps(query)
+            async def handle(visit: Visit) -> Answer:
+                answer: Answer = await run(visit.gate, partial(query, visit))
+                return answer
+
+            self.add(method, path, roles, **more)(handle)
+            return query
 
         return added

@@ -29,7 +29,7 @@ from coe.serve.gate import sessions
 from coe.serve.gate.operation_routes import ENGINEER, Router, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipe_routes import version_of
-from coe.serve.gate.request_data import json_body, whole_body
+from coe.serve.gate.request_data import whole_body
 from coe.serve.gate.upload_routes import check_pixels
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.text_checks import Word
@@ -119,7 +119,7 @@ async def confirm(visit: Visit) -> Mapping[str, Any]:
     A version that cuts whole boards needs that before it is activated.
     """
     gate = visit.gate
-    form = (await json_body(visit, ConfirmationRequest)).form
+    form: ConfirmationRequest = visit.body.form
     recipe = await gate.read(partial(version_of, visit))
     whole = _whole(recipe)
     if not hmac.compare_digest(await _proof(visit, recipe, form.picture), form.proof):

@@ -16,36 +16,31 @@ from coe.serve.database import audit, confirmations, event_log, recipe_versions
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.enums import EventKind
-from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import ANY, ENGINEER, READ, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.gate.request_data import json_body, shown
+from coe.serve.gate.request_data import shown
 from coe.serve.recipe_content import RecipeContent
 from coe.store.store import Store
 
 router = Router()
 
 
-@router.add("GET", "/api/v1/recipes", READ, answers={200: "their names and versions"})
-async def get_recipes(visit: Visit) -> Mapping[str, Any]:
+@router.read("/api/v1/recipes", READ, answers={200: "their names and versions"})
+def get_recipes(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """All recipes."""
-
-    def listed(connection: Connection) -> Mapping[str, Any]:
-        rows = []
-        for name in recipe_versions.names(connection):
-            active = recipe_versions.active(connection, name)
-            newest = recipe_versions.versions(connection, name)[0]
-            rows.append({"name": name, "active": active and active.version, "newest": newest.version})
-        return {"recipes": rows}
-
-    return await visit.gate.read(listed)
+    rows = []
+    for name in recipe_versions.names(connection):
+        active = recipe_versions.active(connection, name)
+        newest = recipe_versions.versions(connection, name)[0]
+        rows.append({"name": name, "active": active and active.version, "newest": newest.version})
+    return {"recipes": rows}
 
 
-@router.add("GET", "/api/v1/recipes/{name}/{version:int}", READ, answers={200: "the version", 404: "no such version"})
-async def get_version(visit: Visit) -> Mapping[str, Any]:
+@router.read("/api/v1/recipes/{name}/{version:int}", READ, answers={200: "the version", 404: "no such version"})
+def get_version(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """A version of a recipe, with its content."""
-    version = await visit.gate.read(partial(version_of, visit))
-    warnings = await visit.gate.run(partial(_warnings, RecipeContent.model_validate(version.content)))
+    version = version_of(visit, connection)
+    warnings = _warnings(RecipeContent.model_validate(version.content))
     return {**_facts(version), **warnings, "content": version.content}
 
 
@@ -59,14 +54,14 @@ async def get_version(visit: Visit) -> Mapping[str, Any]:
 async def post_recipe(visit: Visit) -> Response:
     """Check a recipe, and add it as the newest version. It becomes active by another request."""
     gate, name = visit.gate, visit.name("name")
-    body = await json_body(visit, RecipeContent)
-    unproven = await gate.run(partial(check, name, body.form, Store(gate.config.line.store)))
-    content = body.form.model_dump(mode="json")
+    form: RecipeContent = visit.body.form
+    unproven = await gate.run(partial(check, name, form, Store(gate.config.line.store)))
+    content = form.model_dump(mode="json")
     warnings: list[str] = []
 
     def add(connection: Connection) -> Recipe:
         now_us, active = gate.now_us(), recipe_versions.active(connection, name)
-        if active is not None and active.content.get("calibration") and not body.form.calibration:
+        if active is not None and active.content.get("calibration") and not form.calibration:
             warnings.append(f"version {active.version}, which is active, has a calibration, and this one has none")
         added = recipe_versions.add(connection, name, content, by=visit.caller, now_us=now_us)
         if added.created_us == now_us:
@@ -77,9 +72,7 @@ async def post_recipe(visit: Visit) -> Response:
     added = await gate.write(add)
     # The path as the client has written it: a header takes only ASCII.
     location = {"Location": f"{visit.request.scope['raw_path'].decode()}/{added.version}"}
-    return JSONResponse(
-        {**_facts(added), **_warnings(body.form, [*unproven, *warnings])}, int(HTTPStatus.CREATED), location
-    )
+    return JSONResponse({**_facts(added), **_warnings(form, [*unproven, *warnings])}, int(HTTPStatus.CREATED), location)
 
 
 def _warnings(content: RecipeContent, unproven: Sequence[str] = ()) -> dict[str, Any]:
@@ -97,26 +90,20 @@ def check(name: str, content: RecipeContent, store: Store) -> tuple[str, ...]:
     return fitting.unproven(board, fitting.manifests(board, store))
 
 
-@router.add(
+@router.write(
     "POST",
     "/api/v1/recipes/{name}/{version:int}/activate",
     ENGINEER,
     answers={202: "asked", 404: "no such version", 409: "nobody has confirmed where it cuts whole boards"},
 )
-async def activate(visit: Visit) -> Response:
+def activate(visit: Visit, connection: Connection) -> Response:
     """Make a version active: the line finishes begun boards and opens it; if that fails, the version before stays."""
-    gate = visit.gate
-
-    def ask(connection: Connection) -> dict[str, Any]:
-        version, now_us = version_of(visit, connection), gate.now_us()
-        expect_confirmed(connection, version)
-        asked = recipe_versions.ask_activation(connection, version.id, by=visit.caller, now_us=now_us)
-        audit.append(connection, visit.caller, "activate", f"recipe {version.name} {version.version}", now_us=now_us)
-        return {"activation": asked.id, **_facts(version), "state": asked.state}
-
-    answer = await gate.write(ask)
-    location = {"Location": f"/api/v1/activations/{answer['activation']}"}
-    return JSONResponse(answer, int(HTTPStatus.ACCEPTED), location)
+    version, now_us = version_of(visit, connection), visit.gate.now_us()
+    expect_confirmed(connection, version)
+    asked = recipe_versions.ask_activation(connection, version.id, by=visit.caller, now_us=now_us)
+    audit.append(connection, visit.caller, "activate", f"recipe {version.name} {version.version}", now_us=now_us)
+    answer = {"activation": asked.id, **_facts(version), "state": asked.state}
+    return JSONResponse(answer, int(HTTPStatus.ACCEPTED), {"Location": f"/api/v1/activations/{asked.id}"})
 
 
 def expect_confirmed(connection: Connection, version: Recipe) -> None:
@@ -129,19 +116,18 @@ def expect_confirmed(connection: Connection, version: Recipe) -> None:
         )
 
 
-@router.add("GET", "/api/v1/activations/{id:int}", ANY, answers={200: "asked, active or failed"})
-async def get_activation(visit: Visit) -> Mapping[str, Any]:
+@router.read("/api/v1/activations/{id:int}", ANY, answers={200: "asked, active or failed"})
+def get_activation(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """The result of an activation."""
-    id = visit.id
-    activation = await visit.gate.read(lambda connection: recipe_versions.get_activation(connection, id))
+    activation = recipe_versions.get_activation(connection, visit.id)
     if activation is None:
-        raise not_found(f"activation {id}", "use the number of `activation` in the answer to the POST")
+        raise not_found(f"activation {visit.id}", "use the number of `activation` in the answer to the POST")
     return shown(activation, "state reason answered_us", activation="id")
 
 
-async def expect_recipe(gate: Gate, name: str) -> None:
+def expect_recipe(connection: Connection, name: str) -> None:
     """Raise Problem for the name of a recipe that is not there; without a name all recipes are meant."""
-    known = await gate.read(recipe_versions.names) if name else [name]
+    known = recipe_versions.names(connection) if name else [name]
     if name not in known:
         raise Problem(
             ProblemKind.BAD_REQUEST,

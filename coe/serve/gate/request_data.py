@@ -19,9 +19,6 @@ from coe.serve.gate.problems import Problem, ProblemKind
 from coe.strict_model import StrictModel, of_json
 from coe.visible import visible
 
-MAX_JSON_BYTES = 8 << 20
-"""A JSON body holds at most a board file and what belongs to it."""
-
 MOST_HELD_BYTES = 1 << 30
 """The most bytes of bodies in memory; pictures of boards go to the disk as they come, and do not count."""
 
@@ -36,7 +33,7 @@ class JsonBody(Generic[_F]):
     form: _F
 
 
-async def json_body(visit: Visit, form: type[_F], *, most_bytes: int = MAX_JSON_BYTES) -> JsonBody[_F]:
+async def json_body(visit: Visit, form: type[_F], *, most_bytes: int) -> JsonBody[_F]:
     """Return a JSON body as a form; raises Problem, and ConfigError for data that do not fit the form."""
     limit = min(most_bytes, visit.gate.config.limits.body)
     async with whole_body(visit, limit) as content:

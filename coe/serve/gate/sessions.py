@@ -22,7 +22,6 @@ from coe.serve.database.keys import Key
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import ANY, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.serve.gate.request_data import json_body
 from coe.serve.secret_file import read_or_make
 from coe.strict_model import StrictModel
 
@@ -88,7 +87,12 @@ async def expect_csrf(gate: Gate, request: Request) -> None:
 
 
 @router.add(
-    "POST", "/api/v1/session", None, body=SessionRequest, answers={200: "name and role", 401: "the key is not valid"}
+    "POST",
+    "/api/v1/session",
+    None,
+    body=SessionRequest,
+    most_bytes=_MOST_BYTES,
+    answers={200: "name and role", 401: "the key is not valid"},
 )
 async def sign_in(visit: Visit) -> Response:
     """Begin a session with a key."""
@@ -100,7 +104,7 @@ async def sign_in(visit: Visit) -> Response:
             f"signing in needs the header {CSRF_HEADER}, with any value",
             "sign in on the page /login",
         )
-    given = (await json_body(visit, SessionRequest, most_bytes=_MOST_BYTES)).form.key.strip()
+    given = visit.body.form.key.strip()
     key = await gate.read(lambda connection: keys.holder(connection, given, gate.now_us()))
     if key is None:
         detail, way_out = (

@@ -149,79 +149,62 @@ def _opportunities_of(name: str, content: str) -> int:
     return RecipeContent.model_validate_json(content).opportunities(name)
 
 
-async def window_of(visit: Visit) -> Window:
+def window_of(visit: Visit, connection: Connection) -> Window:
     """Return the window that a query asks for; raises Problem for a recipe that is not there."""
     asked: WindowQuery = visit.query
     end_us = visit.gate.now_us() if asked.until is None else microseconds(asked.until.timestamp())
-    await expect_recipe(visit.gate, asked.recipe)
+    expect_recipe(connection, asked.recipe)
     return Window(end_us - asked.hours * HOUR_US, end_us, asked.recipe)
 
 
-@router.add(
-    "GET",
+@router.read(
     "/api/v1/stats/fpy",
     READ,
     query=WindowQuery,
     answers={200: "figures; a `value` of null has a reason in `missing`"},
 )
-async def get_fpy(visit: Visit) -> Mapping[str, Any]:
+def get_fpy(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """First-pass yield, false calls, defects, escapes and audits, each with its definition and bounds."""
-    window = await window_of(visit)
-    counted = await visit.gate.read(lambda connection: counts(connection, window))
-    figures = [asdict(figure) for figure in counted.figures]
+    window = window_of(visit, connection)
+    figures = [asdict(figure) for figure in counts(connection, window).figures]
     return {**_window(window), "confidence": CONFIDENCE, "figures": figures}
 
 
-@router.add(
-    "GET",
-    "/api/v1/stats/pareto",
-    READ,
-    query=ParetoQuery,
-    answers={200: "bars"},
-)
-async def get_pareto(visit: Visit) -> Mapping[str, Any]:
+@router.read("/api/v1/stats/pareto", READ, query=ParetoQuery, answers={200: "bars"})
+def get_pareto(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Calls by component, expert or label, the most frequent first."""
-    window, by = await window_of(visit), visit.query.by
-    shown = await visit.gate.read(lambda connection: bars(connection, window, by, visit.key))
-    body = {"definition": paretos.DEFINITION.format(by=by), "bars": [asdict(bar) for bar in shown]}
-    return {**_window(window), **body}
+    window, by = window_of(visit, connection), visit.query.by
+    shown = [asdict(bar) for bar in bars(connection, window, by, visit.key)]
+    return {**_window(window), "definition": paretos.DEFINITION.format(by=by), "bars": shown}
 
 
-@router.add("GET", "/api/v1/stats/trend", READ, query=WindowQuery, answers={200: "points"})
-async def get_trend(visit: Visit) -> Mapping[str, Any]:
+@router.read("/api/v1/stats/trend", READ, query=WindowQuery, answers={200: "points"})
+def get_trend(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Figures by hour or day."""
-    window = await window_of(visit)
-    counted = await visit.gate.read(lambda connection: counts(connection, window))
-    points = [{"start": iso(point.start_us), **asdict(point)} for point in counted.trend]
+    window = window_of(visit, connection)
+    points = [{"start": iso(point.start_us), **asdict(point)} for point in counts(connection, window).trend]
     return {**_window(window), "definition": trend.DEFINITION, "points": points}
 
 
-@router.add(
-    "GET",
+@router.read(
     "/api/v1/stats/spc",
     READ,
     query=WindowQuery,
     answers={200: "points with limits; without limits, `missing` says why"},
 )
-async def get_spc(visit: Visit) -> Mapping[str, Any]:
+def get_spc(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Control charts: calls (Laney's u' chart), and each expert's mean score (EWMA)."""
-    window = await window_of(visit)
-
-    def read(connection: Connection) -> dict[str, Any]:
-        return {
-            "calls": {
-                "definition": control_charts.U_DEFINITION,
-                **_chart(counts(connection, window).calls_chart),
-            },
-            "scores": {
-                "definition": control_charts.EWMA_DEFINITION,
-                # They are kept by the hour, so the hours at both ends count whole.
-                **dict(zip(("from", "until"), map(iso, _hours_around(window)), strict=True)),
-                "experts": [_chart(chart) for chart in score_charts(connection, window)],
-            },
-        }
-
-    return {**_window(window), **await visit.gate.read(read)}
+    window = window_of(visit, connection)
+    return {
+        **_window(window),
+        "calls": {"definition": control_charts.U_DEFINITION, **_chart(counts(connection, window).calls_chart)},
+        "scores": {
+            "definition": control_charts.EWMA_DEFINITION,
+            # They are kept by the hour, so the hours at both ends count whole.
+            **dict(zip(("from", "until"), map(iso, _hours_around(window)), strict=True)),
+            "experts": [_chart(chart) for chart in score_charts(connection, window)],
+        },
+    }
 
 
 def _chart(chart: Chart) -> dict[str, Any]:

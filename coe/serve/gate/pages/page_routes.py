@@ -21,19 +21,19 @@ from coe.serve.gate import role_views, sessions, stats_routes
 from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.health_routes import ALIVE_US
-from coe.serve.gate.operation_routes import ADMIN, ENGINEER, READ, Operation, Router, Visit
+from coe.serve.gate.operation_routes import ADMIN, READ, Operation, Router, Visit
 from coe.serve.gate.pages import board_page, experts_page, recipe_pages, svg
-from coe.serve.gate.pages.rendering import STATIC, page, plain, static
+from coe.serve.gate.pages.rendering import STATIC, PageRouter, Shown, page, plain, static
 from coe.serve.gate.pages.svg import Drawing, Spot
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.state_routes import ALIVE_US
 from coe.serve.gate.stats_routes import ParetoQuery, WindowQuery
 from coe.serve.statistics import control_charts, pareto
 from coe.serve.statistics import trend as trends
 from coe.serve.statistics.control_charts import Chart
 from coe.visible import is_visible
 
-router = Router()
+router = PageRouter()
 parts = Router()
 """Parts that pages fetch; their refusals are problem JSON, like those of the API."""
 _NEWEST, _LISTED, _BARS = 24, 100, 12
@@ -62,46 +62,37 @@ async def login(visit: Visit) -> Response:
     return plain("login.j2", station=visit.gate.config.station, next=safe)
 
 
-@router.add("GET", "/", READ)
-async def overview(visit: Visit) -> Response:
-    """Show the line."""
-    return await page(visit, "overview.j2", **await visit.gate.read(_live(visit)))
+@parts.read("/line/part", READ)
+def overview_part(visit: Visit, connection: Connection) -> Response:
+    """The part of the overview that changes."""
+    return plain("live.j2", now_us=visit.gate.now_us(), **overview(visit, connection))
 
 
-@parts.add("GET", "/line/part", READ)
-async def overview_part(visit: Visit) -> Response:
-    """Return the part of the overview that changes."""
-    shown = await visit.gate.read(_live(visit))
-    return plain("live.j2", now_us=visit.gate.now_us(), **shown)
-
-
-def _live(visit: Visit) -> Callable[[Connection], dict[str, Any]]:
+@router.page("/", "overview.j2")
+def overview(visit: Visit, connection: Connection) -> Shown:
+    """The line."""
     now_us = visit.gate.now_us()
-
-    def read(connection: Connection) -> dict[str, Any]:
-        window = Window(now_us - _HOURS_OF_OVERVIEW * HOUR_US, now_us)
-        counts = stats_routes.counts(connection, window)
-        figures = {figure.name: figure for figure in counts.figures}
-        beat = states.heartbeats(connection).get(Process.WORKER)
-        answers = beat is not None and abs(now_us - beat.beat_us) <= ALIVE_US
-        facts = dict(beat.facts) if beat is not None and answers else {}
-        return {
-            "hours": _HOURS_OF_OVERVIEW,
-            "state": states.line(connection),
-            "answers": answers,
-            "intake": states.intake(connection),
-            "facts": facts,
-            "under_way": _under_way(connection, facts),
-            "waiting": board_rows.count_undecided(connection),
-            "newest": role_views.boards_of(connection, _newest(connection), visit.key),
-            "calls_open": call_rows.count_open(connection),
-            "figures": figures,
-            "late": sum(hour.late for hour in counts.boards),
-            "decided": sum(hour.boards for hour in counts.boards),
-            "faults": fault_log.open_faults(connection),
-        }
-
-    return read
+    window = Window(now_us - _HOURS_OF_OVERVIEW * HOUR_US, now_us)
+    counts = stats_routes.counts(connection, window)
+    figures = {figure.name: figure for figure in counts.figures}
+    beat = states.heartbeats(connection).get(Process.WORKER)
+    answers = beat is not None and abs(now_us - beat.beat_us) <= ALIVE_US
+    facts = dict(beat.facts) if beat is not None and answers else {}
+    return {
+        "hours": _HOURS_OF_OVERVIEW,
+        "state": states.line(connection),
+        "answers": answers,
+        "intake": states.intake(connection),
+        "facts": facts,
+        "under_way": _under_way(connection, facts),
+        "waiting": board_rows.count_undecided(connection),
+        "newest": role_views.boards_of(connection, _newest(connection), visit.key),
+        "calls_open": call_rows.count_open(connection),
+        "figures": figures,
+        "late": sum(hour.late for hour in counts.boards),
+        "decided": sum(hour.boards for hour in counts.boards),
+        "faults": fault_log.open_faults(connection),
+    }
 
 
 def _newest(connection: Connection) -> list[Board]:
@@ -119,49 +110,41 @@ def _under_way(connection: Connection, facts: dict[str, Any]) -> list[UnderWay]:
     return listed
 
 
-@router.add("GET", "/verify", READ)
-async def verify(visit: Visit) -> Response:
-    """Show the operators' queue; the script claims calls and sends the answers."""
-    return await page(visit, "verify.j2", claim_s=CLAIM_S, outcomes=Outcome)
+@router.page("/verify", "verify.j2")
+def verify(visit: Visit, connection: Connection) -> Shown:
+    """The operators' queue; the script claims calls and sends the answers."""
+    return {"claim_s": CLAIM_S, "outcomes": Outcome}
 
 
-@router.add("GET", "/statistics", READ, query=ParetoQuery)
-async def statistics(visit: Visit) -> Response:
-    """Show yields, trend, Pareto and control charts."""
-    window, by = await stats_routes.window_of(visit), visit.query.by
-
-    def read(connection: Connection) -> dict[str, Any]:
-        counts = stats_routes.counts(connection, window)
-        points = counts.trend
-        shares = [Spot(point.start_us, point.raw_fpy) for point in points]
-        false = [Spot(point.start_us, point.false_call_ppm) for point in points]
-        charts = [chart for chart in stats_routes.score_charts(connection, window) if chart.name]
-        return {
-            "figures": counts.figures,
-            "recipes": recipe_versions.names(connection),
-            "bars": stats_routes.bars(connection, window, by, visit.key)[:_BARS],
-            "trends": [
-                ("Raw first-pass yield", svg.draw(shares, "%", factor=100)),
-                ("False calls", svg.draw(false, "ppm")),
-            ],
-            "calls_chart": (counts.calls_chart, _drawn(counts.calls_chart, "ppm", 1e6)),
-            "score_charts": [(chart, _drawn(chart, "", 1.0)) for chart in charts],
-        }
-
-    return await page(
-        visit,
-        "statistics.j2",
-        window=window,
-        hours=(window.end_us - window.start_us) // HOUR_US,
-        recipe=window.recipe,
-        by=by,
-        ways=list(pareto.By),
-        pareto_definition=pareto.DEFINITION.format(by=by),
-        trend_definition=trends.DEFINITION,
-        u_definition=control_charts.U_DEFINITION,
-        ewma_definition=control_charts.EWMA_DEFINITION,
-        **await visit.gate.read(read),
-    )
+@router.page("/statistics", "statistics.j2", query=ParetoQuery)
+def statistics(visit: Visit, connection: Connection) -> Shown:
+    """Yields, trend, Pareto and control charts."""
+    window, by = stats_routes.window_of(visit, connection), visit.query.by
+    counts = stats_routes.counts(connection, window)
+    points = counts.trend
+    shares = [Spot(point.start_us, point.raw_fpy) for point in points]
+    false = [Spot(point.start_us, point.false_call_ppm) for point in points]
+    charts = [chart for chart in stats_routes.score_charts(connection, window) if chart.name]
+    return {
+        "window": window,
+        "hours": visit.query.hours,
+        "recipe": window.recipe,
+        "by": by,
+        "ways": list(pareto.By),
+        "pareto_definition": pareto.DEFINITION.format(by=by),
+        "trend_definition": trends.DEFINITION,
+        "u_definition": control_charts.U_DEFINITION,
+        "ewma_definition": control_charts.EWMA_DEFINITION,
+        "figures": counts.figures,
+        "recipes": recipe_versions.names(connection),
+        "bars": stats_routes.bars(connection, window, by, visit.key)[:_BARS],
+        "trends": [
+            ("Raw first-pass yield", svg.draw(shares, "%", factor=100)),
+            ("False calls", svg.draw(false, "ppm")),
+        ],
+        "calls_chart": (counts.calls_chart, _drawn(counts.calls_chart, "ppm", 1e6)),
+        "score_charts": [(chart, _drawn(chart, "", 1.0)) for chart in charts],
+    }
 
 
 def _drawn(chart: Chart, unit: str, factor: float) -> Drawing | None:
@@ -169,49 +152,40 @@ def _drawn(chart: Chart, unit: str, factor: float) -> Drawing | None:
     return svg.draw(spots, unit, factor=factor, mean=chart.mean) if spots else None
 
 
-@router.add("GET", "/experts", READ, query=WindowQuery)
-async def experts(visit: Visit) -> Response:
-    """Show how often experts are used, and how far people agree with them."""
-    window = await stats_routes.window_of(visit)
-
-    def read(connection: Connection) -> list[experts_page.ExpertRow]:
-        asked = hourly.call_counts(connection, window, by=[Dimension.EXPERT])
-        line = states.heartbeats(connection).get(Process.WORKER)
-        findings = stats_routes.findings(connection, window, Dimension.EXPERT)
-        return experts_page.rows(
-            findings, asked, stats_routes.score_charts(connection, window), line.experts if line else None
-        )
-
-    rows = await visit.gate.read(read)
-    known = [row.memory for row in rows if row.memory is not None]
-    return await page(
-        visit,
-        "experts.j2",
-        hours=(window.end_us - window.start_us) // HOUR_US,
-        rows=rows,
-        known_number=len(known),
-        known_bytes=sum(memory.bytes for memory in known),
-        resident_number=sum(bool(memory.devices) for memory in known),
-        resident_bytes=sum(memory.bytes for memory in known if memory.devices),
-        drifting=sum(row.score is not None and row.score.signals for row in rows),
-        ewma_definition=control_charts.EWMA_DEFINITION,
+@router.page("/experts", "experts.j2", query=WindowQuery)
+def experts(visit: Visit, connection: Connection) -> Shown:
+    """How often experts are used, and how far people agree with them."""
+    window = stats_routes.window_of(visit, connection)
+    line = states.heartbeats(connection).get(Process.WORKER)
+    rows = experts_page.rows(
+        stats_routes.findings(connection, window, Dimension.EXPERT),
+        hourly.call_counts(connection, window, by=[Dimension.EXPERT]),
+        stats_routes.score_charts(connection, window),
+        line.experts if line else None,
     )
+    known = [row.memory for row in rows if row.memory is not None]
+    return {
+        "hours": visit.query.hours,
+        "rows": rows,
+        "known_number": len(known),
+        "known_bytes": sum(memory.bytes for memory in known),
+        "resident_number": sum(bool(memory.devices) for memory in known),
+        "resident_bytes": sum(memory.bytes for memory in known if memory.devices),
+        "drifting": sum(row.score is not None and row.score.signals for row in rows),
+        "ewma_definition": control_charts.EWMA_DEFINITION,
+    }
 
 
-@router.add("GET", "/faults", READ)
-async def faults_page(visit: Visit) -> Response:
-    """Show faults, and to administrators the audit chain, verified."""
+@router.page("/faults", "faults.j2")
+def faults_page(visit: Visit, connection: Connection) -> Shown:
+    """Faults, and for administrators the audit chain, verified."""
     is_admin = visit.key is not None and visit.key.role in ADMIN
-
-    def read(connection: Connection) -> dict[str, Any]:
-        shown: dict[str, Any] = {"faults": fault_log.newest(connection, limit=_LISTED), "entries": [], "proof": None}
-        if is_admin:
-            proof = audit.prove(connection, newest=_PROVEN)
-            shown |= {"entries": audit.newest(connection, limit=_LISTED), "proof": proof}
-        return shown
-
-    may = visit.key is not None and visit.key.role in ENGINEER
-    return await page(visit, "faults.j2", may=may, is_admin=is_admin, **await visit.gate.read(read))
+    return {
+        "is_admin": is_admin,
+        "faults": fault_log.newest(connection, limit=_LISTED),
+        "entries": audit.newest(connection, limit=_LISTED) if is_admin else [],
+        "proof": audit.prove(connection, newest=_PROVEN) if is_admin else None,
+    }
 
 
 @parts.add("GET", "/static/{name}", None, query=None)
@@ -237,7 +211,7 @@ def paged(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[Res
                 return RedirectResponse(str(way), int(HTTPStatus.SEE_OTHER))
             visit = Visit(gate, request, key or await sessions.key_of(gate, request))
             words = {"title": problem.status.phrase, "detail": problem.detail, "way_out": problem.way_out}
-            return await page(visit, "problem.j2", int(problem.status), **words)
+            return await page(visit, "problem.j2", lambda connection: words, int(problem.status))
 
     return handle
 

@@ -5,55 +5,42 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import Connection
-from starlette.responses import Response
 
 from coe.errors import ConfigError
 from coe.serve.database import confirmations, recipe_versions
 from coe.serve.database.recipe_versions import Recipe
-from coe.serve.gate.operation_routes import ENGINEER, READ, Router, Visit
-from coe.serve.gate.pages.rendering import page
+from coe.serve.gate.operation_routes import Visit
+from coe.serve.gate.pages.rendering import PageRouter, Shown
 from coe.serve.gate.recipe_routes import version_of
 from coe.serve.recipe_content import RecipeContent
 
-router = Router()
+router = PageRouter()
 
 
-@router.add("GET", "/recipes", READ)
-async def recipes_page(visit: Visit) -> Response:
-    """Show recipes with their versions."""
-
-    def read(connection: Connection) -> dict[str, Any]:
-        listed, confirmed = [], set[int]()
-        for name in recipe_versions.names(connection):
-            versions = recipe_versions.versions(connection, name)
-            listed.append((name, recipe_versions.active(connection, name), versions))
-            confirmed |= confirmations.confirmed(connection, versions)
-        asked = {activation.recipe_id for activation in recipe_versions.asked(connection)}
-        return {"recipes": listed, "asked": asked, "confirmed": confirmed}
-
-    may = visit.key is not None and visit.key.role in ENGINEER
-    return await page(visit, "recipes.j2", may=may, **await visit.gate.read(read))
+@router.page("/recipes", "recipes.j2")
+def recipes_page(visit: Visit, connection: Connection) -> Shown:
+    """Recipes with their versions."""
+    listed, confirmed = [], set[int]()
+    for name in recipe_versions.names(connection):
+        versions = recipe_versions.versions(connection, name)
+        listed.append((name, recipe_versions.active(connection, name), versions))
+        confirmed |= confirmations.confirmed(connection, versions)
+    asked = {activation.recipe_id for activation in recipe_versions.asked(connection)}
+    return {"recipes": listed, "asked": asked, "confirmed": confirmed}
 
 
-@router.add("GET", "/recipes/{name}/{version:int}", READ)
-async def recipe_page(visit: Visit) -> Response:
-    """Show a version of a recipe; engineers lay it over the picture of a board, and confirm its placements."""
-
-    def read(connection: Connection) -> dict[str, Any]:
-        recipe = version_of(visit, connection)
-        active = recipe_versions.active(connection, recipe.name)
-        return {
-            "recipe": recipe,
-            "confirmation": confirmations.find(connection, recipe),
-            "is_active": active is not None and active.id == recipe.id,
-            "is_asked": recipe.id in {activation.recipe_id for activation in recipe_versions.asked(connection)},
-        }
-
-    shown = await visit.gate.read(read)
-    recipe = shown["recipe"]
-    facts = await visit.gate.run(lambda: _facts(recipe))
-    may = visit.key is not None and visit.key.role in ENGINEER
-    return await page(visit, "recipe.j2", **shown, **facts, may=may)
+@router.page("/recipes/{name}/{version:int}", "recipe.j2")
+def recipe_page(visit: Visit, connection: Connection) -> Shown:
+    """A version of a recipe; engineers lay it over the picture of a board, and confirm its placements."""
+    recipe = version_of(visit, connection)
+    active = recipe_versions.active(connection, recipe.name)
+    return {
+        "recipe": recipe,
+        "confirmation": confirmations.find(connection, recipe),
+        "is_active": active is not None and active.id == recipe.id,
+        "is_asked": recipe.id in {activation.recipe_id for activation in recipe_versions.asked(connection)},
+        **_facts(recipe),
+    }
 
 
 def _facts(recipe: Recipe) -> dict[str, Any]:

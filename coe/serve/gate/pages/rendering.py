@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sqlalchemy import Connection
@@ -14,8 +15,11 @@ from starlette.responses import HTMLResponse, Response
 from coe.serve.clock import SECOND_US
 from coe.serve.database import call_rows, fault_log
 from coe.serve.gate import sessions
-from coe.serve.gate.operation_routes import Visit
+from coe.serve.gate.operation_routes import ENGINEER, READ, Router, Visit
 
+Shown = Mapping[str, Any]
+"""What a template draws, by the names that it uses."""
+_R = TypeVar("_R", bound=Callable[[Visit, Connection], Shown])
 _FOLDER = Path(__file__).parent
 STATIC = {
     "icon.svg": "image/svg+xml",
@@ -27,26 +31,48 @@ STATIC = {
 """The files that pages load, and their media types."""
 
 
-async def page(visit: Visit, template: str, status: int = 200, /, **shown: Any) -> Response:
-    """Return a page with what all pages show: who is signed in, how many calls and faults are open."""
+class PageRouter(Router):
+    """Collects pages where their queries stand."""
 
-    def counts(connection: Connection) -> dict[str, int]:
-        return {"open_calls": call_rows.count_open(connection), "open_faults": len(fault_log.open_faults(connection))}
+    def page(self, path: str, template: str, **more: Any) -> Callable[[_R], _R]:
+        """Serve a page for all who may read: a template draws what the query that this decorates returns."""
+
+        def added(query: _R) -> _R:
+            @wraps(query)
+            async def handle(visit: Visit) -> Response:
+                return await page(visit, template, partial(query, visit))
+
+            self.add("GET", path, READ, **more)(handle)
+            return query
+
+        return added
+
+
+async def page(visit: Visit, template: str, query: Callable[[Connection], Shown], status: int = 200) -> Response:
+    """Return a page of what a query returns and what all pages show: who is signed in, open calls and faults."""
+
+    def read(connection: Connection) -> Shown:
+        return {
+            "open_calls": call_rows.count_open(connection),
+            "open_faults": len(fault_log.open_faults(connection)),
+            **query(connection),
+        }
 
     around = {
-        **await visit.gate.read(counts),
         "station": visit.gate.config.station,
         "person": visit.key,
+        "may": visit.key is not None and visit.key.role in ENGINEER,
         "csrf": await sessions.csrf_of(visit.gate, visit.request),
         "here": visit.request.url.path,
         "now_us": visit.gate.now_us(),
     }
+    shown = await visit.gate.read(read)
     return HTMLResponse(environment().get_template(template).render({**around, **shown}), status)
 
 
-def plain(template: str, status: int = 200, /, **shown: Any) -> Response:
+def plain(template: str, /, **shown: Any) -> Response:
     """Return a page for somebody who is not signed in, or a part of a page."""
-    return HTMLResponse(environment().get_template(template).render(shown), status)
+    return HTMLResponse(environment().get_template(template).render(shown))
 
 
 @cache

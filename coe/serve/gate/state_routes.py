@@ -1,0 +1,106 @@
+"""What the service does and what is wrong with it: health, drain and resume, faults.
+
+Law: ready means that worker and database answered; a drained service accepts nothing and loses nothing; a fault that a
+person clears stays in the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+from sqlalchemy import Connection
+
+from coe.serve.clock import SECOND_US
+from coe.serve.database import audit, board_rows, fault_log, states
+from coe.serve.enums import Intake, LineState, Process, Subject
+from coe.serve.gate.operation_routes import ENGINEER, READ, Router, Visit, Whole
+from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.request_data import shown
+from coe.strict_model import StrictModel
+
+router = Router()
+
+ALIVE_US = 10 * SECOND_US
+"""A process whose last sign of life is older does not answer."""
+MOST = 500
+"""The most faults in one answer."""
+_SHOWN = "process kind about message times cleared_by raised_us seen_us cleared_us"
+
+
+@router.add("GET", "/v2/health/live", None, query=None, answers={200: "it does"})
+async def live(visit: Visit) -> Mapping[str, Any]:
+    """The gate answers."""
+    return {"live": True}
+
+
+@router.read("/v2/health/ready", None, query=None, answers={200: "they do", 503: "they do not"})
+def ready(visit: Visit, connection: Connection) -> Mapping[str, Any]:
+    """Line and database answer, and boards are accepted."""
+    if why := why_not_ready(connection, visit.gate.now_us()):
+        raise Problem(ProblemKind.NOT_READY, why, "see the faults, or wait")
+    return {"ready": True}
+
+
+def why_not_ready(connection: Connection, now_us: int) -> str:
+    """Return why a board would not be decided now; empty if it would."""
+    beat = states.heartbeats(connection).get(Process.WORKER)
+    if beat is None or abs(now_us - beat.beat_us) > ALIVE_US:
+        return "the line does not answer"
+    if (state := states.line(connection)) not in (LineState.WAITING, LineState.RUNNING):
+        return f"the line is {state}"
+    if states.intake(connection) is not Intake.OPEN:
+        return "the service is draining"
+    return ""
+
+
+@router.read("/api/v1/state", READ, answers={200: "the states"})
+def get_state(visit: Visit, connection: Connection) -> Mapping[str, Any]:
+    """What gate and line do."""
+    return {
+        "intake": states.intake(connection),
+        "line": states.line(connection),
+        "undecided": board_rows.count_undecided(connection),
+    }
+
+
+@router.write("POST", "/api/v1/drain", ENGINEER, answers={200: "the states"})
+def drain(visit: Visit, connection: Connection) -> Mapping[str, Any]:
+    """Accept no more boards; the line finishes those that it has begun, and queued boards stay."""
+    return _change(visit, connection, Intake.DRAINING, "drain")
+
+
+@router.write("POST", "/api/v1/resume", ENGINEER, answers={200: "the states"})
+def resume(visit: Visit, connection: Connection) -> Mapping[str, Any]:
+    """Accept boards again."""
+    return _change(visit, connection, Intake.OPEN, "resume")
+
+
+def _change(visit: Visit, connection: Connection, state: Intake, action: str) -> Mapping[str, Any]:
+    now_us = visit.gate.now_us()
+    if states.change(connection, Subject.INTAKE, state, by=visit.caller, now_us=now_us):
+        audit.append(connection, visit.caller, action, "intake", now_us=now_us)
+    return get_state(visit, connection)
+
+
+class FaultsQuery(StrictModel):
+    """Which faults are listed."""
+
+    all: Annotated[Whole, Field(ge=0, le=1, description="1: with those that were cleared")] = 0
+
+
+@router.read("/api/v1/faults", READ, query=FaultsQuery, answers={200: "the faults"})
+def get_faults(visit: Visit, connection: Connection) -> Mapping[str, Any]:
+    """The open faults, the newest first."""
+    found = fault_log.newest(connection, limit=MOST) if visit.query.all else fault_log.open_faults(connection)
+    return {"faults": [shown(fault, _SHOWN, fault="id", board="board_id") for fault in found[:MOST]]}
+
+
+@router.write("POST", "/api/v1/faults/{id:int}/clear", ENGINEER, answers={204: "cleared", 404: "no such open fault"})
+def clear(visit: Visit, connection: Connection) -> None:
+    """Clear a fault: a person has seen it."""
+    now_us = visit.gate.now_us()
+    if not fault_log.clear(connection, visit.id, by=visit.caller, now_us=now_us):
+        raise not_found(f"open fault {visit.id}", "see GET /api/v1/faults")
+    audit.append(connection, visit.caller, "clear", f"fault {visit.id}", now_us=now_us)
