@@ -285,6 +285,7 @@ EXACT: dict[str, tuple[Callable[[], bytes], Array]] = {
     "opencv tiff with alpha, 16": (lambda: opencv(".tiff", WIDE_BGRA), seen(WIDE_RGBA, alpha="unassalpha")),
     "tiff of inks, 16": (lambda: tiff(WIDE_RGBA, photometric="separated"), inks(WIDE_RGBA)),
     "tiff of little ink, 16": (lambda: tiff(WIDE_RGBA >> 4, photometric="separated"), inks(WIDE_RGBA >> 4)),
+    "tiff of 12 bits": (lambda: tiff(WIDE_GREY >> 4, photometric="minisblack", bitspersample=12), seen(WIDE_GREY)),
     "tiff of 12 bits, lzw": (twelve_bits, seen(WIDE_GREY)),
     "pillow tiff, lzw": (lambda: pillow("TIFF", compression="tiff_lzw"), RGB),
     "palette tiff": (

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from thorough import THOROUGH
 
-from coe.errors import ImageError, UnsupportedImage
+from coe.errors import ImageError
 from coe.pictures.array_images import Order
 from coe.pictures.finding import decode
 
@@ -152,14 +152,6 @@ def test_a_bmp_of_another_compression_is_called_so(number: int) -> None:
         decode(bytes(data))
 
 
-def test_jpegs_in_a_tiff_are_refused_because_nobody_proves_that_they_are_whole(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(ImageError, match="not supported; save it as PNG"):
-        decode(encode("TIFF", compression="jpeg"))
-    assert capfd.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize("tag", [259, 273, 279])
 @pytest.mark.parametrize("kind", [2, 6, 8, 9, 11])
 def test_a_tiff_whose_places_or_compression_are_no_numbers_is_refused(tag: int, kind: int) -> None:
@@ -218,29 +210,6 @@ def test_the_limit_is_a_parameter() -> None:
         decode(FILES["png"], limit_pixels=WIDTH * HEIGHT - 1)
 
 
-@pytest.mark.parametrize("name", ["png", "bmp", "tiff", "tiff lzw", "tiff deflate"])
-def test_lossless_is_lossless(name: str) -> None:
-    assert (decode(FILES[name]) == SMOOTH).all()
-
-
-@pytest.mark.parametrize("name", ["png 16-bit", "tiff 16-bit"])
-def test_16_bits_become_the_high_byte(name: str) -> None:
-    assert (decode(FILES[name]) == RGB[..., ::-1]).all()  # OpenCV wrote them as BGR
-
-
-@pytest.mark.parametrize("name", ["png 16-bit grey", "tiff 16-bit grey"])
-def test_16_bit_grey_becomes_rgb(name: str) -> None:
-    assert (decode(FILES[name]) == RGB[..., :1]).all()
-
-
-def test_alpha_lies_over_white() -> None:
-    pixels = np.dstack([np.zeros((9, 9, 3), np.uint8), np.full((9, 9), 51, np.uint8)])
-    data = io.BytesIO()
-    Image.fromarray(pixels).save(data, "PNG")
-    assert (decode(data.getvalue()) == 204).all()
-    assert (decode(pixels, order="RGB") == 204).all()
-
-
 def test_a_transparent_palette_lies_over_white() -> None:
     picture = Image.new("P", (9, 9), 0)
     picture.putpalette([10, 20, 30, 40, 50, 60])
@@ -292,18 +261,14 @@ def test_a_turn_counts_whatever_else_the_exif_block_says(entries: list[bytes]) -
     assert (decode(data) == np.rot90(decode(FILES["jpeg"]), -1)).all()
 
 
-@pytest.mark.parametrize("mode", ["I", "F"])
-def test_32_bit_pixels_are_refused(mode: str) -> None:
-    with pytest.raises(UnsupportedImage, match="32 bits"):
-        decode(encode("TIFF", mode))
-
-
 def test_arrays() -> None:
     assert (decode(RGB, order="RGB") == RGB).all()
     assert (decode(RGB) == RGB[..., ::-1]).all()
     assert decode(RGB).flags.c_contiguous
     assert (decode(RGB[..., 0]) == RGB[..., :1]).all()
     assert (decode(RGB[..., :1]) == RGB[..., :1]).all()
+    thin = np.dstack([np.zeros((9, 9, 3), np.uint8), np.full((9, 9), 51, np.uint8)])
+    assert (decode(thin, order="RGB") == 204).all()  # alpha lies over white
 
 
 @pytest.mark.parametrize(
@@ -381,29 +346,6 @@ def tiff(order: str, photometric: int, bits: int, samples: int, rows: bytes) -> 
 GREY16 = np.arange(16 * 12, dtype=np.uint16).reshape(12, 16) * 300
 
 
-@pytest.mark.parametrize("order", ["<", ">"])
-def test_a_grey_tiff_of_either_byte_order(order: str) -> None:
-    rows = GREY16.astype(order + "u2").tobytes()
-    assert (decode(tiff(order, 1, 16, 1, rows)) == (GREY16 >> 8)[..., None]).all()
-
-
-def test_white_may_be_zero() -> None:
-    assert (decode(tiff("<", 0, 16, 1, GREY16.tobytes())) == 255 - (GREY16 >> 8)[..., None]).all()
-
-
-def test_12_bits_become_8() -> None:
-    pairs = (GREY16 >> 4).reshape(-1, 2).astype(int)
-    rows = b"".join(bytes([a >> 4, (a & 15) << 4 | b >> 8, b & 255]) for a, b in pairs)
-    assert (decode(tiff("<", 1, 12, 1, rows)) == (GREY16 >> 8)[..., None]).all()
-
-
-@pytest.mark.parametrize("data", [tiff("<", 1, 16, 7, bytes(5000)), tiff(">", 0, 16, 1, bytes(384))])
-def test_forms_that_pillow_does_not_know(data: bytes, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ImageError, match="not supported; save it as PNG"):
-        decode(data)
-    assert capfd.readouterr() == ("", "")
-
-
 def test_big_tiff_and_the_first_of_several_pages() -> None:
     assert (decode(encode("TIFF", big_tiff=True)) == SMOOTH).all()
     pages = [Image.fromarray(SMOOTH).rotate(180)]
@@ -415,12 +357,6 @@ def test_directories_that_name_each_other_are_refused_at_once() -> None:
     entries = 100 * struct.pack("<HHII", 34665, 4, 1, 8)
     with pytest.raises(ImageError, match="is damaged"):
         decode(b"II*\0" + struct.pack("<IH", 8, 100) + entries + bytes(4))
-
-
-def test_an_animation_is_refused() -> None:
-    animation = encode("PNG", save_all=True, append_images=[Image.fromarray(SMOOTH).rotate(180)])
-    with pytest.raises(ImageError, match="animation"):
-        decode(animation)
 
 
 @pytest.mark.parametrize(
