@@ -14,7 +14,7 @@ from coe.inspector.cores import threads_each
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.cuda_device import CudaDevice
-from coe.runtime.cuda.garbage import give_back
+from coe.runtime.cuda.gpu_driver import give_back
 from coe.runtime.device import Device
 from coe.store.kinds import Kind
 from coe.store.store import Store

@@ -21,8 +21,7 @@ from coe.errors import CoeError, ConfigError, DeviceFull, StoreError
 from coe.inspector import line_devices
 from coe.runtime.cpu import findings_of
 from coe.runtime.cuda import torch_errors
-from coe.runtime.cuda.garbage import give_back
-from coe.runtime.cuda.gpu_driver import Driver
+from coe.runtime.cuda.gpu_driver import Driver, give_back
 from coe.runtime.processor import bound_threads, on_fresh_thread
 from coe.runtime.trial import HERE, Trial, quick_cost, warmed
 from coe.scheduler.costs import Cost

@@ -13,8 +13,7 @@ from coe.core import Expert
 from coe.lab.switch import Stopwatch
 from coe.lab.workloads.synthetic import black, in_variant, prepare, synthetic_board
 from coe.runtime.cuda.cuda_device import CudaDevice
-from coe.runtime.cuda.garbage import give_back
-from coe.runtime.cuda.gpu_driver import Driver
+from coe.runtime.cuda.gpu_driver import Driver, give_back
 from coe.runtime.cuda.pinned_memory import passing_bytes
 from coe.runtime.processor import on_fresh_thread
 from coe.runtime.reading import weights

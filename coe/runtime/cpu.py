@@ -22,6 +22,7 @@ from coe.errors import CoeError, KindFailed, StoreError
 from coe.runtime.arena import Arena
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
+from coe.runtime.device import Device
 from coe.runtime.processor import bound_threads, on_fresh_thread
 from coe.runtime.reading import Needs, Weights, proved, weights
 from coe.runtime.slot import NetworkKey, Slot, SlotShelf
@@ -44,7 +45,7 @@ class _LoadedBlob:
     network: NetworkKey
 
 
-class CpuDevice:
+class CpuDevice(Device):
     """Runs experts of any kind on the CPU, with `threads` threads for each executor.
 
     Every read of weights proves them against their checksums, for sessions too.
@@ -97,9 +98,6 @@ class CpuDevice:
         """
         needed = (self._needs(expert) for expert in experts)
         return executors * max((needs.converted_bytes for needs in needed if needs), default=0)
-
-    def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
-        """Do nothing: `load` reads into the memory that runs."""
 
     def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         """Read an expert's weights, or open its session; raises StoreError. A CPU keeps no copies.
@@ -155,18 +153,9 @@ class CpuDevice:
             self._slots.unbind(blob)
             blob.release()
 
-    def fill(self, expert: Expert) -> None:
-        """Do nothing: a CPU keeps no copies."""
-
-    def forget(self, expert: str) -> None:
-        """Do nothing: a CPU keeps no copies."""
-
     def trim(self) -> None:
         """Free the buffers that wait for the next load."""
         self._buffers.make_room(self._buffers.idle_bytes)
-
-    def close(self) -> None:
-        """Do nothing: what was asked of a CPU is done when the call returns."""
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
         """Run a batch and return one finding for each image; raises CoeError if the expert's answer makes no sense."""

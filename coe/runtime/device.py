@@ -1,4 +1,7 @@
-"""The protocol of a device. The engine knows nothing else of a processor."""
+"""The protocol of a device. The engine knows nothing else of a processor.
+
+A subclass need not define the methods that `return` here: a device that uses host memory has nothing to do there.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ class Device(Protocol):
         With `body`, its body is read too, unless it was read for another load that is still under way.
         Raises StoreError, DeviceFull, DeviceLost. Called by the disk reader alone, if the device has a lane.
         """
-        ...
+        return
 
     def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         """Bring an expert into a pool; with `keep_copy`, a device with its own memory leaves a copy in host memory.
@@ -88,23 +91,23 @@ class Device(Protocol):
 
         Raises StoreError, DeviceFull, DeviceLost. Called by the disk reader alone.
         """
-        ...
+        return
 
     def forget(self, expert: str) -> None:
         """Drop the copy of an expert in host memory, if there is one. Called by the disk reader and the copy lane."""
-        ...
+        return
 
     def trim(self) -> None:
         """Free memory that is kept for further loads. Called as `load` and `read` are, when no load waits."""
-        ...
+        return
 
     def close(self) -> None:
         """Wait until the device does no more work; called once no thread calls it any more. Its memory may go then."""
-        ...
+        return
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
         """Run a batch on a loaded expert and return one finding for each image; raises CoeError, DeviceLost."""
-        ...
+        return list(self.launch(executor, pool, expert, images)())
 
     def launch(
         self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]

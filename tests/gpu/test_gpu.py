@@ -99,7 +99,7 @@ def test_ten_thousand_switches_leave_the_memory_flat(board):
             before = driver.usage().reserved
     assert driver.usage().reserved == before
     assert driver.usage().peak <= MEMORY
-    device._blobs.check()
+    device.memory.blobs.check()
 
 
 def test_what_is_reserved_stays_within_the_budget(board):

@@ -80,7 +80,7 @@ def line_of(store, name, *, executors, resident, copies):
     device = CudaDevice(store, {"scale": Scale()}, FakeDriver(image_bytes=100), host_bytes=copied, **options)
     device.prepare(experts, executors)
     costs = CostTable({("cuda", expert.id): Cost(1e-4, 1e-4, 1e-3, BYTES, 0, 8, copy_s=2e-4) for expert in experts})
-    pools = plan({"cuda": executors}, device._blobs.capacity, BOARD.experts, costs)
+    pools = plan({"cuda": executors}, device.memory.blobs.capacity, BOARD.experts, costs)
     pools = replace(
         pools,
         executors=tuple(replace(each, depth=device.depth) for each in pools.executors),

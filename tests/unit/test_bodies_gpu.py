@@ -138,8 +138,8 @@ def test_a_body_leaves_with_its_last_expert_and_comes_again(store: Store) -> Non
         device.evict("pool", EXPERTS["c"])
         device.evict("pool", EXPERTS["d"], body=body_of(store, "d"))
     assert driver.log.count("lane: copy body of a") == 5
-    device._blobs.check()
-    assert device._blobs._extents.used == 0
+    device.memory.blobs.check()
+    assert device.memory.blobs._extents.used == 0
 
 
 def test_an_expert_alone_brings_a_body_of_its_own(store: Store) -> None:
@@ -150,7 +150,7 @@ def test_an_expert_alone_brings_a_body_of_its_own(store: Store) -> None:
     assert [says(device, name, 2) for name in "ab"] == [expected(name, 2) for name in "ab"]
     for name in "ab":
         device.evict("pool", EXPERTS[name])
-    assert device._blobs._extents.used == 0
+    assert device.memory.blobs._extents.used == 0
 
 
 def test_a_copy_in_host_memory_comes_up_without_the_disk_while_its_body_is_there(
@@ -173,7 +173,7 @@ def test_a_body_that_came_with_a_load_that_failed_goes(store: Store) -> None:
     driver.troubles["copy a"] = [DeviceFull("no memory")]
     with pytest.raises(DeviceFull):
         bring(device, "a", body=True)
-    assert device._blobs._extents.used == 0
+    assert device.memory.blobs._extents.used == 0
     bring(device, "b", body=True)
     assert says(device, "b", 2) == expected("b", 2)
 
@@ -185,7 +185,7 @@ def test_a_body_leaves_in_the_name_of_an_expert_that_never_came(store: Store) ->
     assert says(device, "a", 2) == expected("a", 2)
     device.evict("pool", EXPERTS["a"])
     device.evict("pool", EXPERTS["b"], body=body_of(store, "b"))
-    assert device._blobs._extents.used == 0
+    assert device.memory.blobs._extents.used == 0
     bring(device, "b", body=True)
     assert says(device, "b", 2) == expected("b", 2)
 
@@ -210,16 +210,16 @@ def test_a_body_leaves_though_the_manifest_of_the_expert_that_never_came_has_cha
     is_changed(own, "b")
     device.evict("pool", EXPERTS["b"], body=body_of(own, "a"))
     if isinstance(device, CudaDevice):
-        assert device._blobs._extents.used == 0
+        assert device.memory.blobs._extents.used == 0
     else:
-        assert not list(device._bodies)
+        assert not device._bodies
 
 
 # Loads that are under way at a time
 
 
 def copies(device: CudaDevice) -> list[object]:
-    return list(device._host._copies)
+    return list(device.memory.host._copies)
 
 
 @pytest.fixture
@@ -283,7 +283,7 @@ def test_a_load_that_fails_leaves_no_body_in_pinned_memory(store: Store, tmp_pat
     assert copies(device) == []
     device.read("pool", EXPERTS["b"], body=True)
     own.path("t/b").unlink()
-    device._host.forget(("pool", "b"))  # as if its memory had been needed for others
+    device.memory.host.forget(("pool", "b"))  # as if its memory had been needed for others
     with pytest.raises(StoreError):
         device.load("pool", EXPERTS["b"], body=True)
     assert copies(device) == []
@@ -293,10 +293,10 @@ def test_on_a_cpu_a_body_leaves_in_the_name_of_an_expert_that_never_came(store: 
     device = CpuDevice(store, {"product": Product()}, 1)
     device.prepare(EXPERTS.values())
     device.load("pool", EXPERTS["a"], body=True)
-    assert len(list(device._bodies)) == 1
+    assert len(device._bodies) == 1
     device.evict("pool", EXPERTS["a"])
     device.evict("pool", EXPERTS["b"], body=body_of(store, "b"))
-    assert not list(device._bodies)
+    assert not device._bodies
     device.evict("pool", EXPERTS["b"], body=body_of(store, "b"))  # what is not there passes
 
 

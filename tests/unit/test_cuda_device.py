@@ -13,7 +13,7 @@ from fake_gpu import FakeDriver, FakeGraph
 
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
-from coe.runtime.cuda import garbage, probe
+from coe.runtime.cuda import gpu_driver, probe
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.cuda.networks import Networks
 from coe.runtime.reading import Weights
@@ -160,7 +160,7 @@ def test_what_is_overwritten_has_been_read_before(store, eager):
         assert says(device, second, 1, executor="one") == [value[second]]
         device.evict("pool", expert(first))
         device.evict("pool", expert(second))
-    device._blobs.check()
+    device.memory.blobs.check()
 
 
 def test_a_batch_is_filled_up_to_the_next_graph_and_run_in_parts_beyond_the_largest(store):
@@ -209,7 +209,7 @@ def test_a_copy_that_could_not_be_loaded_is_dropped_as_in_the_books(store):
     driver.troubles["copy b"] = [FULL]
     with pytest.raises(DeviceFull):
         device.load("pool", expert("b"))
-    assert device._host.copy_of("b") is None
+    assert device.memory.host.copy_of("b") is None
     device.read("pool", expert("b"))
     device.load("pool", expert("b"))
     assert says(device, "b", 9) == [18]
@@ -276,20 +276,20 @@ def test_blobs_are_moved_where_gaps_are_too_small(store, tmp_path):
         device.evict("pool", expert(name))
         unpacking = device._loaded["pool", "b"].resident.unpacking
         blob = [torch.zeros(int(0.6 * size), dtype=torch.uint8)]
-        smaller.append(device._blobs.put(f"in the place of {name}", blob, unpacking))
+        smaller.append(device.memory.blobs.put(f"in the place of {name}", blob, unpacking))
     device.load("pool", expert("e"))
     assert [says(device, name, 5) for name in "bde"] == [[10], [20], [25]]
     assert "lane: move b" in driver.log
     for resident in smaller:
-        device._blobs.drop(resident)
-    device._blobs.check()
+        device.memory.blobs.drop(resident)
+    device.memory.blobs.check()
 
 
 @pytest.mark.parametrize("shape", [1, 3])
 def test_an_expert_is_read_into_pieces_and_copied_from_them(store, shape):
     driver = gpu()
     device = device_of(store, driver, copies=4)
-    host = device._host
+    host = device.memory.host
     runs = [host.take(shape * PAGE) for _ in range(host._extents.free // (shape * PAGE))]
     for run in runs[::2]:
         host.give(run)
@@ -309,7 +309,7 @@ def test_no_graph_goes_while_another_is_captured(store):
     assert says(device, "a", 7) == [7]
     (worker,) = device._workers.values()
     trimmer = threading.Thread(target=worker.trim)
-    with garbage.uncollected():
+    with gpu_driver.uncollected():
         trimmer.start()
         trimmer.join(0.2)
         assert worker._graphs
@@ -321,7 +321,7 @@ def test_no_graph_goes_while_another_is_captured(store):
 def gone(monkeypatch):
     """Whether each graph that went did so while no other can be captured."""
     seen = []
-    monkeypatch.setattr(FakeGraph, "__del__", lambda graph: seen.append(garbage._alone._is_owned()), raising=False)
+    monkeypatch.setattr(FakeGraph, "__del__", lambda graph: seen.append(gpu_driver._alone._is_owned()), raising=False)
     return seen
 
 
@@ -556,7 +556,7 @@ def test_an_executors_graphs_work_in_one_memory_and_the_rest_is_for_experts(tmp_
         device.load("pool", kind)
         assert [one.score for one in device.run("one", "pool", kind, images(*range(32)))] == list(range(32))
     assert runs(driver) == [32] * len(names)
-    assert device._blobs.capacity == arena
+    assert device.memory.blobs.capacity == arena
 
 
 def test_the_networks_that_hold_most_are_captured_first(tmp_path):

@@ -20,15 +20,15 @@ from coe.errors import BoardsClash, ConfigError, DeviceFull, DeviceLost, StoreEr
 from coe.runtime.blob import Content
 from coe.runtime.cpu import findings_of
 from coe.runtime.cuda.blob_memory import SCRATCH_BYTES, BlobMemory, Resident
-from coe.runtime.cuda.device_bodies import BodyPlace, DeviceBodies, DeviceBody
-from coe.runtime.cuda.garbage import give_back
-from coe.runtime.cuda.gpu_driver import Driver
+from coe.runtime.cuda.device_bodies import DeviceBodies, DeviceBody
+from coe.runtime.cuda.gpu_driver import Driver, give_back
 from coe.runtime.cuda.networks import Networks
 from coe.runtime.cuda.pinned_memory import Copy, HostMemory, passing_bytes
 from coe.runtime.cuda.probe import GpuTrial, gpu_trial
 from coe.runtime.cuda.sizing import PIECES_BYTES, Sizes, Sizing, largest_first
 from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.cuda.worker import DEPTH, Template, Worker
+from coe.runtime.device import Device
 from coe.runtime.processor import bound_threads, on_fresh_thread
 from coe.runtime.reading import Weights, weights
 from coe.runtime.trial import HERE, identity, quick_cost
@@ -54,7 +54,16 @@ class _LoadedExpert:
     owns_body: bool = False
 
 
-class CudaDevice:
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """What `prepare` takes for weights: pinned memory, device memory for blobs, and the bodies that lie in both."""
+
+    host: HostMemory
+    blobs: BlobMemory
+    bodies: DeviceBodies
+
+
+class CudaDevice(Device):
     """Runs experts of torch kinds on a GPU within `memory_bytes`, for `executors` executors.
 
     `host_bytes` of pinned memory keep copies, beside the memory that weights pass through. `say` gets the progress of
@@ -85,10 +94,8 @@ class CudaDevice:
         graphs_bytes = int(config.WORKSPACE_SHARE * memory_bytes) // executors
         self._sizing = Sizing(store, self._networks, driver, graphs_bytes)
         self._lane = driver.stream("lane")
-        self._host: HostMemory | None = None
-        self._blobs: BlobMemory | None = None
+        self.memory: GpuMemory | None = None
         self._loaded: dict[tuple[str, str], _LoadedExpert] = {}
-        self._bodies = DeviceBodies()
         self._spare: list[Worker] = []
         self._workers: dict[str, Worker] = {}
         self._capturing = threading.Lock()
@@ -100,7 +107,7 @@ class CudaDevice:
         self._limit(driver.usage().reserved)
 
     def __repr__(self) -> str:
-        return f"<CudaDevice {len(self._loaded)} resident, {self._blobs!r}, {self._host!r}>"
+        return f"<CudaDevice {len(self._loaded)} resident, {self.memory!r}>"
 
     # Before anything runs
 
@@ -111,7 +118,7 @@ class CudaDevice:
             with self.trial(expert) as trial:
                 return quick_cost(trial, self._sizing.held(expert).most)
 
-        if self._blobs is not None:
+        if self.memory is not None:
             self.admit([expert], 0)
         file = identity(weights(self.store, expert).path)
         network = *self._sizing.measured_as(expert), len(expert.labels), expert.variant
@@ -141,8 +148,8 @@ class CudaDevice:
 
         After `prepare` this is what they really reserved; before, an upper bound.
         """
-        if self._blobs is not None:
-            return self._budget_bytes - self._blobs.capacity
+        if self.memory is not None:
+            return self._budget_bytes - self.memory.blobs.capacity
         with self._watched():
             return executors * self._sizing.of(experts).worker + SCRATCH_BYTES + PIECES_BYTES
 
@@ -162,20 +169,21 @@ class CudaDevice:
                 # A file begins at an offset that aligns its tensors: up to a page more, and so does each copy. Files of
                 # boards to come may be a page larger, because each file holds its name.
                 staged = STAGED * (padded(sizes.file, PAGE) + 2 * PAGE) + PAGE * len(experts)
-                self._host = HostMemory(self.driver, self.host_bytes + staged)
+                host = HostMemory(self.driver, self.host_bytes + staged)
                 self._largest_file = sizes.file
                 self._capture(experts, executors, sizes)
                 give_back(self.driver)
                 # Each executor's thread takes its workspace of products at its first change of a body, thus later.
                 later = executors * sizes.products + SCRATCH_BYTES + PIECES_BYTES
                 taken = self.driver.usage().reserved - before + later
-                self._blobs = BlobMemory(self.driver, self._lane, self._check_left(taken, sizes))
+                blobs = BlobMemory(self.driver, self._lane, self._check_left(taken, sizes))
+                self.memory = GpuMemory(host, blobs, DeviceBodies(self.store, host, blobs))
             except DeviceFull as error:
                 reason = str(error)
             else:
                 return
             finally:
-                if self._blobs is None:
+                if self.memory is None:
                     self._close_workers()
                     self._spare.clear()
         raise ConfigError(f"{reason}; give less --host-memory, more --device-memory, or fewer executors")
@@ -240,26 +248,27 @@ class CudaDevice:
 
         Raises StoreError, DeviceFull, DeviceLost.
         """
-        assert self._host is not None, "read before prepare"
+        memory = self._taken()
         with self._watched():
             file = weights(self.store, expert)
             try:
                 if body and file.body is not None:
-                    self._bodies.read(pool, expert.id, file.body, self._host)
-                self._host.keep((pool, expert.id), self._read(file))
+                    memory.bodies.read(pool, expert.id, file.body)
+                memory.host.keep((pool, expert.id), _copy(file, memory.host))
             except BaseException:
-                self._bodies.let_go(pool, expert.id, self._host)
+                memory.bodies.let_go(pool, expert.id)
                 raise
 
     def fill(self, expert: Expert) -> None:
         """Read an expert into pinned memory, where its copy stays; raises StoreError, DeviceFull, DeviceLost."""
-        assert self._host is not None, "fill before prepare"
+        host = self._taken().host
         with self._watched():
-            self._host.keep(expert.id, self._read(weights(self.store, expert)))
+            host.keep(expert.id, _copy(weights(self.store, expert), host))
 
-    def _read(self, file: Weights) -> Copy:
-        assert self._host is not None, "read before prepare"
-        return Copy(*file.content(self._host), body=file.body.digest if file.body is not None else "")
+    def _taken(self) -> GpuMemory:
+        """Return the memory that `prepare` took."""
+        assert self.memory is not None, "used before prepare"
+        return self.memory
 
     def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         """Copy an expert to the device from host memory; with `keep_copy` a copy stays there.
@@ -268,69 +277,63 @@ class CudaDevice:
         gone, it is read first. An expert whose body nobody has brought into the pool has a copy of its own. Raises
         StoreError, DeviceFull, DeviceLost.
         """
-        assert self._host is not None, "load before prepare"
-        assert self._blobs is not None, "load before prepare"
-        read = pool, expert.id
-        with self._watched(), self._host.lock, contextlib.ExitStack() as ended:
-            ended.callback(self._bodies.let_go, pool, expert.id, self._host)
-            if (copy := self._host.copy_of(expert.id) or self._host.copy_of(read)) is None:
-                copy = self._read(weights(self.store, expert))
-                self._host.keep(read, copy)
+        memory, read = self._taken(), (pool, expert.id)
+        host = memory.host
+        with self._watched(), host.lock, contextlib.ExitStack() as ended:
+            ended.callback(memory.bodies.let_go, pool, expert.id)
+            if (copy := host.copy_of(expert.id) or host.copy_of(read)) is None:
+                copy = _copy(weights(self.store, expert), host)
+                host.keep(read, copy)
             try:
                 # Before any memory is taken: what has a place and no entry in the books would never leave.
                 template, most = self._networks.template(expert), self._sizing.held(expert).most
-                place = BodyPlace(pool, copy.body, expert, self._networks.of(expert).structure)
-                with self._bodies.under(place, self.store, self._host, self._blobs, bring=body) as common:
-                    resident = self._put(expert, copy, common)
+                structure = self._networks.of(expert).structure
+                with memory.bodies.under(pool, copy.body, expert, structure, bring=body) as common:
+                    resident = self._put(memory.blobs, expert, copy, common)
             except BaseException:
                 keep_copy = False
                 # The next load reads the disk, as the books say.
-                self._host.forget(expert.id)
+                host.forget(expert.id)
                 raise
             finally:
-                was_read = self._host.pull(read)
+                was_read = host.pull(read)
                 if was_read is not None and keep_copy:
-                    self._host.keep(expert.id, was_read)
+                    host.keep(expert.id, was_read)
                 elif was_read is not None:
-                    self._host.give(was_read.buffer)
+                    host.give(was_read.buffer)
             content, owns = replace(copy.content, start=0), common is not None and common.is_private
             self._loaded[read] = _LoadedExpert(resident, content, template, most, copy.body, owns)
 
-    def _put(self, expert: Expert, copy: Copy, common: DeviceBody | None) -> Resident:
-        assert self._blobs is not None, "load before prepare"
+    def _put(self, blobs: BlobMemory, expert: Expert, copy: Copy, common: DeviceBody | None) -> Resident:
         if copy.unpacking is None:
             copy.unpacking = self._networks.unpacking(copy.content, expert, common.content if common else None)
-        resident = self._blobs.put(expert.id, copy.data(), copy.unpacking, common.resident if common else None)
+        resident = blobs.put(expert.id, copy.data(), copy.unpacking, common.resident if common else None)
         copy.buffer.busy = resident.written
         return resident
 
     def forget(self, expert: str) -> None:
         """Drop the copy of an expert in host memory, if there is one."""
-        if self._host is not None:
-            self._host.forget(expert)
+        if self.memory is not None:
+            self.memory.host.forget(expert)
 
     def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         """Free an expert's device memory without waiting: on the device, later writes there wait for its last reads."""
+        memory = self._taken()
         loaded = self._loaded.pop((pool, expert.id), None)
-        common = self._bodies.pop(pool, body) if body is not None else None
-        assert self._host is not None, "evict before prepare"
-        assert self._blobs is not None, "evict before prepare"
+        common = memory.bodies.pop(pool, body) if body is not None else None
         if self._lost is not None:
             return
         with contextlib.suppress(DeviceLost), self._watched():
             if loaded is not None:
-                if keep_copy and self._host.copy_of(expert.id) is None:
+                if keep_copy and memory.host.copy_of(expert.id) is None:
                     # It is only a copy: if there is no room for it, the next load reads the disk.
                     with contextlib.suppress(DeviceFull):
-                        self._bring_down(expert.id, loaded, self._host, self._blobs)
-                self._blobs.drop(loaded.resident)
+                        _bring_down(expert.id, loaded, memory)
+                memory.blobs.drop(loaded.resident)
                 if common is None and loaded.owns_body and loaded.resident.body is not None:
-                    self._blobs.drop(loaded.resident.body)
+                    memory.blobs.drop(loaded.resident.body)
             if common is not None:
-                self._blobs.drop(common.resident)
-
-    def trim(self) -> None:
-        """Do nothing: the memory for blobs has a fixed size."""
+                memory.blobs.drop(common.resident)
 
     def close(self) -> None:
         """Wait until the GPU neither copies nor runs: its memory, pinned memory and graphs may go only then."""
@@ -349,13 +352,6 @@ class CudaDevice:
 
     # Executors
 
-    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
-        """Run a batch, in parts if it is larger than the largest graph; return one finding for each image.
-
-        Raises CoeError if the expert's answer makes no sense, DeviceFull, DeviceLost.
-        """
-        return self.launch(executor, pool, expert, images)()
-
     def launch(
         self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]
     ) -> Callable[[], list[Finding]]:
@@ -363,11 +359,11 @@ class CudaDevice:
 
         At most `depth` batches of an executor may be without findings.
         """
-        assert self._blobs is not None, "run before prepare"
+        memory = self._taken()
         loaded, kind = self._loaded[pool, expert.id], self._networks.kind(expert)
         with self._watched():
             worker = self._worker(executor)
-            worker.activate(self._blobs, loaded.resident)
+            worker.activate(memory.blobs, loaded.resident)
             pixels = [image.pixels for image in images]
             parts = worker.launch(loaded.template, loaded.resident.unpacking, pixels, loaded.most)
 
@@ -383,21 +379,10 @@ class CudaDevice:
 
     def activate(self, executor: str, pool: str, expert: Expert) -> None:
         """Make a loaded expert ready to run and wait until it is, to measure that alone; raises DeviceLost."""
-        assert self._blobs is not None, "activate before prepare"
         with self._watched():
             worker = self._worker(executor)
-            worker.activate(self._blobs, self._loaded[pool, expert.id].resident)
+            worker.activate(self._taken().blobs, self._loaded[pool, expert.id].resident)
             worker.stream.mark().wait()
-
-    def _bring_down(self, expert: str, loaded: _LoadedExpert, host: HostMemory, memory: BlobMemory) -> None:
-        with host.lock:
-            buffer = host.take(loaded.resident.size)
-            try:
-                buffer.busy = memory.bring_down(loaded.resident, buffer.pieces(0, loaded.resident.size))
-            except BaseException:
-                host.give(buffer)
-                raise
-            host.keep(expert, Copy(buffer, loaded.content, loaded.resident.unpacking, loaded.body))
 
     def _worker(self, executor: str) -> Worker:
         if executor not in self._workers:
@@ -417,3 +402,19 @@ class CudaDevice:
             # Not the error itself, which holds all objects that were being made.
             self._lost = str(error)
             raise
+
+
+def _copy(file: Weights, host: HostMemory) -> Copy:
+    return Copy(*file.content(host), body=file.body.digest if file.body is not None else "")
+
+
+def _bring_down(expert: str, loaded: _LoadedExpert, memory: GpuMemory) -> None:
+    host = memory.host
+    with host.lock:
+        buffer = host.take(loaded.resident.size)
+        try:
+            buffer.busy = memory.blobs.bring_down(loaded.resident, buffer.pieces(0, loaded.resident.size))
+        except BaseException:
+            host.give(buffer)
+            raise
+        host.keep(expert, Copy(buffer, loaded.content, loaded.resident.unpacking, loaded.body))

@@ -25,72 +25,64 @@ class DeviceBody:
     is_private: bool
 
 
-@dataclass(frozen=True, slots=True)
-class BodyPlace:
-    """The body of an expert in a pool, by its digest, "" if the expert has none; it runs in `structure`."""
-
-    pool: str
-    digest: str
-    expert: Expert
-    structure: Structure
-
-
 class DeviceBodies:
-    """Bodies by pool and digest. The disk reader calls `read`, the copy lane all else, `let_go` both.
+    """Bodies by pool and digest, in `memory` and on their way through `host`.
 
+    The disk reader calls `read`, the copy lane all else, `let_go` both.
     A body that was read waits in pinned memory as long as a load is under way that may copy it to the device.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store, host: HostMemory, memory: BlobMemory) -> None:
+        self._store, self._host, self._memory = store, host, memory
         self._bodies: dict[tuple[str, str], DeviceBody] = {}
         self._awaiting: dict[tuple[str, str], str] = {}
         """By pool and expert: loads under way for which a body was read, and its digest."""
 
-    def __repr__(self) -> str:
-        return f"<DeviceBodies {len(self._bodies)}>"
+    def __len__(self) -> int:
+        return len(self._bodies)
 
-    def read(self, pool: str, expert: str, file: Weights, host: HostMemory) -> None:
+    def read(self, pool: str, expert: str, file: Weights) -> None:
         """Read the file of a body into pinned memory for the load of an expert, which ends with `let_go`.
 
         A body that was read for another load under way is not read again. Raises StoreError, DeviceFull.
         """
         staged = _staged(pool, file.digest)
-        with host.lock:
-            is_there = (pool, file.digest) in self._bodies or host.copy_of(staged) is not None
+        with self._host.lock:
+            is_there = (pool, file.digest) in self._bodies or self._host.copy_of(staged) is not None
             was_read = is_there and self._is_awaited(pool, file.digest)
             self._awaiting[pool, expert] = file.digest
         if not was_read:
-            host.keep(staged, Copy(*file.content(host)))
+            self._host.keep(staged, Copy(*file.content(self._host)))
 
-    def let_go(self, pool: str, expert: str, host: HostMemory) -> None:
+    def let_go(self, pool: str, expert: str) -> None:
         """Note that a load has ended, well or not, for which a body may have been read."""
-        with host.lock:
+        with self._host.lock:
             digest = self._awaiting.pop((pool, expert), None)
             if digest is not None and not self._is_awaited(pool, digest):
-                host.forget(_staged(pool, digest))
+                self._host.forget(_staged(pool, digest))
 
     def _is_awaited(self, pool: str, digest: str) -> bool:
         return any(place == pool and awaited == digest for (place, _), awaited in self._awaiting.items())
 
     @contextmanager
     def under(
-        self, place: BodyPlace, store: Store, host: HostMemory, memory: BlobMemory, *, bring: bool
+        self, pool: str, digest: str, expert: Expert, structure: Structure, *, bring: bool
     ) -> Iterator[DeviceBody | None]:
-        """Give the body for an expert that is put on the device in the block; None if it has none.
+        """Give the body of a digest for an expert that is put on the device in the block; None if it is "".
 
-        A body that is not there is copied from pinned memory, or read first. With `bring` it stays for all experts of
-        the pool, unless the block fails. Raises StoreError, DeviceFull, DeviceLost.
+        A body that is not there is copied from pinned memory, or read first; it runs in `structure`. With `bring` it
+        stays for all experts of the pool, unless the block fails. Raises StoreError, DeviceFull, DeviceLost.
         """
-        key = place.pool, place.digest
+        key = pool, digest
         present = self._bodies.get(key)
-        if present is not None or not place.digest:
+        if present is not None or not digest:
             yield present
             return
-        brought = _copied(place, store, host, memory, is_private=not bring)
+        brought = self._copied(pool, digest, expert, structure, is_private=not bring)
         try:
             yield brought
         except BaseException:
-            memory.drop(brought.resident)
+            self._memory.drop(brought.resident)
             raise
         if bring:
             self._bodies[key] = brought
@@ -99,28 +91,25 @@ class DeviceBodies:
         """Return a body, which leaves; None if it is not there."""
         return self._bodies.pop((pool, digest), None)
 
+    def _copied(self, pool: str, digest: str, expert: Expert, structure: Structure, *, is_private: bool) -> DeviceBody:
+        """Copy a body to the device from pinned memory, or from disk if it was not read."""
+        was_read = self._host.copy_of(_staged(pool, digest))
+        copy = was_read or self._read(digest, expert)
+        try:
+            resident = self._memory.put(f"body of {expert.id}", copy.data(), Unpacking(copy.content, structure))
+            copy.buffer.busy = resident.written
+            return DeviceBody(resident, replace(copy.content, start=0), is_private)
+        finally:
+            if was_read is None:
+                self._host.give(copy.buffer)
+
+    def _read(self, digest: str, expert: Expert) -> Copy:
+        file = weights(self._store, expert).body
+        if file is None or file.digest != digest:
+            raise StoreError(f"expert '{expert.id}' has another body than when it was read; open the line again")
+        return Copy(*file.content(self._host))
+
 
 def _staged(pool: str, digest: str) -> tuple[str, str, str]:
     """Return the name of a body in pinned memory, on its way into a pool."""
     return pool, "body", digest
-
-
-def _copied(place: BodyPlace, store: Store, host: HostMemory, memory: BlobMemory, *, is_private: bool) -> DeviceBody:
-    """Copy a body to the device from pinned memory, or from disk if it was not read."""
-    staged = _staged(place.pool, place.digest)
-    was_read = host.copy_of(staged)
-    copy = was_read or _read(place, store, host)
-    try:
-        resident = memory.put(f"body of {place.expert.id}", copy.data(), Unpacking(copy.content, place.structure))
-        copy.buffer.busy = resident.written
-        return DeviceBody(resident, replace(copy.content, start=0), is_private)
-    finally:
-        if was_read is None:
-            host.give(copy.buffer)
-
-
-def _read(place: BodyPlace, store: Store, host: HostMemory) -> Copy:
-    file = weights(store, place.expert).body
-    if file is None or file.digest != place.digest:
-        raise StoreError(f"expert '{place.expert.id}' has another body than when it was read; open the line again")
-    return Copy(*file.content(host))

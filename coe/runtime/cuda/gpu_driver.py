@@ -7,7 +7,10 @@ Memory is freed when its tensor dies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import gc
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -108,10 +111,34 @@ class Driver(Protocol):
         """Capture `work` as a graph; its tensors must keep their addresses. `work` also runs a few times to warm up.
 
         Graphs of one stream share the memory of their intermediate results; it grows least if the largest graph comes
-        first. No garbage may be collected meanwhile (`garbage.uncollected`). Raises DeviceFull, DeviceLost.
+        first. No garbage may be collected meanwhile (`uncollected`). Raises DeviceFull, DeviceLost.
         """
         ...
 
     def trim(self) -> None:
         """Free memory that is kept for later and that nothing uses, workspaces of libraries included."""
         ...
+
+
+_alone = threading.RLock()
+"""Held while a graph is captured and while garbage is collected, for all lines: they share one collector."""
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect no garbage inside the block. Garbage may hold graphs or pinned memory; a capture forbids freeing them."""
+    with _alone:
+        was = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if was:
+                gc.enable()
+
+
+def give_back(driver: Driver) -> None:
+    """Free the device memory that nothing uses. Objects in use when an error came may be in reference cycles."""
+    with _alone:
+        gc.collect()
+        driver.trim()

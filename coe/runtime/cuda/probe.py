@@ -16,8 +16,7 @@ from torch.utils._pytree import tree_map
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
-from coe.runtime.cuda.garbage import give_back
-from coe.runtime.cuda.gpu_driver import Driver
+from coe.runtime.cuda.gpu_driver import Driver, give_back
 from coe.runtime.cuda.networks import Networks
 from coe.runtime.cuda.pinned_memory import Copy, HostMemory, passing_bytes
 from coe.runtime.cuda.unpacking import Unpacking

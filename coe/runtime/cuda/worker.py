@@ -23,8 +23,7 @@ from coe.core import Expert
 from coe.errors import DeviceFull, DeviceLost
 from coe.runtime.blob import Spec, Structure, folded_skeleton
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
-from coe.runtime.cuda.garbage import give_back, uncollected
-from coe.runtime.cuda.gpu_driver import Driver, Graph, StreamMark
+from coe.runtime.cuda.gpu_driver import Driver, Graph, StreamMark, give_back, uncollected
 from coe.runtime.cuda.unpacking import Unpacking
 from coe.store.kinds import Image, ModuleKind
 from coe.store.skeletons import bare_skeleton
