@@ -29,7 +29,6 @@ from coe.scheduler.events import (
     RulesChanged,
     Stopped,
 )
-from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.strategies import Strategy
 from coe.store.kinds import Kind
 
@@ -137,7 +136,7 @@ class BoxWorker:
         controller = Controller(
             router=rules.router,
             graph=rules.graph,
-            costs=FollowingCosts(parts.facts.costs),
+            costs=parts.facts.costs.following(),
             plan=parts.facts.plan,
             strategy=parts.strategy,
             max_wait_s=parts.max_wait_s,

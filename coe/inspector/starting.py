@@ -14,7 +14,6 @@ from coe.runtime.engine import Engine, Trace
 from coe.runtime.line_engine import LineEngine
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Demand
-from coe.scheduler.pace import FollowingCosts
 
 GROUP = "coe.line_engines"
 """The entry points of functions `start(options: LineOptions) -> Started`."""
@@ -51,7 +50,7 @@ def start_here(options: LineOptions) -> Started:
     decider = options.make_decider(
         router=assembly.rules.router,
         graph=assembly.rules.graph,
-        costs=FollowingCosts(assembly.costs),
+        costs=assembly.costs.following(),
         plan=options.strategy.pooled(assembly.plan),
         strategy=options.strategy,
         max_wait_s=options.max_wait_s,

@@ -2,8 +2,6 @@
 
 The driver (the engine on real hardware, or the simulator in virtual time) carries out the commands in order and reports
 what happened as further events. The same events at the same times give the same commands.
-
-The file is long because it is one state machine: it shows from top to bottom what each event leads to.
 """
 
 from __future__ import annotations
@@ -479,7 +477,6 @@ class Controller:
         batch = Batch(group.expert, executor.backlog.take(group, size, now))
         until_s = executor.idle_from_s(now) + cost.batch_s(size)
         self._residency.begin(executor, batch, cost.batch_bytes(size), until_s)
-        self.history.ran(group.expert, size)
         self._commands.append(Run(executor.id, batch))
         return True
 

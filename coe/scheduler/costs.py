@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from statistics import median
 
+from coe import config
 from coe.errors import ConfigError
 
 
@@ -32,6 +35,12 @@ class Body:
     copy_s: float = 0.0
 
 
+_NOT_NEGATIVE = (
+    *("per_image_s", "base_s", "load_s", "copy_s"),
+    *("weights_bytes", "activation_bytes", "workspace_bytes"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """The cost of one expert on one device.
@@ -54,15 +63,7 @@ class Cost:
     body: Body | None = None
 
     def __post_init__(self) -> None:
-        for name in (
-            "per_image_s",
-            "base_s",
-            "load_s",
-            "copy_s",
-            "weights_bytes",
-            "activation_bytes",
-            "workspace_bytes",
-        ):
+        for name in _NOT_NEGATIVE:
             if not 0 <= (value := getattr(self, name)) < math.inf:
                 raise ConfigError(f"an expert cannot cost {name}={value}; it must be a number of 0 or more")
         if self.max_batch < 1:
@@ -98,24 +99,79 @@ class Cost:
         return free_bytes // self.activation_bytes if self.activation_bytes else sys.maxsize
 
 
+class Pace:
+    """The time that batches take lately, over the time that the table states: the median of the last batches.
+
+    Costs are measured once, perhaps on a quiet machine; cameras and displays may need its cores later. The value
+    changes only in clear steps (`config.PACE_STEP`), because every change makes all rankings anew, and only after
+    `config.PACE_BATCHES` more batches.
+    """
+
+    def __init__(self) -> None:
+        self.value = 1.0
+        self._ratios: deque[float] = deque(maxlen=config.PACE_BATCHES)
+
+    def __repr__(self) -> str:
+        return f"<Pace {self.value:.2f}>"
+
+    def ran(self, stated_s: float, took_s: float) -> bool:
+        """Take in a batch that has ended; return whether the value has changed."""
+        # A time of 0, or one that is no number, says nothing; a median would keep the latter for ever.
+        if not (0 < stated_s < math.inf and 0 < took_s < math.inf):
+            return False
+        self._ratios.append(took_s / stated_s)
+        lately = median(self._ratios)
+        if len(self._ratios) < config.PACE_BATCHES:
+            return False
+        if max(lately / self.value, self.value / lately) < config.PACE_STEP:
+            return False
+        self.value = lately
+        self._ratios.clear()
+        return True
+
+
 class CostTable:
     """Costs by device and expert.
 
     `choices` holds, by device, expert and variant, the costs of experts whose variant is chosen at each load. The
     variants of an expert stand there from the finest to the coarsest; its cost in `costs` is what decisions expect.
+
+    A table that was made by `following` corrects the times of batches, not those of loads, by the pace of each device.
     """
 
     def __init__(
         self, costs: Mapping[tuple[str, str], Cost], choices: Mapping[tuple[str, str, str], Cost] | None = None
     ) -> None:
-        self._costs, self._choices = dict(costs), dict(choices or {})
+        self._stated, self._choices = dict(costs), dict(choices or {})
+        self._costs = self._stated
+        self._paces: dict[str, Pace] = {}
+        self.stated = self
+        """The table without any correction."""
         chosen: dict[str, dict[str, None]] = {}
         for _, expert, variant in self._choices:
             chosen.setdefault(expert, {})[variant] = None
         self._variants = {expert: tuple(variants) for expert, variants in chosen.items()}
 
     def __repr__(self) -> str:
-        return f"<CostTable {len(self._costs)} costs, devices {', '.join(self.devices())}>"
+        paces = f", {self._paces}" if self._paces else ""
+        return f"<CostTable {len(self._stated)} costs, devices {', '.join(self.devices())}{paces}>"
+
+    def following(self) -> CostTable:
+        """Return a table whose batches take as long as they took lately on their device (`ran`)."""
+        table = CostTable(self._stated, self._choices)
+        table._costs, table.stated = dict(self._stated), self
+        table._paces = {device: Pace() for device in self.devices()}
+        return table
+
+    def restated(self, stated: CostTable) -> CostTable:
+        """Return a table of other stated costs whose devices keep their paces, if this table follows."""
+        if not self._paces:
+            return stated
+        table = stated.following()
+        for device, pace in self._paces.items():
+            table._paces[device] = pace
+            table._correct(device)
+        return table
 
     def __call__(self, device: str, expert: str) -> Cost:
         """Return the cost of an expert on a device; raises ConfigError if it was never measured."""
@@ -126,7 +182,10 @@ class CostTable:
 
     def of(self, device: str, expert: str, variant: str) -> Cost:
         """Return the cost of an expert in a variant; of an expert without a choice there is one cost alone."""
-        return self._choices.get((device, expert, variant)) or self(device, expert)
+        choice = self._choices.get((device, expert, variant))
+        if choice is None:
+            return self(device, expert)
+        return choice.at_pace(self._paces[device].value) if device in self._paces else choice
 
     def each(self, device: str, expert: str) -> Iterator[Cost]:
         """Yield the costs that an expert may have: the expected cost, and those of all variants to choose from."""
@@ -138,23 +197,22 @@ class CostTable:
         """Return the variants among which each load of an expert may choose, the finest first; () if there is none."""
         return self._variants.get(expert, ())
 
-    def restated(self, stated: CostTable) -> CostTable:
-        """Return a table of other stated costs that goes on with what this table has learned of the devices."""
-        return stated
-
-    @property
-    def stated(self) -> CostTable:
-        """The table without any correction."""
-        return self
-
     def ran(self, device: str, expert: str, images: int, took_s: float) -> float | None:
-        """Take in a batch that took `took_s`.
+        """Take in a batch that took `took_s`; return the pace of its device if that has changed.
 
-        Return how many times as long as stated batches take on this device, if that has changed. This table does not
-        follow: it returns None. See `coe.scheduler.pace`.
+        None always, if this table does not follow.
         """
-        return None
+        pace = self._paces.get(device)
+        if pace is None or not pace.ran(self._stated[device, expert].batch_s(images), took_s):
+            return None
+        self._correct(device)
+        return pace.value
 
     def devices(self) -> list[str]:
         """Return the devices, sorted."""
-        return sorted({device for device, _ in self._costs})
+        return sorted({device for device, _ in self._stated})
+
+    def _correct(self, device: str) -> None:
+        for key, cost in self._stated.items():
+            if key[0] == device:
+                self._costs[key] = cost.at_pace(self._paces[device].value)

@@ -2,8 +2,6 @@
 
 A board is all images of one serial and one version of a board file that are under way, with or without a due time; an
 image without a serial is a board by itself. Only this file puts images into a hurry.
-
-The file is long because hurrying and missing depend on each other: what is certain to be missed is in no hurry.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from coe import config
 from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
 from coe.core import added, rule_of
-from coe.scheduler.history import HistoryWatcher, ImageView
+from coe.scheduler.history import ImageView
 from coe.scheduler.learned_order import LearnedOrder
 
 LATE_PARTS = 80
@@ -36,7 +36,7 @@ class _Board:
     last: int
 
 
-class Foresight(HistoryWatcher):
+class Foresight:
     """Foresees the experts of a board's parts to come: those that at least half of the images of a component need.
 
     `parts` is the list of a board, in the order of the camera; without it the order is learned, and known from the
@@ -67,7 +67,7 @@ class Foresight(HistoryWatcher):
         self._boards: OrderedDict[str, _Board] = OrderedDict()
         """The boards whose images still come, by serial; the board whose last image is oldest stands first."""
         self.next_places: dict[str, int] = {}
-        """The next place of each expert that is foreseen."""
+        """The next place of each expert that is foreseen; a place before `head` is that of a part that is late."""
         self._gaps_s: deque[float] = deque(maxlen=_JUDGED)
         self._last_s: float | None = None
         self._agreed: deque[bool] = deque(maxlen=_JUDGED)
@@ -75,28 +75,6 @@ class Foresight(HistoryWatcher):
 
     def __repr__(self) -> str:
         return f"<Foresight at place {self.head}, {len(self.next_places)} experts foreseen on {len(self._parts)} parts>"
-
-    # Anybody may read these
-
-    def __len__(self) -> int:
-        """Return how many experts are foreseen."""
-        return len(self.next_places)
-
-    def next_place(self, expert: str) -> int | None:
-        """Return the next place that needs an expert; None if none is foreseen.
-
-        A place before `head` is that of a part that is late.
-        """
-        return self.next_places.get(expert)
-
-    def images_until(self, expert: str) -> int | None:
-        """Return at which image from now an expert is needed, 1 for the next image; None if none is foreseen."""
-        place = self.next_places.get(expert)
-        return None if place is None else max(1, place + 1 - self.head)
-
-    def in_order(self) -> list[str]:
-        """Return the experts that are foreseen, the next first."""
-        return sorted(self.next_places, key=lambda expert: (self.next_places[expert], expert))
 
     def horizon(self) -> int:
         """Return the place that is reached in `config.AHEAD_S` at the present pace; `head` before there is a pace."""
@@ -110,8 +88,6 @@ class Foresight(HistoryWatcher):
     def follow(self, router: Router) -> None:
         """Go on by another router, which has the same rules for this board."""
         self._router = router
-
-    # The history calls this
 
     def arrived(self, image: ImageView) -> None:
         """Take note of an image: of the pace and, by its serial and refdes, of the place."""

@@ -5,7 +5,6 @@ A policy that keeps a ranking watches, and is told of each image and finding, so
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -40,15 +39,13 @@ class HistoryWatcher:
 
 
 class History:
-    """The images under way, and how often experts ran."""
+    """The images under way with their findings."""
 
     def __init__(self) -> None:
         self.images = 0
         """How many images have come: the next image's place."""
         self._under_way: dict[int, ImageView] = {}
         self._findings: dict[int, dict[str, Finding]] = {}
-        self._batches: Counter[str] = Counter()
-        self._stages: Counter[str] = Counter()
         self._watchers: list[HistoryWatcher] = []
 
     def __repr__(self) -> str:
@@ -60,14 +57,6 @@ class History:
     def under_way(self) -> Mapping[int, ImageView]:
         """The images without a result, by request id, in the order in which they came."""
         return self._under_way
-
-    def batches(self, expert: str) -> int:
-        """Return how many batches of an expert have begun."""
-        return self._batches[expert]
-
-    def stages(self, expert: str) -> int:
-        """Return how many stages of an expert have begun to run."""
-        return self._stages[expert]
 
     def watch(self, watcher: HistoryWatcher) -> None:
         """Tell a watcher of every image and finding from now on, and first of the images that are under way."""
@@ -92,11 +81,6 @@ class History:
         self._findings[request.id] = findings
         for watcher in self._watchers:
             watcher.arrived(image)
-
-    def ran(self, expert: str, stages: int) -> None:
-        """Note a batch that begins."""
-        self._batches[expert] += 1
-        self._stages[expert] += stages
 
     def found(self, request_id: int, finding: Finding) -> None:
         """Note a finding of an image."""

@@ -6,8 +6,6 @@ load until it is gone, so a slow copy cannot overcommit. The pool never chooses:
 
 Bodies that experts share have a book of their own (`coe.scheduler.held_bodies`). The last holder of a body takes it
 along: its bytes become that expert's until it is gone.
-
-The file is long because whatever changes the books stands beside the check that proves them.
 """
 
 from __future__ import annotations

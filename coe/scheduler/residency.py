@@ -2,8 +2,6 @@
 
 Bytes are reserved before a load is issued and become free only when an eviction has ended, so a slow copy cannot
 overcommit.
-
-The file is long because whatever changes residency stands in it: first experts, loads, guesses, evictions.
 """
 
 from __future__ import annotations

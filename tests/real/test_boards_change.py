@@ -23,7 +23,6 @@ from coe.errors import BoardsClash, ConfigError, LineClosed, StoreError, WouldWa
 from coe.inspector.asked_boards import AskedBoard
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import RulesChanged, single_events
-from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.strategies import strategy
 from coe.store.store import Store
 
@@ -121,7 +120,7 @@ def test_boards_change_while_images_are_under_way_and_the_run_replays(folder: Pa
     fresh = Controller(
         router=opened.router,
         graph=opened.graph,
-        costs=FollowingCosts(costs),
+        costs=costs.following(),
         plan=first_plan,
         strategy=strategy("late-binding"),
         parts={"": ()},

@@ -7,7 +7,6 @@ import pytest
 from coe import Inspector
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import single_events
-from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.strategies import strategy
 
 
@@ -22,7 +21,7 @@ def test_a_recorded_run_replays_to_the_same_commands(tiny, pictures, name):
     fresh = Controller(
         router=line.rules.router,
         graph=line.rules.graph,
-        costs=FollowingCosts(line.costs),
+        costs=line.costs.following(),
         plan=line.plan,
         strategy=strategy(name),
     )

@@ -12,7 +12,6 @@ from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.events import Arrived, EventBatch, Finished, Loaded, PaceChanged, Run
-from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.strategies import strategy
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator, Speeds
@@ -36,7 +35,7 @@ def controller(name, *, executors=1):
     return Controller(
         router=BOARD.router,
         graph=BOARD.graph,
-        costs=FollowingCosts(COSTS),
+        costs=COSTS.following(),
         plan=pools_of(executors, 24, 4),
         strategy=strategy(name),
     )

@@ -20,7 +20,6 @@ from coe.inspector.precision import VariantChoice, applied
 from coe.lab.strategies.by_load import ByLoad, OnMiss, Urgent
 from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.events import Command, Event, Load, Why
-from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, workspace_bytes
 from coe.scheduler.strategies import strategy
 from coe.testing import VirtualLine, pools_of
@@ -185,7 +184,7 @@ def test_the_workspace_holds_a_batch_in_any_variant() -> None:
 
 
 def test_costs_in_a_variant_follow_the_pace_of_a_machine() -> None:
-    table = FollowingCosts(CostTable({("cpu", "a"): CHOICE[COARSE]}, {("cpu", "a", FINE): CHOICE[FINE]}))
+    table = CostTable({("cpu", "a"): CHOICE[COARSE]}, {("cpu", "a", FINE): CHOICE[FINE]}).following()
     while table.ran("cpu", "a", 1, 0.9) is None:
         pass
     assert table.of("cpu", "a", FINE).base_s == pytest.approx(0.6)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from coe.board.parts_list import PlacedPart
 from coe.core import Request
-from coe.scheduler.foresight import LATE_PARTS, Foresight
+from coe.scheduler.foresight import LATE_PARTS
 from coe.scheduler.history import ImageView
 from coe.scheduler.learned_order import LearnedOrder
+from coe.scheduler.line_foresight import LineForesight
 from coe.testing import rules_from
 
 RULES = rules_from("""
@@ -35,7 +36,7 @@ class Line:
 
     def __init__(self, components: str = "") -> None:
         self.changed: list[str] = []
-        self.foresight = Foresight(RULES.router, self.changed.append, parts_of(components))
+        self.foresight = LineForesight(RULES.router, self.changed.append, {"": parts_of(components)})
         self._images = 0
 
     def see(self, components: str, serial: str = "S1", at: int = 0) -> None:
@@ -117,7 +118,7 @@ def test_the_pace_is_that_of_the_images_not_of_groups_or_of_pauses() -> None:
         [4.0 * (image // 4) for image in range(40)],
         [image + (600.0 if image >= 20 else 0.0) for image in range(40)],
     ):
-        foresight = Foresight(RULES.router, parts=parts_of("ABC" * 60))
+        foresight = LineForesight(RULES.router, parts={"": parts_of("ABC" * 60)})
         for image, at_s in enumerate(times_s):
             foresight.arrived(ImageView(Request(image, "A", serial="S1", refdes=f"P{image}"), image, at_s))
         assert foresight.head + 9 <= foresight.horizon() <= foresight.head + 11
@@ -135,7 +136,7 @@ def test_what_is_not_on_the_list_says_nothing() -> None:
 def test_another_product_than_the_list_is_foreseen_no_more_until_the_next_board() -> None:
     line = Line("A" * 50 + "B" * 50)
     line.see("C" * 40)
-    assert len(line.foresight) == 0
+    assert not line.foresight.foresees()
     assert line.places() == dict.fromkeys("abcx")
     line.see("A", serial="S2")
     assert line.places()["b"] == line.foresight.head + 49
@@ -144,7 +145,7 @@ def test_another_product_than_the_list_is_foreseen_no_more_until_the_next_board(
 def test_the_order_is_learned_from_the_board_before() -> None:
     line = Line()
     line.see("ABBC")
-    assert len(line.foresight) == 0
+    assert not line.foresight.foresees()
     line.see("A", serial="S2")
     assert line.foresight.head == 1
     assert line.places() == {"a": 4, "b": 1, "c": 3, "x": 4}

@@ -57,4 +57,3 @@ def test_a_watcher_is_told_of_each_image_and_finding() -> None:
         "R3 answered",
     ]
     assert (history.images, dict(history.under_way)) == (3, {})
-    assert (history.batches("x"), history.stages("x"), history.stages("a")) == (2, 2, 2)

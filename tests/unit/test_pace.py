@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe import config
-from coe.scheduler.costs import Cost, CostTable
-from coe.scheduler.pace import FollowingCosts, Pace
+from coe.scheduler.costs import Cost, CostTable, Pace
 
 COST = Cost(per_image_s=0.1, base_s=0.2, load_s=1.0, weights_bytes=10, activation_bytes=1)
 
@@ -60,7 +59,7 @@ def test_the_pace_stays_between_the_extremes_of_what_was_seen(batches: list[tupl
 
 def test_a_table_follows_for_its_device_alone_and_never_for_loads() -> None:
     stated = CostTable({(device, "a"): COST for device in ("cpu", "cuda")})
-    costs = FollowingCosts(stated)
+    costs = stated.following()
     assert costs("cpu", "a") is COST
     told = [costs.ran("cpu", "a", 3, 1.5) for _ in range(30)]
     pace = [each for each in told if each is not None][-1]

@@ -48,7 +48,7 @@ class World:
     """By pool."""
     cache: HostCache | None = None
     history: History = field(default_factory=History)
-    """The images under way with their components, serials and findings, and how often experts ran."""
+    """The images under way with their components, serials and findings."""
     foresight: LineForesight | None = None
     """Which expert is needed at which place ahead; None if no policy of the strategy looks ahead."""
     router: Router = field(default_factory=lambda: Router({}))
@@ -80,18 +80,15 @@ class World:
             return cost.load_s
         return cost.copy_s
 
-    def expected_use(self, expert: str) -> float:
-        """Return how often an image needs an expert: by its next image where it is foreseen, else as estimated."""
-        until = None if self.foresight is None else self.foresight.images_until(expert)
-        return self.demand.usage(expert) if until is None else 1 / until
-
     def next_place(self, expert: str) -> int | None:
         """Return the next place that needs an expert; None if none is foreseen."""
         return None if self.foresight is None else self.foresight.next_place(expert)
 
     def images_until(self, expert: str) -> float:
         """Return at which image from now an expert is expected to be needed; stages on their way count as images."""
-        expected = self.demand.coming(expert) + config.OUTLOOK_IMAGES * self.expected_use(expert)
+        until = None if self.foresight is None else self.foresight.images_until(expert)
+        use = self.demand.usage(expert) if until is None else 1 / until
+        expected = self.demand.coming(expert) + config.OUTLOOK_IMAGES * use
         return config.OUTLOOK_IMAGES / expected if expected > 0 else math.inf
 
     def backlogs(self, pool: str | None = None) -> tuple[Backlog, ...]:
