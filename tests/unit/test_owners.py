@@ -25,7 +25,7 @@ POOL_WRITERS = {
     *("pin", "unpin", "lies_in"),
 }
 CACHE_WRITERS = {"hold", "fetch", "leave", "forget", "begin_fill", "end_fill"}
-HISTORY_WRITERS = {"arrived", "ran", "found", "answered"}
+HISTORY_WRITERS = {"arrived", "found", "answered"}
 FLOATS = {"seconds", "speed", "rate", "rates", "share", "shares", "usage", "probability"}
 """Words in the names of floats."""
 OWNERS = {"scheduler/pool.py", "scheduler/host_cache.py", "scheduler/residency.py", "lab/strategies/by_load.py"}
