@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mouse_board import found_by_name
 
-from coe import config
-from coe.board import rules
 from coe.board.rules import Rules
 from coe.core import Request
 from coe.errors import ConfigError
@@ -17,27 +16,13 @@ from coe.lab.workloads.trace_file import read, write
 from coe.lab.workloads.workload import synthetic
 from coe.sim.agenda import Arrival
 
-BOARD = """
-board: mouse
-experts:
-  joints: {kind: yolov5m, labels: [joint, bridge], input: 320, reject: [bridge], then: {none: OK}}
-  body: {kind: resnet18, labels: [ok, bad], input: 224, then: {ok: joints, bad: NG}}
-components:
-  R-1K: {count: 12, inspect: body}
-  C-1U: {count: 3, inspect: joints}
-"""
 HEADER = '{"coe_trace": 1, "task": "day", "order": "recorded", "board": "mouse", "counts": null}'
 LINE = '{"at_s": 0.5, "component": "R-1K"}'
 
 
 @pytest.fixture
 def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rules:
-    """A board that is found by its name."""
-    folder = tmp_path / "boards"
-    folder.mkdir()
-    (folder / "mouse.yaml").write_text(BOARD)
-    monkeypatch.setenv(config.RULES_VARIABLE, str(folder))
-    return rules.load("mouse")
+    return found_by_name(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -51,46 +36,50 @@ def test_ids_are_counted_anew_and_blank_lines_are_none(board: Rules, path: Path)
 
 
 def found(finding: str, expert: str = "body") -> str:
-    return f'{HEADER}\n{{"at_s": 1, "component": "R-1K", "findings": {{"{expert}": {finding}}}}}'
+    return line(f'"component": "R-1K", "findings": {{"{expert}": {finding}}}')
+
+
+def line(rest: str) -> str:
+    return f'{HEADER}\n{{"at_s": 1, {rest}}}'
 
 
 BAD = [
-    ("", 1, "the file is empty"),
-    (HEADER, 1, "the trace has a header and no arrivals; record at least one"),
-    (LINE, 1, "the header is missing; the first line of a trace is"),
-    ('{"coe_trace": 2}', 1, "a trace of version 2; this program reads version 1"),
-    ('{"coe_trace": true}', 1, "a trace of version True"),
-    ('{"coe_trace": 1, "task": "t", "order": "o"}', 1, "'board' is missing; write it in"),
-    (HEADER.replace("counts", "count"), 1, "'count' is not a key here; did you mean 'counts'"),
-    (HEADER.replace("mouse", "mouze"), 1, "no board file for 'mouze'.*did you mean 'mouse'"),
-    (HEADER.replace('"day"', "3"), 1, "'task' must be text, not 3"),
-    (HEADER.replace("null", "[1]"), 1, "'counts' must be null or a number for each component"),
-    (HEADER.replace("null", '{"R-1K": "12"}'), 1, "the count of 'R-1K' must be a number of 0 or more, not '12'"),
-    (HEADER.replace("null", '{"R-1K": NaN}'), 1, "the count of 'R-1K' must be a number"),
-    (HEADER.replace("null", '{"R-1K": -1}'), 1, "component 'R-1K' cannot be counted -1"),
-    (HEADER.replace("null", '{"R-1k": 1}'), 1, "'R-1k' is not a component.*did you mean 'R-1K'"),
-    (f"{HEADER}\n{LINE}\n{{", 3, "not JSON .*; mend or remove this line"),
+    ("", 1, "empty"),
+    (HEADER, 1, "no arrivals"),
+    (LINE, 1, "header"),
+    ('{"coe_trace": 2}', 1, "version 2"),
+    ('{"coe_trace": true}', 1, "version True"),
+    ('{"coe_trace": 1, "task": "t", "order": "o"}', 1, "'board'"),
+    (HEADER.replace("counts", "count"), 1, "'count'.*'counts'"),
+    (HEADER.replace("mouse", "mouze"), 1, "'mouze'.*'mouse'"),
+    (HEADER.replace('"day"', "3"), 1, "'task'.*3"),
+    (HEADER.replace("null", "[1]"), 1, "'counts'"),
+    (HEADER.replace("null", '{"R-1K": "12"}'), 1, "'R-1K'.*'12'"),
+    (HEADER.replace("null", '{"R-1K": NaN}'), 1, "'R-1K'"),
+    (HEADER.replace("null", '{"R-1K": -1}'), 1, "'R-1K'.*-1"),
+    (HEADER.replace("null", '{"R-1k": 1}'), 1, "'R-1k'.*'R-1K'"),
+    (f"{HEADER}\n{LINE}\n{{", 3, "not JSON"),
     (f"{HEADER}\n\n{'[' * 100_000}", 3, "not JSON"),
     (f"{HEADER}\n{'1' * 5000}", 2, "not JSON"),
-    (f"{HEADER}\n[]", 2, "not an entry of the form"),
-    (f'{HEADER}\n{{"component": "R-1K"}}', 2, "'at_s' is missing"),
-    (f'{HEADER}\n{{"at_s": 1}}', 2, "'component' is missing"),
-    (f'{HEADER}\n{{"at_s": 1, "component": "R-1K", "serail": ""}}', 2, "'serail' is not a key.*did you mean 'serial'"),
-    (f'{HEADER}\n{{"at_s": 1, "component": "R-1KK"}}', 2, "has no component 'R-1KK'; did you mean 'R-1K'"),
-    (f'{HEADER}\n{{"at_s": 1, "component": ["R-1K"]}}', 2, "'component' must be text"),
-    (f'{HEADER}\n{{"at_s": 1, "component": "R-1K", "image": null}}', 2, "'image' must be text, not None"),
-    (f'{HEADER}\n{LINE}\n{{"at_s": 0.25, "component": "R-1K"}}', 3, "0.25 s comes after 0.5 s; put the lines in order"),
+    (f"{HEADER}\n[]", 2, "entry"),
+    (f'{HEADER}\n{{"component": "R-1K"}}', 2, "'at_s'"),
+    (f'{HEADER}\n{{"at_s": 1}}', 2, "'component'"),
+    (line('"component": "R-1K", "serail": ""'), 2, "'serail'.*'serial'"),
+    (line('"component": "R-1KK"'), 2, "'R-1KK'.*'R-1K'"),
+    (line('"component": ["R-1K"]'), 2, "'component'"),
+    (line('"component": "R-1K", "image": null'), 2, "'image'.*None"),
+    (f'{HEADER}\n{LINE}\n{{"at_s": 0.25, "component": "R-1K"}}', 3, "0.25 s.*0.5 s"),
     *(
-        (f'{HEADER}\n{{"at_s": {time}, "component": "R-1K"}}', 2, "'at_s' must be seconds of 0 or more, not")
+        (f'{HEADER}\n{{"at_s": {time}, "component": "R-1K"}}', 2, "'at_s'")
         for time in ("NaN", "Infinity", "-Infinity", "1e999", "-1", '"1"', "true", "null", "1" + "0" * 400)
     ),
-    (f'{HEADER}\n{{"at_s": 1, "component": "R-1K", "findings": []}}', 2, "'findings' must be"),
-    (found("{}", "bodi"), 2, "has no expert 'bodi'; did you mean 'body'"),
-    (found("3"), 2, "the finding of 'body' must be"),
-    (found("{}"), 2, "'label' is missing"),
-    (found('{"label": "ok", "score": 1, "x": 1}'), 2, "'x' is not a key here; known: label, score"),
-    (found('{"label": "okk", "score": 1}'), 2, "'okk' is not a label of 'body'; did you mean 'ok'"),
-    (found('{"label": "ok", "score": Infinity}'), 2, "the score of 'body' must be a number or null"),
+    (line('"component": "R-1K", "findings": []'), 2, "'findings'"),
+    (found("{}", "bodi"), 2, "'bodi'.*'body'"),
+    (found("3"), 2, "'body'"),
+    (found("{}"), 2, "'label'"),
+    (found('{"label": "ok", "score": 1, "x": 1}'), 2, "'x'.*label, score"),
+    (found('{"label": "okk", "score": 1}'), 2, "'okk'.*'body'.*'ok'"),
+    (found('{"label": "ok", "score": Infinity}'), 2, "'body'"),
 ]
 
 
@@ -104,16 +93,14 @@ def test_what_is_wrong_is_named_with_its_line(text: str, line: int, says: str, b
 
 
 def test_what_is_no_text_or_no_file_is_named(board: Rules, path: Path, tmp_path: Path) -> None:
-    path.write_bytes(HEADER.encode() + b'\n{"at_s": 1, "component": "\xff"}')
-    with pytest.raises(ConfigError, match=r"day.jsonl:2: not JSON"):
-        read(path)
-    path.write_bytes(b"x" * (9 << 20))
-    with pytest.raises(ConfigError, match=r"day.jsonl:1: a line of more than 8 MiB; this is not a trace"):
-        read(path)
+    for content, place in ((HEADER.encode() + b'\n{"at_s": 1, "component": "\xff"}', 2), (b"x" * (9 << 20), 1)):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=rf"day.jsonl:{place}: "):
+            read(path)
     for where in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(ConfigError, match=r"cannot be read: .*; give a trace file or a task"):
+        with pytest.raises(ConfigError, match="cannot be read"):
             read(where)
-        with pytest.raises(ConfigError, match=r"cannot be written: .*; make room or give another place"):
+        with pytest.raises(ConfigError, match="cannot be written"):
             write(where / "no" / "t.jsonl", synthetic(board, task="t", requests=1))
 
 

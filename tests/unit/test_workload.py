@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -163,15 +164,12 @@ def test_a_tail_changes_what_is_likely_to_be_used(board: Rules) -> None:
     assert names(task("A1", tail="steep", requests=99)) != names(task("A1", requests=99))
 
 
-def test_own_counts_change_nothing(board: Rules) -> None:
-    same = with_counts(board, {name: one.count for name, one in board.components.items()})
+def test_a_graph_of_other_counts_is_the_same_but_for_who_begins(board: Rules) -> None:
+    same = with_counts(board, {name: component.count for name, component in board.components.items()}).graph
     for expert in board.experts:
-        assert same.graph.probability(expert) == board.graph.probability(expert)
-        assert same.graph.predecessors(expert) == board.graph.predecessors(expert)
-        assert same.graph.waits_for_others(expert) == board.graph.waits_for_others(expert)
-
-
-def test_an_expert_waits_for_others_once_the_component_that_begins_with_it_occurs_no_more(board: Rules) -> None:
+        for fact in ("probability", "predecessors", "waits_for_others"):
+            assert getattr(same, fact)(expert) == getattr(board.graph, fact)(expert)
+    # An expert waits for others once the component that begins with it occurs no more.
     assert not board.graph.waits_for_others("joints")
     assert with_counts(board, {"0-OHM": 0.0}).graph.waits_for_others("joints")
 
@@ -193,11 +191,11 @@ def test_probability_follows_counts(counts: dict[str, float], board: Rules) -> N
 @pytest.mark.parametrize(
     ("counts", "says"),
     [
-        ({"R-1k": 1.0}, "'R-1k' is not a component of board mouse; did you mean 'R-1K'"),
-        ({"R-1K": math.nan}, "component 'R-1K' cannot be counted nan; give a number of 0 or more"),
-        ({"R-1K": -1.0}, "component 'R-1K' cannot be counted -1.0"),
-        ({"R-1K": 1e308, "C-1U": 1e308}, "the counts of board mouse add up to inf"),
-        (dict.fromkeys(["R-1K", "C-1U", "R-2K", "0-OHM"], 0.0), "add up to 0.*; at least one component must occur"),
+        ({"R-1k": 1.0}, "'R-1k'.*'R-1K'"),
+        ({"R-1K": math.nan}, "'R-1K'.*nan"),
+        ({"R-1K": -1.0}, "'R-1K'.*-1.0"),
+        ({"R-1K": 1e308, "C-1U": 1e308}, "mouse.*inf"),
+        (dict.fromkeys(["R-1K", "C-1U", "R-2K", "0-OHM"], 0.0), "mouse.* 0"),
     ],
 )
 def test_counts_that_are_none(board: Rules, counts: dict[str, float], says: str) -> None:
@@ -205,19 +203,16 @@ def test_counts_that_are_none(board: Rules, counts: dict[str, float], says: str)
         with_counts(board, counts)
 
 
-def test_bad_words_and_numbers_are_named(board: Rules) -> None:
-    with pytest.raises(ConfigError, match=r"'A3' is not a task.*A1"):
-        task("A3")
-    with pytest.raises(ConfigError, match="'stepe' is not a tail of counts; did you mean 'steep'"):
-        task("A1", tail="stepe")
-    with pytest.raises(ConfigError, match="'board' is not an order of requests; did you mean 'boards'"):
-        task("A1", order="board")
-    with pytest.raises(ConfigError, match="a workload of 0 requests has nothing to run; give at least 1"):
-        synthetic(board, task="t", requests=0)
-    for every_s in (-1.0, math.nan, math.inf):
-        with pytest.raises(ConfigError, match="is no pace; give seconds of 0 or more"):
-            synthetic(board, task="t", requests=1, every_s=every_s)
-
-
-def test_a_workload_prints_short() -> None:
-    assert repr(task("A1", requests=3)) == "Workload(task='A1', order='iid', doubtful=0.0)"
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"name": "A3"}, "'A3'.*A1"),
+        ({"tail": "stepe"}, "'stepe'.*'steep'"),
+        ({"order": "board"}, "'board'.*'boards'"),
+        ({"requests": 0}, "0 requests"),
+        *(({"every_s": every_s}, f"every {every_s} s") for every_s in (-1.0, math.nan, math.inf)),
+    ],
+)
+def test_bad_words_and_numbers_are_named(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        task(**{"name": "A1", **options})
