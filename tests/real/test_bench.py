@@ -69,9 +69,6 @@ def test_the_precision_stands_beside_the_strategy_and_second_looks_are_counted(w
     assert re.search(r"coserve mixed: \d+ of 24 findings were run again in fp32, 0 changed", " ".join(out.split()))
     # A budget for little more than one expert does not hold one beside what q8 is converted into: others are chosen.
     assert call("run", *SMALL, *mixed).status == 0
-    status, _, err = call("run", *SMALL, "--precision", "mixd", "--work", work)
-    assert status == 2
-    assert "'mixd' is not a precision; did you mean 'mixed'?" in " ".join(err.split())
 
 
 HEADING = Heading("t", "o", "s")
@@ -142,53 +139,6 @@ def test_many_experts_share_a_few_files(tmp_path):
     mine, others = shelf.load(f"{whole.stem}/e1"), store.load(f"{board.stem}/e3")
     assert mine.keys() == others.keys()
     assert all(torch.equal(mine[name], others[name]) for name in mine)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--strategy", "coserve,fast"), "no strategy 'fast'"),
-        (("--images", "pictures"), "--images has no effect, because --board is not given"),
-        (("--board", "demo"), "--work has no effect, because --board is given"),
-        (
-            ("--profile", "p.json"),
-            "--profile has no effect",
-        ),
-        (("--strategy", "late-binding-paper-default", "--executors", "cpu=2"), "--executors has no effect"),
-        (("--kind", "onnx"), "no skeleton"),
-        (("--kind", "resnet9"), "'resnet9'"),
-        (("--rate", "250", "--backlog"), "exclude each other"),
-        (("--requests", "9", "--settling", "9"), "--settling 9 leaves out all 9 images; leave out fewer"),
-        (("--rate", "0"), "not a number of images a second"),
-        (("--rate", "nan"), "not a number of images a second"),
-        (("--host-only", "--strategy", "samba-eager"), "--host-only leaves out what differs in 'samba-eager'"),
-        (("--host-only", "--executors", "cuda=1"), "--host-only stands for any device; write --executors cpu=1"),
-        (("--host-only", "--predict"), "--predict has no effect with --host-only"),
-        (("--disk-bandwidth", "fast"), "not a disk bandwidth; write it like 530MB/s"),
-        (("--json", "nowhere/rows.json"), "there is no folder nowhere"),
-    ],
-)
-def test_wrong_usage_is_said(tmp_path, call, arguments, sentence):
-    status, _, err = call("run", "--work", tmp_path, *arguments)
-    assert status == 2
-    assert sentence in " ".join(err.split())
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--strategy", "coserve", "--within", "5s"), "strategy 'coserve' looks at neither ages nor due times"),
-        (("--strategy", "samba", "--max-wait", "5s"), "strategy 'samba' looks at neither ages nor due times"),
-        (
-            ("--strategy", "late-binding", "--within", "0s"),
-            "a result can be there within a number of seconds above 0, not 0",
-        ),
-    ],
-)
-def test_times_that_nobody_would_look_at_are_refused(call, options, sentence):
-    said = call("run", *options)
-    assert said.status == 2
-    assert sentence in said.words
 
 
 def test_the_first_images_can_be_left_out_of_latencies(work):

@@ -43,22 +43,3 @@ def test_loads_and_evictions_in_turn_leave_no_descriptor_open(work, call):
     assert (row["kind"], row["variant"], row["cycles"], row["experts"]) == ("narrow", "q8", 8, 4)
     assert row["descriptors_after"] == row["descriptors_before"] > 0
     assert "rss_slope_bytes" in row
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--variant", "q9"), "--variant: there is no 'q9'; known: bf16, delta, fp16, fp32, q8"),
-        (("--kind", "onnx"), "no skeleton"),
-        (("--kind", "resnet19"), "'resnet19'"),
-        (("--cycles", "2"), "--cycles"),
-        (("--cycles", "8", "--repeats", "3"), "--cycles takes no medians; leave one of them out"),
-        (("--experts", "3"), "--experts has no effect without --cycles; give --cycles, too"),
-        (("--device", "cuda", "--threads", "1"), "--threads is for the CPU"),
-        (("--json", "nowhere/rows.json"), "there is no folder nowhere"),
-    ],
-)
-def test_wrong_usage_is_said(work, call, arguments, sentence):
-    said = call("switch", "--work", work, *arguments)
-    assert said.status == 2
-    assert sentence in said.words

@@ -236,18 +236,3 @@ def test_the_eager_baseline_has_a_cost_table_of_its_own(work, call, monkeypatch)
     assert (first, second) == (None, None)
     assert (third, fourth) == (theirs, ours)
     assert ways == 2 * [eager_baseline.devices, line_devices.make]
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--strategy", "smaba-eager"), "no strategy 'smaba'; did you mean 'samba'?"),
-        (("--strategy", "late-binding-profile-eager"), "'late-binding-profile' is a configuration, not a strategy"),
-        (("--strategy", "samba-eager", "--precision", "mixed"), "runs in fp32 alone; add it: --precision fp32,mixed"),
-        (("--strategy", "samba-eager", "--within", "5s"), "strategy 'samba' looks at neither ages nor due times"),
-    ],
-)
-def test_wrong_usage_is_said(call, options, sentence):
-    said = call("run", *options)
-    assert said.status == 2
-    assert sentence in said.words
