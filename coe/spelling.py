@@ -1,4 +1,4 @@
-"""Which spellings are one name. Law: two texts that look the same on a screen never mean two things in silence.
+"""Which spellings are one name. Two texts that look the same on a screen never mean two things in silence.
 
 Systems write an accented letter as one character or as a letter and an accent (NFC and NFD): macOS stores file names in
 NFD, keyboards make NFC. CAD programs write the micro sign or the Greek letter, and signs that look like others.

@@ -1,4 +1,4 @@
-"""Reading that is given up after a time. Law: a share that does not answer costs its own pictures, and no other.
+"""Reading that is given up after a time. A share that does not answer costs its own pictures, and no other.
 
 A read that never comes back cannot be ended, so each thread that asks has a helper that reads for it. After the time,
 the helper is left behind: it ends when its read does. A slow share answers, piece by piece, and is waited for.

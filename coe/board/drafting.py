@@ -1,4 +1,4 @@
-"""A draft of a board file, from the experts that there are. Law: a draft lets nothing pass; a person fills it in."""
+"""A draft of a board file, from the experts that there are. It lets nothing pass until a person fills it in."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""routing_rules/*.yaml -> experts, components, graph and router. Words, not code: nothing in a file is evaluated.
-
-The file is long because one reader resolves all entries of a board file, and knows the place of each for its messages.
-"""
+"""routing_rules/*.yaml -> experts, components, graph and router. Words, not code: nothing in a file is evaluated."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Scores as the rules want them: made honest by an expert's temperature, and without boxes that do not count.
 
-Law: what a kind says is changed here alone, and in the same way for every kind.
+What a kind says is changed here alone, and in the same way for every kind.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The rules of several boards as one `Rules`: one router, one graph, one memory for the experts that they share.
 
-Law: nothing of one board changes a verdict of another. Components keep apart by the key of their board, experts by
+Nothing of one board changes a verdict of another. Components keep apart by the key of their board, experts by
 their ids; results show the names that the board files use.
 """
 

@@ -19,7 +19,7 @@ from coe.pictures import folder
 from coe.pictures.finding import EXTENSIONS, TABLE, natural
 from coe.pictures.folder import EntryKind
 from coe.pictures.image_table import checksum_of, file_at, leaves, reference_at
-from coe.pictures.picture_file import PictureFile, checked_file
+from coe.pictures.picture_file import PictureFile
 from coe.pictures.picture_names import goes_with_pictures, is_called_picture, other_format, raw_beside, unfinished
 from coe.spelling import composed
 
@@ -39,9 +39,9 @@ class VerifiedPicture:
     sha256: str = ""
 
     @property
-    def file(self) -> Path | PictureFile:
+    def file(self) -> PictureFile:
         """The file to be read; with a checksum it is read only if that fits."""
-        return checked_file(self.path, self.sha256)
+        return PictureFile(self.path, self.sha256)
 
 
 def digest_of_files(pictures: Iterable[VerifiedPicture]) -> str:

@@ -1,6 +1,6 @@
 """A picture against its reference: both in one frame, and by how much they differ.
 
-Law: a picture that cannot be compared says why. The difference that a report or a page shows is that which experts see.
+A picture that cannot be compared says why. The difference that a report or a page shows is that which experts see.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from coe.comparing.alignment import Alignment, align, same_shape
-from coe.comparing.local_shifts import settled
+from coe.comparing.local_shifts import settle
 from coe.comparing.motion import LEAST_FIT, LEAST_SEEN, LEVELS_APART, Pixels
 
 LEAST_SIDE = 0.5
@@ -69,7 +69,7 @@ def compare(image: Pixels, reference: Pixels, spread: Pixels | None = None) -> C
         return Comparison(alignment, doubt=doubt)
     if spread is None:
         spread = np.zeros(reference.shape[:2], np.uint8)
-    wanted, spread = settled(alignment.image, reference, spread)
+    wanted, spread = settle(alignment.image, reference, spread)
     red, green, blue = cv2.split(cv2.absdiff(alignment.image, wanted))
     largest = cv2.max(cv2.max(red, green), blue)
     return Comparison(alignment, wanted, np.asarray(cv2.subtract(largest, spread), np.uint8))

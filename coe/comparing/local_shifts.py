@@ -25,7 +25,7 @@ _STIFFNESS = 2.0
 """For each pixel of a shift so many more pixels must fit: along an edge any shift fits."""
 
 
-def settled(picture: Pixels, reference: Pixels, spread: Pixels) -> tuple[Pixels, Pixels]:
+def settle(picture: Pixels, reference: Pixels, spread: Pixels) -> tuple[Pixels, Pixels]:
     """Return a reference and its spread with their squares moved to where they lie in an aligned picture.
 
     Picture and reference are (H, W, 3), the spread is (H, W), all uint8. The reference and the spread themselves are

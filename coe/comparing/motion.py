@@ -1,7 +1,4 @@
-"""A picture after a motion into the frame of its reference: what fits, what differs, and which motion explains more.
-
-The file is long because it states the reason for each limit.
-"""
+"""A picture after a motion into the frame of its reference: what fits, what differs, and which motion explains more."""
 
 from __future__ import annotations
 

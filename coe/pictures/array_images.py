@@ -13,7 +13,7 @@ from PIL.ImageFile import ImageFile
 from coe import config
 from coe.errors import ConfigError, ImageError
 from coe.pictures.picture_faults import invisible
-from coe.pictures.wide import ALL, counted_bits, narrowed
+from coe.pictures.wide import ALL, counted_bits, narrow
 
 Order = Literal["RGB", "BGR"]
 DecodedImage = NDArray[np.uint8]
@@ -96,7 +96,7 @@ def _pixels_of(image: Image.Image) -> NDArray[Any]:
     raise TypeError(f"a Pillow image of the mode {image.mode} is not taken; convert it first: image.convert('RGB')")
 
 
-def kept(array: NDArray[Any], bits: int | None = None) -> NDArray[Any]:
+def copy_of(array: NDArray[Any], bits: int | None = None) -> NDArray[Any]:
     """Return a copy of an array, so that the caller may use it again; the array itself if `decode` will refuse it.
 
     An array can claim more pixels than there is memory (`np.broadcast_to`), so it is checked before it is copied.
@@ -134,7 +134,7 @@ def from_array(array: NDArray[np.generic], order: Order, bits: int | None) -> De
         pixels: DecodedImage = np.asarray(array, np.uint8)
     else:
         samples = np.asarray(array, np.uint16)
-        pixels = narrowed(samples, counted_bits(lambda: [samples], bits, None, ALL))
+        pixels = narrow(samples, counted_bits(lambda: [samples], bits, None, ALL))
     if pixels.ndim == 2:
         return grey_rgb(pixels)
     if pixels.shape[2] == 1:

@@ -37,7 +37,7 @@ from coe.pictures.picture_file import PictureFile
 from coe.pictures.png import Png
 from coe.pictures.tiff import Tiff
 from coe.pictures.tiff_directory import numbers_in
-from coe.pictures.wide import ALL, Samples, counted_bits, expect_filled, is_filled, narrowed
+from coe.pictures.wide import ALL, Samples, counted_bits, expect_filled, is_filled, narrow
 from coe.timely import in_time
 
 _UNWRITTEN_SHARE = 32
@@ -197,7 +197,7 @@ def _from_wide(picture: Png | Tiff, data: bytes, asked: int | None) -> DecodedIm
     if picture.mode.startswith("I;16"):
         grey = np.asarray(picture)
         bits = counted_bits(lambda: [grey], asked, picture.said, picture.depth)
-        return grey_rgb(narrowed(grey, bits) ^ np.uint8(255 if picture.is_inverted else 0))
+        return grey_rgb(narrow(grey, bits) ^ np.uint8(255 if picture.is_inverted else 0))
     tops = [np.asarray(picture.getchannel(band)).max() for band in picture.getbands() if band not in "Aa"]
     # Pillow gives the high bytes of colours. Little ink is bright.
     top = int(max(tops)) << 8 | 0xFF if picture.mode != "CMYK" else (1 << ALL) - 1
@@ -220,7 +220,7 @@ def _from_wide(picture: Png | Tiff, data: bytes, asked: int | None) -> DecodedIm
         bits = counted_bits(parts, asked, picture.said, picture.depth)
         pixels = np.empty((height, width, 3), np.uint8)
         for (top, bottom), samples in zip(bands(height, width), parts(), strict=True):
-            pixels[top:bottom] = narrowed(samples, bits)
+            pixels[top:bottom] = narrow(samples, bits)
     return pixels
 
 

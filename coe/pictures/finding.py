@@ -1,4 +1,4 @@
-"""The images of a run, and the component that each of them shows. Law: no image is dropped, and nothing is guessed.
+"""The images of a run, and the component that each of them shows. No image is dropped, and nothing is guessed.
 
 There are three layouts: `<component>/<image>`, `<serial>/<refdes>__<component>.<ext>` and a table `images.csv`. An
 image that fits no layout, or whose names disagree, becomes a `FoundImage` with an `error`, so that it gets a result

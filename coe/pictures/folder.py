@@ -1,4 +1,4 @@
-"""A walk through a folder, whatever lies in it. Law: nothing stops the walk, and nothing is passed over.
+"""A walk through a folder, whatever lies in it. Nothing stops the walk, and nothing is passed over.
 
 A link that leads to itself, a folder that may not be read, a pipe and a socket each become a `FolderEntry` with a
 reason, and the walk goes on. No file is opened.

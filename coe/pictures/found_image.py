@@ -10,7 +10,7 @@ from pathlib import Path
 
 from coe.core import Failure
 from coe.errors import did_you_mean
-from coe.pictures.picture_file import PictureFile, checked_file
+from coe.pictures.picture_file import PictureFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class FoundImage:
     sha256: str = ""
 
     @property
-    def file(self) -> Path | PictureFile:
+    def file(self) -> PictureFile:
         """The file to be read; with a checksum it is read only if that fits."""
-        return checked_file(self.path, self.sha256)
+        return PictureFile(self.path, self.sha256)
 
     @property
     def error(self) -> str | None:

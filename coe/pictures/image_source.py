@@ -13,7 +13,7 @@ from PIL import Image
 
 from coe import config, values
 from coe.errors import ConfigError, ImageError
-from coe.pictures.array_images import DecodedImage, Order, SupportsArray, SupportsDlpack, kept, taken_from
+from coe.pictures.array_images import DecodedImage, Order, SupportsArray, SupportsDlpack, copy_of, taken_from
 from coe.pictures.decoding import decode
 from coe.pictures.formats import pixels_in
 from coe.pictures.picture_file import PictureFile
@@ -112,7 +112,7 @@ class ImageSource:
                 )
             image = taken
         if isinstance(image, np.ndarray):
-            held = kept(image, bits)
+            held = copy_of(image, bits)
             return cls(held, order or "BGR", 0 if held is image else held.nbytes, bits)
         encoded = bytes(image)
         return cls(encoded, "BGR", len(encoded), bits)

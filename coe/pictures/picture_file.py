@@ -25,13 +25,11 @@ _PIECE_BYTES = 1 << 20
 """A disk or share that does not give so much within `config.read_timeout_s()` does not answer."""
 
 
-def checked_file(path: Path, sha256: str) -> Path | PictureFile:
-    """Return a path, or with a SHA-256 (hexadecimal) a picture that is read only if its bytes have it."""
-    return PictureFile(path, sha256) if sha256 else path
-
-
 class PictureFile:
-    """An encoded picture at a path, with this SHA-256 (hexadecimal) if one is given; many threads may call `read`."""
+    """An encoded picture at a path; many threads may call `read`.
+
+    With a SHA-256 (hexadecimal) it is read only if its bytes have it.
+    """
 
     def __init__(self, path: Path, sha256: str = "") -> None:
         self.path, self._sha256 = path, sha256

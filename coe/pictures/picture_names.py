@@ -1,4 +1,4 @@
-"""What the name of a file says of a picture. Law: an ending never makes a picture go unseen; it only explains.
+"""What the name of a file says of a picture. An ending never makes a picture go unseen; it only explains.
 
 An upload under way has another name than the picture that it will be, and cameras write formats that are not read. So
 every file counts as a picture that lies where one belongs, but those that only go with pictures: notes, tables,

@@ -1,4 +1,4 @@
-"""Samples of more than 8 bits become 8. Law: which of their bits count is asked for, said by the file, or all of them.
+"""Samples of more than 8 bits become 8. Which of their bits count is asked for, said by the file, or all of them.
 
 Cameras of 10, 12 and 14 bits put their values into the low bits of 16. With the high byte alone such a picture would be
 nearly black, and nobody would hear of it.
@@ -72,7 +72,7 @@ def expect_filled(top: int) -> None:
         )
 
 
-def narrowed(samples: Samples, bits: int) -> NDArray[np.uint8]:
+def narrow(samples: Samples, bits: int) -> NDArray[np.uint8]:
     """Return the eight highest of the `bits` bits that count, of samples that have no more."""
     return np.right_shift(samples, bits - LEAST, out=np.empty(samples.shape, np.uint8), casting="unsafe")
 

@@ -1,4 +1,4 @@
-"""A board's layout: where the camera sees each component. Law: only this file mirrors a side, or places a unit.
+"""A board's layout: where the camera sees each component. Only this file mirrors a side, or places a unit.
 
 The frame of a layout is the board as the camera sees it: mm, x to the right, y up, angles counterclockwise.
 """
@@ -175,7 +175,7 @@ def lay_out(recipe: BoardRecipe, placements: Sequence[Placement], bottom: Bottom
     inspected = [place for place in chosen if place.refdes not in left_out]
     if not inspected:
         raise ConfigError(f"the placement file has no part on the {recipe.side} side that {recipe.path.name} inspects")
-    frame = _Frame(bottom)
+    frame = _BoardFrame(bottom)
     sites = tuple(
         _site(recipe, frame, place, component, name, unit)
         for name, unit in recipe.units.items()
@@ -223,7 +223,7 @@ def component_of(recipe: BoardRecipe, place: Placement) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Frame:
+class _BoardFrame:
     """From the frame of the placement file to that of the camera."""
 
     bottom: Bottom | None
@@ -247,7 +247,7 @@ class _Frame:
         return (self.bottom.angle_of(angle_deg) + turned) % 360.0
 
 
-def _site(recipe: BoardRecipe, frame: _Frame, place: Placement, component: str, name: str, unit: UnitSpec) -> Site:
+def _site(recipe: BoardRecipe, frame: _BoardFrame, place: Placement, component: str, name: str, unit: UnitSpec) -> Site:
     form = recipe.components[component]
     angle = (frame.angle(unit, place.rotation_deg) + form.turn) % 360.0
     at = frame.in_unit(unit, place.x_mm, place.y_mm)

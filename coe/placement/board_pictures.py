@@ -1,4 +1,4 @@
-"""Pictures of whole boards become pictures of components. Law: each site of a board has one crop or one result.
+"""Pictures of whole boards become pictures of components. Each site of a board has one crop or one result.
 
 A board is read, located and cut when its turn comes; one picture at a time is in memory.
 """
@@ -42,17 +42,10 @@ class BoardPicture:
 
         `names`, of images in the results, are those that are wanted (None: all). Each crop is cut when it is asked for.
         """
-        wanted = None if names is None else set(names)
-        for site in self.layout.sites:
-            if (wanted is None or self.name_of(site) in wanted) and self.refusal(site) is None:
-                yield Picture(
-                    self.crop(site),
-                    site.component,
-                    self.serials[site.unit],
-                    site.refdes,
-                    self.name_of(site),
-                    within_s=within_s,
-                )
+        for site in self._sites(names):
+            if self.refusal(site) is None:
+                place = (site.component, self.serials[site.unit], site.refdes, self.name_of(site))
+                yield Picture(self.crop(site), *place, within_s=within_s)
 
     def results(self, names: Iterable[str] | None = None) -> Iterator[Result]:
         """Yield the result of each component that cannot be inspected; together with `pictures` each has exactly one.
@@ -61,27 +54,33 @@ class BoardPicture:
         lies partly outside of the picture, are REVIEW with the reason as a doubt. A unit that is skipped has a failure
         of the kind SKIPPED, and is never OK.
         """
-        wanted = None if names is None else set(names)
-        for site in self.layout.sites:
-            if wanted is None or self.name_of(site) in wanted:
-                refusal = self.refusal(site)
-                if refusal is not None:
-                    yield refusal
+        for site in self._sites(names):
+            if (refusal := self.refusal(site)) is not None:
+                yield refusal
+
+    def _sites(self, names: Iterable[str] | None) -> Iterable[Site]:
+        if names is None:
+            return self.layout.sites
+        wanted = set(names)
+        return [site for site in self.layout.sites if self.name_of(site) in wanted]
 
     def refusal(self, site: Site) -> Result | None:
         """Return the result of a component that cannot be inspected; None if it can."""
+        request = Request(-1, site.component, self.name_of(site), self.serials[site.unit], site.refdes)
         if self.location is None or self.rgb is None:
-            return self._without(site, Failure(self.kind, self.why))
+            return Result(request, None, (), 0.0, Failure(self.kind, self.why))
         if site.unit in self.location.skipped:
             why = f"unit '{site.unit}' is skipped: {self.location.skipped[site.unit]}"
-            return self._without(site, Failure(FailureKind.SKIPPED, why))
+            return Result(request, None, (), 0.0, Failure(FailureKind.SKIPPED, why))
         if self.location.fit is None:
-            return self._review(site, "not registered", f"the board is not registered: {self.location.why}")
-        height, width = self.rgb.shape[:2]
-        outside_px = outline(site, self.location.fit, width, height).outside_px
-        if outside_px:
-            return self._review(site, "outside", f"its crop lies {outside_px:.0f} pixels outside of the picture")
-        return None
+            label, doubt = "not registered", f"the board is not registered: {self.location.why}"
+        else:
+            height, width = self.rgb.shape[:2]
+            outside_px = outline(site, self.location.fit, width, height).outside_px
+            if not outside_px:
+                return None
+            label, doubt = "outside", f"its crop lies {outside_px:.0f} pixels outside of the picture"
+        return Result(request, Verdict.REVIEW, (Finding(LOCATION_STEP, FULL, label, 0.0, doubt=doubt),), 0.0)
 
     def crop(self, site: Site, order: Order = "BGR") -> DecodedImage:
         """Return the crop of a component, (h, w, 3) uint8 in `order`; raises ImageError if it has none."""
@@ -120,16 +119,6 @@ class BoardPicture:
     def name_of(self, site: Site) -> str:
         """Return the name of a component's image in the results."""
         return f"{self.name}/{site.name}"
-
-    def _request(self, site: Site) -> Request:
-        return Request(-1, site.component, self.name_of(site), self.serials[site.unit], site.refdes)
-
-    def _without(self, site: Site, failure: Failure) -> Result:
-        return Result(self._request(site), None, (), 0.0, failure)
-
-    def _review(self, site: Site, label: str, doubt: str) -> Result:
-        finding = Finding(LOCATION_STEP, FULL, label, 0.0, doubt=doubt)
-        return Result(self._request(site), Verdict.REVIEW, (finding,), 0.0)
 
 
 def read_board(

@@ -1,4 +1,4 @@
-"""Crops of a board: each component upright, in its own picture. Law: a crop shows the whole package, or is refused.
+"""Crops of a board: each component upright, in its own picture. A crop shows the whole package, or is refused.
 
 Each crop is one warp of the picture. Nothing larger than the part of the picture that it shows is made.
 """

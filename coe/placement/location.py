@@ -1,4 +1,4 @@
-"""Where a board lies in a picture. Law: a board whose fiducials contradict the recipe, or fit twice, is not registered.
+"""Where a board lies in a picture. One whose fiducials contradict the recipe, or fit twice, is not registered.
 
 The board is expected in the middle of the picture, at the recipe's scale. Each fiducial may have several discs near it;
 the discs that lie to each other as the fiducials do are chosen together. How well discs look does not tell two such
@@ -76,12 +76,17 @@ def locate(pixels: DecodedImage, layout: Layout, skip: Iterable[str] = ()) -> Lo
         return replace(location, reasons=reasons, skipped=skipped)
     if reasons := _landmark_contradicts(grey, layout, location.fit):
         return replace(location, fit=None, reasons=reasons, skipped=skipped)
-    for name in layout.marks:
-        level = _level_at_mark(grey, layout, location.fit, name)
+    mark = layout.recipe.bad_mark
+    if mark is None:
+        return replace(location, skipped=skipped)
+    for name, at in layout.marks.items():
+        ((x, y),) = location.fit.pixels(_points([at]))
+        # The rim of a mark may be soft, and the mark a little aside.
+        level = mean_in(grey, float(x), float(y), 0.7 * mark.diameter * 1000 / location.fit.um_per_pixel)
         if level is None and name not in skipped:
             why = f"the bad mark of unit '{name}' lies partly outside of the picture"
             return replace(location, fit=None, reasons=(why,), skipped=skipped)
-        if level is not None and _is_bad(layout, level):
+        if level is not None and (level >= mark.level if mark.look == "bright" else level <= mark.level):
             skipped.setdefault(name, f"it has a bad mark of grey level {level:.0f}")
     return replace(location, skipped=skipped)
 
@@ -259,35 +264,14 @@ def _lies_otherwise(grey: DecodedImage, layout: Layout, expected: Fit) -> tuple[
     """Return how the board lies if it lies turned over, or round, so that a person need not guess."""
     x, y = (layout.low.x_mm + layout.high.x_mm) / 2, (layout.low.y_mm + layout.high.y_mm) / 2
     ways = {
-        "the picture fits if it is mirrored: is it of the other side?": np.diag([-1.0, 1.0]),
-        "the picture fits if it is turned by 180 degrees: does the board lie the wrong way round?": np.diag(
-            [-1.0, -1.0]
-        ),
+        "mirrored: is it of the other side?": 1,
+        "turned by 180 degrees: does the board lie the wrong way round?": -1,
     }
-    for words, way in ways.items():
-        moved = {
-            name: Point(x + way[0, 0] * (point.x_mm - x), y + way[1, 1] * (point.y_mm - y))
-            for name, point in layout.fiducials.items()
-        }
+    for words, up in ways.items():
+        moved = {name: Point(2 * x - point.x_mm, y + up * (point.y_mm - y)) for name, point in layout.fiducials.items()}
         if _registered(grey, replace(layout, fiducials=moved), expected).registered:
-            return (words,)
+            return (f"the picture fits if it is {words}",)
     return ()
-
-
-def _level_at_mark(grey: DecodedImage, layout: Layout, fit: Fit, unit: str) -> float | None:
-    """Return the mean grey level at the bad mark of a unit; None if the mark lies partly outside of the picture."""
-    assert layout.recipe.bad_mark is not None
-    # The rim of a mark may be soft, and the mark a little aside.
-    diameter = 0.7 * layout.recipe.bad_mark.diameter * 1000 / fit.um_per_pixel
-    ((x, y),) = fit.pixels(_points([layout.marks[unit]]))
-    return mean_in(grey, float(x), float(y), diameter)
-
-
-def _is_bad(layout: Layout, level: float) -> bool:
-    """Tell whether a grey level is that of a bad mark."""
-    mark = layout.recipe.bad_mark
-    assert mark is not None
-    return level >= mark.level if mark.look == "bright" else level <= mark.level
 
 
 def _listed(names: list[str]) -> str:

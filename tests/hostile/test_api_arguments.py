@@ -12,7 +12,7 @@ import pytest
 
 from coe import Inspector, config, values
 from coe.errors import ConfigError, ImageError
-from coe.pictures.array_images import kept
+from coe.pictures.array_images import copy_of
 from coe.pictures.decoding import decode
 
 NAN, INF = float("nan"), float("inf")
@@ -172,7 +172,7 @@ ARRAYS = [
 @pytest.mark.parametrize(("array", "says"), [case[1:] for case in ARRAYS], ids=[case[0] for case in ARRAYS])
 def test_an_array_that_is_no_picture_gets_its_sentence(line: Inspector, array: Any, says: str) -> None:
     with pytest.raises(ImageError, match=says):
-        decode(kept(array))
+        decode(copy_of(array))
     result = line.submit(array, "A").result(60)
     assert result.verdict is None
     assert result.error is not None
@@ -194,7 +194,7 @@ FORMS = {
 
 @pytest.mark.parametrize(("array", "shows"), FORMS.values(), ids=FORMS)
 def test_an_array_is_taken_as_it_looks_whatever_its_form(array: Any, shows: Any) -> None:
-    copy = kept(array)
+    copy = copy_of(array)
     assert type(copy) is np.ndarray
     assert not np.shares_memory(copy, np.asarray(array))
     assert (decode(copy, order="RGB") == shows).all()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from golden_parts import noisy, part
 
-from coe.comparing.local_shifts import MOST, settled
+from coe.comparing.local_shifts import MOST, settle
 from coe.comparing.motion import lasting_differences
 from coe.store.kinds import Reference
 from experts.pair import compared
@@ -28,27 +28,27 @@ def stretched(picture: np.ndarray, most: float, from_column: int = 200) -> np.nd
 def test_a_stretched_border_no_longer_differs_but_a_hole_in_it_does(most: int) -> None:
     picture = stretched(GOOD, most)
     before = lasting_differences(picture, GOOD)
-    reference, spread = settled(picture, GOOD, SPREAD)
+    reference, spread = settle(picture, GOOD, SPREAD)
     assert lasting_differences(picture, reference) < 0.4 * before
     assert not np.array_equal(spread, SPREAD), "the spread belongs to the reference's pixels"
     place = (slice(150, 166), slice(280, 296))
     picture[place] = 255 - picture[place]
-    hole = np.abs(picture.astype(int) - settled(picture, GOOD, SPREAD)[0]).max(axis=2) > 40
+    hole = np.abs(picture.astype(int) - settle(picture, GOOD, SPREAD)[0]).max(axis=2) > 40
     assert hole[place].mean() > 0.8
 
 
 def test_a_picture_in_place_and_one_with_a_hole_keep_their_reference() -> None:
     picture = noisy(GOOD, 1)
-    assert settled(picture, GOOD, SPREAD)[0] is GOOD
+    assert settle(picture, GOOD, SPREAD)[0] is GOOD
     for top, left in ((60, 60), (150, 40), (200, 200)):
         holed = GOOD.copy()
         holed[top : top + 24, left : left + 24] = (255, 0, 0)
-        assert settled(holed, GOOD, SPREAD)[0] is GOOD
+        assert settle(holed, GOOD, SPREAD)[0] is GOOD
 
 
 def test_what_lies_further_away_than_the_reach_still_differs() -> None:
     picture = stretched(GOOD, 3 * MOST)
-    reference, _ = settled(picture, GOOD, SPREAD)
+    reference, _ = settle(picture, GOOD, SPREAD)
     assert lasting_differences(picture, reference) > 1000
 
 
@@ -56,7 +56,7 @@ def test_what_lies_further_away_than_the_reach_still_differs() -> None:
 def test_a_picture_of_any_shape_is_compared(shape: tuple[int, int]) -> None:
     chance = np.random.default_rng(0)
     picture, reference = (chance.integers(0, 255, (*shape, 3), dtype=np.uint8) for _ in range(2))
-    moved, spread = settled(picture, reference, np.zeros(shape, np.uint8))
+    moved, spread = settle(picture, reference, np.zeros(shape, np.uint8))
     assert (moved.shape, spread.shape) == ((*shape, 3), shape)
 
 
