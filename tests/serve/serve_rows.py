@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
@@ -12,6 +13,7 @@ from coe.serve.database import board_rows, decisions, recipe_versions
 from coe.serve.database.blind import Face
 from coe.serve.database.board_rows import Board, NewBoard
 from coe.serve.database.call_rows import NewCall
+from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.recipe_versions import Recipe
@@ -20,6 +22,23 @@ from coe.serve.enums import CallKind, CallReason
 
 NOON = 1_700_000_000_000_000
 """A time in UTC microseconds."""
+P, T = ParamSpec("P"), TypeVar("T")
+
+
+def the(row: T | None) -> T:
+    """Return what must be there."""
+    assert row is not None
+    return row
+
+
+def read(database: Database, query: Callable[Concatenate[Connection, P], T], *args: P.args, **more: P.kwargs) -> T:
+    with database.reading() as connection:
+        return query(connection, *args, **more)
+
+
+def write(database: Database, query: Callable[Concatenate[Connection, P], T], *args: P.args, **more: P.kwargs) -> T:
+    with database.writing() as connection:
+        return query(connection, *args, **more)
 
 
 def recipe(connection: Connection, name: str = "demo", rules: str = "board: demo") -> Recipe:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from quick_line import QuickDevice
-from serve_rows import NOON, accepted, decision, ng
+from serve_rows import NOON, accepted, decision, ng, the, write
 from serving import Served, config_of, embedded
 from stations import LIGHT, accept, deciding, quick_opener, state_of
 from thorough import THOROUGH
@@ -72,7 +72,7 @@ def called(connection: Any, key: str, refdes: str, label: str = "cracked") -> Ne
     return replace(ng(refdes, view_id=picture(connection, f"{key}-{refdes}").id), label=label, findings=[row])
 
 
-def write(
+def decide(
     connection: Any, audits: BlindAudits, key: str, bad: Sequence[str], good: Sequence[str], at_us: int = NOON
 ) -> list[Call]:
     """Decide a board with these parts; return its calls and what seems to be its calls, in the order of their ids."""
@@ -93,14 +93,13 @@ def faces_of(connection: Any, board_id: int, *, kinds: bool = False) -> list[Cal
 
 
 def answer(connection: Any, call: Call, outcome: Outcome, at_us: int = NOON + 1, label: str = "") -> None:
-    now = call_rows.get(connection, call.id)
-    assert now is not None
+    now = the(call_rows.get(connection, call.id))
     verifications.record_verification(connection, now, NewVerification(outcome, at_us, "ann", label))
 
 
 def known_defects(connection: Any, *refdes: str) -> None:
     """Leave confirmed calls of these parts, long ago."""
-    for call in write(connection, BlindAudits(NONE, LOTTERY), f"old{next(_numbers)}", refdes, [], NOON - 2 * RESTS_US):
+    for call in decide(connection, BlindAudits(NONE, LOTTERY), f"old{next(_numbers)}", refdes, [], NOON - 2 * RESTS_US):
         answer(connection, call, Outcome.CONFIRMED, NOON - 2 * RESTS_US + 1, label="tombstone")
 
 
@@ -120,7 +119,7 @@ def test_nothing_is_audited_and_no_secret_is_made_unless_the_config_says_so(
 ) -> None:
     audits = BlindAudits.of(config_of(tmp_path))
     with sqlite_database.writing() as connection:
-        assert [one.kind for one in write(connection, audits, "k1", ["R1"], ["R2"])] == [CallKind.DEFECT]
+        assert [one.kind for one in decide(connection, audits, "k1", ["R1"], ["R2"])] == [CallKind.DEFECT]
     assert not (tmp_path / SECRET).exists()
     BlindAudits.of(config_of(tmp_path, audits={"ok_per_1000": 5}))
     assert (tmp_path / SECRET).stat().st_mode & 0o777 == 0o600
@@ -129,8 +128,8 @@ def test_nothing_is_audited_and_no_secret_is_made_unless_the_config_says_so(
 
 def test_an_audit_stands_where_a_call_of_its_part_would_stand_with_a_face_of_its_type(database: Database) -> None:
     with database.writing() as connection:
-        write(connection, BlindAudits(NONE, LOTTERY), "k0", ["R9"], [])
-        rows = write(connection, BlindAudits(ALL, LOTTERY), "k1", ["R2"], ["R1", "R3"])
+        decide(connection, BlindAudits(NONE, LOTTERY), "k0", ["R9"], [])
+        rows = decide(connection, BlindAudits(ALL, LOTTERY), "k1", ["R2"], ["R1", "R3"])
         seen = faces_of(connection, rows[0].board_id or 0)
     assert [one.refdes for one in rows] == [one.refdes for one in seen] == ["R1", "R2", "R3"]
     assert [one.kind for one in rows] == [CallKind.AUDIT, CallKind.DEFECT, CallKind.AUDIT]
@@ -140,7 +139,7 @@ def test_an_audit_stands_where_a_call_of_its_part_would_stand_with_a_face_of_its
 
 def test_a_part_whose_type_was_never_called_seems_to_be_in_doubt(database: Database) -> None:
     with database.writing() as connection:
-        (row,) = write(connection, BlindAudits(ALL, LOTTERY), "k1", [], ["R1"])
+        (row,) = decide(connection, BlindAudits(ALL, LOTTERY), "k1", [], ["R1"])
         (seen,) = faces_of(connection, row.board_id or 0)
     assert (seen.verdict, seen.expert, seen.label) == (Verdict.REVIEW, "body", "ok")
     assert seen.score is not None
@@ -150,7 +149,7 @@ def test_a_part_whose_type_was_never_called_seems_to_be_in_doubt(database: Datab
 
 def test_boxes_of_a_face_fit_a_picture_of_another_size(sqlite_database: Database) -> None:
     with sqlite_database.writing() as connection:
-        write(connection, BlindAudits(NONE, LOTTERY), "k0", ["R9"], [])
+        decide(connection, BlindAudits(NONE, LOTTERY), "k0", ["R9"], [])
         board = accepted(connection, "k1")
         made = decision(board, fine=[part(connection, "k1", "R1", pixels=10_000)])
         decisions.write(connection, BlindAudits(ALL, LOTTERY).added(connection, made, ["R1"]))
@@ -166,20 +165,17 @@ def test_no_board_waits_for_an_audit_and_a_defect_that_it_found_is_told(database
         return [(body["confirmed"], [tuple(one[name] for name in names) for one in body["calls"]]) for body in told]
 
     with database.writing() as connection:
-        only, *_ = write(connection, BlindAudits(ALL, LOTTERY), "k1", [], ["R1", "R2"])
-        first, second, real = write(connection, BlindAudits(ALL, LOTTERY), "k2", ["R3"], ["R1", "R2"])
+        only, *_ = decide(connection, BlindAudits(ALL, LOTTERY), "k1", [], ["R1", "R2"])
+        first, second, real = decide(connection, BlindAudits(ALL, LOTTERY), "k2", ["R3"], ["R1", "R2"])
         answer(connection, real, Outcome.FALSE_CALL)
     states = [state_of(database, id).state for id in (only.board_id or 0, first.board_id or 0)]
     assert states == [BoardState.VERIFIED, BoardState.VERIFIED]
     assert verified() == [([], [("R3", "cracked", "false call")])]
-    with database.writing() as connection:
-        answer(connection, first, Outcome.FALSE_CALL)
+    write(database, answer, first, Outcome.FALSE_CALL)
     assert len(verified()) == 1
-    with database.writing() as connection:
-        answer(connection, second, Outcome.CONFIRMED, label="lifted")
+    write(database, answer, second, Outcome.CONFIRMED, label="lifted")
     assert verified()[1:] == [(["R2"], [("R2", "lifted", "confirmed"), ("R3", "cracked", "false call")])]
-    with database.writing() as connection:
-        answer(connection, second, Outcome.FALSE_CALL)
+    write(database, answer, second, Outcome.FALSE_CALL)
     assert verified()[2:] == [([], [("R3", "cracked", "false call")])]
     with database.reading() as connection:
         told = [one.body["refdes"] for one in event_log.after(connection, 0) if one.kind is EventKind.CALL_VERIFIED]
@@ -189,7 +185,7 @@ def test_no_board_waits_for_an_audit_and_a_defect_that_it_found_is_told(database
 def test_a_known_defect_comes_back_as_a_call_of_another_board(database: Database) -> None:
     with database.writing() as connection:
         known_defects(connection, "R1", "R2")
-        rows = write(connection, BlindAudits(EVERY_SEED, LOTTERY), "k1", ["R5"], ["R1", "R3", "R4"])
+        rows = decide(connection, BlindAudits(EVERY_SEED, LOTTERY), "k1", ["R5"], ["R1", "R3", "R4"])
         seen = faces_of(connection, rows[1].board_id or 0)
     seeded, real = rows
     assert (seeded.kind, seeded.refdes, seeded.truth, seeded.board_id) == (CallKind.SEEDED, "R1", "tombstone", None)
@@ -229,14 +225,13 @@ def test_known_defects_take_turns_and_neither_new_ones_nor_lost_pictures_come_ba
     audits = BlindAudits(EVERY_SEED, LOTTERY)
     with database.writing() as connection:
         known_defects(connection, "R1", "R2", "R3")
-        new = write(connection, BlindAudits(NONE, LOTTERY), "new", ["R4"], [], NOON - HOUR_US)
+        new = decide(connection, BlindAudits(NONE, LOTTERY), "new", ["R4"], [], NOON - HOUR_US)
         answer(connection, new[0], Outcome.CONFIRMED, NOON - HOUR_US)
-        lost = call_rows.of_component(connection, 1, "R3")
-        assert lost is not None
+        lost = the(call_rows.of_component(connection, 1, "R3"))
         views.removed(connection, [lost.view_id or 0], NOON)
         seeded = []
         for number in range(4):
-            rows = write(connection, audits, f"k{number}", ["R9"], ["R1", "R2", "R3", "R4"])
+            rows = decide(connection, audits, f"k{number}", ["R9"], ["R1", "R2", "R3", "R4"])
             seeded += [one.refdes for one in rows if one.kind is CallKind.SEEDED]
     assert sorted(seeded[:2]) == sorted(seeded[2:]) == ["R1", "R2"]
 
@@ -246,16 +241,14 @@ def test_no_picture_of_a_known_defect_goes_while_somebody_may_look_at_it(
 ) -> None:
     with sqlite_database.writing() as connection:
         known_defects(connection, "R1")
-        source = call_rows.of_component(connection, 1, "R1")
-        assert source is not None
-        real, seeded = write(connection, BlindAudits(EVERY_SEED, LOTTERY), "k1", ["R0"], ["R1"])
+        source = the(call_rows.of_component(connection, 1, "R1"))
+        real, seeded = decide(connection, BlindAudits(EVERY_SEED, LOTTERY), "k1", ["R0"], ["R1"])
         answer(connection, real, Outcome.FALSE_CALL)
     assert seeded.view_id == source.view_id
     for is_open in (True, False):
         sweep(sqlite_database, Pictures(tmp_path), Retention(), NOON + 10_000 * DAY_US)
         with sqlite_database.writing() as connection:
-            view = views.get(connection, source.view_id or 0)
-            assert view is not None
+            view = the(views.get(connection, source.view_id or 0))
             assert (view.removed_us is None) is is_open
             if is_open:
                 answer(connection, seeded, Outcome.CONFIRMED)
@@ -265,7 +258,7 @@ def test_an_operator_sees_an_audit_as_a_call_everywhere_and_an_engineer_sees_wha
     with served.database.writing() as connection:
         known_defects(connection, "R2")
         both = BlindAudits(Audits(ok_per_1000=1000, seeded_per_100_calls=100), LOTTERY)
-        rows = write(connection, both, "k1", ["R3"], ["R1", "R2"])
+        rows = decide(connection, both, "k1", ["R3"], ["R1", "R2"])
         last = rows[0].board_id
     # R2 is drawn as an audit, so that the known defect of R2 cannot be a call of this board.
     assert [(one.refdes, one.kind) for one in rows] == [("R1", "audit"), ("R2", "audit"), ("R3", "defect")]
@@ -283,7 +276,7 @@ def test_an_operator_sees_an_audit_as_a_call_everywhere_and_an_engineer_sees_wha
 def test_open_audits_count_as_open_calls_of_their_component(sqlite_database: Database) -> None:
     window = Window(NOON - HOUR_US, NOON + HOUR_US)
     with sqlite_database.writing() as connection:
-        audit, real = write(connection, BlindAudits(ALL, LOTTERY), "k1", ["R2"], ["R1"])
+        audit, real = decide(connection, BlindAudits(ALL, LOTTERY), "k1", ["R2"], ["R1"])
         (before,) = pareto(hourly.call_counts(connection, window), By.COMPONENT)
         labels = [bar.name for bar in pareto(hourly.call_counts(connection, window), By.LABEL)]
         answer(connection, audit, Outcome.FALSE_CALL)
@@ -322,7 +315,7 @@ def test_what_an_operator_sees_of_a_board_always_fits_together(
     names = {word: [f"R{number}" for number, one in enumerate(parts) if one == word] for word in ("bad", "good")}
     with sqlite_database.writing() as connection:
         known_defects(connection, "R1", "R4")
-        rows = write(connection, audits, f"p{next(_numbers)}", names["bad"], names["good"])
+        rows = decide(connection, audits, f"p{next(_numbers)}", names["bad"], names["good"])
         board = board_rows.newest(connection)[0]
         assert len(rows) <= len(answers)
         for row, outcome in zip(rows, answers, strict=False):
@@ -363,8 +356,7 @@ def test_a_line_opens_audits_in_the_transaction_of_its_decision(
     audited: tuple[Any, Database], tiny: tuple[Path, Path]
 ) -> None:
     config, database = audited
-    with database.writing() as connection:
-        recipe = recipe_versions.add(connection, "tiny", {"rules": TINY}, by="ann", now_us=NOON)
+    recipe = write(database, recipe_versions.add, "tiny", {"rules": TINY}, by="ann", now_us=NOON)
     board = accept(config, database, recipe.id, {"C1": LIGHT, "C2": LIGHT})
     with deciding(config, database, quick_opener(tiny, QuickDevice())):
         eventually(lambda: state_of(database, board.id).verdict is not None)

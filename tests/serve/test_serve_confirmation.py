@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from serve_rows import the
 from serving import Served, activated, put
 from sqlalchemy.exc import IntegrityError
 from stations import accept_request, deciding, quick_opener, state_of
@@ -146,8 +147,7 @@ def test_a_line_opens_no_version_that_cannot_be_activated(served: Served, tiny: 
     """A board and an activation that got into the database in another way."""
     version, config, database = moved_by(served), served.gate.config, served.database
     with database.writing() as connection:
-        refused = recipe_versions.version(connection, "new", version)
-        assert refused is not None
+        refused = the(recipe_versions.version(connection, "new", version))
         asked = recipe_versions.ask_activation(connection, refused.id, by="ann", now_us=now_us())
     board = accept_request(config, database, refused.id, {"top": png(BOARD)}, {"whole": "top"})
     with deciding(config, database, quick_opener(tiny, RedDevice())):

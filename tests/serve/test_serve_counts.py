@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serve_rows import NOON, blind_audit, decided, decision, late, ng, recipe
+from serve_rows import NOON, blind_audit, decided, decision, late, ng, recipe, the, write
 from sqlalchemy import Connection, MetaData, insert, select
 from thorough import THOROUGH
 
@@ -160,8 +160,7 @@ class Shift:
     def _verify(self, step: Step) -> None:
         ids = self._connection.scalars(select(call.c.id)).all()
         if ids:
-            seen = call_rows.get(self._connection, ids[-1 - step.which % len(ids)])
-            assert seen is not None
+            seen = the(call_rows.get(self._connection, ids[-1 - step.which % len(ids)]))
             word = NewVerification(step.outcome, NOON + step.minute * MINUTE_US, "ann", step.label)
             verifications.record_verification(self._connection, seen, word)
 
@@ -214,8 +213,7 @@ def test_two_people_who_answer_the_last_two_calls_at_once_close_the_board(databa
         first, second = call_rows.of_board(connection, board.id)
 
     def answer_second() -> None:
-        with database.writing() as connection:
-            verifications.record_verification(connection, second, NewVerification(Outcome.FALSE_CALL, NOON, "bea"))
+        write(database, verifications.record_verification, second, NewVerification(Outcome.FALSE_CALL, NOON, "bea"))
 
     other = threading.Thread(target=answer_second)
     with database.writing() as connection:

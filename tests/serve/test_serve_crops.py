@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from serve_rows import ng
+from serve_rows import ng, the
 from serving import Served, activated, put
 from test_serve_whole import BOARD, WHOLE, layout_of, png
 from tiny_line import TINY
@@ -87,8 +87,7 @@ def test_a_crop_is_cut_again_from_its_place_as_the_experts_saw_it(served: Served
     file = served.gate.config.data / "view.png"
     file.write_bytes(png(BOARD))
     for refdes, place in at.items():
-        known = CropPlace.of(place)
-        assert known is not None
+        known = the(CropPlace.of(place))
         again = served.gate.cutter.cut(file, known, 10**6)
         apart = np.abs(again.astype(int) - board.crop(refdes)[..., ::-1])
         assert again.shape == board.crop(refdes).shape
@@ -160,8 +159,7 @@ def test_a_part_whose_place_nobody_knows_is_shown_with_the_whole_view(place: Any
 
 def test_a_unit_that_was_skipped_is_cut_in_its_own_size() -> None:
     square = {"polygon": [[10, 20], [110, 20], [110, 70], [10, 70]]}
-    place = CropPlace.of(square)
-    assert place is not None
+    place = the(CropPlace.of(square))
     assert (place.width, place.height, place.around) == (100, 50, 30)
     assert CropPlace.of({"polygon": [[0, 0], [80_000, 0], [80_000, 2], [0, 2]]}).width == 4000  # type: ignore[union-attr]
 
@@ -171,8 +169,7 @@ def test_a_view_that_shows_a_part_alone_says_how_large_it_is(served: Served) -> 
     body = {"recipe": "tiny", "views": {"R1": {"refdes": "R1", "component": "A"}}}
     assert served.feeder.post("/api/v1/boards/k1", json=body).status_code == 202
     with served.database.writing() as connection:
-        handed_in = board_rows.of_key(connection, "k1")
-        assert handed_in is not None
+        handed_in = the(board_rows.of_key(connection, "k1"))
         decisions.write(connection, Decision(handed_in, Verdict.NG, now_us(), False, [ng(view_id=1)], [], []))
     call = served.operator.get("/api/v1/calls/1").json()
     assert call["picture"] == {"pixels": 1600, "around": 0, "in_view": False}
@@ -181,11 +178,9 @@ def test_a_view_that_shows_a_part_alone_says_how_large_it_is(served: Served) -> 
 def test_a_crop_of_a_12_bit_view_is_what_the_experts_saw(tmp_path: Path) -> None:
     assert cv2.imwrite(str(tmp_path / "view.png"), np.full((60, 80), 2047, np.uint16))
     row = {"polygon": [[10, 10], [50, 10], [50, 40], [10, 40]], "size": [40, 30], "bits": 12}
-    place = CropPlace.of(row)
-    assert place is not None
+    place = the(CropPlace.of(row))
     assert (Cutter().cut(tmp_path / "view.png", place, 10**6) == 127).all()
-    unsaid = CropPlace.of({**row, "bits": None})
-    assert unsaid is not None
+    unsaid = the(CropPlace.of({**row, "bits": None}))
     assert (Cutter().cut(tmp_path / "view.png", unsaid, 10**6) == 255).all()  # shown, although no expert judged it
 
 

@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from serve_rows import NOON, accepted, decided, decision, good, late, ng, recipe
+from serve_rows import NOON, accepted, decided, decision, good, late, ng, recipe, the, write
 from sqlalchemy import Connection, ForeignKeyConstraint, delete, func, select, text, update
 from sqlalchemy.exc import IntegrityError
 
@@ -95,8 +95,7 @@ def test_a_transaction_that_fails_leaves_nothing(database: Database) -> None:
 
 
 def test_a_key_names_one_board(database: Database) -> None:
-    with database.writing() as connection:
-        board = accepted(connection, "k1", serial="SN1")
+    board = write(database, accepted, "k1", serial="SN1")
     assert (board.state, board.pass_number) == (BoardState.ACCEPTED, 1)
     with pytest.raises(IntegrityError), database.writing() as connection:
         accepted(connection, "k1")
@@ -115,8 +114,7 @@ def test_a_board_is_decided_once(database: Database) -> None:
         assert not decisions.write(connection, decision(board))
         assert not board_rows.begin(connection, board.id, NOON)
         assert not board_rows.abort(connection, board, NOON, reason="too late")
-        found = board_rows.get(connection, board.id)
-        assert found is not None
+        found = the(board_rows.get(connection, board.id))
         assert (found.state, found.verdict, found.late) == (BoardState.DECIDED, Verdict.NG, True)
         assert (found.components, found.calls, found.attempts) == (3, 2, 1)
         assert [call.refdes for call in call_rows.of_board(connection, board.id)] == ["R1", "R2"]
@@ -127,8 +125,7 @@ def test_a_board_is_decided_once(database: Database) -> None:
 
 
 def test_a_board_without_calls_is_verified_at_once(database: Database) -> None:
-    with database.writing() as connection:
-        board = decided(connection, "k1")
+    board = write(database, decided, "k1")
     assert (board.state, board.verified_us) == (BoardState.VERIFIED, board.decided_us)
 
 
@@ -191,8 +188,7 @@ def test_later_findings_raise_severity_and_never_lower_it(database: Database) ->
         assert not decisions.amend(connection, same)
         assert decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")], []))
         assert not decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1", Verdict.REVIEW)], []))
-        found = board_rows.get(connection, board.id)
-        assert found is not None
+        found = the(board_rows.get(connection, board.id))
         assert (found.verdict, found.revision) == (Verdict.NG, 1)
         assert [call.verdict for call in call_rows.of_board(connection, board.id)] == [Verdict.NG, Verdict.REVIEW]
 
@@ -213,11 +209,9 @@ def test_verifications_supersede_and_are_never_overwritten(database: Database) -
         with pytest.raises(CallChanged):
             verifications.record_verification(connection, first, NewVerification(Outcome.CONFIRMED, NOON + 3, "two"))
         verifications.record_verification(connection, second, NewVerification(Outcome.CONFIRMED, NOON + 4, "op"))
-        found = board_rows.get(connection, board.id)
-        assert found is not None
+        found = the(board_rows.get(connection, board.id))
         assert (found.state, found.verified_us) == (BoardState.VERIFIED, NOON + 4)
-        again = call_rows.get(connection, first.id)
-        assert again is not None
+        again = the(call_rows.get(connection, first.id))
         verifications.record_verification(connection, again, NewVerification(Outcome.CONFIRMED, NOON + 5, "op"))
         words = verifications.of_call(connection, first.id)
         assert [(one.outcome, one.supersedes) for one in words] == [
@@ -242,8 +236,7 @@ def test_no_insert_takes_the_place_of_a_row_that_is_never_changed(database: Data
         decisions.write(connection, decision(board, ng("R1")))
         (call,) = call_rows.open_calls(connection)
         for outcome in (Outcome.FALSE_CALL, Outcome.CONFIRMED):
-            seen = call_rows.get(connection, call.id)
-            assert seen is not None
+            seen = the(call_rows.get(connection, call.id))
             verifications.record_verification(connection, seen, NewVerification(outcome, NOON, "op"))
         audit.append(connection, "ann", "drain", "line", now_us=NOON)
         escape_rows.report(connection, NewEscape("SN1", NOON, "ict"))
@@ -333,8 +326,7 @@ def test_ids_of_events_grow_in_the_order_of_commits(database: Database) -> None:
     def append_some() -> None:
         begun.wait()
         for _ in range(20):
-            with database.writing() as connection:
-                event_log.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON))
+            write(database, event_log.append, NewEvent(EventKind.STATE_CHANGED, NOON))
 
     threads = [threading.Thread(target=append_some) for _ in range(4)]
     for thread in threads:
@@ -458,8 +450,7 @@ def test_keys_are_known_by_their_hash_until_they_end(database: Database) -> None
     with database.writing() as connection:
         assert not keys.any_valid(connection, NOON)
         keys.add(connection, "feeder", Role.FEEDER, key, now_us=NOON, expires_us=NOON + 10)
-        found = keys.holder(connection, key, NOON)
-        assert found is not None
+        found = the(keys.holder(connection, key, NOON))
         assert (found.name, found.role) == ("feeder", Role.FEEDER)
         assert key not in found.hash
         assert keys.holder(connection, key, NOON + 10) is None
@@ -522,8 +513,7 @@ def test_an_escape_of_a_unit_belongs_to_its_panel_and_one_that_is_repeated_count
 def test_a_first_pass_is_the_first_decision_of_a_product_and_a_serial(database: Database) -> None:
     def decide(board: board_rows.Board) -> int:
         assert decisions.write(connection, decision(board))
-        found = board_rows.get(connection, board.id)
-        assert found is not None
+        found = the(board_rows.get(connection, board.id))
         return found.pass_number
 
     with database.writing() as connection:

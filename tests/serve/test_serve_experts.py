@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from quick_line import COSTS, EXPERTS, quick
-from serve_rows import NOON, decision, ng
+from serve_rows import NOON, decision, ng, the, write
 from serving import Served, hand_in
 from test_serve_sessions import signed_in
 
@@ -50,8 +50,7 @@ def test_what_the_line_said_of_experts_stays_until_it_says_more(database: Databa
     says = ({"a": {"bytes": 1}}, None, {"b": {"bytes": 2}})
     kept = []
     for experts in says:
-        with database.writing() as connection:
-            states.beat(connection, Process.WORKER, pid=1, now_us=NOON, facts={"n": 1}, experts=experts)
+        write(database, states.beat, Process.WORKER, pid=1, now_us=NOON, facts={"n": 1}, experts=experts)
         with database.reading() as connection:
             kept.append(states.heartbeats(connection)[Process.WORKER].experts)
     assert kept == [says[0], says[0], says[2]]
@@ -63,8 +62,7 @@ def used(served: Served) -> Served:
     hour = hour_of(now_us())
     hand_in(served.feeder, "k1", {"R1": "A"})
     with served.database.writing() as connection:
-        board = board_rows.of_key(connection, "k1")
-        assert board is not None
+        board = the(board_rows.of_key(connection, "k1"))
         made = decision(board, ng("R1"), at_us=now_us())
         decisions.write(connection, replace(made, tallies=[]))
         rows = []

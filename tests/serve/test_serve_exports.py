@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from serve_rows import blind_audit, decision, ng
+from serve_rows import blind_audit, decision, ng, the
 from serving import Served, hand_in, png, put
 from sqlalchemy import insert
 
@@ -25,8 +25,7 @@ def with_answers(served: Served) -> None:
     parts = ("R1", "R2", "R3", "R4", "R8", "R9")
     hand_in(served.feeder, "k1", dict.fromkeys(parts, "A"))
     with served.database.writing() as connection:
-        board = board_rows.of_key(connection, "k1")
-        assert board is not None
+        board = the(board_rows.of_key(connection, "k1"))
         view_of = {view.name: view.id for view in views.of_board(connection, "k1")}
         rows = [{"expert": "body", "label": "good", "score": 0.99}]
         calls = [ng(refdes, view_id=view_of[refdes]) for refdes in parts[:4]]
@@ -48,8 +47,7 @@ def test_an_export_has_a_folder_for_each_expert_and_label(served: Served) -> Non
     assert answer.status_code == 201
     folder = Path(answer.json()["folder"])
     with served.database.reading() as connection:
-        last = views.named(connection, "k1", "R8")
-        assert last is not None
+        last = the(views.named(connection, "k1", "R8"))
         (entry, *_) = audit.newest(connection)
     assert listed(folder) == [
         "body/chipped/call-3.png",
@@ -105,8 +103,7 @@ def test_a_defect_is_never_exported_under_a_label_that_passes(
 ) -> None:
     hand_in(served.feeder, "k1", {"R1": "A"})
     with served.database.writing() as connection:
-        board = board_rows.of_key(connection, "k1")
-        assert board is not None
+        board = the(board_rows.of_key(connection, "k1"))
         (view,) = views.of_board(connection, "k1")
         doubt = replace(ng("R1", Verdict.REVIEW, view.id), expert=expert, label=label)
         decisions.write(connection, decision(board, doubt, fine=[], at_us=now_us()))
@@ -123,8 +120,7 @@ def test_a_defect_is_never_exported_under_a_label_that_passes(
 def test_a_part_that_is_reported_as_an_escape_is_no_good_part(served: Served, where: dict[str, str], left: int) -> None:
     with_answers(served)
     with served.database.writing() as connection:
-        board = board_rows.of_key(connection, "k1")
-        assert board is not None
+        board = the(board_rows.of_key(connection, "k1"))
         row = {"refdes": "", "component": "", "serial": "", "reported_us": now_us(), "reported_by": "ann", **where}
         connection.execute(insert(escape).values(board_id=board.id, **row))
     folder = Path(served.engineer.post("/api/v1/exports", json={"days": 1}).json()["folder"])
@@ -137,8 +133,7 @@ def test_the_escape_of_a_unit_is_no_good_part_of_its_panel(served: Served) -> No
     said = {"recipe": "tiny", "serial": "P1", "views": shown}
     assert served.feeder.post("/api/v1/boards/p1", json=said).status_code == 202
     with served.database.writing() as connection:
-        board = board_rows.of_key(connection, "p1")
-        assert board is not None
+        board = the(board_rows.of_key(connection, "p1"))
         connection.execute(insert(unit_serial).values(serial="SN7", board_id=board.id))
         (view,) = views.of_board(connection, "p1")
         finding = {"expert": "body", "label": "ok", "score": 0.99}
@@ -158,8 +153,7 @@ def inspected(served: Served, key: str, side: str, *parts: str) -> None:
     """Decide a board of serial S1: its first part is OK, the others are calls."""
     assert hand_in(served.feeder, key, dict.fromkeys(parts, "A"), serial="S1", side=side).status_code == 202
     with served.database.writing() as connection:
-        board = board_rows.of_key(connection, key)
-        assert board is not None
+        board = the(board_rows.of_key(connection, key))
         view_of = {view.name: view.id for view in views.of_board(connection, key)}
         finding = {"expert": "body", "label": "ok", "score": 0.99}
         fine = GoodComponent(parts[0], "A", view_of[parts[0]], None, [finding])
@@ -215,8 +209,7 @@ def test_operators_do_not_export(served: Served) -> None:
 def test_no_picture_goes_while_a_call_or_an_audit_of_its_board_is_open(served: Served) -> None:
     hand_in(served.feeder, "k1", {"R1": "A", "R8": "A"})
     with served.database.writing() as connection:
-        board = board_rows.of_key(connection, "k1")
-        assert board is not None
+        board = the(board_rows.of_key(connection, "k1"))
         decisions.write(connection, decision(board, ng("R1"), blind_audit("R8", CallKind.AUDIT), at_us=now_us()))
     retention = served.gate.config.retention
     far_us = now_us() + 10**16

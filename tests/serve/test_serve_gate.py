@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serve_rows import NOON, decision, late, ng
+from serve_rows import NOON, decision, late, ng, read, the, write
 from serving import Served, hand_in, png, put
 from tiny_line import TINY
 
@@ -23,8 +23,7 @@ from coe.store.store import Store
 
 
 def the_board(served: Served, key: str = "k1") -> board_rows.Board:
-    with served.database.reading() as connection:
-        board = board_rows.of_key(connection, key)
+    board = read(served.database, board_rows.of_key, key)
     assert board is not None
     return board
 
@@ -49,8 +48,7 @@ def test_the_same_key_and_body_get_the_same_answer_and_another_body_is_refused(s
     assert (again.status_code, again.json()) == (202, first.json())
     other = hand_in(served.feeder, "k1", {"R1": "A"}, serial="SN2")
     assert (other.status_code, other.json()["type"]) == (409, "urn:coe:problem:conflict")
-    with served.database.reading() as connection:
-        assert board_rows.count_undecided(connection) == 1
+    assert read(served.database, board_rows.count_undecided) == 1
 
 
 def test_eight_clients_with_one_key_make_one_board(served: Served) -> None:
@@ -133,8 +131,7 @@ def test_a_client_waits_for_the_decision(served: Served) -> None:
     assert served.feeder.get(path, params={"wait": 0.05}).json()["state"] == "accepted"
 
     def decide() -> None:
-        with served.database.writing() as connection:
-            decisions.write(connection, decision(board, ng("R1"), at_us=now_us()))
+        write(served.database, decisions.write, decision(board, ng("R1"), at_us=now_us()))
 
     timer = threading.Timer(0.1, decide)
     timer.start()
@@ -150,8 +147,7 @@ def test_a_board_can_be_taken_back_until_it_is_decided(served: Served) -> None:
     assert served.feeder.delete(path).status_code == 204
     assert the_board(served).state is BoardState.ABORTED
     assert served.feeder.delete(path).status_code == 409
-    with served.database.reading() as connection:
-        assert audit.newest(connection)[0].action == "abort"
+    assert read(served.database, audit.newest)[0].action == "abort"
 
 
 def lines_of(served: Served, wanted: int, **options: object) -> list[str]:
@@ -167,8 +163,7 @@ def lines_of(served: Served, wanted: int, **options: object) -> list[str]:
 
 
 def append(served: Served, number: int) -> None:
-    with served.database.writing() as connection:
-        event_log.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON, {"n": number}))
+    write(served.database, event_log.append, NewEvent(EventKind.STATE_CHANGED, NOON, {"n": number}))
 
 
 def test_a_client_that_comes_back_gets_the_events_that_it_missed(served: Served) -> None:
@@ -182,8 +177,7 @@ def test_a_client_that_comes_back_gets_the_events_that_it_missed(served: Served)
 
 
 def test_the_kind_of_an_event_stands_beside_that_of_its_fault(served: Served) -> None:
-    with served.database.writing() as connection:
-        fault_log.note(connection, NewFault(Process.WORKER, FaultKind.CLOCK, "the clock went back"), NOON)
+    write(served.database, fault_log.note, NewFault(Process.WORKER, FaultKind.CLOCK, "the clock went back"), NOON)
     with served.operator.stream("GET", "/api/v1/events", params={"after": 0}) as answer:
         line = next(line for line in answer.iter_lines() if line.startswith("data:"))
     told = json.loads(line.removeprefix("data:"))
@@ -278,16 +272,14 @@ def test_ready_means_that_line_and_database_answer(served: Served) -> None:
         states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts={})
         states.change(connection, Subject.LINE, LineState.WAITING, by="line", now_us=now_us())
     assert served.nobody.get("/v2/health/ready").status_code == 200
-    with served.database.writing() as connection:
-        states.change(connection, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
+    write(served.database, states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
     assert served.nobody.get("/v2/health/ready").status_code == 503
 
 
 def test_metrics_and_description_say_what_there_is(served: Served) -> None:
     hand_in(served.feeder, "k1", {"R1": "A"})
     with served.database.writing() as connection:
-        board = board_rows.of_key(connection, "k1")
-        assert board is not None
+        board = the(board_rows.of_key(connection, "k1"))
         decisions.write(connection, decision(board, late("R1")))
     text = served.operator.get("/metrics").text
     for line in ('coe_boards_decided_total{verdict="REVIEW"} 1.0', "coe_calls_open 1.0", "coe_intake_open 1.0"):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from serve_rows import write
 from serving import Served, hand_in, png, put
 from tiny_line import TINY
 
@@ -270,8 +271,7 @@ def test_a_locked_database_sends_clients_away_and_comes_back(served: Served) -> 
 
 
 def test_a_fault_is_cleared_by_name(served: Served) -> None:
-    with served.database.writing() as connection:
-        fault = fault_log.note(connection, NewFault(Process.WORKER, FaultKind.SINK, "x"), now_us())
+    fault = write(served.database, fault_log.note, NewFault(Process.WORKER, FaultKind.SINK, "x"), now_us())
     assert served.engineer.post(f"/api/v1/faults/{fault.id}/clear").status_code == 204
     problem(served.engineer.post(f"/api/v1/faults/{fault.id}/clear"), 404, "not-found")
     (row,) = served.operator.get("/api/v1/faults", params={"all": 1}).json()["faults"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serve_rows import NOON, accepted, decision, ng
+from serve_rows import NOON, accepted, decision, ng, read, write
 from serving import Served
 from test_serve_crops import found, with_call
 from test_serve_whole import BOARD, WHOLE, png
@@ -39,8 +39,7 @@ def browser() -> Iterator[Any]:
 def signed_in(served: Served, browser: Any, role: Role, path: str) -> Any:
     """Return a page of somebody who signed in with the keyboard."""
     key = keys.generate()
-    with served.database.writing() as connection:
-        keys.add(connection, f"a new {role.value}", role, key, now_us=now_us())
+    write(served.database, keys.add, f"a new {role.value}", role, key, now_us=now_us())
     page = browser.new_page()
     page.goto(f"{served.address}{path}")
     page.fill("#key", key)
@@ -63,8 +62,7 @@ def test_one_key_shows_the_whole_board_and_the_part_again(served: Served, browse
     page.keyboard.press("w")
     page.keyboard.press("2")
     page.wait_for_selector("#queue-empty:not([hidden])")
-    with served.database.reading() as connection:
-        assert verifications.of_call(connection, 1)[0].outcome is Outcome.CONFIRMED
+    assert read(served.database, verifications.of_call, 1)[0].outcome is Outcome.CONFIRMED
 
 
 def test_placements_are_looked_at_and_confirmed(served: Served, browser: Any, tmp_path: Path) -> None:
@@ -87,8 +85,7 @@ def test_placements_are_looked_at_and_confirmed(served: Served, browser: Any, tm
     assert len(set(page.evaluate(drawn))) > 20, "the overlay is on the page"
     page.keyboard.press("c")
     page.wait_for_selector(".banner.ok:has-text('Confirmed')")
-    with served.database.reading() as connection:
-        word = confirmations.find(connection, staged)
+    word = read(served.database, confirmations.find, staged)
     assert word is not None
     assert word.confirmed_by == "a new engineer"
     assert not errors

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from serve_rows import decision
+from serve_rows import decision, read
 from serving import Served
 from sqlalchemy import event, text
 from sqlalchemy.engine import Engine
@@ -31,8 +31,7 @@ ALSO = (*PAGES, "/statistics?hours=168&recipe=tiny")
 
 
 def fill(served: Served, boards: int, end_us: int) -> None:
-    with served.database.reading() as connection:
-        (recipe,) = recipe_versions.all_active(connection)
+    (recipe,) = read(served.database, recipe_versions.all_active)
     past_boards.fill(served.database, recipe.id, ["A", "B", "C"], boards, end_us)
 
 

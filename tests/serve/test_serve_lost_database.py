@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from serve_rows import the
 from serving import Served
 from sqlalchemy import text
 from sqlalchemy.exc import TimeoutError as NoConnection
@@ -12,8 +13,7 @@ from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind,
 
 
 def test_a_damaged_file_is_a_database_that_cannot_be_read(sqlite_database: Database) -> None:
-    file = sqlite_database.url.database
-    assert file is not None
+    file = the(sqlite_database.url.database)
     sqlite_database.shorten_log()
     sqlite_database.close()
     with open(file, "r+b") as damaged:

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from serve_rows import NOON, decided, late, ng
+from serve_rows import NOON, decided, late, ng, write
 from serving import Served
 
 from coe.serve.database import decisions
@@ -56,11 +56,9 @@ def test_no_amendment_makes_a_counter_fall(served: Served) -> None:
         samples = (line.rsplit(" ", 1) for line in served.admin.get("/metrics").text.splitlines() if line[0] != "#")
         return {name: float(value) for name, value in samples if name.partition("{")[0].endswith("_total")}
 
-    with served.database.writing() as connection:
-        board = decided(connection, "k1", late("R1"))
+    board = write(served.database, decided, "k1", late("R1"))
     before = counters()
     assert before['coe_boards_decided_total{verdict="REVIEW"}'] == 1
-    with served.database.writing() as connection:
-        assert decisions.amend(connection, Amendment(board.id, NOON + 5, [ng("R1")], []))
+    assert write(served.database, decisions.amend, Amendment(board.id, NOON + 5, [ng("R1")], []))
     after = counters()
     assert all(after[name] >= value for name, value in before.items())

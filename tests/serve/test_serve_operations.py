@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from quick_line import QuickDevice
-from serve_rows import decision, ng
+from serve_rows import decision, ng, read, the
 from serving import Served, config_of, hand_in, png, serving
 from stations import deciding, quick_opener
 from waiting import eventually
@@ -31,8 +31,7 @@ def test_a_restored_backup_shows_boards_and_pictures_and_decides_what_was_waitin
 ) -> None:
     hand_in(served.feeder, "decided", {"R1": "C", "R2": "C"})
     with served.database.writing() as connection:
-        board = board_rows.of_key(connection, "decided")
-        assert board is not None
+        board = the(board_rows.of_key(connection, "decided"))
         (first, _) = views.of_board(connection, "decided")
         decisions.write(connection, decision(board, ng("R1", view_id=first.id), at_us=now_us()))
         keys.revoke(connection, "engineer", now_us())
@@ -57,8 +56,7 @@ def test_a_restored_backup_shows_boards_and_pictures_and_decides_what_was_waitin
         assert service.nobody.get("/api/v1/boards/1", headers={"Authorization": key}).status_code == 200
         assert service.nobody.get("/api/v1/boards/1", headers={"Authorization": held}).status_code == 401
         assert hand_in(service.feeder, "later", {"R1": "C"}).status_code == 202
-        with database.reading() as connection:
-            assert audit.prove(connection).broken_id is None
+        assert read(database, audit.prove).broken_id is None
         eventually(lambda: all(one["verdict"] for one in rows_of(service, waiting, waiting + 1)))
         told = [kind for kind in kinds_of(service, waiting) if kind is EventKind.BOARD_DECIDED]
         assert len(told) == 1

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from serve_rows import ng
+from serve_rows import ng, the
 from serving import Served, hand_in
 from test_serve_sessions import signed_in
 
@@ -167,8 +167,7 @@ def test_the_picture_of_a_call_stands_beside_a_good_one_of_the_same_place(served
 
 def test_a_chart_has_a_gap_where_a_value_is_missing() -> None:
     spots = [Spot(hour * HOUR_US, value) for hour, value in enumerate([0.5, None, 0.7, 0.8])]
-    drawn = svg.draw(spots, "%", factor=100)
-    assert drawn is not None
+    drawn = the(svg.draw(spots, "%", factor=100))
     assert drawn.line.count("M") == 2
     assert len(drawn.dots) == 3
     assert all(svg.TOP <= dot.y <= svg.HEIGHT - svg.BOTTOM for dot in drawn.dots)
@@ -178,7 +177,6 @@ def test_a_chart_has_a_gap_where_a_value_is_missing() -> None:
 
 def test_a_long_chart_has_dots_for_what_signals_alone() -> None:
     spots = [Spot(hour * HOUR_US, 0.5, signals=hour == 70) for hour in range(150)]
-    drawn = svg.draw(spots, "%", factor=100)
-    assert drawn is not None
+    drawn = the(svg.draw(spots, "%", factor=100))
     assert [dot.signals for dot in drawn.dots] == [True]
     assert drawn.line.count("L") == 149

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from serve_rows import NOON, blind_audit, decided, ng
+from serve_rows import NOON, blind_audit, decided, ng, read, write
 from serving import Served, activated, config_of, hand_in, png, put, serving
 from tiny_line import TINY
 
@@ -57,8 +57,7 @@ def at_the_same_time(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]
 
 
 def view_of(database: Database, key: str = "k") -> View:
-    with database.reading() as connection:
-        (view,) = views.of_board(connection, key)
+    (view,) = read(database, views.of_board, key)
     return view
 
 
@@ -117,8 +116,7 @@ def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(dat
         defect, audit = call_rows.of_board(connection, board.id)
 
     def answer_defect() -> None:
-        with database.writing() as connection:
-            verifications.record_verification(connection, defect, NewVerification(Outcome.CONFIRMED, NOON, "ann"))
+        write(database, verifications.record_verification, defect, NewVerification(Outcome.CONFIRMED, NOON, "ann"))
 
     other = threading.Thread(target=answer_defect)
     with database.writing() as connection:
@@ -126,8 +124,7 @@ def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(dat
         other.start()
         other.join(0.5)  # it has to wait for this transaction
     other.join()
-    with database.reading() as connection:
-        found = board_rows.get(connection, board.id)
+    found = read(database, board_rows.get, board.id)
     assert found is not None
     assert found.state is BoardState.VERIFIED
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from drawn_boards import truth
 from PIL import Image
+from serve_rows import the
 from serving import Served, activated, config_of, put, serving
 from stations import deciding, quick_opener, state_of
 from test_serve_whole import POSE, WHOLE, RedDevice, layout_of, picture_of, png
@@ -61,8 +62,7 @@ def test_parts_of_whole_boards_are_exported_as_the_experts_saw_them(served: Serv
     assert answer["left_out"] == {}
     (bad,) = Path(answer["folder"], "body-c/bad").iterdir()
     site = next(site for site in layout.sites if site.name == "P4")
-    seen = crop(picture_of(layout, ALL[:3]), site, truth(layout, POSE)[0])
-    assert seen is not None
+    seen = the(crop(picture_of(layout, ALL[:3]), site, truth(layout, POSE)[0]))
     exported = np.asarray(Image.open(io.BytesIO(bad.read_bytes())))
     assert exported.shape == seen.shape
     assert np.abs(exported.astype(int) - seen).mean() < 3  # the line finds the board a little beside the truth

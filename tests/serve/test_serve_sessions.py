@@ -6,7 +6,7 @@ import re
 from contextlib import closing
 
 import httpx
-from serve_rows import decided, ng
+from serve_rows import decided, ng, the, write
 from serving import Served, client_of
 from sqlalchemy import select
 
@@ -23,8 +23,7 @@ WITH_HEADER = {"X-CSRF-Token": "sign in"}
 def signed_in(served: Served, role: Role = Role.OPERATOR, name: str = "") -> httpx.Client:
     """Return a client that holds a session, as a browser does."""
     key = keys.generate()
-    with served.database.writing() as connection:
-        keys.add(connection, name or f"person {role}", role, key, now_us=now_us())
+    write(served.database, keys.add, name or f"person {role}", role, key, now_us=now_us())
     client = client_of(served.address)
     answer = client.post("/api/v1/session", json={"key": f" {key}\n"}, headers=WITH_HEADER)
     assert answer.json() == {"name": name or f"person {role}", "role": role.value}
@@ -35,8 +34,7 @@ def signed_in(served: Served, role: Role = Role.OPERATOR, name: str = "") -> htt
 
 
 def test_a_session_reads_and_needs_the_token_to_change_anything(served: Served) -> None:
-    with served.database.writing() as connection:
-        decided(connection, "k1", ng())
+    write(served.database, decided, "k1", ng())
     with closing(signed_in(served)) as person:
         assert person.get("/api/v1/calls").status_code == 200
         path, word = "/api/v1/calls/1/verification", {"outcome": "confirmed"}
@@ -52,15 +50,13 @@ def test_a_session_that_was_changed_or_whose_key_was_revoked_is_none(served: Ser
         for forged in (good[:-1], good + "x", "x", "²"):
             answer = served.nobody.get("/api/v1/calls", headers={"Cookie": f"{COOKIE}={forged}".encode()})
             assert answer.status_code == 401
-        with served.database.writing() as connection:
-            keys.revoke(connection, "ann", now_us())
+        write(served.database, keys.revoke, "ann", now_us())
         assert person.get("/api/v1/calls").status_code == 401
 
 
 def test_a_session_that_was_ended_stays_ended_and_the_others_of_its_key_go_on(served: Served) -> None:
     key = keys.generate()
-    with served.database.writing() as connection:
-        keys.add(connection, "ann", Role.OPERATOR, key, now_us=now_us())
+    write(served.database, keys.add, "ann", Role.OPERATOR, key, now_us=now_us())
 
     def status_of(cookie: str) -> int:
         return served.nobody.get("/api/v1/calls", headers={"Cookie": f"{COOKIE}={cookie}"}).status_code
@@ -71,8 +67,7 @@ def test_a_session_that_was_ended_stays_ended_and_the_others_of_its_key_go_on(se
             person.post("/api/v1/session", json={"key": key}, headers=WITH_HEADER)
             cookies.append(person.cookies[COOKIE])
     token = served.nobody.get("/verify", headers={"Cookie": f"{COOKIE}={cookies[0]}"}).text
-    csrf = re.search(r'name="csrf" content="([^"]+)"', token)
-    assert csrf is not None
+    csrf = the(re.search(r'name="csrf" content="([^"]+)"', token))
     headers = {"Cookie": f"{COOKIE}={cookies[0]}", "X-CSRF-Token": csrf[1]}
     assert served.nobody.delete("/api/v1/session", headers=headers).status_code == 204
     assert [status_of(cookie) for cookie in cookies] == [401, 200]

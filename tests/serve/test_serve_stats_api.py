@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from serve_rows import decision, ng
+from serve_rows import decision, ng, the
 from serving import Served, activated, hand_in
 from tiny_line import TINY
 
@@ -19,8 +19,7 @@ def with_history(served: Served) -> None:
         hand_in(served.feeder, f"k{number}", {"R1": "A"}, serial=f"SN{number}")
     with served.database.writing() as connection:
         for number in range(4):
-            board = board_rows.of_key(connection, f"k{number}")
-            assert board is not None
+            board = the(board_rows.of_key(connection, f"k{number}"))
             found = [ng()] if number else []
             decisions.write(connection, decision(board, *found, at_us=now_us()))
         escape_rows.report(connection, NewEscape("SN0", now_us(), "ann"))

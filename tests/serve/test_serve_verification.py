@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
-from serve_rows import NOON, accepted, blind_audit, decided, decision, late, ng
+from serve_rows import NOON, accepted, blind_audit, decided, decision, late, ng, read, the, write
 from serving import Served, client_of
 
 from coe.serve.clock import now_us
@@ -22,14 +22,12 @@ CONFIRMED = {"outcome": "confirmed"}
 
 
 def with_calls(served: Served, *calls: NewCall, key: str = "k1") -> board_rows.Board:
-    with served.database.writing() as connection:
-        return decided(connection, key, *calls)
+    return write(served.database, decided, key, *calls)
 
 
 def second_operator(served: Served) -> dict[str, str]:
     key = keys.generate()
-    with served.database.writing() as connection:
-        keys.add(connection, "bea", Role.OPERATOR, key, now_us=now_us())
+    write(served.database, keys.add, "bea", Role.OPERATOR, key, now_us=now_us())
     return {"Authorization": f"Bearer {key}"}
 
 
@@ -106,8 +104,7 @@ def browser(served: Served, key: str) -> Iterator[httpx.Client]:
     """Give a client with a session of its own, which sends what its pages send."""
     with client_of(served.address) as person:
         person.post("/api/v1/session", json={"key": key}, headers={CSRF_HEADER: "1"})
-        token = re.search(r'name="csrf" content="([^"]+)"', person.get("/verify").text)
-        assert token is not None
+        token = the(re.search(r'name="csrf" content="([^"]+)"', person.get("/verify").text))
         person.headers[CSRF_HEADER] = token[1]
         yield person
 
@@ -142,10 +139,8 @@ def test_a_call_that_was_left_out_comes_again(database: Database) -> None:
     with database.writing() as connection:
         decided(connection, "k1", ng("R1"), ng("R2"))
         times = {"by": "ann", "now_us": NOON, "until_us": NOON + 1}
-        first = call_queue.claim_next(connection, **times)
-        assert first is not None
-        second = call_queue.claim_next(connection, after_id=first.id, **times)
-        assert second is not None
+        first = the(call_queue.claim_next(connection, **times))
+        second = the(call_queue.claim_next(connection, after_id=first.id, **times))
         again = call_queue.claim_next(connection, after_id=second.id, **times)
     assert (first.refdes, second.refdes) == ("R1", "R2")
     assert again is not None
@@ -174,12 +169,10 @@ def test_answered_calls_are_listed_the_newest_first(served: Served) -> None:
 
 def test_an_amendment_between_look_and_answer_asks_to_look_again(served: Served) -> None:
     board = with_calls(served, late())
-    with served.database.writing() as connection:
-        decisions.amend(connection, decisions.Amendment(board.id, NOON + 2, [ng()], []))
+    write(served.database, decisions.amend, decisions.Amendment(board.id, NOON + 2, [ng()], []))
     answer = served.operator.post("/api/v1/calls/1/verification", json=CONFIRMED, headers={"If-Match": '"0"'})
     assert (answer.status_code, answer.json()["type"]) == (412, "urn:coe:problem:changed")
-    with served.database.reading() as connection:
-        assert verifications.of_call(connection, 1) == []
+    assert read(served.database, verifications.of_call, 1) == []
 
 
 def test_an_escape_counts_for_the_newest_decided_board_of_its_serial(served: Served) -> None:

@@ -19,6 +19,7 @@ from drawn_boards import PARTS, Pose, draw, truth
 from killed import KILLED, run_line
 from PIL import Image
 from quick_line import QuickDevice
+from serve_rows import read, the
 from serving import Served, activated, embedded, put
 from stations import accept_request, deciding, grey, quick_opener, state_of
 from tiny_line import TINY
@@ -193,8 +194,7 @@ def test_a_torn_picture_is_review_and_a_lost_one_is_a_fault(
     found = decided(config, database, tiny, torn, lost)
     for of_board in found:
         assert [(call.verdict, call.reason) for call in of_board] == [(Verdict.REVIEW, CallReason.FAILED)] * 4
-    with database.reading() as connection:
-        (fault,) = fault_log.open_faults(connection)
+    (fault,) = read(database, fault_log.open_faults)
     assert (fault.kind, fault.board_id) == (FaultKind.IMAGE_LOST, lost.id)
 
 
@@ -374,8 +374,7 @@ def test_a_panel_is_handed_in_with_the_serials_of_its_units(served: Served) -> N
     place = {"polygon": [[1, 2], [3, 2], [3, 4], [1, 4]]}
     call = NewCall("r1c1/P1", "A", Verdict.NG, CallReason.EXPERT, place=place)
     with served.database.writing() as connection:
-        board = board_rows.of_key(connection, "k1")
-        assert board is not None
+        board = the(board_rows.of_key(connection, "k1"))
         decisions.write(connection, Decision(board, Verdict.NG, now_us(), False, [call], [], []))
     assert served.feeder.get(answer.headers["location"]).json()["calls"][0]["place"] == place
 
