@@ -25,6 +25,8 @@ from coe.store.store import Store
 
 KNOWN: tuple[Variant, ...] = get_args(Variant)
 USUAL = "fp32,bf16,q8"
+WITH_PICTURES = f"{USUAL},int8"
+"""int8 takes the ranges of its numbers from pictures, so it is usual where there are some."""
 
 
 def prepare(
@@ -34,7 +36,10 @@ def prepare(
     board: Annotated[
         str | None, typer.Option(help="Only the experts of this board; its rules tell which images each expert sees.")
     ] = None,
-    variants: Annotated[str, typer.Option(help=f"Precisions to prepare, of {', '.join(KNOWN)}.")] = USUAL,
+    variants: Annotated[
+        str | None,
+        typer.Option(help=f"Precisions to prepare, of {', '.join(KNOWN)}. Default: {USUAL}; with --images int8 too."),
+    ] = None,
     parent: Annotated[
         str | None,
         typer.Option(help="For the variant delta: the expert, as BOARD/NAME, from which these were fine-tuned."),
@@ -58,7 +63,7 @@ def prepare(
     Example: coe-experts prepare --board demo --images build/demo/images
     """
     shelf = Store(store)
-    wanted = parse(variants)
+    wanted = parse((WITH_PICTURES if images_at else USUAL) if variants is None else variants)
     loaded = rules.load(board) if board else None
     pictures = _SampleImages(images_at, loaded)
     if parent:
@@ -87,7 +92,9 @@ def _lacks(preparer: Preparer, id: str) -> bool:
 def prepare_new(store: Path | None, id: str, samples: Sequence[Path] = (), allow_kinds: Sequence[str] = ()) -> None:
     """Prepare an expert that has just come into the store; raises typer.Exit as `prepare` does."""
     status = work(
-        Preparer(Store(store), parse(USUAL), allow_kinds=allow_kinds), [id], _SampleImages(None, None, samples)
+        Preparer(Store(store), parse(WITH_PICTURES if samples else USUAL), allow_kinds=allow_kinds),
+        [id],
+        _SampleImages(None, None, samples),
     )
     if status is not Exit.OK:
         raise typer.Exit(status)

@@ -32,7 +32,7 @@ _WEIGHTS = tuple(part / 8 for part in (4, 5, 3, 6, 2, 7, 1, 8, 0))
 """Weights of running against loading, the even weight first: among equally good choices the first is taken."""
 _BODIES_TRIED = 16
 """So many bodies, those with the most experts, are tried one by one."""
-_FINEST_FIRST = ("fp32", "bf16", "fp16", "q8", "delta")
+_FINEST_FIRST = ("fp32", "bf16", "fp16", "q8", "int8", "delta")
 
 Offers = Mapping[str, "Mapping[str, PreparedVariant]"]
 """Prepared variants, by expert and then by variant. Experts whose kind has no variants are left out."""
@@ -329,7 +329,7 @@ def _is_sound(offered: PreparedVariant | None, floor: float) -> bool:
 
 
 def _run_by(device: str) -> tuple[str, ...]:
-    return ("fp32", "bf16", "q8", "delta") if device == "cpu" else ("fp32", "fp16", "q8", "delta")
+    return ("fp32", "bf16", "q8", "int8", "delta") if device == "cpu" else ("fp32", "fp16", "q8", "delta")
 
 
 def _below(offers: Offers, expert: str, variant: str) -> float:

@@ -18,6 +18,7 @@ from coe.runtime.blob import DTYPES, NAMES, shaped
 from coe.store import blob_layout
 from coe.store.blob_format import (
     BLOCK,
+    MODEL,
     Difference,
     Dtype,
     Header,
@@ -85,6 +86,14 @@ def lay_out(
     # An empty buffer would be an error to torch.
     data = torch.frombuffer(blob.data, dtype=torch.uint8) if len(blob.data) else torch.empty(0, dtype=torch.uint8)
     return LaidOut(blob.header, data)
+
+
+def lay_out_model(model: bytes, *, kind: str, labels: int, identity: Identity | None) -> LaidOut:
+    """Lay out an ONNX model in `int8`: its bytes are the blob's one tensor."""
+    entry = TensorEntry(name=MODEL, dtype="U8", shape=(len(model),), offset=0)
+    like = Header(kind=kind, variant="int8", labels=labels, tensors=(), data_bytes=0, checksums=(), identity=identity)
+    blob = blob_layout.lay_out({MODEL: StoredTensor(entry, memoryview(model))}, like)
+    return LaidOut(blob.header, torch.frombuffer(blob.data, dtype=torch.uint8))
 
 
 def tensors(blob: LaidOut) -> dict[str, torch.Tensor]:

@@ -10,15 +10,17 @@ import torch
 
 from coe.core import Finding
 from coe.errors import ConfigError, StoreError, first_line
+from coe.prepare import int8
 from coe.prepare.agreement import compare, escalate_below, findings
 from coe.prepare.calibration_images import SampleImages, sample_images
 from coe.prepare.difference import MOST_CUT, RANKS, Parent, own_part, whole
 from coe.prepare.fold import Folded, fold, network
-from coe.prepare.layout import FLOATS, LaidOut, lay_out, tensors
+from coe.prepare.layout import FLOATS, LaidOut, lay_out, lay_out_model, tensors
 from coe.preprocessing import Preprocessing
+from coe.runtime.onnx_network import OnnxNetwork
 from coe.store import blob_file, bodies, kinds, variants, weights_file
 from coe.store.blob_format import Variant
-from coe.store.kinds import Image, ModuleKind
+from coe.store.kinds import Comparing, Image, ModuleKind
 from coe.store.manifest import Manifest
 from coe.store.store import Store
 
@@ -111,6 +113,10 @@ class Preparer:
             whole = [v for v in self._wanted if not self._force and self._has(manifest, v)]
             shared = self._share(manifest, [v for v in self._wanted if v not in whole])
             remaining = [v for v in self._wanted if v not in (*whole, *shared.shared)]
+            if "int8" in remaining and isinstance(kind, Comparing):
+                # Its input depends on a reference, and samples are prepared without one.
+                remaining.remove("int8")
+                shared = replace(shared, skipped=f"int8 is not for kind '{manifest.kind}', which compares pictures")
             return self._make(shared, kind, remaining, images) if remaining else shared
 
     def sweep(self) -> None:
@@ -146,7 +152,8 @@ class Preparer:
                     parent = self._parent_of(manifest, kind)
                     manifest = subject.put(self._store, manifest, subject.difference(parent), parent)
                 else:
-                    manifest = subject.put(self._store, manifest, subject.measured(variant))
+                    measured = subject.model() if variant == "int8" else subject.measured(variant)
+                    manifest = subject.put(self._store, manifest, measured)
             except StoreError as error:
                 failed[variant] = str(error)
                 continue
@@ -221,6 +228,31 @@ class _Subject:
             if off > FOLDED_DIFFERENCE:
                 raise StoreError(f"folding changes its scores by {off:.2g}; kind '{self.kind.name}' cannot be folded")
         return _MeasuredBlob(blob, actual, 0.0 if variant == "fp32" else escalate_below(self.expected, actual))
+
+    def model(self) -> _MeasuredBlob:
+        """Lay out an ONNX model in int8; raises StoreError.
+
+        Its first and last layers stay float if there are fewer disagreements then, or fewer second looks.
+        """
+        if self.samples.generated:
+            raise StoreError("int8 takes the ranges of its numbers from pictures of what it inspects; give --images")
+        pictures = [sample.pixels for sample in self.samples.prepared]
+        exported = int8.export(
+            self.kind, self.expert, network(self.kind, self.expert, self.folded.state, self.folded.pairs), pictures
+        )
+        tried: list[tuple[tuple[float, int], _MeasuredBlob]] = []
+        for float_ends in (False, True):
+            model = int8.quantised(exported, pictures, float_ends=float_ends).SerializeToString()
+            answer = OnnxNetwork(model, 0, f"the model of '{self.expert.id}'").run
+            actual = findings(self.kind, self.expert, self.samples.prepared, answer)
+            below = escalate_below(self.expected, actual)
+            again = sum(finding.margin < below for finding in actual)
+            wrong = 1 - compare(self.expected, actual, generated=False).labels_equal
+            blob = lay_out_model(model, kind=self.kind.name, labels=len(self.expert.labels), identity=self.identity)
+            tried.append(((wrong, again), _MeasuredBlob(blob, actual, below)))
+            if not wrong and again <= SECOND_LOOKS * len(actual):
+                break
+        return min(tried, key=lambda one: one[0])[1]
 
     def difference(self, parent: Parent) -> _MeasuredBlob:
         """Lay out the difference to a parent in the smallest rank with few second looks; raises StoreError.

@@ -23,8 +23,9 @@ from coe.runtime.arena import Arena
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.device import Device
+from coe.runtime.onnx_network import OnnxNetwork
 from coe.runtime.processor import bound_threads, on_fresh_thread
-from coe.runtime.reading import Needs, Weights, proved, weights
+from coe.runtime.reading import Needs, Weights, model, proved, weights
 from coe.runtime.slot import NetworkKey, Slot, SlotShelf
 from coe.runtime.trial import HERE, MeasuredOnce, Trial, identity, opened, quick_cost, warmed, whole_pages
 from coe.scheduler.costs import Cost
@@ -104,13 +105,11 @@ class CpuDevice(Device):
 
         An expert whose body nobody has brought into the pool has a copy of its own.
         """
-        kind = self.kinds[expert.kind]
-        if isinstance(kind, FileKind):
-            file = weights(self.store, expert)
-            self._buffers.make_room(file.bytes)
-            self._resident[pool, expert.id] = _session(kind, file, self.threads)
-            return
         file = weights(self.store, expert)
+        if _is_session(kind := self.kinds[expert.kind], expert):
+            self._buffers.make_room(file.bytes)
+            self._resident[pool, expert.id] = _session(kind, file, self.threads, self._buffers)
+            return
         with self._body(pool, file, bring=body) as common:
             blob = file.read(self._buffers, common)
             try:
@@ -190,7 +189,7 @@ class CpuDevice(Device):
                 return self._guessed(expert)
             except StoreError:
                 # The load reports a file that its runtime cannot open; the other experts go on.
-                if isinstance(self.kinds[expert.kind], FileKind):
+                if _is_session(self.kinds[expert.kind], expert):
                     return self._guessed(expert)
                 raise
             except (KeyboardInterrupt, CoeError):
@@ -235,9 +234,10 @@ class CpuDevice(Device):
         """Give an expert to measure, on the calling thread; raises StoreError if its manifest cannot be read."""
         kind = self.kinds[expert.kind]
         bound_threads(self.threads)
-        if isinstance(kind, FileKind):
+        if _is_session(kind, expert):
             session_file = weights(self.store, expert)
-            yield opened(partial(_session, kind, session_file, self.threads), expert.input_size, session_file.path)
+            load = partial(_session, kind, session_file, self.threads, Buffers())
+            yield opened(load, expert.input_size, session_file.path)
             return
         file, buffers = weights(self.store, expert), Buffers()
         needs = self._needs(expert)
@@ -268,7 +268,7 @@ class CpuDevice(Device):
 
         Its load will report the damage.
         """
-        if isinstance(self.kinds[expert.kind], FileKind):
+        if _is_session(self.kinds[expert.kind], expert):
             return None
         with contextlib.suppress(StoreError):
             return weights(self.store, expert).needs()
@@ -286,8 +286,15 @@ def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:
     return []
 
 
-def _session(kind: FileKind, file: Weights, threads: int) -> Session:
+def _is_session(kind: Kind, expert: Expert) -> bool:
+    """Tell whether a runtime opens an expert's file as a session; else its weights are bound to a network."""
+    return isinstance(kind, FileKind) or expert.variant == "int8"
+
+
+def _session(kind: Kind, file: Weights, threads: int, buffers: Buffers) -> Session:
     # The session opens the very bytes that were proved: the file may change between the check and the open.
+    if not isinstance(kind, FileKind):
+        return OnnxNetwork(model(file, buffers), threads, file.name)
     return kind.open_bytes(proved(file), file.path, file.manifest.fit(file.expert), threads)
 
 

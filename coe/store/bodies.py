@@ -30,7 +30,8 @@ def divide(store: Store, manifest: Manifest, names: Collection[str]) -> Manifest
     if identity is None:
         raise StoreError(f"{manifest.id}: its weights do not say whose they are; train or import it again")
     own = {name: tensor for name, tensor in state.items() if name not in names}
-    variants = {variant: prepared for variant, prepared in manifest.variants.items() if variant != "delta"}
+    # A difference has a body of its own; a model has no tensors in common with others.
+    variants = {v: prepared for v, prepared in manifest.variants.items() if v not in ("delta", "int8")}
     whole = {variant: whole_blob(store, manifest, prepared) for variant, prepared in variants.items()}
     folder = store.folder(manifest.id)
     with store.naming_bodies() as bodies:

@@ -28,11 +28,11 @@ def put(
 ) -> Manifest:
     """Put a blob beside an expert's weights, replacing the blob of the same variant; return the new manifest.
 
-    `data` are the header's data, in pieces. The blob of a divided expert is divided as well. Raises OSError, which
-    `Store.changing` translates.
+    `data` are the header's data, in pieces. The blob of a divided expert is divided as well, but for a model in `int8`,
+    which has no tensors in common with others. Raises OSError, which `Store.changing` translates.
     """
     store.sweep(manifest)
-    if manifest.body is not None:
+    if manifest.body is not None and header.variant != "int8":
         trust = PreparedVariant(file="", bytes=0, digest="", agreement=agreement, escalate_below=escalate_below)
         whole = BlobBytes(header, memoryview(b"".join(data)))
         with store.naming_bodies():

@@ -1,0 +1,89 @@
+"""A network that onnxruntime runs, from bytes in memory: the form of the variant `int8`.
+
+The model takes (n, 3, S, S) uint8 RGB and answers what the kind's `forward` answers: the nesting of its tensors stands
+in the model's metadata. Nothing in it depends on a processor: onnxruntime chooses its kernels when it opens the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from coe import surroundings
+from coe.errors import StoreError, first_line
+from coe.store.kinds import Image
+
+OUTPUTS = "coe.outputs"
+"""The key of the metadata that says how the outputs are nested."""
+
+
+class OnnxNetwork:
+    """An open model, which computes with `threads` threads. Raises StoreError if onnxruntime cannot open it."""
+
+    def __init__(self, model: bytes, threads: int, name: str) -> None:
+        surroundings.quiet_onnxruntime()
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        # What a batch needs is free after it, so it counts as activations, and leaves with the expert.
+        options.enable_cpu_mem_arena = False
+        options.enable_mem_pattern = False
+        # Threads that wait for the next batch take no processor from the others.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        onnxruntime.disable_telemetry_events()
+        try:
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            self._nesting = json.loads(self._session.get_modelmeta().custom_metadata_map[OUTPUTS])
+        except Exception as error:  # onnxruntime's classes of errors have no other common parent
+            raise StoreError(
+                f"{name}: onnxruntime {onnxruntime.__version__} cannot open it ({first_line(error):.300}); "
+                "prepare the expert again (coe-experts prepare --force)"
+            ) from error
+        self._input = self._session.get_inputs()[0].name
+
+    def run(self, images: Image) -> Any:
+        """Run a batch, (n, 3, S, S) uint8 RGB; return tensors nested as those of the kind's `forward`."""
+        outputs = self._session.run(None, {self._input: images})
+        return nested(self._nesting, map(torch.from_numpy, outputs))
+
+
+def nesting(outputs: Any) -> Any:
+    """Return how tensors are nested, for JSON: None for a tensor; raises TypeError for anything else.
+
+    Example: `nesting((a, {"boxes": b}))` is `{"tuple": [None, {"dict": [["boxes", None]]}]}`.
+    """
+    match outputs:
+        case torch.Tensor():
+            return None
+        case tuple() | list():
+            return {type(outputs).__name__: [nesting(part) for part in outputs]}
+        case dict():
+            return {"dict": [[key, nesting(part)] for key, part in outputs.items()]}
+    raise TypeError(f"a network answers tensors, bare or in tuples, lists or dicts, not a {type(outputs).__name__}")
+
+
+def nested(said: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """Nest tensors as `nesting` said of them, in the same order."""
+    if said is None:
+        return next(tensors)
+    ((kind, parts),) = said.items()
+    if kind == "dict":
+        return {key: nested(part, tensors) for key, part in parts}
+    filled = [nested(part, tensors) for part in parts]
+    return tuple(filled) if kind == "tuple" else filled
+
+
+def flat(outputs: Any) -> list[torch.Tensor]:
+    """Return the tensors of nested outputs, in the order in which `nested` takes them."""
+    match outputs:
+        case torch.Tensor():
+            return [outputs]
+        case dict():
+            return [tensor for part in outputs.values() for tensor in flat(part)]
+    return [tensor for part in outputs for tensor in flat(part)]
