@@ -356,7 +356,7 @@ def test_a_classifier_is_trained_from_a_labelled_folder(tmp_path, monkeypatch):
     assert manifest["labels"] == ["dark", "light"]
     assert manifest["metrics"]["held_out"] == 8
     assert 0 <= manifest["metrics"]["accuracy"] <= 1
-    # ExpertInput on pictures that it was trained with, by itself.
+    # Prepared on pictures that it was trained with, by itself.
     assert {name: one["agreement"]["images"] for name, one in manifest["variants"].items()} == dict.fromkeys(
-        ("fp32", "bf16", "q8"), 32
+        ("fp32", "bf16", "q8", "int8"), 32
     )
