@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coe.lab.bounds.bound import bound
+from coe.lab.chrome_trace import ChromeTrace
 from coe.lab.machine import Configuration, SimulatedMachine
 from coe.lab.rows import Bounds, Heading, Latencies, Row, row
 from coe.lab.workloads.workload import Workload
-from coe.results.chrome_trace import ChromeTrace
 from coe.results.metrics import Recorder, Watcher
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from coe.core import Batch, Finding, Request, Stage
 from coe.errors import ConfigError
-from coe.results.chrome_trace import ChromeTrace
+from coe.lab.chrome_trace import ChromeTrace
 from coe.scheduler.costs import Cost
 from coe.scheduler.events import Arrived, Command, Event, Filled, Finished, Load, Loaded, Run, Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
