@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -46,49 +47,12 @@ _ORDER = {"NG": 0, "ERROR": 1, "REVIEW": 2, "MISSING": 3, "SKIPPED": 4, "OK": 5}
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """An image in a board's strip: its outcome, and its column and row there."""
-
-    outcome: str
-    column: int
-    row: int
-
-
-@dataclass(frozen=True, slots=True)
 class CropMark:
     """The outline of a crop in the picture of a board, as the points of a polygon, and the crop's outcome."""
 
     outcome: str
     place: str
     points: str
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddedBoard:
-    """The picture of a whole board as a data address, its size in pixels, and the crops, the worst last (on top)."""
-
-    address: str
-    width: int
-    height: int
-    marks: tuple[CropMark, ...]
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class BoardRow:
-    """A board at a glance; `named` are the images that keep it from being OK, the worst first.
-
-    `picture` is there for the worst boards of a run of whole boards.
-    """
-
-    serial: str
-    counts: OutcomeCounts
-    cells: tuple[Cell, ...]
-    columns: int
-    rows: int
-    named: tuple[tuple[str, str], ...]
-    unnamed: int
-    picture: EmbeddedBoard | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +69,47 @@ class BoxMark:
 
 
 @dataclass(frozen=True, slots=True)
-class Thumbnail:
-    """A thumbnail as a data address, and the size of the original in pixels."""
+class EmbeddedPicture:
+    """A picture as a data address, the size in pixels of the original, and what is drawn over it, the last on top.
+
+    `title` and `note` stand under it, and `checksum` is shown where a reader points.
+    """
 
     address: str
     width: int
     height: int
-    marks: tuple[BoxMark, ...]
+    marks: tuple[BoxMark, ...] | tuple[CropMark, ...] = ()
+    title: str = ""
+    note: str = ""
+    checksum: str = ""
+
+    @classmethod
+    def of(cls, pixels: NDArray[np.uint8], side: int, **said: Any) -> EmbeddedPicture:
+        """Embed pixels (H, W, 3) or (H, W) as a JPEG of up to `side` pixels a side."""
+        picture = Image.fromarray(np.ascontiguousarray(pixels))
+        picture.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
+        data = io.BytesIO()
+        picture.save(data, "JPEG", quality=82, optimize=True)
+        address = "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
+        return cls(address, pixels.shape[1], pixels.shape[0], **said)
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """A picture beside that of an image: its title, its address, its size in pixels, and what else there is to say.
+class BoardRow:
+    """A board at a glance: its strip of `cells`, (outcome, column, row) for each image.
 
-    `checksum` is shown where a reader points.
+    `named` are the images that keep it from being OK, the worst first. `picture` is there for the worst boards of a run
+    of whole boards.
     """
 
-    title: str
-    address: str
-    width: int
-    height: int
-    note: str = ""
-    checksum: str = ""
+    serial: str
+    counts: OutcomeCounts
+    cells: tuple[tuple[str, int, int], ...]
+    columns: int
+    rows: int
+    named: tuple[tuple[str, str], ...]
+    unnamed: int
+    picture: EmbeddedPicture | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +122,9 @@ class Card:
     """
 
     result: Result
-    picture: Thumbnail | None
+    picture: EmbeddedPicture | None
     boxes: tuple[Box, ...]
-    beside: tuple[Beside, ...] = ()
+    beside: tuple[EmbeddedPicture, ...] = ()
     alike: int = 0
     lost: str = ""
     said: str = ""
@@ -271,7 +254,7 @@ def _boards(results: Iterable[Result], summary: Summary, source: PixelSource) ->
     return boards
 
 
-def _whole(serial: str, results: list[Result], source: PixelSource) -> EmbeddedBoard | None:
+def _whole(serial: str, results: list[Result], source: PixelSource) -> EmbeddedPicture | None:
     """Return the picture of a whole board with the outcome of each of its crops; None if there is none."""
     try:
         view = source.board(serial)
@@ -279,19 +262,18 @@ def _whole(serial: str, results: list[Result], source: PixelSource) -> EmbeddedB
         return None
     if view is None:
         return None
-    height, width = view.pixels.shape[:2]
     marks = [
         CropMark(outcome(result), _place(result), " ".join(f"{x:.1f},{y:.1f}" for x, y in view.crops[name]))
         for result in sorted(results, key=lambda result: -_ORDER[outcome(result)])
         if (name := result.request.image) in view.crops
     ]
-    return EmbeddedBoard(_data_address(view.pixels, config.REPORT_BOARD_SIDE), width, height, tuple(marks), view.note)
+    return EmbeddedPicture.of(view.pixels, config.REPORT_BOARD_SIDE, marks=tuple(marks), note=view.note)
 
 
 def _board(serial: str, results: list[Result], counts: OutcomeCounts) -> BoardRow:
     results = sorted(results, key=lambda result: natural(_place(result)))
     outcomes = [outcome(result) for result in results] + ["MISSING"] * counts.missing
-    cells = tuple(Cell(word, at % STRIP_COLUMNS, at // STRIP_COLUMNS) for at, word in enumerate(outcomes))
+    cells = tuple((word, at % STRIP_COLUMNS, at // STRIP_COLUMNS) for at, word in enumerate(outcomes))
     faults = [result for result in results if outcome(result) not in ("OK", "SKIPPED")]
     faults.sort(key=lambda result: _ORDER[outcome(result)])
     named = tuple((outcome(result), _place(result)) for result in faults[:NAMED_PER_BOARD])
@@ -329,8 +311,7 @@ def card(result: Result, source: PixelSource, side: int, said: str = "") -> Card
     try:
         pixels = source.image(result.request.image)
         height, width = pixels.shape[:2]
-        marks = tuple(_marks(pairs, width, height))
-        picture = Thumbnail(_data_address(pixels, side), width, height, marks)
+        picture = EmbeddedPicture.of(pixels, side, marks=tuple(_marks(pairs, width, height)))
     except Exception:  # the caller's function failed: the report can do without a picture
         return Card(result, None, boxes, said=said)
     reference, lost = None, ""
@@ -344,27 +325,25 @@ def card(result: Result, source: PixelSource, side: int, said: str = "") -> Card
     return Card(result, picture, boxes, (*compared, *_heat_maps(result, pixels, side)), lost=lost, said=said)
 
 
-def _beside(pixels: NDArray[np.uint8], reference: ReferencePicture, side: int) -> Iterator[Beside]:
+def _beside(pixels: NDArray[np.uint8], reference: ReferencePicture, side: int) -> Iterator[EmbeddedPicture]:
     """Yield the reference of an image, and the difference of both, as the experts see it, if they can be compared."""
     from coe.comparing.comparison import compare
 
-    height, width = reference.image.shape[:2]
-    address = _data_address(reference.image, side)
-    yield Beside("Reference", address, width, height, reference.name, reference.checksum)
+    checksum = reference.checksum
+    yield EmbeddedPicture.of(reference.image, side, title="Reference", note=reference.name, checksum=checksum)
     try:
         difference = compare(pixels, reference.image, reference.spread).difference
     except Exception:  # a report of hours of work can do without the difference
         return
     if difference is not None:
-        yield Beside("Difference", _data_address(difference, side), width, height, "brighter is more")
+        yield EmbeddedPicture.of(difference, side, title="Difference", note="brighter is more")
 
 
-def _heat_maps(result: Result, pixels: NDArray[np.uint8], side: int) -> Iterator[Beside]:
+def _heat_maps(result: Result, pixels: NDArray[np.uint8], side: int) -> Iterator[EmbeddedPicture]:
     """Yield the heat map of each deciding finding over the image in grey: the redder, the higher its score there."""
-    height, width = pixels.shape[:2]
     for finding in deciding(result.findings):
         if finding.heat is not None:
-            yield Beside("Heat map", _data_address(heated(pixels, finding.heat), side), width, height)
+            yield EmbeddedPicture.of(heated(pixels, finding.heat), side, title="Heat map")
 
 
 def _marks(pairs: Iterable[tuple[Finding, Box]], width: int, height: int) -> Iterator[BoxMark]:
@@ -379,14 +358,6 @@ def _marks(pairs: Iterable[tuple[Finding, Box]], width: int, height: int) -> Ite
         percents = (100 * x0 / width, 100 * y0 / height, 100 * x1 / width, 100 * y1 / height)
         left, top, right, bottom = (round(percent, 2) for percent in percents)
         yield BoxMark(drawn, number, box.label == finding.label, left, top, right, bottom)
-
-
-def _data_address(pixels: NDArray[np.uint8], side: int) -> str:
-    picture = Image.fromarray(np.ascontiguousarray(pixels))
-    picture.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
-    data = io.BytesIO()
-    picture.save(data, "JPEG", quality=82, optimize=True)
-    return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
 
 
 def percent(share: float | None) -> str:
