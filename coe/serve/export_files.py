@@ -32,9 +32,8 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.findings import unpack
 from coe.serve.database.tables import board, call, recipe, verification, view
 from coe.serve.enums import CallKind, Outcome
-from coe.serve.passing import Passing
+from coe.serve.exportable import Passing, SuspectedPictures
 from coe.serve.picture_folder import Pictures
-from coe.serve.suspected_pictures import SuspectedPictures
 
 FOLDER, MANIFEST = "exports", "manifest.json"
 """The folder of exports in the folder of a service, and the manifest in each of them."""

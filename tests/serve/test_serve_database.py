@@ -578,8 +578,8 @@ def test_a_url_that_cannot_be_used_is_refused(url: str, sentence: str) -> None:
 
 
 def test_a_network_file_system_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from coe.serve.database import file_system
+    from coe.serve.database import connecting
 
-    monkeypatch.setattr(file_system, "file_system_of", lambda path: "nfs4")
+    monkeypatch.setattr(connecting, "file_system_of", lambda path: "nfs4")
     with pytest.raises(ConfigError, match="network file system"):
         open_database("sqlite:////mnt/share/serve.db")

@@ -1,4 +1,4 @@
-"""The OK findings of a board as one compressed value. Law: this file alone knows its form."""
+"""The OK findings of a board as one compressed value, and good pictures. Law: this file alone knows its form."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from sqlalchemy import Connection, select
+
+from coe.core import Verdict
+from coe.serve.database import views
+from coe.serve.database.call_rows import Call
+from coe.serve.database.tables import board, recipe
+from coe.serve.database.views import View
+from coe.serve.enums import BoardState
 
 _LEVEL = 6
 
@@ -37,3 +46,43 @@ def pack(components: Sequence[GoodComponent]) -> bytes:
 def unpack(packed: bytes | None) -> list[GoodComponent]:
     """Return the components of a packed value; none for None."""
     return [] if packed is None else [GoodComponent(*row) for row in json.loads(zlib.decompress(packed))]
+
+
+_BOARDS = 12
+"""How many boards are looked through: a part that was never good in this many boards has no good picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoodPicture:
+    """A view that shows a good part; `place` says where it lies in the view, None if the view shows it alone."""
+
+    view: View
+    place: Any
+
+
+def good_picture(connection: Connection, call: Call) -> GoodPicture | None:
+    """Return the newest picture of the same place, else of the same component type, that was OK on another board."""
+    query = select(board.c.id, board.c.findings).where(
+        board.c.state.in_((BoardState.DECIDED, BoardState.VERIFIED)), board.c.id != (call.board_id or 0)
+    )
+    if call.board_id is not None:
+        own = select(recipe.c.name).join(board, board.c.recipe_id == recipe.c.id).where(board.c.id == call.board_id)
+        versions = select(recipe.c.id).where(recipe.c.name == own.scalar_subquery())
+        query = query.where(board.c.recipe_id.in_(versions))
+    # Boards that are OK as a whole come first, because nothing on them is in doubt.
+    clean = query.where(board.c.verdict == Verdict.OK).order_by(board.c.id.desc()).limit(_BOARDS)
+    others = query.where(board.c.verdict != Verdict.OK).order_by(board.c.id.desc()).limit(_BOARDS)
+    of_component: GoodPicture | None = None
+    for rows in (clean, others):
+        for row in connection.execute(rows):
+            for good in unpack(row.findings):
+                is_same = good.refdes == call.refdes
+                if good.component != call.component or (of_component is not None and not is_same):
+                    continue
+                view = views.get(connection, good.view_id)
+                if view is not None and view.removed_us is None:
+                    picture = GoodPicture(view, good.place)
+                    if is_same:
+                        return picture
+                    of_component = picture
+    return of_component

@@ -21,7 +21,6 @@ from coe.serve.gate import (
     event_routes,
     export_routes,
     image_routes,
-    metrics_routes,
     models,
     openapi,
     overlay_routes,
@@ -32,8 +31,8 @@ from coe.serve.gate import (
     upload_routes,
 )
 from coe.serve.gate.access import guarded
+from coe.serve.gate.connections import SafeHeaders
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.headers import SafeHeaders
 from coe.serve.gate.operation_routes import Operation
 from coe.serve.gate.pages import page_routes
 from coe.serve.gate.problems import Problem, answer
@@ -64,7 +63,6 @@ _MODULES = (
     overlay_routes,
     state_routes,
     models,
-    metrics_routes,
 )
 OPERATIONS: Sequence[Operation] = [operation for module in _MODULES for operation in module.router.operations]
 """All operations of the gate except `/openapi.json`, which describes them."""

@@ -19,7 +19,7 @@ from coe.serve.database import audit, call_queue, call_rows, verifications
 from coe.serve.database.call_rows import Call
 from coe.serve.database.verifications import NewVerification, Verification
 from coe.serve.enums import Outcome
-from coe.serve.gate import golden_routes
+from coe.serve.gate.image_routes import golden_of
 from coe.serve.gate.operation_routes import LARGEST_ID, VERIFY, Router, RowId, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.request_data import shown
@@ -196,7 +196,7 @@ def facts(connection: Connection, call: Call) -> dict[str, Any]:
 
 def full_facts(connection: Connection, call: Call) -> dict[str, Any]:
     """Return a call as JSON, with whether its part has a golden reference."""
-    return {**facts(connection, call), "golden": bool(golden_routes.id_of(connection, call))}
+    return {**facts(connection, call), "golden": bool(golden_of(connection, call))}
 
 
 def picture_of(call: Call, view_pixels: int) -> dict[str, Any] | None:

@@ -1,4 +1,7 @@
-"""A client's connection to the gate. Law: a client that does nothing takes nothing from the others for long."""
+"""A client's connection to the gate, and headers that every answer has.
+
+Law: a client that does nothing takes nothing from the others for long; a page loads nothing from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,39 @@ import json
 from typing import Any
 
 import h11
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from coe.serve.gate.headers import HEADERS, SafeHeaders
 from coe.serve.gate.problems import MEDIA_TYPE, Problem, ProblemKind
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class SafeHeaders:
+    """Adds `HEADERS` to each answer that does not set them itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
 
 HEAD_S = 10.0
 """The longest time in which a client may send the head of a request."""

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 from sqlalchemy import Connection
 from starlette.responses import Response
 
+from coe.board.router import GIVEN
 from coe.comparing.comparison import compare
-from coe.errors import ImageError, StoreError
+from coe.errors import ConfigError, ImageError, StoreError
 from coe.pictures.array_images import DecodedImage
 from coe.pictures.decoding import decode
 from coe.pictures.wide import AS_FILLED
 from coe.serve.component_pictures import CropPlace, in_frame
-from coe.serve.database import call_rows, good_pictures, views
+from coe.serve.database import board_rows, call_rows, findings, recipe_versions, views
 from coe.serve.database.call_rows import Call
-from coe.serve.database.good_pictures import GoodPicture
+from coe.serve.database.findings import GoodPicture
+from coe.serve.database.recipe_versions import Recipe
 from coe.serve.database.views import View
-from coe.serve.gate import golden_routes
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operation_routes import READ, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.recipe_content import RecipeContent
+from coe.serve.service_config import ServeConfig
+from coe.store.references import References
+from coe.store.store import Store
 
 router = Router()
 
@@ -81,7 +87,7 @@ async def call_reference(visit: Visit) -> Response:
 
     def pixels() -> DecodedImage:
         if comparison.golden:
-            return in_frame(golden_routes.load(gate.config, comparison.golden).image, comparison.shot.place)
+            return in_frame(load_golden(gate.config, comparison.golden).image, comparison.shot.place)
         if comparison.good is None:
             raise not_found("good picture", "no such part was good yet")
         return _pixels(gate, _Shot(comparison.good.view, CropPlace.of(comparison.good.place), comparison.shot.bits))
@@ -104,7 +110,7 @@ async def call_difference(visit: Visit) -> Response:
 
     def pixels() -> DecodedImage:
         part = _pixels(gate, comparison.shot, is_framed=False)
-        golden = golden_routes.load(gate.config, comparison.golden)
+        golden = load_golden(gate.config, comparison.golden)
         compared = compare(part, golden.image, golden.spread)
         if compared.difference is None:
             raise not_found("difference", compared.doubt)
@@ -129,13 +135,13 @@ def _call(visit: Visit, connection: Connection) -> Call:
 
 def _shot(connection: Connection, call: Call) -> _Shot:
     view = None if call.view_id is None else views.get(connection, call.view_id)
-    return _Shot(view, CropPlace.of(call.place), golden_routes.bits_of(connection, call))
+    return _Shot(view, CropPlace.of(call.place), bits_of(connection, call))
 
 
 def _comparison(visit: Visit, connection: Connection) -> _Comparison:
     call = _call(visit, connection)
-    golden = golden_routes.id_of(connection, call)
-    good = None if golden else good_pictures.good_picture(connection, call)
+    golden = golden_of(connection, call)
+    good = None if golden else findings.good_picture(connection, call)
     return _Comparison(_shot(connection, call), golden, good)
 
 
@@ -183,3 +189,45 @@ def shown(pixels: DecodedImage) -> tuple[bytes, str]:
         return file.getvalue(), "image/png"
     picture.save(file, "jpeg", quality=QUALITY)
     return file.getvalue(), "image/jpeg"
+
+
+def golden_of(connection: Connection, call: Call) -> str:
+    """Return the id of the golden reference with which the experts compared a part; "" without one."""
+    recipe = _recipe_of(connection, call)
+    return "" if recipe is None else _ids(recipe.name, recipe.content["rules"]).get(call.component, "")
+
+
+def bits_of(connection: Connection, call: Call) -> int | None:
+    """Return how many low bits of 16-bit samples counted in a part's picture; None if its recipe does not say."""
+    recipe = _recipe_of(connection, call)
+    return None if recipe is None else RecipeContent.model_validate(recipe.content).bits
+
+
+def _recipe_of(connection: Connection, call: Call) -> Recipe | None:
+    board = None if call.board_id is None else board_rows.get(connection, call.board_id)
+    return None if board is None else recipe_versions.get(connection, board.recipe_id)
+
+
+@lru_cache(maxsize=64)
+def _ids(name: str, rules: str) -> Mapping[str, str]:
+    """Return the ids by component; reading the rules of a large board takes a while."""
+    try:
+        components = RecipeContent(rules=rules).board(name).components.values()
+    except ConfigError:  # the recipe was in order when the board was accepted, and an update refuses it
+        return {}
+    return {component.name: component.reference for component in components if component.reference not in ("", GIVEN)}
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """A golden reference: `image` (H, W, 3) uint8 RGB, and by how much good parts vary, `spread` (H, W) uint8."""
+
+    image: NDArray[np.uint8]
+    spread: NDArray[np.uint8]
+
+
+def load_golden(config: ServeConfig, id: str) -> Golden:
+    """Return a golden reference as the store has it now; raises StoreError, ImageError."""
+    pictures = References(Store(config.line.store)).load(id)
+    image, spread = (decode(data, limit_pixels=config.limits.pixels) for data in (pictures.image, pictures.spread))
+    return Golden(image, spread[:, :, 0])

@@ -1,4 +1,4 @@
-"""What the service does and what is wrong with it: health, drain and resume, faults.
+"""What the service does and what is wrong with it: health, drain and resume, faults, figures for Prometheus.
 
 Law: ready means that worker and database answered; a drained service accepts nothing and loses nothing; a fault that a
 person clears stays in the history.
@@ -7,20 +7,28 @@ person clears stays in the history.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
 from pydantic import Field
 from sqlalchemy import Connection
+from starlette.responses import Response
 
 from coe.serve.clock import SECOND_US
-from coe.serve.database import audit, board_rows, fault_log, states
+from coe.serve.database import audit, board_rows, call_rows, event_log, fault_log, hourly, outbox, states
 from coe.serve.enums import Intake, LineState, Process, Subject
-from coe.serve.gate.operation_routes import ENGINEER, READ, Router, Visit, Whole
+from coe.serve.gate.operation_routes import ANY, ENGINEER, READ, Router, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.request_data import shown
 from coe.strict_model import StrictModel
 
 router = Router()
+_M = TypeVar("_M", GaugeMetricFamily, CounterMetricFamily)
 
 ALIVE_US = 10 * SECOND_US
 """A process whose last sign of life is older does not answer."""
@@ -104,3 +112,54 @@ def clear(visit: Visit, connection: Connection) -> None:
     if not fault_log.clear(connection, visit.id, by=visit.caller, now_us=now_us):
         raise not_found(f"open fault {visit.id}", "see GET /api/v1/faults")
     audit.append(connection, visit.caller, "clear", f"fault {visit.id}", now_us=now_us)
+
+
+@router.read("/metrics", ANY, answers={200: "text"})
+def get_metrics(visit: Visit, connection: Connection) -> Response:
+    """Figures for Prometheus."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Computed(_metrics(connection, visit.gate.now_us())))
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+@dataclass(frozen=True, eq=False)
+class _Computed(Collector):
+    """Metrics in the form in which the library collects them."""
+
+    metrics: list[Metric]
+
+    def collect(self) -> list[Metric]:
+        return self.metrics
+
+
+def _metrics(connection: Connection, now_us: int) -> list[Metric]:
+    """Return the figures; they come from the database at each scrape, so that no restart resets them."""
+    ages = {process: (now_us - beat.beat_us) / SECOND_US for process, beat in states.heartbeats(connection).items()}
+    queues = outbox.queues(connection)
+    waiting = {queue.sink: queue.waiting for queue in queues}
+    oldest = {queue.sink: (now_us - queue.oldest_us) / SECOND_US if queue.oldest_us else 0.0 for queue in queues}
+    decided, events = hourly.decisions(connection), event_log.newest_id(connection)
+    undecided, open_calls = board_rows.count_undecided(connection), call_rows.count_open(connection)
+    is_open, line = states.intake(connection) is Intake.OPEN, states.line(connection)
+    return [
+        _counter("coe_boards_decided", "Boards by the verdict of their decision.", decided, "verdict"),
+        _gauge("coe_boards_undecided", "Boards that wait for their decision.", {"": undecided}),
+        _gauge("coe_calls_open", "Calls that nobody has answered.", {"": open_calls}),
+        _gauge("coe_faults_open", "Open faults.", {"": len(fault_log.open_faults(connection))}),
+        _counter("coe_events", "Events that were appended.", {"": events}),
+        _gauge("coe_intake_open", "1 if boards are accepted.", {"": is_open}),
+        _gauge("coe_line_state", "1 for the state of the line.", {line: 1}, "state"),
+        _gauge("coe_outbox_waiting", "Events that a sink has not been told.", waiting, "sink"),
+        _gauge("coe_outbox_oldest_seconds", "Age of the oldest such event.", oldest, "sink"),
+        _gauge("coe_heartbeat_age_seconds", "Time since a process gave a sign of life.", ages, "process"),
+    ]
+
+
+def _metric(kind: type[_M], name: str, meaning: str, numbers: Mapping[Any, float], label: str = "") -> _M:
+    metric = kind(name, meaning, labels=[label] if label else [])
+    for value, number in numbers.items():
+        metric.add_metric([str(value)] if label else [], number)
+    return metric
+
+
+_gauge, _counter = partial(_metric, GaugeMetricFamily), partial(_metric, CounterMetricFamily)

@@ -25,8 +25,8 @@ from coe.serve.recipe_content import RecipeContent
 from coe.serve.statistics import control_charts, trend, yields
 from coe.serve.statistics import pareto as paretos
 from coe.serve.statistics.control_charts import Chart, Subgroup
-from coe.serve.statistics.figures import CONFIDENCE, Figure
 from coe.serve.statistics.pareto import Bar
+from coe.serve.statistics.yields import CONFIDENCE, Figure
 from coe.strict_model import StrictModel
 
 router = Router()

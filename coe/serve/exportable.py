@@ -1,15 +1,20 @@
-"""Which labels of an expert may pass, by the rules of the recipes and by what was found on good parts."""
+"""What must not be exported as it is labelled: defects under labels that pass, and parts that a report may mean.
+
+A report of an escape names a board by its serial, and both sides and all passes of a board have one serial.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from pydantic import ValidationError
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select, union
 
 from coe.core import NOTHING, Verdict
 from coe.errors import CoeError
 from coe.serve.database import recipe_versions
+from coe.serve.database.tables import board, escape, unit_serial
 from coe.serve.recipe_content import RecipeContent
 
 
@@ -45,3 +50,23 @@ class Passing:
         if label == NOTHING or (expert, label) in self._passing:
             return True
         return expert not in self._known and not said and verdict is not Verdict.NG
+
+
+class SuspectedPictures:
+    """The parts that the reports of escapes may mean, whenever they came, and whichever of a serial's boards."""
+
+    def __init__(self, connection: Connection) -> None:
+        said = escape.c.refdes
+        known = union(
+            select(escape.c.board_id, said).where(escape.c.board_id.is_not(None)),
+            select(board.c.id, said).join(escape, (escape.c.serial == board.c.serial) & (board.c.serial != "")),
+            select(unit_serial.c.board_id, said).join(escape, escape.c.serial == unit_serial.c.serial),
+        )
+        self._found = defaultdict[int, set[str]](set)
+        for id, refdes in connection.execute(known):
+            self._found[id].add(refdes.casefold())
+
+    def has(self, board_id: int, refdes: str) -> bool:
+        """Tell whether a report may mean a part: it names no part, or this one, as a test of the unit alone does."""
+        name = refdes.casefold()
+        return not self._found.get(board_id, set()).isdisjoint({"", name, name.rpartition("/")[2]})
