@@ -17,7 +17,7 @@ from coe.store.blob_format import Variant
 from coe.store.manifest import Agreement
 from coe.store.store import Store
 from coe.store.variants import put
-from coe.store.weights_file import identity
+from coe.store.weights_file import header
 
 TRUNK = ("conv1", "bn1", "layer1", "layer2", "layer3", "wide")
 BOARD = """
@@ -66,9 +66,9 @@ def fill(folder: Path, *prepared: Variant) -> Store:
         store.put(id, kind="narrow", labels=labels, input_size=32, state=state)
         folded = fold(kind, Expert(name, "narrow", labels, 32, id), state)
         for variant in prepared:
-            made = lay_out(folded, variant, kind="narrow", labels=len(labels), identity=identity(store.path(id)))
+            made = lay_out(folded, variant, kind="narrow", labels=len(labels), identity=header(store.path(id)).identity)
             with store.changing(id) as manifest:
-                put(store, manifest, made.header, made.bytes.chunks(), agreement=AGREEMENT, escalate_below=0.0)
+                put(store, manifest, made.bytes, agreement=AGREEMENT, escalate_below=0.0)
     return store
 
 

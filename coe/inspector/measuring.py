@@ -13,7 +13,7 @@ from coe.runtime.device import Device
 from coe.runtime.trial import whole_pages
 from coe.scheduler.costs import Body, Cost
 from coe.store.kinds import FileKind, Kind
-from coe.store.manifest import BodyFile, Manifest, PreparedVariant
+from coe.store.manifest import Manifest, PreparedVariant, StoredFile
 
 
 def stored(manifest: Manifest, variant: str) -> PreparedVariant | Manifest:
@@ -128,7 +128,7 @@ def _from_disk(cost: Cost, size: int, bytes_per_s: int | None) -> Cost:
     return replace(cost, load_s=max(cost.load_s, size / bytes_per_s + cost.copy_s)) if bytes_per_s else cost
 
 
-def divided(cost: Cost, own_bytes: int, body: BodyFile) -> Cost:
+def divided(cost: Cost, own_bytes: int, body: StoredFile) -> Cost:
     """Return the cost of an expert whose body is loaded apart, by the cost of the whole: by their bytes."""
     own = own_bytes / max(1, own_bytes + body.bytes)
     common = Body(body.digest, whole_pages(body.bytes), (1 - own) * cost.load_s, (1 - own) * cost.copy_s)

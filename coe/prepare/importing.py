@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coe import regular
 from coe.core import Expert
-from coe.errors import ConfigError
+from coe.errors import ConfigError, StoreError
 from coe.plugins import running
 from coe.prepare import accept, facts, unwrapping
 from coe.prepare.facts import Wishes
-from coe.store import foreign_file, torch_file
+from coe.store import torch_file
 from coe.store.kinds import FileKind, Kind, ModuleKind
 from coe.store.manifest import Manifest
 from coe.store.skeletons import bare_skeleton
@@ -20,6 +21,9 @@ from coe.store.store import Store
 
 if TYPE_CHECKING:
     import torch
+
+
+_START_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,18 @@ class Brought:
 
     def put(self, store: Store, source: str) -> Manifest:
         """Put the expert into a store; raises StoreError."""
-        return store.put_expert(self.expert, state=self.state, file=self.file, source=source)
+        expert = self.expert
+        return store.put(
+            expert.weights,
+            kind=expert.kind,
+            labels=expert.labels,
+            input_size=expert.input_size,
+            state=self.state,
+            file=self.file,
+            source=source,
+            preprocessing=expert.preprocessing,
+            outputs=expert.outputs,
+        )
 
 
 def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) -> Brought:
@@ -42,7 +57,7 @@ def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) ->
     A file that needs others beside it is made into one in the folder `work`. Raises ConfigError, StoreError, and
     whatever the kind raises.
     """
-    foreign_file.check(file)
+    check_file(file)
     if isinstance(kind, FileKind):
         with running("kind", expert.kind, f"run with {file}"):
             whole = kind.bundled(file, work)
@@ -73,7 +88,7 @@ def bring_backbone(file: Path, expert: Expert, kind: Kind, wishes: Wishes) -> Br
 
     Raises as `bring` does, and ConfigError for a kind whose file cannot be taken apart.
     """
-    foreign_file.check(file)
+    check_file(file)
     if not isinstance(kind, ModuleKind):
         raise ConfigError(f"a file of kind '{expert.kind}' cannot be taken apart; leave --as-backbone out")
     with running("kind", expert.kind, f"imported from {file}"):
@@ -82,3 +97,21 @@ def bring_backbone(file: Path, expert: Expert, kind: Kind, wishes: Wishes) -> Br
         agreed = facts.agree(expert, foreign, kind, wishes)
         taken = unwrapping.backbone(foreign, kind, agreed.expert, str(file))
     return Brought(replace(agreed.expert, labels=()), (*agreed.remarks, *taken.remarks), state=taken.state)
+
+
+def check_file(path: Path) -> None:
+    """Raise StoreError for a file that no kind can open as weights, whatever its ending is; the sentence says why."""
+    try:
+        with regular.opened(path), path.open("rb") as file:
+            start = file.read(_START_BYTES)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if start.startswith(b"version https://git-lfs"):
+        raise StoreError(
+            f"{path}: a pointer of Git LFS stands in the place of the file; run `git lfs pull`, and import the file "
+            "itself"
+        )
+    if start.lstrip()[:5].lower() in (b"<!doc", b"<html"):
+        raise StoreError(f"{path}: a web page, not weights; download the file itself")
+    if not start:
+        raise StoreError(f"{path}: the file is empty; copy or download it again")

@@ -209,7 +209,7 @@ class _Subject:
         self.kind = kind
         self.expert = manifest.expert()
         state = store.load(manifest.id)
-        self.identity = weights_file.identity(store.path(manifest.id))
+        self.identity = weights_file.header(store.path(manifest.id)).identity
         self.folded: Folded = fold(kind, self.expert, state)
         self.samples: SampleImages = sample_images(kind, self.expert, images)
         self.expected = self._findings(network(kind, self.expert, state))
@@ -291,12 +291,14 @@ class _Subject:
     def put(self, store: Store, manifest: Manifest, made: _MeasuredBlob, parent: Parent | None = None) -> Manifest:
         """Put a measured blob into the store, with the body of its parent that it changes, if there is one."""
         agreement = compare(self.expected, made.findings, generated=self.samples.generated)
-        own, below = made.blob.bytes, made.escalate_below
-        if parent is None:
-            return variants.put(store, manifest, own.header, own.chunks(), agreement=agreement, escalate_below=below)
-        body = parent.body.bytes
-        return variants.put_difference(
-            store, manifest, own, body, parent=parent.id, agreement=agreement, escalate_below=below
+        return variants.put(
+            store,
+            manifest,
+            made.blob.bytes,
+            agreement=agreement,
+            escalate_below=made.escalate_below,
+            body=parent.body.bytes if parent is not None else None,
+            parent=parent.id if parent is not None else "",
         )
 
     def _findings(self, module: torch.nn.Module) -> list[Finding]:

@@ -40,7 +40,7 @@ def verify(store: Store, manifest: Manifest, allow_kinds: Sequence[str] = ()) ->
         _run(store, manifest, replace(expert, variant=variant), kind)
     if not isinstance(kind, ModuleKind):
         return ""
-    return "" if weights_file.identity(store.path(manifest.id)) else _NO_IDENTITY
+    return "" if weights_file.header(store.path(manifest.id)).identity else _NO_IDENTITY
 
 
 def _run(store: Store, manifest: Manifest, expert: Expert, kind: Kind) -> None:

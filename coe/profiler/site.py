@@ -25,7 +25,7 @@ from coe.profiler.configurations import board_profile, paper_default, pinned
 from coe.profiler.line_run import LineRun, run_line
 from coe.store import kinds
 from coe.store.kinds import Kind
-from coe.store.manifest import BodyFile
+from coe.store.manifest import StoredFile
 from coe.store.store import MANIFEST, Store
 
 
@@ -94,7 +94,7 @@ class ProfiledSite:
         return sizes
 
     @property
-    def bodies(self) -> dict[str, BodyFile]:
+    def bodies(self) -> dict[str, StoredFile]:
         """The bodies of the experts that share some layers, by expert."""
         bodies = {}
         for expert in self.board.experts.values():

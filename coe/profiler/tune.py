@@ -25,7 +25,7 @@ from coe.scheduler.strategies import LATE_BINDING
 from coe.sim.agenda import Arrival
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator, Speeds
-from coe.store.manifest import BodyFile
+from coe.store.manifest import StoredFile
 
 Numbers = Mapping[str, int]
 """A number by device: executors, threads of each, or bytes of a pool for batches."""
@@ -57,7 +57,7 @@ class Search:
         return self.site.file_bytes(self.profile)
 
     @cached_property
-    def bodies(self) -> dict[str, BodyFile]:
+    def bodies(self) -> dict[str, StoredFile]:
         """The bodies of the experts that share some layers, by expert."""
         return self.site.bodies
 

@@ -21,7 +21,7 @@ from coe.runtime.blob import PLAIN, Blob, Content, Structure, converted, structu
 from coe.runtime.buffers import Buffers, M, MemoryLender
 from coe.store import blob_format, safetensors_header
 from coe.store.blob_format import ALIGNMENT, CHUNK, PAGE, Header
-from coe.store.manifest import BodyFile, Manifest, PreparedVariant
+from coe.store.manifest import Manifest, PreparedVariant, StoredFile
 from coe.store.store import Store
 
 _HEAD_BYTES = 1 << 16
@@ -45,7 +45,7 @@ class Weights:
     manifest: Manifest
     prepared: PreparedVariant | None
     """None: the file holds the weights as they were trained, as safetensors."""
-    file: BodyFile | None = None
+    file: StoredFile | None = None
     """None: the file is the expert's own; else it is that of its body."""
     body: Weights | None = None
     """The file of the expert's body, if it has one."""

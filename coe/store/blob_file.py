@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
@@ -14,49 +12,44 @@ from coe.errors import StoreError
 from coe.files import replacing
 from coe.store.blob_format import CHUNK, PAGE, Header, data_start, decode, digest, encode
 from coe.store.blob_layout import BlobBytes
+from coe.store.manifest import StoredFile
 
 SUFFIX = ".blob.safetensors"
 VERSION_1_SUFFIX = ".blob"
 """The suffix of blobs in format 1, which is no longer read."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenBlob:
-    """A blob on the disk: its file's name, its size, and the xxh3-128 of the bytes before its data."""
-
-    file: str
-    bytes: int
-    digest: str
-
-
-def write(folder: Path, header: Header, data: Iterable[memoryview]) -> WrittenBlob:
+def write(folder: Path, blob: BlobBytes) -> StoredFile:
     """Write a blob into a folder; raises OSError, and then leaves no file behind.
 
     Its name depends on its content (the header holds the checksums of the data), so two blobs of one name are equal.
     """
-    start = encode(header)
-    blob = named(header, start)
-    with replacing(folder / blob.file) as file:
+    start = encode(blob.header)
+    stored = _stored(blob.header, start)
+    with replacing(folder / stored.file) as file:
         file.write(start)
-        file.writelines(data)
-    return blob
+        file.writelines(blob.chunks())
+    return stored
 
 
-def write_once(folder: Path, header: Header, data: Iterable[memoryview]) -> WrittenBlob:
+def write_once(folder: Path, blob: BlobBytes) -> StoredFile:
     """Write a blob as `write` does, unless it is in the folder already, undamaged."""
-    blob = named(header)
+    stored = named(blob.header)
     try:
-        check(folder / blob.file, blob.bytes, blob.digest)
+        check(folder / stored.file, stored.bytes, stored.digest)
     except (StoreError, OSError):
-        return write(folder, header, data)
-    return blob
+        return write(folder, blob)
+    return stored
 
 
-def named(header: Header, start: bytes = b"") -> WrittenBlob:
-    """Return the name, size and digest of a blob with this header; `start`, if it is known, is what `encode` makes."""
-    start = start or encode(header)
-    start_digest = xxhash.xxh3_128_hexdigest(start)
-    return WrittenBlob(f"{header.variant}-{start_digest}{SUFFIX}", len(start) + header.data_bytes, start_digest)
+def named(header: Header) -> StoredFile:
+    """Return the name, the size and the digest of a blob with this header."""
+    return _stored(header, encode(header))
+
+
+def _stored(header: Header, start: bytes) -> StoredFile:
+    digest = xxhash.xxh3_128_hexdigest(start)
+    return StoredFile(file=f"{header.variant}-{digest}{SUFFIX}", bytes=len(start) + header.data_bytes, digest=digest)
 
 
 def read(path: Path, size: int, start_digest: str) -> BlobBytes:

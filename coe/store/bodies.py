@@ -15,7 +15,7 @@ from coe.errors import StoreError
 from coe.files import TEMPORARY
 from coe.store import blob_file, blob_layout, weights_file
 from coe.store.blob_layout import BlobBytes
-from coe.store.manifest import BodyFile, Manifest, PreparedVariant
+from coe.store.manifest import Manifest, PreparedVariant
 from coe.store.store import Store
 
 
@@ -26,7 +26,7 @@ def divide(store: Store, manifest: Manifest, names: Collection[str]) -> Manifest
     within `Store.changing`. Raises StoreError for files that are damaged, OSError.
     """
     state = store.tensors(manifest)
-    identity = weights_file.identity(store.folder(manifest.id) / manifest.file)
+    identity = weights_file.header(store.folder(manifest.id) / manifest.file).identity
     if identity is None:
         raise StoreError(f"{manifest.id}: its weights do not say whose they are; train or import it again")
     own = {name: tensor for name, tensor in state.items() if name not in names}
@@ -64,7 +64,7 @@ def names(store: Store, manifest: Manifest) -> list[str]:
     if manifest.body is None:
         return []
     try:
-        return weights_file.names(store.bodies / manifest.body.file)
+        return [entry.name for entry in weights_file.header(store.bodies / manifest.body.file).entries]
     except OSError as error:
         reason = error.strerror or error
         raise StoreError(f"{manifest.id}: its body {manifest.body.file} cannot be read: {reason}") from error
@@ -80,7 +80,7 @@ def export(store: Store, weights: str, to: Path) -> Path:
         file = store.folder(weights) / manifest.file
         if manifest.body is None:
             return weights_file.copy(to, file)
-        identity = weights_file.identity(file)
+        identity = weights_file.header(file).identity
         assert identity is not None, "only an expert whose weights state their identity is divided"
         return weights_file.write(to, store.tensors(manifest), identity)
 
@@ -104,7 +104,8 @@ def put_blob(store: Store, manifest: Manifest, blob: BlobBytes, prepared: Prepar
     Call it only within `Store.naming_bodies`, until the manifest names them. `prepared` tells how far to trust it.
     """
     folder = store.folder(manifest.id)
-    return _put_blob(store.bodies, folder, blob, weights_file.names(folder / manifest.file), prepared)
+    own = [entry.name for entry in weights_file.header(folder / manifest.file).entries]
+    return _put_blob(store.bodies, folder, blob, own, prepared)
 
 
 def whole_blob(store: Store, manifest: Manifest, prepared: PreparedVariant) -> BlobBytes:
@@ -148,10 +149,6 @@ def _put_blob(
     names = blob_layout.body_names([entry.name for entry in whole.header.tensors], own, whole.header.folded)
     body, rest = None, whole
     if names:
-        common = blob_layout.body_of(whole, names)
-        written = blob_file.write_once(bodies, common.header, common.chunks())
-        body = BodyFile(file=written.file, bytes=written.bytes, digest=written.digest)
-        rest = blob_layout.rest_of(whole, names, written.digest)
-    blob = blob_file.write(folder, rest.header, rest.chunks())
-    update = {"file": blob.file, "bytes": blob.bytes, "digest": blob.digest, "body": body}
-    return prepared.model_copy(update=update)
+        body = blob_file.write_once(bodies, blob_layout.body_of(whole, names))
+        rest = blob_layout.rest_of(whole, names, body.digest)
+    return prepared.model_copy(update={**dict(blob_file.write(folder, rest)), "body": body})

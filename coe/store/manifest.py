@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -19,6 +20,7 @@ from coe.store.learned import LearnedFile
 from coe.strict_model import Bytes, Count, Share, StrictModel
 
 _MAX_BYTES = 16 << 20
+M = TypeVar("M", bound=BaseModel)
 
 
 class Agreement(StrictModel):
@@ -36,10 +38,10 @@ class Agreement(StrictModel):
     generated: bool = False
 
 
-class BodyFile(StrictModel):
-    """The file in the folder of bodies that holds the tensors which an expert has in common with other experts.
+class StoredFile(StrictModel):
+    """A file of a store: its name, its size, and an xxh3-128 in hexadecimal.
 
-    `digest` is the xxh3-128 (hexadecimal) of trained tensors' whole file, or of a blob's bytes before its data.
+    `digest` is that of a blob's bytes before its data, or that of the whole file of trained tensors.
     """
 
     file: str
@@ -47,24 +49,19 @@ class BodyFile(StrictModel):
     digest: str
 
 
-class PreparedVariant(BaseModel):
-    """A blob of an expert: its file, its size, the xxh3-128 of the bytes before its data, and how far to trust it.
+class PreparedVariant(StoredFile):
+    """A blob of an expert, and how far to trust it.
 
-    With a `body`, the blob holds the expert's own tensors alone. `parent` is the expert to which a `delta` is a
-    difference, by the id that it had; "" for other variants.
+    With a `body`, the blob holds the expert's own tensors alone, and that file those which it has in common with other
+    experts. `parent` is the expert to which a `delta` is a difference, by the id that it had; "" for other variants.
 
     `agreement` compares with the original weights file, in fp32. A finding whose margin is under `escalate_below` is
     run again in fp32; 0 means never.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    file: str
-    bytes: int
-    digest: str
     agreement: Agreement | None = None
     escalate_below: float = 0.0
-    body: BodyFile | None = None
+    body: StoredFile | None = None
     parent: str = ""
 
     @property
@@ -101,7 +98,7 @@ class Manifest(BaseModel):
     created: str = ""
     variants: dict[Variant, PreparedVariant] = {}
     original: str = ""
-    body: BodyFile | None = None
+    body: StoredFile | None = None
     reference: str = ""
     learned: LearnedFile | None = None
     preprocessing: Preprocessing | None = None
@@ -125,7 +122,7 @@ class Manifest(BaseModel):
         return self.bytes + (self.body.bytes if self.body is not None else 0)
 
     @property
-    def bodies(self) -> tuple[BodyFile, ...]:
+    def bodies(self) -> tuple[StoredFile, ...]:
         """The bodies of the trained weights and of all variants."""
         parts = (self.body, *(prepared.body for prepared in self.variants.values()))
         return tuple(body for body in parts if body is not None)
@@ -172,21 +169,31 @@ def read(path: Path, weights: str) -> Manifest:
 
     Raises FileNotFoundError if there is none, StoreError if it is damaged, of another version or of another expert.
     """
-    try:
-        manifest = Manifest.model_validate(json.loads(regular.read(path, _MAX_BYTES)))
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:
-        raise StoreError(f"{path}: the manifest cannot be read ({_reason(error)}); import it again") from error
+    manifest = read_record(path, Manifest, _MAX_BYTES, "import it again")
     if manifest.id != weights:
         raise StoreError(
             f"{path}: the manifest is that of expert {manifest.id[:200]!r}, not of '{weights}'; a folder that was "
             "copied or renamed is not an expert: put it back, or import it again"
         )
-    for file in (*manifest.files, *(body.file for body in manifest.bodies)):
-        if Path(file).name != file or file in ("", "..") or "\0" in file:
-            raise StoreError(f"{path}: the file {file[:200]!r} lies outside the expert's folder; refused")
+    check_inside(path, (*manifest.files, *(body.file for body in manifest.bodies)))
     return manifest
+
+
+def read_record(path: Path, model: type[M], most_bytes: int, remedy: str) -> M:
+    """Read a manifest as a model; raises FileNotFoundError if there is none, StoreError if it is damaged."""
+    try:
+        return model.model_validate(json.loads(regular.read(path, most_bytes)))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path}: the manifest cannot be read ({_reason(error)}); {remedy}") from error
+
+
+def check_inside(path: Path, files: Iterable[str]) -> None:
+    """Raise StoreError if a manifest names a file that does not lie beside it."""
+    for file in files:
+        if Path(file).name != file or file in ("", "..") or "\0" in file:
+            raise StoreError(f"{path}: the file {file[:200]!r} lies outside the folder of the manifest; refused")
 
 
 def _reason(error: Exception) -> str:

@@ -6,23 +6,20 @@ those that the manifest names, and the manifest is replaced last.
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Literal
 
 import xxhash
-from pydantic import ValidationError
 
 from coe import regular
-from coe.errors import StoreError, did_you_mean, first_line
+from coe.errors import StoreError, did_you_mean
 from coe.files import alone, replacing
-from coe.store import leftovers
+from coe.store import manifest as manifests
 from coe.store.expert_id import ExpertId
-from coe.store.store import Store
+from coe.store.store import Store, steady, sweep_files
 from coe.strict_model import Bytes, Count, StrictModel
 
 FOLDER = "references"
@@ -114,22 +111,15 @@ class References:
 
     def manifest(self, id: str) -> ReferenceManifest:
         """Read a manifest; raises StoreError if there is none, or if it is damaged or of another reference."""
-        path = self._shelf.folder(id) / _MANIFEST
+        path, again = self._shelf.folder(id) / _MANIFEST, "make the reference again"
         try:
-            manifest = ReferenceManifest.model_validate(json.loads(regular.read(path, _MOST_MANIFEST_BYTES)))
+            manifest = manifests.read_record(path, ReferenceManifest, _MOST_MANIFEST_BYTES, again)
         except FileNotFoundError:
             hint = did_you_mean(id, self.ids()) or "; make it with `coe-experts reference`"
             raise StoreError(f"no reference '{id}' in {self._shelf.root}{hint}") from None
-        except (OSError, ValueError, RecursionError) as error:
-            detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else first_line(error)
-            raise StoreError(
-                f"{path}: the manifest cannot be read ({detail:.200}); make the reference again"
-            ) from error
         if manifest.id != id:
             raise StoreError(f"{path}: the manifest is that of reference {manifest.id[:200]!r}; make '{id}' again")
-        for file in (manifest.file, manifest.spread_file):
-            if Path(file).name != file or file in ("", "..") or "\0" in file:
-                raise StoreError(f"{path}: the file {file[:200]!r} lies outside the reference's folder; refused")
+        manifests.check_inside(path, (manifest.file, manifest.spread_file))
         return manifest
 
     def read(self, manifest: ReferenceManifest) -> EncodedReference:
@@ -150,15 +140,7 @@ class References:
 
         A version that another process replaces meanwhile is no error: the new version is read.
         """
-        manifest = self.manifest(id)
-        while True:
-            try:
-                return self.read(manifest)
-            except StoreError:
-                now = self.manifest(id)
-                if now == manifest:
-                    raise
-                manifest = now
+        return steady(lambda: self.manifest(id), self.read)
 
     def put(self, id: str, new: NewReference) -> ReferenceManifest:
         """Put a reference into the store; it replaces the reference of the same id, as a whole. Raises StoreError."""
@@ -188,7 +170,7 @@ class References:
                         file.write(data)
                 with replacing(folder / _MANIFEST) as file:
                     file.write((manifest.model_dump_json(indent=2) + "\n").encode())
-                leftovers.sweep_expert(folder, "*.png", (manifest.file, manifest.spread_file))
+                sweep_files(folder, "*.png", (manifest.file, manifest.spread_file))
         except OSError as error:
             raise StoreError(f"reference '{id}' cannot be written: {os.strerror(error.errno or 0)}") from error
         return manifest

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, TypeVar
 import safetensors
 
 from coe import config, regular
-from coe.core import Expert
 from coe.errors import StoreError, did_you_mean, first_line
-from coe.files import DiskFull, alone, is_full, replacing
-from coe.preprocessing import Preprocessing
-from coe.store import blob_file, leftovers, weights_file
+from coe.files import TEMPORARY, DiskFull, alone, is_full, replacing
+from coe.preprocessing import Outputs, Preprocessing
+from coe.store import blob_file, weights_file
 from coe.store import learned as learned_files
 from coe.store import manifest as manifests
 from coe.store.blob_format import Identity, Variant
@@ -46,6 +45,7 @@ BODIES = "bodies"
 _ANEW = "train or import the expert again"
 _PLACES = ("weights", "weights-2")
 """Names of weights files, without suffix: a new file takes the name that the manifest does not use."""
+M = TypeVar("M")
 T = TypeVar("T")
 
 
@@ -118,15 +118,7 @@ class Store:
 
         Raises StoreError.
         """
-        manifest = self.manifest(weights)
-        while True:
-            try:
-                return work(manifest)
-            except StoreError:
-                now = self.manifest(weights)
-                if now == manifest:
-                    raise
-                manifest = now
+        return steady(lambda: self.manifest(weights), work)
 
     def path(self, weights: str) -> Path:
         """Return the path of an expert's weights file; raises StoreError if the expert is not known.
@@ -153,23 +145,7 @@ class Store:
         source: str = "",
         learned: LearnedPictures | None = None,
         preprocessing: Preprocessing | None = None,
-        unproven: str | None = None,
-    ) -> Manifest:
-        """Put an expert into the store as `put_expert` does."""
-        expert = Expert(weights, kind, tuple(labels), input_size, weights, preprocessing=preprocessing)
-        return self.put_expert(
-            expert, state=state, file=file, metrics=metrics, source=source, learned=learned, unproven=unproven
-        )
-
-    def put_expert(
-        self,
-        expert: Expert,
-        *,
-        state: Mapping[str, torch.Tensor] | None = None,
-        file: Path | None = None,
-        metrics: Mapping[str, float] | None = None,
-        source: str = "",
-        learned: LearnedPictures | None = None,
+        outputs: Outputs | None = None,
         unproven: str | None = None,
     ) -> Manifest:
         """Put an expert into the store, replacing the expert of the same weights, if there is one, as a whole.
@@ -178,7 +154,6 @@ class Store:
         which is copied unchanged. `learned` are the pictures that it learned from, None if nobody knows; see
         `Manifest` for `unproven`. Raises StoreError if the disk refuses.
         """
-        weights = expert.weights
         if (state is None) == (file is None):
             raise StoreError(f"{weights}: give either tensors or a file")
         if file is not None and not file.is_file():
@@ -186,11 +161,7 @@ class Store:
         with self._making(weights) as (folder, place):
             if state is not None:
                 identity = Identity(
-                    id=weights,
-                    kind=expert.kind,
-                    labels=expert.labels,
-                    input_size=expert.input_size,
-                    preprocessing=expert.preprocessing,
+                    id=weights, kind=kind, labels=tuple(labels), input_size=input_size, preprocessing=preprocessing
                 )
                 path = weights_file.write(folder / f"{place}{weights_file.SUFFIX}", state, identity)
             else:
@@ -198,9 +169,9 @@ class Store:
                 path = weights_file.copy(folder / f"{place}{file.suffix}", file)
             manifest = Manifest(
                 id=weights,
-                kind=expert.kind,
-                labels=expert.labels,
-                input_size=expert.input_size,
+                kind=kind,
+                labels=tuple(labels),
+                input_size=input_size,
                 file=path.name,
                 bytes=path.stat().st_size,
                 checksum=weights_file.checksum(path),
@@ -208,8 +179,8 @@ class Store:
                 source=source,
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
                 learned=learned_files.write(folder, place, learned) if learned is not None else None,
-                preprocessing=expert.preprocessing,
-                outputs=expert.outputs,
+                preprocessing=preprocessing,
+                outputs=outputs,
                 unproven=unproven,
             )
             self.rewrite(manifest)
@@ -295,7 +266,7 @@ class Store:
     def sweep(self, manifest: Manifest) -> None:
         """Remove files that an expert's manifest does not name, and half-written files; only within `changing`."""
         for pattern in (f"{_PLACES[0]}*", f"*{blob_file.SUFFIX}", f"*{blob_file.VERSION_1_SUFFIX}"):
-            leftovers.sweep_expert(self.folder(manifest.id), pattern, manifest.files)
+            sweep_files(self.folder(manifest.id), pattern, manifest.files)
 
     @contextmanager
     def _making(self, weights: str) -> Iterator[tuple[Path, str]]:
@@ -311,12 +282,11 @@ class Store:
                         with suppress(FileNotFoundError):
                             stack.enter_context(alone(folder))
                             break
-                    leftovers.sweep_board(folder.parent, MANIFEST)
                     place = self.free_place(weights)
                     try:
                         yield folder, place
                     except BaseException:
-                        leftovers.sweep_expert(folder, f"{place}.*", self._named(weights))
+                        sweep_files(folder, f"{place}.*", self._named(weights))
                         raise
             except BaseException:
                 # After the unlock, because the lock is a file in the folder. A folder that is not empty stays.
@@ -431,6 +401,31 @@ class Store:
         if twice := sorted(tensors.keys() & body.keys()):
             raise StoreError(f"{manifest.id}: its body {manifest.body.file} holds its own '{twice[0]}' too; {_ANEW}")
         return tensors | body
+
+
+def steady(read: Callable[[], M], work: Callable[[M], T]) -> T:
+    """Do `work` with a manifest that is `read`; repeat it if it fails and the manifest was replaced meanwhile."""
+    manifest = read()
+    while True:
+        try:
+            return work(manifest)
+        except StoreError:
+            now = read()
+            if now == manifest:
+                raise
+            manifest = now
+
+
+def sweep_files(folder: Path, pattern: str, named: Collection[str]) -> None:
+    """Remove from a folder the files of a pattern that are not `named`, and half-written files.
+
+    Call it only while `alone` with the folder, when no other process writes there.
+    """
+    for path in [*folder.glob(pattern), *folder.glob(f".*{TEMPORARY}")]:
+        if path.name not in named:
+            # Some systems do not remove a file that is open; the next change removes it.
+            with suppress(OSError):
+                path.unlink()
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:

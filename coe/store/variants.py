@@ -11,67 +11,43 @@ from collections.abc import Iterable, Mapping
 
 from coe.errors import StoreError
 from coe.store import blob_file, bodies
-from coe.store.blob_format import Header, Variant
+from coe.store.blob_format import Variant
 from coe.store.blob_layout import BlobBytes
-from coe.store.manifest import Agreement, BodyFile, Manifest, PreparedVariant
+from coe.store.manifest import Agreement, Manifest, PreparedVariant
 from coe.store.store import Store
 
 
 def put(
     store: Store,
     manifest: Manifest,
-    header: Header,
-    data: Iterable[memoryview],
+    blob: BlobBytes,
     *,
     agreement: Agreement,
     escalate_below: float,
+    body: BlobBytes | None = None,
+    parent: str = "",
 ) -> Manifest:
     """Put a blob beside an expert's weights, replacing the blob of the same variant; return the new manifest.
 
-    `data` are the header's data, in pieces. The blob of a divided expert is divided as well, but for a model in `int8`,
-    which has no tensors in common with others. Raises OSError, which `Store.changing` translates.
+    The blob of a divided expert is divided as well, but for a model in `int8`, which has no tensors in common with
+    others. With a `parent` the blob changes the parent's `body`, which is put
+    beside other bodies. Raises OSError, which `Store.changing` translates.
     """
     store.sweep(manifest)
-    if manifest.body is not None and header.variant != "int8":
-        trust = PreparedVariant(file="", bytes=0, digest="", agreement=agreement, escalate_below=escalate_below)
-        whole = BlobBytes(header, memoryview(b"".join(data)))
-        with store.naming_bodies():
-            return _name(store, manifest, {header.variant: bodies.put_blob(store, manifest, whole, trust)})
-    blob = blob_file.write(store.folder(manifest.id), header, data)
     prepared = PreparedVariant(
-        file=blob.file, bytes=blob.bytes, digest=blob.digest, agreement=agreement, escalate_below=escalate_below
+        file="", bytes=0, digest="", agreement=agreement, escalate_below=escalate_below, parent=parent
     )
-    return _name(store, manifest, {header.variant: prepared})
-
-
-def put_difference(
-    store: Store,
-    manifest: Manifest,
-    own: BlobBytes,
-    body: BlobBytes,
-    *,
-    parent: str,
-    agreement: Agreement,
-    escalate_below: float,
-) -> Manifest:
-    """Put a blob that changes the body of a parent beside an expert's weights, and the body beside other bodies.
-
-    As `put` else.
-    """
-    store.sweep(manifest)
-    blob = blob_file.write(store.folder(manifest.id), own.header, own.chunks())
-    with store.naming_bodies() as bodies_folder:
-        common = blob_file.write_once(bodies_folder, body.header, body.chunks())
-        prepared = PreparedVariant(
-            file=blob.file,
-            bytes=blob.bytes,
-            digest=blob.digest,
-            agreement=agreement,
-            escalate_below=escalate_below,
-            body=BodyFile(file=common.file, bytes=common.bytes, digest=common.digest),
-            parent=parent,
-        )
-        return _name(store, manifest, {own.header.variant: prepared})
+    variant, folder = blob.header.variant, store.folder(manifest.id)
+    if body is not None:
+        own = blob_file.write(folder, blob)
+        with store.naming_bodies() as bodies_folder:
+            common = blob_file.write_once(bodies_folder, body)
+            prepared = prepared.model_copy(update={**dict(own), "body": common})
+            return _name(store, manifest, {variant: prepared})
+    if manifest.body is not None and variant != "int8":
+        with store.naming_bodies():
+            return _name(store, manifest, {variant: bodies.put_blob(store, manifest, blob, prepared)})
+    return _name(store, manifest, {variant: prepared.model_copy(update=dict(blob_file.write(folder, blob)))})
 
 
 def share(store: Store, manifest: Manifest, original: Manifest, variants: Iterable[Variant]) -> Manifest:

@@ -15,7 +15,8 @@ from coe.errors import StoreError
 from coe.files import TEMPORARY, replacing
 from coe.store import safetensors_header
 from coe.store.blob_format import Identity
-from coe.store.manifest import BodyFile, Manifest
+from coe.store.manifest import Manifest, StoredFile
+from coe.store.safetensors_header import SafetensorsHeader
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +36,7 @@ def checksum(path: Path) -> str:
         return _checksum(number)
 
 
-def check_body(path: Path, body: BodyFile, name: str) -> None:
+def check_body(path: Path, body: StoredFile, name: str) -> None:
     """Read the body of an expert's trained tensors from end to end and prove it; raises StoreError, OSError."""
     with regular.opened(path) as number:
         if os.fstat(number).st_size != body.bytes or _checksum(number) != body.digest:
@@ -55,11 +56,10 @@ def check(path: Path, manifest: Manifest) -> None:
             manifest.prove(safetensors_header.read(number, size, name).identity, name)
 
 
-def names(path: Path) -> list[str]:
-    """Return the names of the tensors of a safetensors file, from its header alone; raises StoreError, OSError."""
+def header(path: Path) -> SafetensorsHeader:
+    """Return the tensors of a safetensors file and the identity that it states; raises StoreError, OSError."""
     with regular.opened(path) as number:
-        entries = safetensors_header.read(number, os.fstat(number).st_size, path.name).entries
-    return [entry.name for entry in entries]
+        return safetensors_header.read(number, os.fstat(number).st_size, path.name)
 
 
 def holds(path: Path, data: bytes) -> bool:
@@ -68,12 +68,6 @@ def holds(path: Path, data: bytes) -> bool:
         return checksum(path) == xxhash.xxh3_128_hexdigest(data)
     except OSError:
         return False
-
-
-def identity(path: Path) -> Identity | None:
-    """Return the identity that a safetensors file states, None if it states none; raises StoreError, OSError."""
-    with regular.opened(path) as number:
-        return safetensors_header.read(number, os.fstat(number).st_size, path.name).identity
 
 
 def write(path: Path, state: Mapping[str, torch.Tensor], made_for: Identity) -> Path:
@@ -88,7 +82,7 @@ def write(path: Path, state: Mapping[str, torch.Tensor], made_for: Identity) -> 
     return path
 
 
-def write_body(folder: Path, kind: str, state: Mapping[str, torch.Tensor]) -> BodyFile:
+def write_body(folder: Path, kind: str, state: Mapping[str, torch.Tensor]) -> StoredFile:
     """Write tensors that experts of a kind have in common, under a name that their content decides; raises OSError.
 
     Equal tensors are equal bytes, so a body that is there already is not written again.
@@ -103,7 +97,7 @@ def write_body(folder: Path, kind: str, state: Mapping[str, torch.Tensor]) -> Bo
     if not holds(path, content):
         with replacing(path) as file:
             file.write(content)
-    return BodyFile(file=path.name, bytes=len(content), digest=digest)
+    return StoredFile(file=path.name, bytes=len(content), digest=digest)
 
 
 def copy(path: Path, source: Path) -> Path:

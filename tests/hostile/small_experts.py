@@ -20,7 +20,7 @@ from coe.store import variants
 from coe.store.kinds import ExpertInput, FileKind, ModuleKind
 from coe.store.manifest import Agreement
 from coe.store.store import MANIFEST, Store
-from coe.store.weights_file import checksum, identity
+from coe.store.weights_file import checksum, header
 
 SIZE = 8
 LABELS = ("ok", "bad")
@@ -127,10 +127,10 @@ def prepare(store: Store, name: str, variant: str = "bf16") -> Path:
             variant,  # type: ignore[arg-type]
             kind=manifest.kind,
             labels=2,
-            identity=identity(store.path(name)),
+            identity=header(store.path(name)).identity,
         )
         agreement = Agreement(images=1, labels_equal=1.0, largest_score_difference=0.0)
-        done = variants.put(store, manifest, made.header, made.bytes.chunks(), agreement=agreement, escalate_below=0.0)
+        done = variants.put(store, manifest, made.bytes, agreement=agreement, escalate_below=0.0)
     return store.folder(name) / done.variants[variant].file  # type: ignore[index]
 
 

@@ -459,35 +459,6 @@ def test_what_a_killed_writer_leaves_is_swept_by_the_next(store, tmp_path, step)
     assert sorted(path.name for path in store.folder("t/c").iterdir()) == [MANIFEST, now.file]
 
 
-def _aged(folder):
-    for path in (folder, *folder.rglob("*")):
-        os.utime(path, (0, 0))
-
-
-@pytest.mark.parametrize(
-    ("left", "stays"),
-    [
-        (".put-killed", False),
-        (".put-alive", True),
-        (".old-killed", False),
-        (".old-alive", True),
-        (".old-only-copy", True),
-        (".old-noise", True),
-    ],
-)
-def test_folders_of_killed_writers_of_an_earlier_version_are_swept_and_no_living_writers(store, left, stays):
-    folder = store.root / "t" / left
-    shutil.copytree(store.folder("t/b"), folder / "expert" if "old" in left else folder)
-    if "only-copy" in left:
-        shutil.rmtree(store.folder("t/b"))
-    if "noise" in left:
-        (folder / "expert" / MANIFEST).write_text("[")
-    if "alive" not in left:
-        _aged(folder)
-    put(store, "t/a")
-    assert folder.exists() == stays
-
-
 def test_a_writer_waits_for_the_writer_that_is_there_and_removes_nothing_of_it(store):
     half = store.folder("t/a") / ".weights-2.safetensors.tmp"
     with alone(store.folder("t/a")):

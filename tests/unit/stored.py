@@ -37,7 +37,7 @@ def stored(root: Path, *prepared: Variant, state: dict[str, torch.Tensor] = STAT
         made = lay_out(Folded(state, ()), variant, kind=kind, labels=2)
         agreement = Agreement(images=1, labels_equal=1.0, largest_score_difference=0.0)
         with store.changing("t/x") as manifest:
-            variants.put(store, manifest, made.header, made.bytes.chunks(), agreement=agreement, escalate_below=0.0)
+            variants.put(store, manifest, made.bytes, agreement=agreement, escalate_below=0.0)
     return store
 
 

@@ -32,7 +32,7 @@ from coe.store.blob_format import Variant
 from coe.store.kinds import ExpertInput
 from coe.store.manifest import Manifest
 from coe.store.store import Store
-from coe.store.weights_file import identity
+from coe.store.weights_file import header
 
 
 @pytest.fixture
@@ -78,9 +78,11 @@ def prepare(store: Store, id: str, *wanted: Variant) -> None:
     assert isinstance(kind, kinds.ModuleKind)
     folded = fold(kind, Expert(id, "narrow", manifest.labels, 32, id), store.load(id))
     for variant in wanted:
-        made = lay_out(folded, variant, kind="narrow", labels=len(manifest.labels), identity=identity(store.path(id)))
+        made = lay_out(
+            folded, variant, kind="narrow", labels=len(manifest.labels), identity=header(store.path(id)).identity
+        )
         with store.changing(id) as manifest:
-            variants.put(store, manifest, made.header, made.bytes.chunks(), agreement=AGREEMENT, escalate_below=0.0)
+            variants.put(store, manifest, made.bytes, agreement=AGREEMENT, escalate_below=0.0)
 
 
 @pytest.mark.parametrize("is_prepared_before", with_slow_rows([True, False], fast=1))

@@ -160,7 +160,7 @@ def test_a_copied_or_pointing_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is that of reference 'b/U1'"):
         references.manifest("b/U2")
     (folder / "U1" / "reference.json").write_text(text.replace("image-1.png", "../../x.png"))
-    with pytest.raises(StoreError, match="lies outside the reference's folder"):
+    with pytest.raises(StoreError, match="lies outside"):
         references.manifest("b/U1")
     with pytest.raises(StoreError, match="is not an expert id"):
         references.manifest("../U1")

@@ -9,7 +9,7 @@ import pytest
 from coe.core import Expert
 from coe.inspector.measuring import _adapted, _from_disk, _whole, divided, profiled_cost
 from coe.scheduler.costs import Body, Cost
-from coe.store.manifest import BodyFile
+from coe.store.manifest import StoredFile
 
 SMALL, LARGE = (Expert(name, "k", ("ok",), 64, f"t/{name}") for name in ("small", "large"))
 COST = Cost(per_image_s=0.1, base_s=0.2, load_s=1.0, weights_bytes=1000, activation_bytes=10, copy_s=0.25)
@@ -32,7 +32,7 @@ def test_a_slow_disk_holds_up_the_read_and_the_copy_comes_after_it(bytes_per_s: 
 
 
 def test_an_expert_and_its_body_take_their_parts_of_the_time_of_the_whole() -> None:
-    body = BodyFile(file="fp32-x.blob.safetensors", bytes=3000, digest="x")
+    body = StoredFile(file="fp32-x.blob.safetensors", bytes=3000, digest="x")
     cost = divided(COST, 1000, body)
     assert (cost.load_s, cost.copy_s, cost.weights_bytes) == (0.25, 0.0625, 4096)
     assert cost.body == Body("x", 4096, 0.75, 0.1875)

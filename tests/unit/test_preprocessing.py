@@ -100,7 +100,7 @@ def put(store: Store, name: str, seen: Preprocessing | None, kind: str = "narrow
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         state = kinds.resolve(kind).skeleton(expert).state_dict()  # type: ignore[union-attr]
-    store.put_expert(expert, state=state)
+    store.put(expert.weights, kind=kind, labels=expert.labels, input_size=32, state=state, preprocessing=seen)
     return expert
 
 
