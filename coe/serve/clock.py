@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 SECOND_US = 1_000_000
@@ -45,3 +46,14 @@ def iso(moment_us: int) -> str:
     """Return a moment as ISO 8601 text in UTC, as "2026-03-01T08:00:00.000250Z"."""
     moment = datetime.fromtimestamp(moment_us // SECOND_US, UTC).replace(microsecond=moment_us % SECOND_US)
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The wall clock in UTC microseconds, and the monotonic clock in seconds."""
+
+    now_us: Callable[[], int] = now_us
+    now_s: Callable[[], float] = time.monotonic
+
+
+CLOCKS = Clocks()

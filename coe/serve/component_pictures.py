@@ -29,7 +29,7 @@ _LONGEST = 4000
 
 @dataclass(frozen=True, slots=True)
 class CropPlace:
-    """Where a component lies in the view of a whole board, as `coe.serve.worker.located` writes it.
+    """Where a component lies in the view of a whole board, as `coe.serve.worker.locating` writes it.
 
     `corners` are in pixels of the view, from the upright crop's top left on and round; `width` and `height` are the
     pixels of the crop that the experts saw. `bits` of the view's 16-bit samples counted, if that was said.

@@ -20,11 +20,12 @@ from coe.serve import failpoints
 from coe.serve.bridge import bridge_process
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, Origin, Sink, SinkConnection
+from coe.serve.clock import Clocks
 from coe.serve.database import board_rows, outbox
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.failpoints import Failpoint
 from coe.serve.service_config import ServeConfig
-from coe.serve.worker.station import Clocks, Station
+from coe.serve.worker.station import Station
 
 KILLED = -signal.SIGKILL
 PRELOADED = [

@@ -13,7 +13,7 @@ from PIL import Image
 from quick_line import QuickDevice, quick
 
 from coe.placement.dialects import Side
-from coe.serve.clock import microseconds, now_us
+from coe.serve.clock import Clocks, microseconds, now_us
 from coe.serve.database import board_rows, views
 from coe.serve.database.board_rows import Board, NewBoard
 from coe.serve.database.connecting import Database
@@ -22,7 +22,7 @@ from coe.serve.picture_folder import Pictures
 from coe.serve.request import BoardRequest, digest_of
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker.product import Adjust, OpenLine
-from coe.serve.worker.station import Clocks, Station
+from coe.serve.worker.station import Station
 
 
 def grey(level: int) -> bytes:

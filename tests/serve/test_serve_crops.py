@@ -31,7 +31,7 @@ from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import LineSettings
 from coe.serve.whole_board import WholeBoard
 from coe.serve.worker.items import Item, Items, Whole
-from coe.serve.worker.located import Located, located
+from coe.serve.worker.locating import Located, locate
 from coe.store.references import References
 from coe.store.store import Store
 
@@ -44,7 +44,7 @@ def found(path: Path) -> Located:
     path.write_bytes(png(BOARD))
     digest = hashlib.sha256(png(BOARD)).hexdigest()
     items = Items([Item(site.name, site.component, 1, None) for site in layout.sites], [])
-    return located(Whole(1, path, WholeBoard.model_validate(WHOLE), (), digest), items)
+    return locate(Whole(1, path, WholeBoard.model_validate(WHOLE), (), digest), items)
 
 
 def places(board: Located) -> dict[str, Any]:

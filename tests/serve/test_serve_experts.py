@@ -18,7 +18,7 @@ from coe.serve.database import board_rows, decisions, states
 from coe.serve.database.connecting import Database
 from coe.serve.database.tallies import Tally, add
 from coe.serve.enums import Process, Role
-from coe.serve.worker.residents import Residents
+from coe.serve.worker.line_watchers import Residents
 
 
 def test_an_expert_is_resident_from_its_load_to_its_eviction(tiny: tuple[Path, Path]) -> None:

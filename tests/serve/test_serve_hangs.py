@@ -19,15 +19,16 @@ from waiting import eventually
 from coe.core import Verdict
 from coe.pictures.picture_file import PictureFile
 from coe.results.metrics import Watcher
+from coe.serve.clock import Clocks
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import Database
 from coe.serve.enums import FaultKind
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import locating
 from coe.serve.worker import station as station_module
-from coe.serve.worker.board_batches import LineHangs
+from coe.serve.worker.hangs import LineHangs
 from coe.serve.worker.product import OpenLine
-from coe.serve.worker.station import Clocks, Station
+from coe.serve.worker.station import Station
 
 ONE: Mapping[str, Any] = {"views": {"R1": {"refdes": "R1", "component": "C"}}}
 
@@ -65,9 +66,9 @@ def test_a_picture_that_is_read_for_ever_ends_the_line_and_the_next_line_goes_on
 ) -> None:
     """As from a mount whose server is gone. Boards without a due time, and all boards after them, would wait."""
     answers = threading.Event()
-    read, locate = PictureFile.read, locating.located
+    read, locate = PictureFile.read, locating.locate
     monkeypatch.setattr(PictureFile, "read", lambda self, limit: answers.wait() and read(self, limit))
-    monkeypatch.setattr(locating, "located", lambda *given: answers.wait() and locate(*given))
+    monkeypatch.setattr(locating, "locate", lambda *given: answers.wait() and locate(*given))
     recipe = activated(database, TINY, **({"whole": WHOLE} if is_whole else {}))
     picture, said = ({"top": png(BOARD)}, {"whole": "top"}) if is_whole else ({"R1": LIGHT}, ONE)
     board = accept_request(hasty, database, recipe.id, picture, said)
@@ -89,8 +90,8 @@ def test_boards_whose_time_ends_hide_no_picture_that_is_read_for_ever(
 ) -> None:
     """Each is decided when it is due, and its picture waits for the thread behind the first."""
     answers = threading.Event()
-    locate = locating.located
-    monkeypatch.setattr(locating, "located", lambda *given: answers.wait() and locate(*given))
+    locate = locating.locate
+    monkeypatch.setattr(locating, "locate", lambda *given: answers.wait() and locate(*given))
     recipe = activated(database, TINY, whole=WHOLE)
     for number in range(8):
         key = f"k{number}"

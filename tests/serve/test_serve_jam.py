@@ -17,7 +17,7 @@ from waiting import eventually
 
 from coe.core import Verdict
 from coe.errors import ConfigError
-from coe.serve.clock import now_us
+from coe.serve.clock import Clocks, now_us
 from coe.serve.database import board_rows, event_log
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database, open_database
@@ -27,10 +27,10 @@ from coe.serve.service_config import ServeConfig
 from coe.serve.worker import write_report as report_module
 from coe.serve.worker.hangs import Hangs
 from coe.serve.worker.items import Items
+from coe.serve.worker.line_watchers import Residents
 from coe.serve.worker.product import Products
-from coe.serve.worker.residents import Residents
 from coe.serve.worker.run import BoardRun
-from coe.serve.worker.station import Clocks, Station
+from coe.serve.worker.station import Station
 from coe.serve.worker.waiting_boards import Queue
 from coe.serve.worker.write_report import WorkerReport
 

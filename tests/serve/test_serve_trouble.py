@@ -36,7 +36,7 @@ from coe.serve.bridge.mqtt import MqttSettings
 from coe.serve.bridge.outbox_relay import OutboxRelay
 from coe.serve.bridge.sink_settings import Tls
 from coe.serve.bridge.sinks import Origin, Sink, SinkFailed
-from coe.serve.clock import DAY_US, HOUR_US, SECOND_US, SteadyClock, now_us
+from coe.serve.clock import DAY_US, HOUR_US, SECOND_US, Clocks, SteadyClock, now_us
 from coe.serve.database import audit, board_rows, call_queue, decisions, event_log, fault_log, keys, outbox, tallies
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.enums import EventKind, FaultKind, Outcome, Role
@@ -44,7 +44,6 @@ from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.sessions import COOKIE, CSRF_HEADER
 from coe.serve.retention import sweep
 from coe.serve.service_config import Retention, ServeConfig
-from coe.serve.worker.station import Clocks
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ from coe.serve.request import BoardRequest
 from coe.serve.service_config import ServeConfig
 from coe.serve.whole_board import WholeBoard
 from coe.serve.worker import locating
-from coe.serve.worker.located import Located, located
+from coe.serve.worker.locating import Located, locate
 from coe.store.kinds import ExpertInput
 from coe.strict_model import of_json
 
@@ -218,7 +218,7 @@ def test_a_picture_on_which_the_code_fails_is_review_and_the_line_goes_on(
 
     recipe = activated(database, TINY, whole=WHOLE)
     board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
-    monkeypatch.setattr("coe.serve.worker.located.read_board", fail)
+    monkeypatch.setattr("coe.serve.worker.locating.read_board", fail)
     (found,) = decided(config, database, tiny, board)
     assert [(call.refdes, call.reason) for call in found] == [(f"P{n}", CallReason.FAILED) for n in range(1, 5)]
     assert found[0].detail == "MemoryError while the board was located: 24 megapixels"
@@ -232,9 +232,9 @@ def test_other_boards_are_decided_when_they_are_due_while_a_picture_is_looked_at
     def slowly(*arguments: Any) -> Located:
         looks.set()
         assert go_on.wait(20)
-        return located(*arguments)
+        return locate(*arguments)
 
-    monkeypatch.setattr(locating, "located", slowly)
+    monkeypatch.setattr(locating, "locate", slowly)
     recipe = activated(database, TINY, whole=WHOLE)
     slow = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
     due = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"}, key="k2", within_s=0.01)
@@ -255,12 +255,12 @@ def test_the_board_after_is_located_while_a_board_runs_and_pictures_are_let_go(
     pictures: list[weakref.ref[object]] = []
 
     def noted(*arguments: Any) -> Located:
-        found = located(*arguments)
+        found = locate(*arguments)
         assert found.picture is not None
         pictures.append(weakref.ref(found.picture.rgb))
         return found
 
-    monkeypatch.setattr(locating, "located", noted)
+    monkeypatch.setattr(locating, "locate", noted)
     recipe, device = activated(database, TINY, whole=WHOLE), QuickDevice()
     device.gate.clear()
     first, second = (

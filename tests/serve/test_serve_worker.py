@@ -21,7 +21,7 @@ from coe.inspector.asked_boards import AskedBoard
 from coe.results.metrics import Watcher
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Lost, Run, RunFailed, Why
-from coe.serve.clock import now_us
+from coe.serve.clock import Clocks, now_us
 from coe.serve.database import board_rows, call_rows, event_log, fault_log, findings, recipe_versions, states, tallies
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.fault_log import Fault
@@ -39,9 +39,9 @@ from coe.serve.enums import (
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import station as station_module
 from coe.serve.worker import worker_process
-from coe.serve.worker.board_batches import Batches, LineHangs, Loads, RunningBatch
+from coe.serve.worker.hangs import Batches, LineHangs, Loads, RunningBatch
 from coe.serve.worker.product import OpenLine
-from coe.serve.worker.station import MAX_ATTEMPTS, Clocks, Station
+from coe.serve.worker.station import MAX_ATTEMPTS, Station
 
 
 @pytest.fixture

@@ -256,7 +256,7 @@ heartbeat = _table(
     Column("pid", Integer, nullable=False),
     Column("beat_us", BigInteger, nullable=False),
     Column("facts", JSON, nullable=False, comment="what the pages show of the process"),
-    Column("experts", JSON, comment="what the pages show of the line's experts, see coe.serve.worker.residents"),
+    Column("experts", JSON, comment="what the pages show of the line's experts, see coe.serve.worker.line_watchers"),
 )
 
 decision_count = _table(

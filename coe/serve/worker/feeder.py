@@ -14,7 +14,7 @@ from coe.pictures.image_source import ImageLike
 from coe.pictures.picture_file import PictureFile
 from coe.serve import failpoints
 from coe.serve.worker.items import Item
-from coe.serve.worker.located import Located
+from coe.serve.worker.locating import Located
 from coe.serve.worker.run import UNSEEN_BY_LINE, BoardRun
 
 

@@ -1,6 +1,6 @@
 """The components of a board and their pictures. Law: every component that is to be judged is named here, once.
 
-`items_of` names them without a look at any picture. `coe.serve.worker.located` looks at the picture of a whole board,
+`items_of` names them without a look at any picture. `coe.serve.worker.locating` looks at the picture of a whole board,
 and says where each of them lies; the rest of the line does not know the difference.
 """
 

@@ -21,7 +21,7 @@ from coe.inspector.asked_boards import AskedBoard
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig
-from coe.serve.worker.residents import Residents
+from coe.serve.worker.line_watchers import Residents
 from coe.visible import visible
 
 if TYPE_CHECKING:

@@ -10,13 +10,11 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from coe.core import Failure, FailureKind
 from coe.serve import failpoints
-from coe.serve.clock import now_us
+from coe.serve.clock import CLOCKS, Clocks
 from coe.serve.database import board_rows, decisions, event_log, recipe_versions, states, views
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database
@@ -27,14 +25,13 @@ from coe.serve.enums import EventKind, FaultKind, Intake, LineState, Process
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker.blind_audits import BlindAudits
-from coe.serve.worker.danger import LateBoards
 from coe.serve.worker.feeder import Feeder
 from coe.serve.worker.hangs import Hangs
-from coe.serve.worker.items import Item, Items, items_of
+from coe.serve.worker.items import Items, items_of
+from coe.serve.worker.line_watchers import LateBoards, Residents
 from coe.serve.worker.locating import Locating
 from coe.serve.worker.product import Adjust, OpenLine, Product, Products, line_opener
 from coe.serve.worker.recipe_change import Changeover
-from coe.serve.worker.residents import Residents
 from coe.serve.worker.run import UNSEEN_BY_LINE, BoardRun
 from coe.serve.worker.verdicts import amendment_of, decision_of, is_lost_image
 from coe.serve.worker.waiting_boards import Queue, Queued
@@ -52,14 +49,6 @@ ALONE_FROM = 2
 """From this number of such attempts on, a board is inspected alone, so that it takes no other board down."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """The wall clock in UTC microseconds, and the monotonic clock in seconds."""
-
-    now_us: Callable[[], int] = now_us
-    now_s: Callable[[], float] = time.monotonic
-
-
 class Station:
     """The line of a service: decides the accepted boards of a database, in their order. One process at a time."""
 
@@ -70,14 +59,15 @@ class Station:
         *,
         open_line: OpenLine | None = None,
         adjust: Adjust | None = None,
-        clocks: Clocks = Clocks(),
+        clocks: Clocks = CLOCKS,
     ) -> None:
         self._config, self._database, self._clocks = config, database, clocks
         self._pictures = Pictures(config.pictures)
         self._rung = threading.Event()
         self._late_boards, residents = LateBoards(), Residents()
         hangs = Hangs(clocks.now_s, config.line.hangs_after_s)
-        opener = open_line or line_opener(config, residents, self._late_boards, *hangs.watchers, adjust=adjust)
+        watchers = (self._late_boards, hangs.batches, hangs.loads)
+        opener = open_line or line_opener(config, residents, *watchers, adjust=adjust)
         self._products = Products(config.data, opener, self._rung.set)
         self._changeover = Changeover(database, self._products, clocks.now_us)
         self._feeder = Feeder(clocks.now_s, self._rung.set)
@@ -205,12 +195,9 @@ class Station:
             failpoints.reached(failpoints.Failpoint.FOUND)
             found.run.take(found.item.refdes, found.result, found.at_s)
             self._report.image_done()
-            if is_lost_image(found.result):
-                self._check_file(found.run.board, found.item)
-
-    def _check_file(self, board: Board, item: Item) -> None:
-        if item.image is not None and not item.image.exists():
-            self._report.picture_gone(board.id, f"{item.refdes} on board {board.id}", item.image)
+            image, board_id = found.item.image, found.run.board.id
+            if is_lost_image(found.result) and image is not None and not image.exists():
+                self._report.picture_gone(board_id, f"{found.item.refdes} on board {board_id}", image)
 
     def _give_up(self, reason: str) -> None:
         """Let a failed line go, and put its undecided boards back into the queue."""

@@ -6,8 +6,9 @@ Law: a fault stays in memory until it is written. Only `worked` and `say` use th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,9 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.fault_log import NewFault
 from coe.serve.enums import FaultKind, LineState, Process, Subject
-from coe.serve.worker.board_batches import LineHangs
-from coe.serve.worker.danger import Speed, Waiting, endangered
-from coe.serve.worker.hangs import Hangs
+from coe.serve.worker.hangs import Hangs, LineHangs
+from coe.serve.worker.line_watchers import Residents
 from coe.serve.worker.product import Products
-from coe.serve.worker.residents import Residents
 from coe.serve.worker.run import BoardRun
 from coe.serve.worker.waiting_boards import Queue
 
@@ -40,6 +39,47 @@ NAMED_TOGETHER = 50
 """How many waiting boards in danger a sign of life names at most: each costs a while of the lock for writing."""
 SHORTEN_S = 300.0
 """How often the database's log is cut."""
+MEMORY = 200.0
+"""After about so many images the estimate of the line's speed has forgotten what was before."""
+
+
+@dataclass(slots=True)
+class Speed:
+    """How long the line takes for an image, by the images that it finished while it was busy."""
+
+    per_image_s: float = 0.0
+    _weight: float = 0.0
+
+    def took(self, seconds: float, images: int) -> None:
+        """Take in that the line was busy for so long and finished so many images."""
+        if images > 0 and seconds >= 0:
+            self._weight = min(self._weight + images, MEMORY)
+            share = min(1.0, images / self._weight)
+            self.per_image_s += share * (seconds / images - self.per_image_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A board that waits for its turn: how many images it has, and in how many seconds it is due."""
+
+    board_id: int
+    images: int
+    left_s: float
+
+
+def endangered(under_way: int, queue_ahead: Sequence[Waiting], speed: Speed) -> Mapping[int, float]:
+    """Return the waiting boards that will be late at this speed, with the seconds that they will need.
+
+    Boards are done in their order, after the `under_way` images of boards that were begun.
+    """
+    late = {}
+    images = under_way
+    for board in queue_ahead:
+        images += board.images
+        needs_s = images * speed.per_image_s
+        if needs_s > board.left_s:
+            late[board.board_id] = needs_s
+    return late
 
 
 class WorkerReport:

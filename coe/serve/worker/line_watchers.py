@@ -1,11 +1,12 @@
-"""Which experts lie in memory now, and how much each is used, for the pages. Law: it watches, and changes nothing."""
+"""What watches a line and changes nothing: which experts lie in memory now, and which boards will be late."""
 
 from __future__ import annotations
 
+import queue
 import threading
 from typing import TYPE_CHECKING, Any
 
-from coe.scheduler.events import Command, Event, Evicted, Loaded, Lost
+from coe.scheduler.events import Command, Event, Evicted, Late, Loaded, Lost
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
@@ -59,3 +60,23 @@ class Residents:
                 "estimated": round(use.estimated, 6) if use else before["estimated"],
             }
         return listed
+
+
+class LateBoards:
+    """A watcher: it collects the boards that the scheduler is certain to miss, by their serials, which are our ids."""
+
+    def __init__(self) -> None:
+        self._serials: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        """Note the boards that the commands name; runs on the thread that decides, and waits for nothing."""
+        for command in commands:
+            if isinstance(command, Late):
+                self._serials.put(command.board)
+
+    def fetch(self) -> set[int]:
+        """Return the boards since the last call, by their ids."""
+        ids = set()
+        while not self._serials.empty():
+            ids.add(int(self._serials.get()))
+        return ids
