@@ -1,6 +1,6 @@
 """Carries out the orders of a cluster's head.
 
-Law: the head's thread alone calls it, but for `metrics`; only `close` waits.
+The head's thread alone calls it, but for `metrics`; only `close` waits.
 
 What happens comes in as `HeadInput`s; messages to boxes wait until `flush`, so that a box gets all that came
 out of several events in one parcel.

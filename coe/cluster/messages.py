@@ -1,4 +1,4 @@
-"""What the head and its boxes tell each other. Law: plain data, which any transport can carry.
+"""What the head and its boxes tell each other. Plain data, which any transport can carry.
 
 From a box come events of `coe.cluster.decisions.head_events`, so that nothing is translated on the way.
 """

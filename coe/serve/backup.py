@@ -1,4 +1,4 @@
-"""`coe-serve backup`: a whole copy of a running service's data. Law: the copy is consistent, or there is none."""
+"""`coe-serve backup`: a whole copy of a running service's data. The copy is consistent, or there is none."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`python -m coe.serve.child gate CONFIG`: a process of the service, started by the supervisor.
 
-Law: it ends in order when its standard input ends, because then the supervisor is gone.
+It ends in order when its standard input ends, because then the supervisor is gone.
 """
 
 from __future__ import annotations

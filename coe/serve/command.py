@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,7 @@ from coe import config
 from coe.cli.common import Exit, application, complain, err, out, run
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.errors import ConfigError
+from coe.serve.enums import Role
 
 if TYPE_CHECKING:
     from coe.serve.database.connecting import Database
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 app = application("Run the line as a service: boards come in over HTTP, decisions go out in time, the history stays.")
 
 ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="The config file of the service.")]
-
-
-class KeyRole(StrEnum):
-    """The roles that a key may have, as `coe.serve.enums.Role`."""
-
-    FEEDER = "feeder"
-    OPERATOR = "operator"
-    ENGINEER = "engineer"
-    ADMIN = "admin"
 
 
 @app.command("run")
@@ -121,7 +112,7 @@ def verify_audit(config_path: ConfigArgument) -> None:
 def add_key(
     config_path: ConfigArgument,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The holder, as it appears in the audit.")],
-    role: Annotated[KeyRole, typer.Option(help="What the holder may do.")],
+    role: Annotated[Role, typer.Option(help="What the holder may do.")],
     days: Annotated[int | None, typer.Option(min=1, max=36500, help="Days until it expires. Default: never.")] = None,
 ) -> None:
     """Make a key and print it; it is not shown again.
@@ -130,12 +121,11 @@ def add_key(
     """
     from coe.serve.clock import DAY_US, now_us
     from coe.serve.database import audit, keys
-    from coe.serve.enums import Role
 
     made, moment_us = keys.generate(), now_us()
     expires_us = None if days is None else moment_us + days * DAY_US
     with _database(config_path) as database, database.writing() as connection:
-        keys.add(connection, name, Role(role.value), made, now_us=moment_us, expires_us=expires_us)
+        keys.add(connection, name, role, made, now_us=moment_us, expires_us=expires_us)
         audit.append(connection, "console", "add key", name, now_us=moment_us, detail={"role": role.value})
     out.print(made, soft_wrap=True)
 

@@ -1,4 +1,4 @@
-"""`coe-serve init`: all that a service needs. Law: nothing is written until the recipe is known to work."""
+"""`coe-serve init`: all that a service needs. Nothing is written until the recipe is known to work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who can reach a service. Law: what other machines reach has TLS and keys, or does not start."""
+"""Who can reach a service. What other machines reach has TLS and keys, or does not start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labelled points of a board's way. Law: production passes them by; a test may end the process at any of them."""
+"""Labelled points of a board's way. Production passes them by; a test may end the process at any of them."""
 
 from __future__ import annotations
 

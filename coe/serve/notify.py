@@ -1,4 +1,4 @@
-"""What systemd is told. Law: one datagram on this machine, and only if systemd asked for it."""
+"""What systemd is told. One datagram on this machine, and only if systemd asked for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures go after their time. Law: none before its board is decided, and none while its call is open.
+"""Pictures go after their time. None before its board is decided, and none while its call is open.
 
 The row says first that a picture is gone, then the file goes: a crash between the two leaves a file that no row names.
 So does a crash after a picture came and before its row. The gate looks for such strays in one part of the folder after

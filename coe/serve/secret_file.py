@@ -1,4 +1,4 @@
-"""Secrets of a service: a file for its owner alone. Law: a secret is made once, and never changes by itself."""
+"""Secrets of a service: a file for its owner alone. A secret is made once, and never changes by itself."""
 
 from __future__ import annotations
 

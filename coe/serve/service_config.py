@@ -1,4 +1,4 @@
-"""The settings of a service: one frozen object from a strict YAML file. Law: processes get the whole object.
+"""The settings of a service: one frozen object from a strict YAML file. Processes get the whole object.
 
 Paths in the file count from the file's folder. `docs/serve.md` lists the keys.
 """

@@ -1,4 +1,4 @@
-"""`coe-serve run`: the processes of a service. Law: one that dies is started again, and the others go on.
+"""`coe-serve run`: the processes of a service. One that dies is started again, and the others go on.
 
 The supervisor holds nothing: it starts processes, writes down what became of them, and tells systemd that the service
 is alive. A process whose supervisor is gone ends by itself (`coe.serve.child`).

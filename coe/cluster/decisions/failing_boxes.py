@@ -1,6 +1,6 @@
 """Images that a box had when it crashed: one of them may have done it.
 
-Law: a suspect is the only suspect on its box, so the next crash names the culprit, which then gets its answer and is
+A suspect is the only suspect on its box, so the next crash names the culprit, which then gets its answer and is
 sent to no third box. A suspect that another box could look at is innocent. All other images go on as before.
 """
 

@@ -95,7 +95,7 @@ class BoxView:
 
 
 class Routing(ABC):
-    """Chooses boxes by what it is told of them. Law: views change here alone."""
+    """Chooses boxes by what it is told of them. Views change here alone."""
 
     def __init__(self, views: Iterable[BoxView]) -> None:
         self._views = {view.id: view for view in views}

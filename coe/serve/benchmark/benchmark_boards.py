@@ -1,6 +1,6 @@
 """The parts that ask a running service one thing at a time: decisions, intake, pages, event clients.
 
-Law: each figure is a time that a client, or the line itself, would have measured; no figure is computed from a mock.
+Each figure is a time that a client, or the line itself, would have measured; no figure is computed from a mock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was measured, beside its goal. Law: a figure has a goal unless nobody set any for it."""
+"""What was measured, beside its goal. A figure has a goal unless nobody set any for it."""
 
 from __future__ import annotations
 

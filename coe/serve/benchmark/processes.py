@@ -1,7 +1,7 @@
 """`python -m coe.serve.benchmark.processes supervisor CONFIG STAMPS DEVICE`: the service that is measured.
 
 Its processes are those of `coe-serve run`, but that the line writes down when findings and decisions are there, and
-that its device may be one that takes no time. Law: nothing else differs from what users run.
+that its device may be one that takes no time. Nothing else differs from what users run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A service that runs for a benchmark, and its HTTP. Law: it ends when the block ends, however the block ends."""
+"""A service that runs for a benchmark, and its HTTP. It ends when the block ends, however the block ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service that runs for long: what grows. Law: the first third is left out, because caches fill and logs begin.
+"""A service that runs for long: what grows. The first third is left out, because caches fill and logs begin.
 
 The slope is that of a straight line through the samples (least squares). A growth within the rest of the samples that
 is smaller than `NOISE` of their mean counts as none.

@@ -1,6 +1,6 @@
 """Images a second of the service beside those of the engine alone, on the same images and memory, alternating.
 
-Law: what is compared runs from the first image handed to the experts to the last result; intake is measured elsewhere.
+What is compared runs from the first image handed to the experts to the last result; intake is measured elsewhere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Boards that come at a steady pace, as a line makes them. Law: a late board delays no other board's time."""
+"""Boards that come at a steady pace, as a line makes them. A late board delays no other board's time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of IPC-CFX to an AMQP 1.0 broker. Law: a message counts as told once the broker has accepted it.
+"""Messages of IPC-CFX to an AMQP 1.0 broker. A message counts as told once the broker has accepted it.
 
 Headers and properties are those of the public CFX SDK (`CFX/Transport/AmqpUtilities.cs`), so that its endpoints read
 them.

@@ -1,4 +1,4 @@
-"""The bridge as a process. Law: it ends in order at SIGTERM, whatever a sink is doing."""
+"""The bridge as a process. It ends in order at SIGTERM, whatever a sink is doing."""
 
 from __future__ import annotations
 

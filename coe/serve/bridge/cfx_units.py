@@ -1,4 +1,4 @@
-"""The bodies of IPC-CFX messages about boards. Law: REVIEW is sent as Failed; only a person's word makes it Passed.
+"""The bodies of IPC-CFX messages about boards. REVIEW is sent as Failed; only a person's word makes it Passed.
 
 An inspection is listed for each component that is not OK; `TotalInspectionCount` says how many there were.
 """

@@ -1,4 +1,4 @@
-"""Events in the service's own words, as JSON. Law: the same event gives the same message at each delivery.
+"""Events in the service's own words, as JSON. The same event gives the same message at each delivery.
 
 docs/serve.md describes the body of each kind of event.
 """

@@ -1,4 +1,4 @@
-"""Messages to an MQTT broker, with QoS 1. Law: nothing is queued here; a message without acknowledgement is sent again.
+"""Messages to an MQTT broker, with QoS 1. Nothing is queued here; a message without acknowledgement is sent again.
 
 A message goes to the sink's topic and its own name, as `coe/aoi-1/board/decided`. What the station does now is retained
 under `coe/aoi-1/state`; when the bridge is cut off, the broker itself says there that the station is not online.

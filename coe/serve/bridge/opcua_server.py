@@ -1,4 +1,4 @@
-"""An OPC UA server that shows the station and its results. Law: clients read; nothing that they send changes anything.
+"""An OPC UA server that shows the station and its results. Clients read; nothing that they send changes anything.
 
 The words are those of OPC 40100-1 (Machine Vision): a state machine, the last result, and an event `ResultReady`. The
 tree is our own; with the companion's nodeset, the type of the event is a subtype of the companion's.

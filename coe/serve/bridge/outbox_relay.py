@@ -1,4 +1,4 @@
-"""One sink and its queue, on a thread. Law: events go in their order, and leave the outbox once acknowledged.
+"""One sink and its queue, on a thread. Events go in their order, and leave the outbox once acknowledged.
 
 A sink that fails is tried again after pauses that grow to a minute; its events wait in the outbox, and no other sink
 waits for it. A crash between the acknowledgement and the outbox repeats a message, with the same id.

@@ -1,4 +1,4 @@
-"""Messages posted to a URL and signed. Law: a request goes to the host of the config and nowhere else.
+"""Messages posted to a URL and signed. A request goes to the host of the config and nowhere else.
 
 No redirect is followed, and no proxy of the environment is used. Any answer of 2xx acknowledges a message. A message
 and its answer have one time together: a server that answers byte by byte must not hold the queue.

@@ -1,4 +1,4 @@
-"""Blind audits: parts that are OK, and known defects, among the calls of a board. Law: chance alone chooses them.
+"""Blind audits: parts that are OK, and known defects, among the calls of a board. Chance alone chooses them.
 
 The draw depends on a secret of the service and on the board, so nobody at a page can foresee it, and a board that is
 decided again after a crash gets the same audits. Each audit stands where a call of its part would stand, and no board

@@ -1,4 +1,4 @@
-"""The thread that hands pictures to an `Inspector`. Law: it alone may wait for room; the loop never does."""
+"""The thread that hands pictures to an `Inspector`. It alone may wait for room; the loop never does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The components of a board and their pictures. Law: every component that is to be judged is named here, once.
+"""The components of a board and their pictures. Every component that is to be judged is named here, once.
 
 `items_of` names them without a look at any picture. `coe.serve.worker.locating` looks at the picture of a whole board,
 and says where each of them lies; the rest of the line does not know the difference.

@@ -1,6 +1,6 @@
 """The line with all recipes that are needed, opened and changed beside the loop, which goes on deciding boards.
 
-Law: there is one line with one memory budget, and no other module opens it or changes its recipes. What is wrong with a
+There is one line with one memory budget, and no other module opens it or changes its recipes. What is wrong with a
 recipe keeps that recipe away, and no other.
 """
 

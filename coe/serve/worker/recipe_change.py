@@ -1,4 +1,4 @@
-"""Which recipes are on the line. Law: all active versions, and each version of which boards wait, together.
+"""Which recipes are on the line. All active versions, and each version of which boards wait, together.
 
 An activation that fails leaves the version before active, and raises a fault. Boards keep the version that they were
 accepted with: a version leaves the line when it is not active and has had no board for a while. Recipes change when no

@@ -1,4 +1,4 @@
-"""The loop that decides boards. Law: each accepted board gets one decision, by its due time, whatever happens.
+"""The loop that decides boards. Each accepted board gets one decision, by its due time, whatever happens.
 
 The loop waits for nothing but new work: pictures are handed in by `feeder`, recipes are opened by `product`. Everything
 that it knows can be forgotten: what is written is in the database, and what is not is done again after a crash.

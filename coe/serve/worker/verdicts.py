@@ -1,4 +1,4 @@
-"""From results to a decision. Law: what has no verdict of the experts is REVIEW; nothing unseen becomes OK.
+"""From results to a decision. What has no verdict of the experts is REVIEW; nothing unseen becomes OK.
 
 Pure: no database, no clock.
 """

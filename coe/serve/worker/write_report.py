@@ -1,6 +1,6 @@
 """What the worker tells of itself: its state, its faults, boards in danger, signs of life.
 
-Law: a fault stays in memory until it is written. Only `worked` and `say` use the database.
+A fault stays in memory until it is written. Only `worked` and `say` use the database.
 """
 
 from __future__ import annotations
