@@ -5,19 +5,28 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 from quick_line import QuickDevice, quick
+from serving import activated
+from tiny_line import TINY
+from waiting import eventually
 
 from coe.placement.dialects import Side
 from coe.serve.clock import Clocks, microseconds, now_us
-from coe.serve.database import board_rows, views
+from coe.serve.database import board_rows, call_rows, event_log, fault_log, views
 from coe.serve.database.board_rows import Board, NewBoard
+from coe.serve.database.call_rows import Call
 from coe.serve.database.connecting import Database
+from coe.serve.database.fault_log import Fault
+from coe.serve.database.recipe_versions import Recipe
 from coe.serve.database.views import NewView
+from coe.serve.enums import EventKind
 from coe.serve.picture_folder import Pictures
 from coe.serve.request import BoardRequest, digest_of
 from coe.serve.service_config import ServeConfig
@@ -113,3 +122,58 @@ def state_of(database: Database, id: int) -> Board:
         found = board_rows.get(connection, id)
     assert found is not None
     return found
+
+
+@dataclass
+class Shop:
+    """A service's config and database, its worker on a quick device, and the tiny board's recipe, which is active."""
+
+    config: ServeConfig
+    database: Database
+    tiny: tuple[Path, Path]
+    device: QuickDevice = field(default_factory=QuickDevice)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return activated(self.database, TINY)
+
+    def accept(
+        self,
+        pictures: Mapping[str, bytes],
+        *,
+        recipe: Recipe | None = None,
+        key: str = "k1",
+        within_s: float | None = None,
+    ) -> Board:
+        """Accept a board of components C with these pictures by refdes, of the tiny recipe if none is given."""
+        id = (recipe or self.recipe).id
+        return accept(self.config, self.database, id, pictures, key=key, within_s=within_s)
+
+    def deciding(self, clocks: Clocks | None = None, **options: object) -> AbstractContextManager[Station]:
+        """Run a worker until the block ends."""
+        return deciding(self.config, self.database, quick_opener(self.tiny, self.device, **options), clocks)
+
+    def decide(self, *boards: Board) -> None:
+        """Run a worker until these boards are decided, and what it says of them is written."""
+        with self.deciding() as station:
+            eventually(lambda: all(self.is_decided(board) for board in boards) and station.is_idle)
+
+    def is_decided(self, board: Board) -> bool:
+        return self.state(board).verdict is not None
+
+    def state(self, board: Board) -> Board:
+        return state_of(self.database, board.id)
+
+    def calls(self, board: Board) -> list[Call]:
+        with self.database.reading() as connection:
+            return call_rows.of_board(connection, board.id)
+
+    def kinds(self, board: Board) -> list[EventKind]:
+        """The kinds of the board's events."""
+        with self.database.reading() as connection:
+            return [event.kind for event in event_log.after(connection, 0, board_id=board.id)]
+
+    def faults(self) -> list[Fault]:
+        """The open faults."""
+        with self.database.reading() as connection:
+            return fault_log.open_faults(connection)

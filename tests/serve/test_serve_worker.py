@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 from quick_line import QuickDevice
-from serving import activated, config_of, embedded
-from stations import DARK, LIGHT, accept, accept_request, deciding, grey, quick_opener, state_of
+from serving import activated, embedded
+from stations import DARK, LIGHT, Shop, accept_request, deciding, grey, quick_opener
 from tiny_line import TINY
 from waiting import eventually
 
@@ -22,9 +22,8 @@ from coe.results.metrics import Watcher
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Lost, Run, RunFailed, Why
 from coe.serve.clock import Clocks, now_us
-from coe.serve.database import board_rows, call_rows, event_log, fault_log, findings, recipe_versions, states, tallies
+from coe.serve.database import board_rows, fault_log, findings, recipe_versions, states, tallies
 from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.fault_log import Fault
 from coe.serve.enums import (
     ActivationState,
     BoardState,
@@ -45,154 +44,114 @@ from coe.serve.worker.station import MAX_ATTEMPTS, Station
 
 
 @pytest.fixture
-def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
+def shop(config: ServeConfig, sqlite_template: Path, tiny: tuple[Path, Path]) -> Iterator[Shop]:
     with embedded(config, sqlite_template, busy_s=0.2) as database:
-        yield database
+        yield Shop(config, database, tiny)
 
 
-@pytest.fixture
-def device() -> QuickDevice:
-    return QuickDevice()
-
-
-def kinds(database: Database, board: board_rows.Board) -> list[EventKind]:
-    with database.reading() as connection:
-        return [event.kind for event in event_log.after(connection, 0, board_id=board.id)]
-
-
-def is_decided(database: Database, board: board_rows.Board) -> bool:
-    return state_of(database, board.id).verdict is not None
-
-
-def calls_of(database: Database, board: board_rows.Board) -> list[call_rows.Call]:
-    with database.reading() as connection:
-        return call_rows.of_board(connection, board.id)
-
-
-def open_faults(database: Database) -> list[Fault]:
-    with database.reading() as connection:
-        return fault_log.open_faults(connection)
-
-
-def test_a_board_gets_its_verdict_its_calls_and_its_tallies(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
-    recipe = activated(database, TINY)
-    board = accept(config, database, recipe.id, {"R1": LIGHT, "R2": DARK, "R3": LIGHT})
-    fine = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
-    with deciding(config, database, quick_opener(tiny, device)):
-        eventually(lambda: is_decided(database, board) and is_decided(database, fine))
-    found = state_of(database, board.id)
+def test_a_board_gets_its_verdict_its_calls_and_its_tallies(shop: Shop) -> None:
+    board = shop.accept({"R1": LIGHT, "R2": DARK, "R3": LIGHT})
+    fine = shop.accept({"R1": LIGHT}, key="k2")
+    shop.decide(board, fine)
+    found = shop.state(board)
     assert (found.state, found.verdict, found.components, found.calls) == (BoardState.DECIDED, Verdict.NG, 3, 1)
-    (call,) = calls_of(database, board)
+    (call,) = shop.calls(board)
     assert (call.refdes, call.expert, call.label, call.reason) == ("R2", "body-c", "bad", CallReason.EXPERT)
-    assert state_of(database, fine.id).state is BoardState.VERIFIED
-    with database.reading() as connection:
+    assert shop.state(fine).state is BoardState.VERIFIED
+    with shop.database.reading() as connection:
         good = findings.unpack(board_rows.findings_of(connection, board.id))
         assert [one.refdes for one in good] == ["R1", "R3"]
         counted = {one.label: (one.findings, one.called) for one in tallies.between(connection, 0, now_us())}
         assert counted == {"ok": (3, 0), "bad": (1, 1)}
         assert states.line(connection) is LineState.DOWN
     way = [EventKind.BOARD_ACCEPTED, EventKind.BOARD_STARTED, EventKind.BOARD_DECIDED]
-    assert kinds(database, board) == way
+    assert shop.kinds(board) == way
 
 
-def test_what_is_missing_at_the_due_time_is_review_and_late_and_later_findings_only_raise(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
-    recipe = activated(database, TINY)
-    device.gate.clear()
+def test_what_is_missing_at_the_due_time_is_review_and_late_and_later_findings_only_raise(shop: Shop) -> None:
+    shop.device.gate.clear()
     ahead_s = 0.0
-    board = accept(config, database, recipe.id, {"R1": LIGHT, "R2": DARK}, within_s=500)
-    with deciding(config, database, quick_opener(tiny, device), Clocks(now_s=lambda: time.monotonic() + ahead_s)):
-        eventually(device.reached.is_set)
+    board = shop.accept({"R1": LIGHT, "R2": DARK}, within_s=500)
+    with shop.deciding(Clocks(now_s=lambda: time.monotonic() + ahead_s)):
+        eventually(shop.device.reached.is_set)
         ahead_s = 1000.0
-        eventually(lambda: is_decided(database, board))
-        found = state_of(database, board.id)
+        eventually(lambda: shop.is_decided(board))
+        found = shop.state(board)
         assert (found.verdict, found.late) == (Verdict.REVIEW, True)
-        assert [call.reason for call in calls_of(database, board)] == [CallReason.LATE] * 2
-        device.gate.set()
-        eventually(lambda: state_of(database, board.id).verdict is Verdict.NG)
-    assert [call.verdict for call in calls_of(database, board)] == [Verdict.REVIEW, Verdict.NG]
-    assert kinds(database, board)[-1] is EventKind.BOARD_AMENDED
+        assert [call.reason for call in shop.calls(board)] == [CallReason.LATE] * 2
+        shop.device.gate.set()
+        eventually(lambda: shop.state(board).verdict is Verdict.NG)
+    assert [call.verdict for call in shop.calls(board)] == [Verdict.REVIEW, Verdict.NG]
+    assert shop.kinds(board)[-1] is EventKind.BOARD_AMENDED
 
 
-def test_what_is_found_after_the_due_time_is_late_also_if_the_decision_could_not_be_written_then(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
-    recipe, other = activated(database, TINY), open_database(database.url.render_as_string())
-    device.gate.clear()
+def test_what_is_found_after_the_due_time_is_late_also_if_the_decision_could_not_be_written_then(shop: Shop) -> None:
+    other = open_database(shop.database.url.render_as_string())
+    shop.device.gate.clear()
     ahead_s = 0.0
-    board = accept(config, database, recipe.id, {"R1": LIGHT, "R2": DARK}, within_s=500)
+    board = shop.accept({"R1": LIGHT, "R2": DARK}, within_s=500)
     clocks = Clocks(now_s=lambda: time.monotonic() + ahead_s)
-    with deciding(config, database, quick_opener(tiny, device), clocks) as station:
-        eventually(device.reached.is_set)
+    with shop.deciding(clocks) as station:
+        eventually(shop.device.reached.is_set)
         with other.writing() as connection:
             connection.exec_driver_sql("UPDATE board SET reason = reason")
             ahead_s = 1000.0
             eventually(lambda: station.waits_for_database)
-            device.gate.set()
+            shop.device.gate.set()
             eventually(lambda: not any(run.waiting for run in station._runs.values()))
-        eventually(lambda: state_of(database, board.id).verdict is Verdict.NG)
+        eventually(lambda: shop.state(board).verdict is Verdict.NG)
     other.close()
-    assert state_of(database, board.id).late
-    assert next((call.verdict, call.late) for call in calls_of(database, board)) == (Verdict.REVIEW, True)
-    assert kinds(database, board)[-2:] == [EventKind.BOARD_DECIDED, EventKind.BOARD_AMENDED]
+    assert shop.state(board).late
+    assert next((call.verdict, call.late) for call in shop.calls(board)) == (Verdict.REVIEW, True)
+    assert shop.kinds(board)[-2:] == [EventKind.BOARD_DECIDED, EventKind.BOARD_AMENDED]
 
 
-def test_a_picture_that_was_changed_on_the_disk_is_review(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
+def test_a_picture_that_was_changed_on_the_disk_is_review(shop: Shop) -> None:
     """A dark part whose file now shows a light part would be OK, and nobody would have seen the part."""
-    recipe = activated(database, TINY)
-    board = accept(config, database, recipe.id, {"R1": DARK, "R2": LIGHT})
-    for file in config.pictures.glob("*/*"):
+    board = shop.accept({"R1": DARK, "R2": LIGHT})
+    for file in shop.config.pictures.glob("*/*"):
         if file.is_file() and file.read_bytes() == DARK:
             file.write_bytes(grey(201))
-    with deciding(config, database, quick_opener(tiny, device)):
-        eventually(lambda: is_decided(database, board))
-    assert state_of(database, board.id).verdict is Verdict.REVIEW
-    (call,) = calls_of(database, board)
+    shop.decide(board)
+    assert shop.state(board).verdict is Verdict.REVIEW
+    (call,) = shop.calls(board)
     assert (call.refdes, call.reason) == ("R1", CallReason.FAILED)
     assert "its file was changed on the disk" in call.detail
 
 
 def test_an_expert_that_does_not_return_ends_the_line_and_the_next_line_goes_on(
-    config: ServeConfig,
-    database: Database,
-    device: QuickDevice,
-    tiny: tuple[Path, Path],
-    monkeypatch: pytest.MonkeyPatch,
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In vain a later board waits for a thread that nothing can end."""
-    recipe = activated(database, TINY)
-    device.gate.clear()
+    shop.device.gate.clear()
     ahead_s = 0.0
     monkeypatch.setattr(
-        station_module, "line_opener", lambda config, *watchers, adjust: quick_opener(tiny, device, watchers=watchers)
+        station_module,
+        "line_opener",
+        lambda config, *watchers, adjust: quick_opener(shop.tiny, shop.device, watchers=watchers),
     )
-    late = accept(config, database, recipe.id, {"R1": LIGHT}, within_s=50)
-    station = Station(config, database, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s))
-    while not device.reached.is_set():
+    late = shop.accept({"R1": LIGHT}, within_s=50)
+    station = Station(shop.config, shop.database, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s))
+    while not shop.device.reached.is_set():
         station.step()
     # Later: else both could be in one batch.
-    waits = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
+    waits = shop.accept({"R1": LIGHT}, key="k2")
     ahead_s = 100.0
     station.step()
-    assert state_of(database, late.id).late
-    with database.reading() as connection:
+    assert shop.state(late).late
+    with shop.database.reading() as connection:
         assert states.heartbeats(connection)[Process.WORKER].facts["oldest_batch_s"] >= 100
     ahead_s = 130.0
     with pytest.raises(LineHangs, match="'body-c' has not returned from a batch of 1"):
         station.step()
-    assert [fault.about for fault in open_faults(database) if fault.kind is FaultKind.EXPERT_HANGS] == ["body-c"]
-    assert not is_decided(database, waits)
-    device.gate.set()
+    assert [fault.about for fault in shop.faults() if fault.kind is FaultKind.EXPERT_HANGS] == ["body-c"]
+    assert not shop.is_decided(waits)
+    shop.device.gate.set()
     station.close()
-    with deciding(config, database, quick_opener(tiny, QuickDevice())):
-        eventually(lambda: is_decided(database, waits))
-    assert state_of(database, waits.id).verdict is Verdict.OK
-    assert (state_of(database, late.id).verdict, state_of(database, late.id).attempts) == (Verdict.REVIEW, 1)
+    with deciding(shop.config, shop.database, quick_opener(shop.tiny, QuickDevice())):
+        eventually(lambda: shop.is_decided(waits))
+    assert shop.state(waits).verdict is Verdict.OK
+    assert (shop.state(late).verdict, shop.state(late).attempts) == (Verdict.REVIEW, 1)
 
 
 @pytest.mark.parametrize(("age_s", "hangs"), [(119.0, False), (121.0, False), (201.0, True)])
@@ -202,9 +161,7 @@ def test_a_batch_hangs_after_many_times_its_forecast(age_s: float, hangs: bool) 
     assert RunningBatch("cpu:0", "slow", 1, age_s).hangs(costs, {"cpu:0": "cpu"}, least_s=60) is (age_s > 120)
 
 
-def test_the_process_of_a_line_that_hangs_waits_for_no_thread(
-    config: ServeConfig, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_process_of_a_line_that_hangs_waits_for_no_thread(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(station: Station) -> None:
         raise LineHangs("it does not return")
 
@@ -215,22 +172,21 @@ def test_the_process_of_a_line_that_hangs_waits_for_no_thread(
     monkeypatch.setattr(worker_process.os, "_exit", leave)
     monkeypatch.setattr(worker_process.signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit, match=str(worker_process.HUNG)):
-        worker_process.run(config)
+        worker_process.run(shop.config)
 
 
-def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path], device: QuickDevice
-) -> None:
+def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(shop: Shop) -> None:
     def told() -> Mapping[str, object]:
-        with database.reading() as connection:
+        with shop.database.reading() as connection:
             return states.heartbeats(connection)[Process.WORKER].facts
 
-    recipe = activated(database, TINY)
-    with database.writing() as connection:
+    with shop.database.writing() as connection:
         states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts={"recipes": ["of another process"]})
     ahead_s = 0.0
-    opener = quick_opener(tiny, device)
-    station = Station(config, database, open_line=opener, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s))
+    opener = quick_opener(shop.tiny, shop.device)
+    station = Station(
+        shop.config, shop.database, open_line=opener, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s)
+    )
     station.step()
     assert not told()
     while told().get("recipes") != ["tiny 1"]:
@@ -238,8 +194,8 @@ def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(
         station.step()
     seen = []
     for key in ("k1", "k2"):
-        board = accept(config, database, recipe.id, {"R1": LIGHT}, key=key)
-        while not is_decided(database, board):
+        board = shop.accept({"R1": LIGHT}, key=key)
+        while not shop.is_decided(board):
             station.step()
             seen.append(told().get("recipes"))
         for _ in range(8):  # it is quiet long enough to wait, and says so
@@ -250,9 +206,7 @@ def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(
     station.close()
 
 
-def test_a_line_whose_loads_do_not_end_ends(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_whose_loads_do_not_end_ends(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     answers, waiting = threading.Event(), threading.Event()
     answers.set()
 
@@ -261,29 +215,28 @@ def test_a_line_whose_loads_do_not_end_ends(
             waiting.set()
         answers.wait()
 
-    device = QuickDevice(load=[load] * 20)
+    shop.device = QuickDevice(load=[load] * 20)
     ahead_s = 0.0
 
     def opener(config: ServeConfig, *watchers: Watcher, adjust: object) -> OpenLine:
-        return quick_opener(tiny, device, watchers=watchers, memory="1.4MB")  # for one expert
+        return quick_opener(shop.tiny, shop.device, watchers=watchers, memory="1.4MB")  # for one expert
 
     monkeypatch.setattr(station_module, "line_opener", opener)
-    recipe = activated(database, TINY)
-    station = Station(config, database, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s))
+    station = Station(shop.config, shop.database, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s))
     try:
-        before = accept(config, database, recipe.id, {"R1": LIGHT})
-        eventually(lambda: station.step() or is_decided(database, before))
+        before = shop.accept({"R1": LIGHT})
+        eventually(lambda: station.step() or shop.is_decided(before))
         answers.clear()
         other = {"views": {"R1": {"refdes": "R1", "component": "A"}}}
-        board = accept_request(config, database, recipe.id, {"R1": LIGHT}, other, key="k2")
+        board = accept_request(shop.config, shop.database, shop.recipe.id, {"R1": LIGHT}, other, key="k2")
         eventually(lambda: station.step() or waiting.is_set())
         ahead_s = 115.0
         station.step()
         ahead_s = 135.0
         with pytest.raises(LineHangs, match="waits for the disk, and no load has ended for 1"):
             station.step()
-        assert FaultKind.EXPERT_HANGS in [fault.kind for fault in open_faults(database)]
-        assert not is_decided(database, board)
+        assert FaultKind.EXPERT_HANGS in [fault.kind for fault in shop.faults()]
+        assert not shop.is_decided(board)
     finally:
         answers.set()
         station.close()
@@ -337,259 +290,210 @@ def test_a_batch_that_waits_behind_another_has_not_begun() -> None:
     assert batches.running() == []
 
 
-def test_a_board_that_is_due_before_its_turn_is_late_as_a_whole(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
-    recipe = activated(database, TINY)
-    board = accept(config, database, recipe.id, {"R1": LIGHT}, within_s=0.001)
-    with deciding(config, database, quick_opener(tiny, device)):
-        eventually(lambda: is_decided(database, board))
-    assert [call.reason for call in calls_of(database, board)] == [CallReason.LATE]
-    assert device.batches == []
+def test_a_board_that_is_due_before_its_turn_is_late_as_a_whole(shop: Shop) -> None:
+    board = shop.accept({"R1": LIGHT}, within_s=0.001)
+    shop.decide(board)
+    assert [call.reason for call in shop.calls(board)] == [CallReason.LATE]
+    assert shop.device.batches == []
 
 
-def test_a_component_without_a_picture_is_review(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
-    recipe = activated(database, TINY, parts={"R1": "C", "R2": "C"})
-    board = accept(config, database, recipe.id, {"R1": LIGHT})
-    with deciding(config, database, quick_opener(tiny, device)):
-        eventually(lambda: is_decided(database, board))
-    (call,) = calls_of(database, board)
+def test_a_component_without_a_picture_is_review(shop: Shop) -> None:
+    recipe = activated(shop.database, TINY, parts={"R1": "C", "R2": "C"})
+    board = shop.accept({"R1": LIGHT}, recipe=recipe)
+    shop.decide(board)
+    (call,) = shop.calls(board)
     assert (call.refdes, call.verdict, call.reason) == ("R2", Verdict.REVIEW, CallReason.MISSING_VIEW)
 
 
-def test_a_picture_that_cannot_be_read_is_review_and_a_lost_one_is_a_fault(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
-    recipe = activated(database, TINY)
-    board = accept(config, database, recipe.id, {"R1": LIGHT[:100], "R2": LIGHT, "R3": DARK})
-    lost = next(path for path in config.pictures.glob("*/*") if path.read_bytes() == DARK)
+def test_a_picture_that_cannot_be_read_is_review_and_a_lost_one_is_a_fault(shop: Shop) -> None:
+    board = shop.accept({"R1": LIGHT[:100], "R2": LIGHT, "R3": DARK})
+    lost = next(path for path in shop.config.pictures.glob("*/*") if path.read_bytes() == DARK)
     lost.unlink()
-    with deciding(config, database, quick_opener(tiny, device)):
-        eventually(lambda: is_decided(database, board) and bool(open_faults(database)))
-    assert [(call.refdes, call.verdict, call.reason) for call in calls_of(database, board)] == [
+    shop.decide(board)
+    assert [(call.refdes, call.verdict, call.reason) for call in shop.calls(board)] == [
         ("R1", Verdict.REVIEW, CallReason.FAILED),
         ("R3", Verdict.REVIEW, CallReason.FAILED),
     ]
-    assert [fault.kind for fault in open_faults(database)] == [FaultKind.IMAGE_LOST]
+    assert [fault.kind for fault in shop.faults()] == [FaultKind.IMAGE_LOST]
 
 
-def test_an_aborted_board_gets_no_decision(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
-    recipe = activated(database, TINY)
-    device.gate.clear()
-    board = accept(config, database, recipe.id, {"R1": DARK})
-    second = accept(config, database, recipe.id, {"R1": DARK}, key="k2")
-    with deciding(config, database, quick_opener(tiny, device)):
-        eventually(lambda: state_of(database, board.id).state is BoardState.RUNNING)
-        with database.writing() as connection:
-            assert board_rows.abort(connection, state_of(database, board.id), now_us(), reason="wrong side")
-        device.gate.set()
-        eventually(lambda: is_decided(database, second))
-    assert state_of(database, board.id).state is BoardState.ABORTED
-    assert calls_of(database, board) == []
+def test_an_aborted_board_gets_no_decision(shop: Shop) -> None:
+    shop.device.gate.clear()
+    board = shop.accept({"R1": DARK})
+    second = shop.accept({"R1": DARK}, key="k2")
+    with shop.deciding():
+        eventually(lambda: shop.state(board).state is BoardState.RUNNING)
+        with shop.database.writing() as connection:
+            assert board_rows.abort(connection, shop.state(board), now_us(), reason="wrong side")
+        shop.device.gate.set()
+        eventually(lambda: shop.is_decided(second))
+    assert shop.state(board).state is BoardState.ABORTED
+    assert shop.calls(board) == []
 
 
-def test_a_line_that_starts_again_takes_up_the_boards_of_the_one_before(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
-    recipe = activated(database, TINY)
-    begun = accept(config, database, recipe.id, {"R1": DARK})
-    waits = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
-    with database.writing() as connection:
+def test_a_line_that_starts_again_takes_up_the_boards_of_the_one_before(shop: Shop) -> None:
+    begun = shop.accept({"R1": DARK})
+    waits = shop.accept({"R1": LIGHT}, key="k2")
+    with shop.database.writing() as connection:
         board_rows.begin(connection, begun.id, now_us())
-    with deciding(config, database, quick_opener(tiny, device)):
-        eventually(lambda: is_decided(database, begun) and is_decided(database, waits))
-    found = state_of(database, begun.id)
+    shop.decide(begun, waits)
+    found = shop.state(begun)
     assert (found.verdict, found.attempts) == (Verdict.NG, 2)
 
 
-def test_a_board_that_ends_the_line_again_and_again_is_review(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
-    recipe = activated(database, TINY)
-    board = accept(config, database, recipe.id, {"R1": LIGHT})
-    with database.writing() as connection:
+def test_a_board_that_ends_the_line_again_and_again_is_review(shop: Shop) -> None:
+    board = shop.accept({"R1": LIGHT})
+    with shop.database.writing() as connection:
         for _ in range(MAX_ATTEMPTS):
             board_rows.begin(connection, board.id, now_us())
-    with deciding(config, database, quick_opener(tiny, device)):
-        eventually(lambda: is_decided(database, board) and bool(open_faults(database)))
-    (call,) = calls_of(database, board)
+    shop.decide(board)
+    (call,) = shop.calls(board)
     assert (call.verdict, call.reason) == (Verdict.REVIEW, CallReason.FAILED)
-    assert open_faults(database)[0].kind is FaultKind.BOARD_FAILED
+    assert shop.faults()[0].kind is FaultKind.BOARD_FAILED
 
 
-def test_an_inspector_that_fails_is_opened_again_and_its_boards_are_inspected(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
-    recipe = activated(database, TINY)
+def test_an_inspector_that_fails_is_opened_again_and_its_boards_are_inspected(shop: Shop) -> None:
     opened: list[QuickDevice] = []
 
     def open_line(boards: Sequence[AskedBoard]) -> object:
         opened.append(QuickDevice())
         opened[-1].gate.clear()
-        line = quick_opener(tiny, opened[-1], inbox=1)(boards)
+        line = quick_opener(shop.tiny, opened[-1], inbox=1)(boards)
         lines.append(line)
         return line
 
     lines: list[object] = []
-    board = accept(config, database, recipe.id, {"R1": LIGHT, "R2": DARK})
-    with deciding(config, database, open_line):  # type: ignore[arg-type]
+    board = shop.accept({"R1": LIGHT, "R2": DARK})
+    with deciding(shop.config, shop.database, open_line):  # type: ignore[arg-type]
         eventually(lambda: bool(opened) and opened[0].reached.is_set())
         lines[0].stop()  # type: ignore[attr-defined]
         opened[0].gate.set()
         eventually(lambda: len(opened) > 1)
         opened[1].gate.set()
-        eventually(lambda: is_decided(database, board))
-    assert state_of(database, board.id).verdict is Verdict.NG
-    assert open_faults(database)[0].kind is FaultKind.INSPECTOR_FAILED
+        eventually(lambda: shop.is_decided(board))
+    assert shop.state(board).verdict is Verdict.NG
+    assert shop.faults()[0].kind is FaultKind.INSPECTOR_FAILED
 
 
-def test_a_recipe_that_cannot_be_opened_leaves_the_version_before(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
-    first = activated(database, TINY)
-    with deciding(config, database, quick_opener(tiny, device)):
-        with database.writing() as connection:
+def test_a_recipe_that_cannot_be_opened_leaves_the_version_before(shop: Shop) -> None:
+    first = activated(shop.database, TINY)
+    with shop.deciding():
+        with shop.database.writing() as connection:
             second = recipe_versions.add(
                 connection, "tiny", {"rules": TINY.replace("body-a", "body-x")}, by="ann", now_us=now_us()
             )
             asked = recipe_versions.ask_activation(connection, second.id, by="ann", now_us=now_us())
-        eventually(lambda: answered(database, asked.id) is ActivationState.FAILED)
-        board = accept(config, database, first.id, {"R1": LIGHT})
-        eventually(lambda: is_decided(database, board))
-    assert state_of(database, board.id).verdict is Verdict.OK
-    with database.reading() as connection:
+        eventually(lambda: answered(shop.database, asked.id) is ActivationState.FAILED)
+        board = shop.accept({"R1": LIGHT}, recipe=first)
+        eventually(lambda: shop.is_decided(board))
+    assert shop.state(board).verdict is Verdict.OK
+    with shop.database.reading() as connection:
         assert recipe_versions.active(connection, "tiny") == first
-    assert open_faults(database)[0].kind is FaultKind.RECIPE_REFUSED
+    assert shop.faults()[0].kind is FaultKind.RECIPE_REFUSED
 
 
 def answered(database: Database, id: int) -> ActivationState:
-    with database.reading() as connection:
+    with shop.database.reading() as connection:
         found = recipe_versions.get_activation(connection, id)
     assert found is not None
     return found.state
 
 
-def test_boards_keep_the_version_that_they_were_accepted_with(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
+def test_boards_keep_the_version_that_they_were_accepted_with(shop: Shop) -> None:
     """By the second version a dark C is REVIEW, by the first it is NG."""
-    first = activated(database, TINY)
-    second = activated(database, TINY.replace("bad: NG", "bad: REVIEW"))
-    old = accept(config, database, first.id, {"R1": DARK})
-    new = accept(config, database, second.id, {"R1": DARK}, key="k2")
-    with deciding(config, database, quick_opener(tiny, device)):
-        eventually(lambda: is_decided(database, old) and is_decided(database, new))
-    assert (state_of(database, old.id).verdict, state_of(database, new.id).verdict) == (Verdict.NG, Verdict.REVIEW)
+    first = activated(shop.database, TINY)
+    second = activated(shop.database, TINY.replace("bad: NG", "bad: REVIEW"))
+    old = shop.accept({"R1": DARK}, recipe=first)
+    new = shop.accept({"R1": DARK}, key="k2", recipe=second)
+    shop.decide(old, new)
+    assert (shop.state(old).verdict, shop.state(new).verdict) == (Verdict.NG, Verdict.REVIEW)
 
 
-def test_a_board_whose_recipe_cannot_be_opened_is_review(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
-    recipe = activated(database, TINY.replace("body-a", "body-x"))
-    board = accept(config, database, recipe.id, {"R1": LIGHT})
-    with deciding(config, database, quick_opener(tiny, device)):
-        eventually(lambda: is_decided(database, board))
-    (call,) = calls_of(database, board)
+def test_a_board_whose_recipe_cannot_be_opened_is_review(shop: Shop) -> None:
+    recipe = activated(shop.database, TINY.replace("body-a", "body-x"))
+    board = shop.accept({"R1": LIGHT}, recipe=recipe)
+    shop.decide(board)
+    (call,) = shop.calls(board)
     assert (call.verdict, call.reason, "body-x" in call.detail) == (Verdict.REVIEW, CallReason.FAILED, True)
 
 
-def test_a_draining_line_finishes_begun_boards_and_leaves_the_others(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
-    recipe = activated(database, TINY)
-    device.gate.clear()
-    begun = accept(config, database, recipe.id, {"R1": LIGHT})
-    with deciding(config, database, quick_opener(tiny, device)):
-        eventually(lambda: state_of(database, begun.id).state is BoardState.RUNNING)
-        with database.writing() as connection:
+def test_a_draining_line_finishes_begun_boards_and_leaves_the_others(shop: Shop) -> None:
+    shop.device.gate.clear()
+    begun = shop.accept({"R1": LIGHT})
+    with shop.deciding():
+        eventually(lambda: shop.state(begun).state is BoardState.RUNNING)
+        with shop.database.writing() as connection:
             states.change(connection, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
-        waits = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
-        device.gate.set()
-        eventually(lambda: is_decided(database, begun) and line_state(database) is LineState.DRAINED)
-        assert state_of(database, waits.id).state is BoardState.ACCEPTED
-        with database.writing() as connection:
+        waits = shop.accept({"R1": LIGHT}, key="k2")
+        shop.device.gate.set()
+        eventually(lambda: shop.is_decided(begun) and line_state(shop.database) is LineState.DRAINED)
+        assert shop.state(waits).state is BoardState.ACCEPTED
+        with shop.database.writing() as connection:
             states.change(connection, Subject.INTAKE, Intake.OPEN, by="ann", now_us=now_us())
-        eventually(lambda: is_decided(database, waits))
+        eventually(lambda: shop.is_decided(waits))
 
 
 def line_state(database: Database) -> LineState:
-    with database.reading() as connection:
+    with shop.database.reading() as connection:
         return states.line(connection)
 
 
-def test_a_locked_database_delays_the_decision_and_is_told_as_a_fault(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
-    recipe = activated(database, TINY)
-    device.gate.clear()
-    board = accept(config, database, recipe.id, {"R1": DARK, "R2": LIGHT})
-    other = open_database(config.database_url)
-    with deciding(config, database, quick_opener(tiny, device)) as station:
-        eventually(device.reached.is_set)
+def test_a_locked_database_delays_the_decision_and_is_told_as_a_fault(shop: Shop) -> None:
+    shop.device.gate.clear()
+    board = shop.accept({"R1": DARK, "R2": LIGHT})
+    other = open_database(shop.config.database_url)
+    with shop.deciding() as station:
+        eventually(shop.device.reached.is_set)
         with other.writing() as connection:
             connection.exec_driver_sql("UPDATE board SET reason = reason")
-            device.gate.set()
+            shop.device.gate.set()
             eventually(lambda: station.waits_for_database)
-        eventually(lambda: is_decided(database, board))
+        eventually(lambda: shop.is_decided(board))
     other.close()
-    assert state_of(database, board.id).verdict is Verdict.NG
-    with database.reading() as connection:
+    assert shop.state(board).verdict is Verdict.NG
+    with shop.database.reading() as connection:
         (fault,) = fault_log.newest(connection)
     assert (fault.kind, fault.cleared_by) == (FaultKind.DATABASE, "line")
 
 
-def test_a_clock_that_jumps_is_told_and_moves_no_due_time(
-    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
-) -> None:
-    recipe = activated(database, TINY)
-    device.gate.clear()
+def test_a_clock_that_jumps_is_told_and_moves_no_due_time(shop: Shop) -> None:
+    shop.device.gate.clear()
     ahead_us = 0
-    board = accept(config, database, recipe.id, {"R1": LIGHT}, within_s=60)
-    with deciding(config, database, quick_opener(tiny, device), Clocks(now_us=lambda: now_us() + ahead_us)):
-        eventually(device.reached.is_set)
+    board = shop.accept({"R1": LIGHT}, within_s=60)
+    with shop.deciding(Clocks(now_us=lambda: now_us() + ahead_us)):
+        eventually(shop.device.reached.is_set)
         ahead_us = 3600_000_000
-        eventually(lambda: bool(open_faults(database)))
-        device.gate.set()
-        eventually(lambda: is_decided(database, board))
-    assert (state_of(database, board.id).verdict, state_of(database, board.id).late) == (Verdict.OK, False)
-    assert open_faults(database)[0].kind is FaultKind.CLOCK
+        eventually(lambda: bool(shop.faults()))
+        shop.device.gate.set()
+        eventually(lambda: shop.is_decided(board))
+    assert (shop.state(board).verdict, shop.state(board).late) == (Verdict.OK, False)
+    assert shop.faults()[0].kind is FaultKind.CLOCK
 
 
-def test_boards_that_will_be_late_are_named_before_they_are(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
-    recipe = activated(database, TINY)
-    config = config.model_copy(update={"drain_s": 0.1})
-    device = QuickDevice(run=[lambda: time.sleep(0.5)] * 1000)
+def test_boards_that_will_be_late_are_named_before_they_are(shop: Shop) -> None:
+    shop.config = shop.config.model_copy(update={"drain_s": 0.1})
+    shop.device = QuickDevice(run=[lambda: time.sleep(0.5)] * 1000)
     for number in range(4):
-        accept(config, database, recipe.id, {f"R{n}": LIGHT for n in range(30)}, key=f"k{number}")
-    board = accept(config, database, recipe.id, {f"R{n}": LIGHT for n in range(30)}, key="due", within_s=60)
-    with deciding(config, database, quick_opener(tiny, device, inbox=1)):
-        eventually(lambda: EventKind.BOARD_ENDANGERED in kinds(database, board))
-        assert not is_decided(database, board)
+        shop.accept({f"R{n}": LIGHT for n in range(30)}, key=f"k{number}")
+    board = shop.accept({f"R{n}": LIGHT for n in range(30)}, key="due", within_s=60)
+    with shop.deciding(inbox=1):
+        eventually(lambda: EventKind.BOARD_ENDANGERED in shop.kinds(board))
+        assert not shop.is_decided(board)
 
 
 @pytest.mark.slow
 def test_a_line_decides_boards_of_a_postgresql_database(
-    tmp_path: Path, postgresql_database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+    config: ServeConfig, postgresql_database: Database, tiny: tuple[Path, Path]
 ) -> None:
-    config = config_of(tmp_path)
-    recipe = activated(postgresql_database, TINY)
-    board = accept(config, postgresql_database, recipe.id, {"R1": LIGHT, "R2": DARK})
-    with deciding(config, postgresql_database, quick_opener(tiny, device)):
-        eventually(lambda: is_decided(postgresql_database, board))
-    assert [call.refdes for call in calls_of(postgresql_database, board)] == ["R2"]
-    assert kinds(postgresql_database, board)[-1] is EventKind.BOARD_DECIDED
+    shop = Shop(config, postgresql_database, tiny)
+    board = shop.accept({"R1": LIGHT, "R2": DARK})
+    shop.decide(board)
+    assert [call.refdes for call in shop.calls(board)] == ["R2"]
+    assert shop.kinds(board)[-1] is EventKind.BOARD_DECIDED
 
 
-def test_a_lost_device_makes_no_board_ok(config: ServeConfig, database: Database, tiny: tuple[Path, Path]) -> None:
-    recipe = activated(database, TINY)
-    device = QuickDevice(run=[DeviceLost("the device is gone")] * 10)
-    board = accept(config, database, recipe.id, {"R1": LIGHT})
-    with deciding(config, database, quick_opener(tiny, device)):
-        eventually(lambda: is_decided(database, board))
-    assert state_of(database, board.id).verdict is Verdict.REVIEW
+def test_a_lost_device_makes_no_board_ok(shop: Shop) -> None:
+    shop.device = QuickDevice(run=[DeviceLost("the device is gone")] * 10)
+    board = shop.accept({"R1": LIGHT})
+    shop.decide(board)
+    assert shop.state(board).verdict is Verdict.REVIEW
