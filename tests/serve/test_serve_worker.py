@@ -182,6 +182,7 @@ def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(shop: Shop
 
     with shop.database.writing() as connection:
         states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts={"recipes": ["of another process"]})
+    assert shop.recipe.version == 1  # active from here on
     ahead_s = 0.0
     opener = quick_opener(shop.tiny, shop.device)
     station = Station(
