@@ -394,7 +394,7 @@ def test_a_recipe_that_cannot_be_opened_leaves_the_version_before(shop: Shop) ->
 
 
 def answered(database: Database, id: int) -> ActivationState:
-    with shop.database.reading() as connection:
+    with database.reading() as connection:
         found = recipe_versions.get_activation(connection, id)
     assert found is not None
     return found.state
@@ -435,7 +435,7 @@ def test_a_draining_line_finishes_begun_boards_and_leaves_the_others(shop: Shop)
 
 
 def line_state(database: Database) -> LineState:
-    with shop.database.reading() as connection:
+    with database.reading() as connection:
         return states.line(connection)
 
 
