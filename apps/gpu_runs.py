@@ -66,7 +66,7 @@ class Step:
         """Return what to run; the commands need not be on the path."""
         if self.tool in MODULES:
             return [sys.executable, "-m", *self.command.split()]
-        code = f"import sys; from coe.cli.{self.tool} import main; sys.argv[0] = 'coe-{self.tool}'; main()"
+        code = f"import sys; from coe.cli.start import {self.tool}; sys.argv[0] = 'coe-{self.tool}'; {self.tool}()"
         return [sys.executable, "-c", code, *self.words, *(("--json", str(figures)) if self.measures else ())]
 
 
@@ -78,7 +78,7 @@ def of_board(board: str) -> list[Step]:
     runs = {
         "line-mixed": f"{line} --strategy late-binding --precision mixed {EVERY_4_MS}",
         "line-mixed-backlog": f"{line} --strategy late-binding --precision mixed --requests 10000",
-        # The usual way constructs an expert for each switch: half a second an image.
+        # The eager baseline constructs an expert for each switch: half a second an image.
         "samba-eager": f"{line} --strategy samba-eager --precision fp32 --requests 250",
         "line-mixed-searched": f"{searched} --strategy late-binding --precision mixed {EVERY_4_MS}",
         "coserve-mixed": f"{line} --strategy coserve --precision mixed {EVERY_4_MS}",

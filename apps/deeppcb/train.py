@@ -1,8 +1,7 @@
 """Train the expert of the `deeppcb-golden` board on pairs of a picture and its template, and put it into the store.
 
 Every tenth pair of each board type of the training list is held out; the test list is not used. Each training pair is
-seen as it is, and again, once or several times, with more defects drawn into its picture. With --leave-out, pairs of
-these board types are not used at all, and the expert goes into the store under a name of its own.
+seen as it is, and again, once or several times, with more defects drawn into its picture.
 """
 
 from __future__ import annotations
@@ -61,26 +60,11 @@ def with_drawn(pairs: Sequence[Pair], repeat: int, wanted: int, out: Path, seed:
     return copies
 
 
-def known(left_out: Sequence[str], pairs: Sequence[Pair]) -> None:
-    """Raise ConfigError unless all are board types of the pairs, and others are left."""
-    groups = sorted({pair.group for pair in pairs})
-    if unknown := sorted(set(left_out) - set(groups)):
-        raise ConfigError(f"no board type '{unknown[0]}': the training list has only {', '.join(groups)}")
-    if set(left_out) == set(groups):
-        raise ConfigError("all board types are left out; leave one to train on")
-
-
-def weights_without(groups: list[str]) -> str:
-    """Return the id of the expert that was trained without these board types."""
-    return "-without-".join((f"{BOARD}/{EXPERT}", *sorted(groups)))
-
-
 def main(  # noqa: PLR0913
     *,
     data: Annotated[Path | None, typer.Option(help="The data set. Default: $COE_DATA, or ../shared/data.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the data set of pairs.")] = Path("build/deeppcb"),
     store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
-    leave_out: Annotated[list[str] | None, typer.Option(help="Board types not to train on, as group77000.")] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the crops with a defect.")] = 11,
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.002,
     init: Annotated[Path | None, typer.Option(help="Weights to start from, as weights.safetensors.")] = None,
@@ -94,9 +78,7 @@ def main(  # noqa: PLR0913
     """Train the DeepPCB expert that compares with templates, and put it into the store."""
     try:
         listed = deeppcb.read(deeppcb.find(data), "trainval")
-        known(leave_out or [], listed)
-        kept = [pair for pair in listed if pair.group not in (leave_out or [])]
-        training, held = deeppcb.split_held_out(kept, HELD_OUT_EVERY)
+        training, held = deeppcb.split_held_out(listed, HELD_OUT_EVERY)
         seen = with_drawn(training, repeat, draw, out / "drawn", seed)
         described = pair_set.lay_out({"train": seen, "val": held}, out / "pairs")
         plan = TrainingPlan(described, out, epochs, BATCH, rate, seed=seed, threads=threads, init=init)
@@ -111,7 +93,7 @@ def main(  # noqa: PLR0913
         for remark in trained.remarks:
             typer.echo(remark)
         manifest = Store(store).put(
-            weights_without(leave_out) if leave_out else expert.weights,
+            expert.weights,
             kind=expert.kind,
             labels=expert.labels,
             input_size=expert.input_size,

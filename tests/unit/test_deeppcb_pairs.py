@@ -14,13 +14,11 @@ from PIL import Image
 
 from apps.deeppcb import drawn, evaluate, train
 from apps.deeppcb.data import LABELS, DataMissing, Defect, Pair, read
-from apps.deeppcb.evaluate import every_label, report, reports_of
+from apps.deeppcb.evaluate import report
 from apps.deeppcb.measures import ImageBoxes
 from apps.deeppcb.pairs import lay_out
-from apps.deeppcb.train import balanced, known, weights_without
-from coe.board import rules
+from apps.deeppcb.train import balanced
 from coe.core import Expert
-from coe.errors import ConfigError
 from coe.store.kinds import TrainingPlan
 from coe.store.store import Store
 from experts import pair_data
@@ -100,16 +98,6 @@ def test_a_list_with_a_line_too_long_and_a_list_that_is_missing_are_one_sentence
         read(tmp_path, "test")
 
 
-def test_types_that_are_left_out_must_be_known_and_leave_others(tmp_path: Path) -> None:
-    one = pair(tmp_path, "a")
-    both = [one, replace(one, group="group2")]
-    known(["group2"], both)
-    with pytest.raises(ConfigError, match="no board type 'group9': the training list has only group1, group2"):
-        known(["group9"], both)
-    with pytest.raises(ConfigError, match="all board types are left out"):
-        known(["group2", "group1"], both)
-
-
 @pytest.fixture
 def listed(tmp_path: Path) -> Path:
     """A small data set of two board types, each with ten pairs in the training list, and a test list of two pairs."""
@@ -129,9 +117,7 @@ def listed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_training_draws_into_no_pair_that_is_held_out_or_left_out(
-    listed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_draws_into_no_pair_that_is_held_out(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Path] = []
 
     def noted(one: Pair, wanted: int, chance: np.random.Generator) -> object:
@@ -139,14 +125,14 @@ def test_training_draws_into_no_pair_that_is_held_out_or_left_out(
         return drawn.drawn(one, wanted, chance)
 
     monkeypatch.setattr(train, "drawn", noted)
-    train.main(
-        data=listed, out=listed / "out", store=listed / "store", leave_out=["group2"], epochs=1, threads=1, draw=2
-    )
-    assert [path.name for path in asked] == [f"1{number:02}_test.jpg" for number in range(9)]
+    train.main(data=listed, out=listed / "out", store=listed / "store", epochs=1, threads=1, draw=2)
+    trained = [(group, number) for group in (1, 2) for number in range(9)]
+    assert [path.name for path in asked] == [f"{group}{number:02}_test.jpg" for group, number in trained]
     seen = {part: sorted((listed / "out/pairs/images" / part).iterdir()) for part in ("train", "val")}
-    assert (len(seen["train"]), len(seen["val"])) == (18, 1)
-    assert {path.name[:10] for path in seen["train"]} == {f"group1-1{number:02}" for number in range(9)}
-    assert Store(listed / "store").manifest(weights_without(["group2"])).metrics["epoch"] == 1
+    assert (len(seen["train"]), len(seen["val"])) == (36, 2)
+    names = {f"group{group}-{group}{number:02}" for group, number in trained}
+    assert {path.name[:10] for path in seen["train"]} == names
+    assert Store(listed / "store").manifest("deeppcb-golden/pcb-golden").metrics["epoch"] == 1
 
 
 def test_the_threshold_is_chosen_on_the_pairs_that_are_held_out(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +142,7 @@ def test_the_threshold_is_chosen_on_the_pairs_that_are_held_out(listed: Path, mo
         scores = np.array((0.9, 0.755) if held else (0.3, 0.1))
         boxes = np.array([(105, 295, 135, 325), (0, 0, 9, 9)], float)
         shown = [ImageBoxes(boxes[:1], np.array([2]), boxes, np.array([2, 2]), scores) for _ in pairs]
-        return evaluate.Detected(shown, shown, dict.fromkeys(evaluate.PARTS, 0.001))
+        return evaluate.Detected(shown, 0.001)
 
     monkeypatch.setattr(evaluate, "detect", detected)
     evaluate.main(data=listed, out=listed / "out", store=listed / "store")
@@ -164,11 +150,6 @@ def test_the_threshold_is_chosen_on_the_pairs_that_are_held_out(listed: Path, mo
     assert 0.755 < reports["all"]["threshold"] <= 0.9
     assert (reports["held out"]["recall"], reports["all"]["recall"], reports["all"]["images"]) == (1.0, 0.0, 2)
     assert reports["all, few false calls"]["threshold"] == pytest.approx(0.76), "above the false boxes of 0.755"
-
-
-def test_an_expert_without_some_types_has_a_name_of_its_own() -> None:
-    expert = rules.load("deeppcb_golden").experts["pcb-golden"]
-    assert weights_without(["group2", "group1"]) == f"{expert.weights}-without-group1-without-group2"
 
 
 def test_escapes_and_false_boxes_are_counted_by_what_touches_a_defect() -> None:
@@ -188,27 +169,3 @@ def test_escapes_and_false_boxes_are_counted_by_what_touches_a_defect() -> None:
     assert measures["escaped_images"] == pytest.approx(1 / 3)
     assert measures["escaped_defects"] == pytest.approx(4 / 6)
     assert measures["false_images"] == pytest.approx(1 / 3), "a box under the threshold does not count"
-
-
-def test_a_box_that_may_have_two_labels_counts_for_both_where_all_labels_are_counted(tmp_path: Path) -> None:
-    one = replace(pair(tmp_path, "a"), defects=(Defect(0, (10, 10, 30, 30)), Defect(2, (60, 60, 80, 80))))
-    candidates = np.array(
-        [
-            [10, 10, 30, 30, 0.4, 0.0, 0.5, 0.0, 0.0, 0.001],
-            [60, 60, 80, 80, 0.0, 0.0, 0.9, 0.0, 0.0, 0.0],
-        ],
-        np.float32,
-    )
-    every = every_label(one, candidates)
-    assert sorted(zip(every.labels.tolist(), every.scores.round(3).tolist(), strict=True)) == [
-        (0, 0.4), (2, 0.5), (2, 0.9),
-    ]  # fmt: skip
-    best = [place for place, score in enumerate(every.scores) if score > 0.45]
-    line = replace(every, boxes=every.boxes[best], labels=every.labels[best], scores=every.scores[best])
-    measures = reports_of([one], [line], 0.3, [every])
-    assert set(measures) == {"group1", "all"}
-    for part in measures.values():
-        assert part["ap33"]["open"] == 0.0
-        assert part["ap33_every_label"]["open"] == 1.0
-        assert part["ap33_every_label"]["mousebite"] == part["ap33"]["mousebite"] == 1.0
-    assert "map33_every_label" not in report([line], 0.3)

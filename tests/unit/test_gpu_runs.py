@@ -30,6 +30,13 @@ def test_each_command_is_understood(step: Step) -> None:
     group.make_context(step.tool, [*words, *more])
 
 
+def test_a_command_is_started_whether_or_not_it_is_on_the_path(tmp_path: Path) -> None:
+    step = next(step for step in STEPS if step.name == "switch")
+    arguments = [*step.arguments(tmp_path / "figures.json")[:3], "--help"]
+    said = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert "coe-bench" in said.stdout
+
+
 class Stub(Step):
     """A step that runs Python code in place of a command."""
 
