@@ -29,7 +29,7 @@ from coe.cli.options import AllowKindOption, SeedOption, StoreOption
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, sentence_of
 from coe.prepare import verification
-from coe.store import kinds
+from coe.store import kinds, skeletons
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import ModuleKind
 from coe.store.manifest import Manifest
@@ -199,7 +199,7 @@ def _random_state(expert: Expert, seed: int, allowed: Sequence[str]) -> dict[str
     kind = kinds.resolve(expert.kind, allowed)
     if not isinstance(kind, ModuleKind):
         raise ConfigError(f"expert '{expert.id}' is of kind '{kind.name}', for which random weights cannot be made")
-    return kinds.random_weights(kind, expert, seed)
+    return skeletons.random_weights(kind, expert, seed)
 
 
 def main() -> None:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.nn.functional import pad
 
 from coe.errors import StoreError
 from coe.prepare.fold import Folded
-from coe.prepare.quantise import Blocks, quantise
 from coe.runtime.arena import dequantise
 from coe.runtime.blob import DTYPES, NAMES, shaped
 from coe.store import blob_layout
@@ -26,13 +26,24 @@ from coe.store.blob_format import (
     TensorEntry,
     Variant,
     lies_channels_last,
+    padded,
 )
 from coe.store.blob_layout import BlobBytes, StoredTensor
 
 FLOATS: dict[Variant, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """The precision in which a variant is stored and run; other variants run in the precision of the weights."""
+_STEPS = 127
+"""Weights in blocks are values from -127 to 127."""
 _BLOCKS: tuple[Variant, ...] = ("q8", "delta")
 """The variants that hold tensors of two axes or more as blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """values: (blocks * 128,) int8; scales: (blocks,) fp16. A weight is a value times the scale of its block."""
+
+    values: torch.Tensor
+    scales: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +169,21 @@ def in_order(tensor: torch.Tensor) -> torch.Tensor:
 def _raw(numbers: torch.Tensor) -> memoryview:
     """Return the bytes of numbers (n,)."""
     return numbers.view(torch.uint8).numpy().data
+
+
+def quantise(weights: torch.Tensor) -> Blocks | None:
+    """Quantise weights, (n,) fp32 and finite; return None if a scale overflows fp16. Zeros fill up the last block.
+
+    Scales are rounded up, so that no weight is clipped: each is off by half its block's scale at most.
+    """
+    blocks = pad(weights, (0, padded(len(weights), BLOCK) - len(weights))).view(-1, BLOCK)
+    exact = blocks.abs().amax(dim=1) / _STEPS
+    scales = exact.half()
+    low = scales.float() < exact
+    # The bits of positive halves are in the order of their values: adding 1 to the bits gives the next larger half.
+    scales = torch.where(low, (scales.view(torch.int16) + 1).view(torch.float16), scales)
+    if not bool(scales.isfinite().all()):
+        return None
+    steps = torch.where(scales > 0, scales, torch.ones_like(scales)).float()
+    values = (blocks / steps[:, None]).round_().clamp_(-_STEPS, _STEPS).to(torch.int8)
+    return Blocks(values.view(-1), scales)

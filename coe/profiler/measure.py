@@ -34,8 +34,9 @@ from coe.runtime.reading import weights
 from coe.runtime.slot import Slot
 from coe.runtime.trial import Trial, whole_pages
 from coe.store import bodies
-from coe.store.kinds import ExpertInput, Kind, ModuleKind, random_weights
+from coe.store.kinds import ExpertInput, Kind, ModuleKind
 from coe.store.manifest import Agreement
+from coe.store.skeletons import random_weights
 from coe.store.store import MANIFEST, Store
 from coe.system import give_memory_back
 

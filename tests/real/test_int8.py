@@ -23,7 +23,7 @@ from coe.prepare.prepare import Preparer
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.onnx_network import OnnxNetwork, flat, nested, nesting
 from coe.scheduler.costs import Cost
-from coe.store import kinds
+from coe.store import kinds, skeletons
 from coe.store.store import Store
 from coe.system import give_memory_back
 
@@ -53,7 +53,7 @@ def trained(expert: Expert) -> dict[str, torch.Tensor]:
     """Random weights; do not change them."""
     kind = kinds.resolve(expert.kind)
     assert isinstance(kind, kinds.ModuleKind)
-    return kinds.random_weights(kind, expert, 3)
+    return skeletons.random_weights(kind, expert, 3)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,8 @@ from PIL import Image
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.prepare.fold import fold, network
-from coe.store.kinds import Reference, TrainingPlan, random_weights
+from coe.store.kinds import Reference, TrainingPlan
+from coe.store.skeletons import random_weights
 from experts.difference import difference
 from experts.difference_calibrate import GoodPart, typical
 from experts.difference_network import LIMIT

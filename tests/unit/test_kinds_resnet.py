@@ -7,7 +7,8 @@ from safetensors.torch import load_file, save_file
 
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
-from coe.store.kinds import TrainingPlan, random_weights, resolve
+from coe.store.kinds import TrainingPlan, resolve
+from coe.store.skeletons import random_weights
 from experts import mixed_precision
 from experts.augment import Augment
 from experts.classifier_train import computing, pace

@@ -25,6 +25,7 @@ HEAVY = {"torch", "torchvision", "ultralytics", "onnxruntime"}
 TORCH = {
     "runtime",
     "prepare",
+    "store.kind_data",
     "store.kinds",
     "store.outputs",
     "store.skeletons",

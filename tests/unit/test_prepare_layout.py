@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from coe.errors import StoreError
 from coe.prepare.fold import Folded
-from coe.prepare.layout import lay_out, tensors
-from coe.prepare.quantise import quantise
+from coe.prepare.layout import lay_out, quantise, tensors
 from coe.runtime.arena import dequantise
 from coe.store.blob_format import ALIGNMENT, BLOCK, PAGE, decode, encode
 
