@@ -167,7 +167,10 @@ class ServeConfig(StrictModel):
 
 def model_of(data: Any, error: MakeError = lambda _, text: ConfigError(text)) -> type[ServeConfig]:
     """Return the model of a config with these sinks; `error` makes the error of a kind of sinks that cannot be used."""
-    sinks = sink_section.model_of(data.get("sinks") if isinstance(data, Mapping) else None, error)
+    section = data.get("sinks") if isinstance(data, Mapping) else None
+    if section is None:  # so that a config without sinks is of a class that other processes find
+        return ServeConfig
+    sinks = sink_section.model_of(section, error)
     return create_model("ServeConfig", __base__=ServeConfig, sinks=(sinks, sinks()))
 
 
