@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from coe.board.router import Component, first_experts, usage
 from coe.core import Expert, Verdict
 
 if TYPE_CHECKING:
     import networkx as nx
+
+
+class ExpertCircle(ValueError):
+    """Experts that follow each other in a circle, each named once."""
+
+    def __init__(self, circle: tuple[str, ...]) -> None:
+        super().__init__(f"experts follow each other in a circle: {' -> '.join((*circle, circle[0]))}")
+        self.circle = circle
 
 
 class ExpertGraph:
@@ -34,7 +43,7 @@ class ExpertGraph:
         if unknown := set(self.digraph) - set(self.experts):
             raise ValueError(f"edges name unknown experts: {sorted(unknown)}")
         if not nx.is_directed_acyclic_graph(self.digraph):
-            raise ValueError(f"experts follow each other in a circle: {nx.find_cycle(self.digraph)}")
+            raise ExpertCircle(tuple(before for before, _ in nx.find_cycle(self.digraph)))
         self._first = frozenset(first)
         if strangers := self._first - set(self.experts):
             raise ValueError(f"first steps name unknown experts: {sorted(strangers)}")
@@ -43,6 +52,13 @@ class ExpertGraph:
         self._predecessors = {expert: frozenset(self.digraph.predecessors(expert)) for expert in self.experts}
         self.by_probability: tuple[str, ...] = tuple(sorted(self.experts, key=lambda e: (-self._probability[e], e)))
         """All experts, the likeliest first; ties in the order of names."""
+
+    @classmethod
+    def of(cls, experts: Iterable[Expert], components: Iterable[Component]) -> ExpertGraph:
+        """Return the graph of all steps of components; raises ExpertCircle."""
+        components = list(components)
+        edges = dict.fromkeys(edge for component in components for edge in component.root.edges())
+        return cls(experts, edges, usage(components), first_experts(components))
 
     def __repr__(self) -> str:
         return f"<ExpertGraph {len(self.experts)} experts, {self.digraph.number_of_edges()} edges>"

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from coe import config, strict_yaml
 from coe.board import calibration_file
 from coe.board.board_spec import BoardSpec, ComponentSpec, ExpertSpec, StepSpec, label_fault
-from coe.board.graph import ExpertGraph, circle_through
-from coe.board.router import GIVEN, Component, Outcome, Router, Step, first_experts, usage
+from coe.board.graph import ExpertCircle, ExpertGraph, circle_through
+from coe.board.router import GIVEN, Component, Outcome, Router, Step
 from coe.core import NOTHING, Expert, Verdict, added
 from coe.errors import RulesError, did_you_mean
 from coe.spelling import composed
@@ -24,7 +24,7 @@ from coe.strict_model import of_yaml
 from coe.strict_yaml import KeyPath, YamlDocument
 
 if TYPE_CHECKING:
-    import networkx as nx
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +158,15 @@ class _RulesReader:
         }
         if not any(component.count > 0 for component in components.values()):
             raise self.document.error(("components",), "every count is 0; at least one component must occur")
-        edges = list(dict.fromkeys(edge for component in components.values() for edge in component.root.edges()))
-        self._refuse_circles(edges)
         used = {step.expert for component in components.values() for step in component.root.walk()}
         for name in self.experts:
             if name not in used:
                 raise self.document.error(("experts", name), f"expert '{name}' is reached from no component")
         experts = {id: replace(expert, reject=frozenset(self.against[id])) for id, expert in self.experts.items()}
-        probability, first = usage(components.values()), first_experts(components.values())
-        graph = ExpertGraph(experts.values(), edges, probability, first)
+        try:
+            graph = ExpertGraph.of(experts.values(), components.values())
+        except ExpertCircle as error:  # of several components: one says a then b, another b then a
+            raise self._circle(error.circle[0], ("experts", error.circle[0]), error.circle) from None
         document, router = self.document, Router(components)
         places = {name: document.where(("components", name)) for name in components}
         return Rules(
@@ -304,12 +304,3 @@ class _RulesReader:
         """Yield each expert with its `then` in the file: those of the experts' entries, and those of the components."""
         yield from ((name, spec.then or {}) for name, spec in self.spec.experts.items())
         yield from ((spec.inspect, spec.then or {}) for spec in self.spec.components.values())
-
-    def _refuse_circles(self, edges: list[tuple[str, str]]) -> None:
-        """Refuse circles that span several components (one component says a then b, another b then a)."""
-        import networkx as nx  # slow to import, and `--help` needs no graph
-
-        digraph: nx.DiGraph[str] = nx.DiGraph(edges)
-        if not nx.is_directed_acyclic_graph(digraph):
-            circle = [edge[0] for edge in nx.find_cycle(digraph)]
-            raise self._circle(circle[0], ("experts", circle[0]), tuple(circle))

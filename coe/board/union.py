@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coe.board.graph import ExpertGraph
-from coe.board.router import Component, Router, Step, first_experts, usage
+from coe.board.graph import ExpertCircle, ExpertGraph
+from coe.board.router import Component, Router, Step
 from coe.board.rules import Rules
 from coe.core import Expert, rule_of
 from coe.errors import BoardsClash
@@ -39,13 +39,12 @@ def union(members: Sequence[Member]) -> Rules:
     """
     experts = {expert.id: expert for member in members for expert in member.experts.values()}
     components = {rule: component for member in members for rule, component in _components(member).items()}
-    edges = list(dict.fromkeys(edge for component in components.values() for edge in component.root.edges()))
     try:
-        graph = ExpertGraph(experts.values(), edges, usage(components.values()), first_experts(components.values()))
-    except ValueError as error:
+        graph = ExpertGraph.of(experts.values(), components.values())
+    except ExpertCircle as error:
         boards = " and ".join(f"'{member.rules.board}'" for member in members)
         raise BoardsClash(
-            f"boards {boards} share experts, and together they follow each other in a circle ({error}); "
+            f"boards {boards} share experts, and together these {error}; "
             "give these experts another name in one of the board files"
         ) from None
     names = {expert.id: name for member in members for name, expert in member.experts.items() if expert.id != name}

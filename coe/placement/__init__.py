@@ -6,22 +6,9 @@
         board = read_board(Path("boards/SN1.png"), layout, "SN1")
         results = [*board.results(), *line.stream(board.pictures())]
 
-The functions, in the order of their use:
-
-- `read_placements(path, dialect, units) -> tuple[Placement, ...]`: a file of a dialect, as kicad, in mm, mil or inch;
-  `parse_placements(path, raw, dialect, units)` of bytes.
-- `read_recipe(path) -> BoardRecipe`; `parse_recipe(path, raw) -> BoardRecipe` of bytes.
-- `lay_out(recipe, placements, bottom=None) -> Layout`: all `sites` as the camera sees them; `Bottom.of(x, angle)` says
-  how a file describes the bottom side. `layout.check(components, board)` holds it against a board's rules.
-- `locate(pixels, layout, skip=()) -> Location`: where the board lies; not `registered` with the reason `why`.
-- `blind_to(layout) -> tuple[str, ...]`: how a board could lie wrong without being noticed, and `warnings_of(layout)`
-  in sentences.
-- `crop(pixels, site, fit) -> pixels | None`: one component upright, (h, w, 3) uint8 RGB.
-- `overlay(pixels, layout, location, side_px=1600) -> pixels`: what a person confirms.
-- `read_board(image, layout, serial, name="", serials=None, skip=(), order=None, bits=None) -> BoardPicture`: reads and
-  locates a picture, whose colours are BGR if it is an array without `order`, and of whose 16-bit samples `bits` count,
-  as for `Inspector.submit`. Its `pictures()` are the crops for a line, its `results()` those of the components that
-  cannot be inspected: each component has exactly one of both.
+`locate`, `crop` and `overlay` are the steps of `read_board`, and `warnings_of(layout)` says how a board could lie wrong
+without being noticed. A `BoardPicture` has `pictures()`, the crops for a line, and `results()` of the components that
+cannot be inspected: each component has exactly one of both.
 
 Errors: ConfigError and RulesError for files that cannot be used, before any picture is read. A bad picture raises
 nothing: its components get results that say why. Each name is imported at its first use, because OpenCV takes a while.

@@ -197,7 +197,7 @@ def test_an_image_that_has_waited_for_long_goes_first_whatever_board_it_is_of() 
 
 def test_boards_that_share_experts_in_a_circle_are_refused() -> None:
     first, second = board({"X": 1}, {"x": "y"}), board({"Y": 1}, {"y": "x"})
-    with pytest.raises(BoardsClash, match="share experts, and together they follow each other in a circle"):
+    with pytest.raises(BoardsClash, match="share experts"):
         joined({"A": first, "B": second}, shared={"x", "y"})
 
 

@@ -71,8 +71,8 @@ CHANGES = [
         "components:\n",
         "components:\n  U1:\n    inspect: joint\n"
         "    then: {joint: {inspect: chip-resistor, then: {ok: OK, missing: OK, cracked: OK}}}\n",
-        7,
-        "joint -> chip-resistor -> joint",
+        3,
+        "chip-resistor -> joint -> chip-resistor",
     ),
     ("count: 24", "count: 0", 8, "0"),
     ("ok: joint", "ok: *joint", 15, "*joint"),
