@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
 import pytest
-from PIL import Image
+from picture_folders import encoded, write
 
 from coe.calibrate import verified
 from coe.cli.inspect_source import WholeBoards
@@ -36,22 +35,20 @@ NOTES = {
     "R1__C5.MOV": b"\0\0\0\x14ftypqt  " + bytes(range(256)),
     "list.xlsx": b"PK\3\4" + bytes(90),
     "R1__C5.CR3": RAW,
+    "Thumbs.db": b"words",
+    "desktop.ini": b"words",
+    ".DS_Store": b"words",
+    "R1__C5.png.json": b"{}",
+    "notes.csv": b"words",
+    "._R1__C5.png": b"\0\5\x16\7 of macOS",
 }
-
-
-def encoded(form: str, picture: np.ndarray | None = None) -> bytes:
-    file = io.BytesIO()
-    noise = np.random.default_rng(0).integers(1, 255, (64, 64, 3), dtype=np.uint8)
-    Image.fromarray(noise if picture is None else picture).save(file, form)
-    return file.getvalue()
 
 
 @pytest.mark.parametrize("folder", ["SN1", "C5"])
 @pytest.mark.parametrize("name", NOTES)
 def test_what_goes_with_a_picture_is_left_alone_and_named(tmp_path: Path, folder: str, name: str) -> None:
-    (tmp_path / folder).mkdir()
-    (tmp_path / folder / "R1__C5.png").write_bytes(encoded("PNG"))
-    (tmp_path / folder / name).write_bytes(NOTES[name])
+    write(tmp_path / folder / "R1__C5.png", encoded())
+    write(tmp_path / folder / name, NOTES[name])
     items, skipped = find(tmp_path, COMPONENTS)
     assert [(item.name, item.error) for item in items] == [(f"{folder}/R1__C5.png", None)]
     assert [entry.path.name for entry in skipped] == [name]
@@ -60,33 +57,29 @@ def test_what_goes_with_a_picture_is_left_alone_and_named(tmp_path: Path, folder
 @pytest.mark.parametrize("folder", ["SN1", "C5"])
 @pytest.mark.parametrize("name", ["R2__C5.CR3", ".R1__C5.CR3", "R1__C5.png.part", "R1__C5.webp"])
 def test_a_raw_picture_without_a_picture_that_is_read_is_an_error(tmp_path: Path, folder: str, name: str) -> None:
-    (tmp_path / folder).mkdir()
-    (tmp_path / folder / "R1__C5.png").write_bytes(encoded("PNG"))
-    (tmp_path / folder / name).write_bytes(RAW)
+    write(tmp_path / folder / "R1__C5.png", encoded())
+    write(tmp_path / folder / name, RAW)
     items, _ = find(tmp_path, COMPONENTS)
     assert [item.path.name for item in items if item.error] == [name]
 
 
-@pytest.mark.parametrize("name", ["R1__C5.AAE", "R1__C5.MOV", "R1__C5"])
+@pytest.mark.parametrize("name", ["R1__C5.AAE", "R1__C5.MOV", "R1__C5", "R1__C5.json"])
 def test_a_place_with_a_note_and_no_picture_is_an_error(tmp_path: Path, name: str) -> None:
-    (tmp_path / "SN1").mkdir()
-    (tmp_path / "SN1" / "R2__C5.png").write_bytes(encoded("PNG"))
-    (tmp_path / "SN1" / name).write_bytes(b"a text\n")
+    write(tmp_path / "SN1" / "R2__C5.png", encoded())
+    write(tmp_path / "SN1" / name, b"a text\n")
     items, _ = find(tmp_path, COMPONENTS)
     assert [(item.path.name, item.serial) for item in items if item.error] == [(name, "SN1")]
 
 
 def test_a_text_that_is_called_a_picture_is_no_note(tmp_path: Path) -> None:
-    (tmp_path / "C5").mkdir()
-    (tmp_path / "C5" / "a.png").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    write(tmp_path / "C5" / "a.png", b"version https://git-lfs.github.com/spec/v1\n")
     assert [item.component for item in find(tmp_path, COMPONENTS)[0]] == ["C5"]
 
 
-@pytest.mark.parametrize("system", [".stversions", ".@__thumb", "@Recycle", "#snapshot"])
+@pytest.mark.parametrize("system", [".stversions", ".@__thumb", "@Recycle", "#snapshot", "@eaDir", ".Trash-1000"])
 def test_former_states_of_a_share_are_no_pictures_of_a_board(tmp_path: Path, system: str) -> None:
     for place in (tmp_path / "SN1", tmp_path / "SN1" / system):
-        place.mkdir()
-        (place / "R1__C5.png").write_bytes(encoded("PNG"))
+        write(place / "R1__C5.png", encoded())
     assert [item.name for item in find(tmp_path, COMPONENTS)[0]] == ["SN1/R1__C5.png"]
 
 
@@ -101,8 +94,7 @@ def test_a_picture_with_a_black_edge_has_ways_out(form: str, tmp_path: Path, mon
     data = black_at_its_end(form)
     with pytest.raises(DamagedImage):
         decode(data)
-    path = tmp_path / "a"
-    path.write_bytes(data)
+    path = write(tmp_path / "a", data)
     assert decode(PictureFile(path, hashlib.sha256(data).hexdigest())).shape == (64, 64, 3)
     monkeypatch.setenv("COE_BLACK_ENDS", "1")
     assert decode(data).shape == (64, 64, 3)
@@ -113,9 +105,8 @@ def test_a_picture_with_a_black_edge_has_ways_out(form: str, tmp_path: Path, mon
 
 def test_a_training_says_what_it_passed_over(tmp_path: Path) -> None:
     taken = Taken(tmp_path)
-    (tmp_path / "good").mkdir()
     for name in ("a.png", "b.webp", ".in.c.png", "d.png.part", "notes.txt", ".DS_Store", "README"):
-        (tmp_path / "good" / name).write_bytes(encoded("PNG") if name == "a.png" else NOTES["README"])
+        write(tmp_path / "good" / name, encoded() if name == "a.png" else NOTES["README"])
     taken.add(tmp_path / "good" / "a.png", np.zeros((8, 8, 3), np.uint8), Part.TRAINING)
     said = taken.sentence()
     assert all(f"good/{name}" in said for name in ("b.webp", ".in.c.png", "d.png.part"))
@@ -125,9 +116,8 @@ def test_a_training_says_what_it_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["b.webp", ".in.b.png", "b.png.part", "b.CR3"])
 def test_verified_pictures_that_cannot_be_read_are_refused(tmp_path: Path, name: str) -> None:
     place = tmp_path / "body" / "good"
-    (place / "@eaDir").mkdir(parents=True)
     for path in (place / "a.png", place / "a.CR3", place / ".DS_Store", place / "@eaDir" / "a.png"):
-        path.write_bytes(encoded("PNG") if path.suffix == ".png" else RAW)
+        write(path, encoded() if path.suffix == ".png" else RAW)
     experts = {"body": Expert("body", "resnet18", ("good", "bad"), 64, "body")}
     assert [picture.name for picture in verified.find(tmp_path, experts)] == ["body/good/a.png"]
     (place / name).write_bytes(RAW)
@@ -136,7 +126,7 @@ def test_verified_pictures_that_cannot_be_read_are_refused(tmp_path: Path, name:
 
 
 def test_what_lies_beside_pictures_of_whole_boards_is_no_board(tmp_path: Path) -> None:
-    for name, data in {"SN1.png": encoded("PNG"), "SN1.CR3": RAW, "README": b"a note\n", "SN2.CR3": RAW}.items():
+    for name, data in {"SN1.png": encoded(), "SN1.CR3": RAW, "README": b"a note\n", "SN2.CR3": RAW}.items():
         (tmp_path / name).write_bytes(data)
     layout = SimpleNamespace(units=("",), sites=(SimpleNamespace(name="R1", unit="", component="C5", refdes="R1"),))
     boards = WholeBoards(cast(Layout, layout), tmp_path)

@@ -130,42 +130,27 @@ def test_a_score_that_is_not_believed_is_never_ok(label: str | None, score: floa
     assert inspected(rules, finding) is Verdict.REVIEW
 
 
-REFUSED = {
-    "a rejected label that is OK in the same entry": (
-        "reject: [bridge]\n    then: {bridge: OK}",
-        "board.yaml:8: 'd' rejects 'bridge', but its `then` says OK; write one of the two",
-    ),
-    "the same among others": (
-        "reject: [smudge, bridge]\n    then: {none: NG, bridge: OK}",
-        "board.yaml:8: 'd' rejects 'bridge', but its `then` says OK; write one of the two",
-    ),
-    "a share of nothing without a rule for it": (
-        "reject: [bridge]\n    shares: {none: 0.1}",
-        "board.yaml:4: 'd' may see nothing, and not all of its steps say what follows then",
-    ),
-    "a rule for none in the wrong case": (
-        "reject: [bridge]\n    then: {None: OK}",
-        "board.yaml:9: 'None' is not a label of 'd'; did you mean 'none'?",
-    ),
-    "a rejected none": ("reject: [none]", "board.yaml:8: 'none' is not a label of 'd'"),
-    "none as a label": ("weights: x\n    reject: [none]", "board.yaml:9: 'none' is not a label of 'd'"),
-    "labels that nobody covers": ("then: {joint: OK}", "no rule covers label 'mark' of 'd'; add it to `then`"),
-    "bad only as a default of another label": (
-        "then: {joint: OK, mark: OK, smudge: OK}",
-        "no rule covers label 'bridge'",
-    ),
-    "a verdict for nothing that is none": ("reject: [bridge]\n    then: {none: PASS}", "'PASS' is not an expert"),
-    "nothing for nothing": ("reject: [bridge]\n    then: {none: }", "write OK, NG, REVIEW, an expert"),
-    "an empty list for nothing": ("reject: [bridge]\n    then: {none: []}", "an empty list decides nothing"),
-    "a least score that is no number": ("reject: [bridge]\n    min_score: nan", "not 'nan'"),
-}
-
-
-@pytest.mark.parametrize(("judging", "complaint"), REFUSED.values(), ids=REFUSED)
-def test_rules_that_would_hide_a_defect_are_refused(judging: str, complaint: str) -> None:
+@pytest.mark.parametrize(
+    ("judging", "words"),
+    [
+        ("reject: [bridge]\n    then: {bridge: OK}", "board.yaml:8: |'d'|'bridge'|OK"),
+        ("reject: [smudge, bridge]\n    then: {none: NG, bridge: OK}", "board.yaml:8: |'d'|'bridge'|OK"),
+        ("reject: [bridge]\n    shares: {none: 0.1}", "board.yaml:4: |'d' may see nothing"),
+        ("reject: [bridge]\n    then: {None: OK}", "board.yaml:9: |'None'|'d'|'none'"),
+        ("reject: [none]", "board.yaml:8: |'none'|'d'"),
+        ("weights: x\n    reject: [none]", "board.yaml:9: |'none'|'d'"),
+        ("then: {joint: OK}", "'mark'|'d'|`then`"),
+        ("then: {joint: OK, mark: OK, smudge: OK}", "'bridge'"),
+        ("reject: [bridge]\n    then: {none: PASS}", "'PASS' is not an expert"),
+        ("reject: [bridge]\n    then: {none: }", "OK, NG, REVIEW"),
+        ("reject: [bridge]\n    then: {none: []}", "empty list"),
+        ("reject: [bridge]\n    min_score: nan", "'nan'"),
+    ],
+)
+def test_rules_that_would_hide_a_defect_are_refused(judging: str, words: str) -> None:
     with pytest.raises(RulesError) as caught:
         board(judging)
-    assert complaint in str(caught.value)
+    assert [word for word in words.split("|") if word not in str(caught.value)] == []
 
 
 @pytest.mark.parametrize("count", ["1e10", "1e308", "1e999", "-1"])

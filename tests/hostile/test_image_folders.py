@@ -13,6 +13,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from picture_folders import make
 from tiny_line import Call
 
 from coe.cli import inspect as inspect_cli
@@ -22,14 +23,6 @@ from coe.pictures.finding import FoundImage, find
 COMPONENTS = {"C0", "C5", "R-0402", "QFP_1", "A__B"}
 
 Make = Callable[[Path], None]
-
-
-def make(folder: Path, *names: str) -> Path:
-    for name in names:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")
-    return folder
 
 
 def only(folder: Path) -> FoundImage:

@@ -7,9 +7,8 @@ import os
 import unicodedata
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
+from picture_folders import encoded, write
 from PIL import Image
 from tiny_line import Call
 
@@ -26,18 +25,6 @@ _NAMES = """
 """
 UNFINISHED, NOT_READ = (names.split() for names in _NAMES.split("/"))
 NFD = unicodedata.normalize("NFD", "Prüf")
-
-
-def write(path: Path, content: bytes = b"") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
-
-
-def encoded(form: str = "PNG", side: int = 40) -> bytes:
-    ok, data = cv2.imencode(f".{form.lower()}", np.full((side, side, 3), 90, np.uint8))
-    assert ok
-    return bytes(data)
 
 
 def found(folder: Path) -> dict[str, FoundImage]:
@@ -94,26 +81,6 @@ def test_a_raw_picture_is_not_judged_by_its_thumbnail(tmp_path: Path, ending: st
     (item,) = found(tmp_path).values()
     assert item.failure is not None
     assert item.failure.kind is FailureKind.IMAGE
-
-
-def test_what_goes_with_pictures_is_left_alone_and_named(tmp_path: Path) -> None:
-    aside = ["Thumbs.db", "desktop.ini", ".DS_Store", "R1__C5.txt", "R1__C5.png.json", "R1__C5.xml", "notes.csv"]
-    for name in aside:
-        write(tmp_path / "SN1" / name, b"words")
-    write(tmp_path / "SN1" / "._R1__C5.png", b"\0\5\x16\7 of macOS")
-    write(tmp_path / "SN1" / "R1__C5.png", encoded())
-    write(tmp_path / "@eaDir" / "R1__C5.png" / "thumb.jpg")
-    write(tmp_path / ".Trash-1000" / "R9__C5.png")
-    items, skipped = find(tmp_path, COMPONENTS)
-    assert [item.name for item in items] == ["SN1/R1__C5.png"]
-    assert {other.path.name for other in skipped} == {*aside, "._R1__C5.png", "@eaDir", ".Trash-1000"}
-
-
-def test_a_file_that_goes_with_a_picture_that_is_not_there_is_an_error_of_the_board(tmp_path: Path) -> None:
-    write(tmp_path / "SN1" / "R1__C5.png", encoded())
-    write(tmp_path / "SN1" / "R2__C5.json", b"{}")
-    item = found(tmp_path)["SN1/R2__C5.json"]
-    assert (item.serial, item.refdes, item.failure is None) == ("SN1", "R2", False)
 
 
 @pytest.mark.parametrize("place", ["SN1/.rsync-partial/R2__C5.png", ".~tmp~/SN1/R2__C5.png", ".SN1/R2__C5.png"])

@@ -21,30 +21,40 @@ def probabilities(rules: Rules) -> dict[str, float]:
 
 
 E = "{kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {ok: OK}}"
+CHAIN = (
+    "  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad], shares: {ok: 0.5}, then: {ok: b}}\n"
+    f"  b: {{kind: k, labels: [ok, bad], input: 8, reject: [bad], shares: {{ok: 0.2}}, then: {{ok: c}}}}\n  c: {E}"
+)
 
 
-def test_probability_is_count_over_all_counts() -> None:
-    rules = board(f"  a: {E}\n  b: {E}", "  R1: {count: 30, inspect: a}\n  R2: {count: 10, inspect: b}")
-    assert probabilities(rules) == {"a": 0.75, "b": 0.25}
-
-
-def test_an_expert_shared_by_components_gathers_their_counts() -> None:
-    rules = board(
-        f"  a: {E}\n  b: {E}",
-        "  R1: {count: 3, inspect: a}\n  R2: {count: 1, inspect: b}\n  R3: {count: 4, inspect: b}",
-    )
-    assert probabilities(rules) == {"b": 0.625, "a": 0.375}
-
-
-def test_a_follower_is_needed_by_the_share_of_the_labels_that_lead_to_it() -> None:
-    rules = board(
-        f"  a: {{kind: k, labels: [ok, bad, odd], input: 8}}\n  joint: {E}",
-        "  R1: {count: 8, inspect: a, shares: {ok: 0.9, odd: 0.06, bad: 0.04}, then: {ok: joint, odd: joint, bad: NG}}"
-        "\n"
-        "  R2: {count: 2, inspect: a, shares: {ok: 0.5}, then: {ok: joint, bad: NG, odd: NG}}",
-    )
-    # R1: 0.8 * (0.9 + 0.06); R2: 0.2 * 0.5
-    assert probabilities(rules) == {"a": 1.0, "joint": 0.868}
+@pytest.mark.parametrize(
+    ("experts", "components", "expected"),
+    [
+        (f"  a: {E}\n  b: {E}", "  R1: {count: 30, inspect: a}\n  R2: {count: 10, inspect: b}", {"a": 0.75, "b": 0.25}),
+        (  # an expert of several components gathers their counts
+            f"  a: {E}\n  b: {E}",
+            "  R1: {count: 3, inspect: a}\n  R2: {count: 1, inspect: b}\n  R3: {count: 4, inspect: b}",
+            {"b": 0.625, "a": 0.375},
+        ),
+        (  # a follower is needed by the shares of the labels that lead to it: 0.8 * (0.9 + 0.06) + 0.2 * 0.5
+            f"  a: {{kind: k, labels: [ok, bad, odd], input: 8}}\n  j: {E}",
+            "  R1: {count: 8, inspect: a, shares: {ok: 0.9, odd: 0.06, bad: 0.04}, then: {ok: j, odd: j, bad: NG}}\n"
+            "  R2: {count: 2, inspect: a, shares: {ok: 0.5}, then: {ok: j, bad: NG, odd: NG}}",
+            {"a": 1.0, "j": 0.868},
+        ),
+        (CHAIN, "  R1: {inspect: a}", {"a": 1.0, "b": 0.5, "c": 0.1}),
+        (  # branches that meet again are never likelier than the component, and nor is what follows
+            "  a: {kind: k, labels: [ok], input: 8, then: {ok: [b, c]}}\n"
+            "  b: {kind: k, labels: [ok], input: 8, then: {ok: d}}\n"
+            "  c: {kind: k, labels: [ok], input: 8, then: {ok: d}}\n"
+            f"  d: {{kind: k, labels: [ok, bad], input: 8, reject: [bad], shares: {{ok: 0.3}}, then: {{ok: e}}}}\n  e: {E}",
+            "  R1: {count: 1, inspect: a}\n  R2: {count: 1, inspect: e}",
+            {"e": 0.65, "a": 0.5, "b": 0.5, "c": 0.5, "d": 0.5},
+        ),
+    ],
+)
+def test_the_probability_of_an_expert(experts: str, components: str, expected: dict[str, float]) -> None:
+    assert probabilities(board(experts, components)) == expected
 
 
 def test_labels_without_a_share_split_the_rest_evenly_and_none_gets_nothing() -> None:
@@ -56,35 +66,8 @@ def test_labels_without_a_share_split_the_rest_evenly_and_none_gets_nothing() ->
     assert probabilities(rules) == {"a": 1.0, "x": 0.8, "y": 0.1, "z": 0.0}
 
 
-def test_shares_multiply_along_a_chain() -> None:
-    rules = board(
-        "  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad], shares: {ok: 0.5}, then: {ok: b}}\n"
-        "  b: {kind: k, labels: [ok, bad], input: 8, reject: [bad], shares: {ok: 0.2}, then: {ok: c}}\n"
-        f"  c: {E}",
-        "  R1: {inspect: a}",
-    )
-    assert probabilities(rules) == {"a": 1.0, "b": 0.5, "c": 0.1}
-
-
-def test_branches_that_meet_again_are_never_likelier_than_the_component_and_nor_is_what_follows() -> None:
-    rules = board(
-        "  a: {kind: k, labels: [ok], input: 8, then: {ok: [b, c]}}\n"
-        "  b: {kind: k, labels: [ok], input: 8, then: {ok: d}}\n"
-        "  c: {kind: k, labels: [ok], input: 8, then: {ok: d}}\n"
-        "  d: {kind: k, labels: [ok, bad], input: 8, reject: [bad], shares: {ok: 0.3}, then: {ok: e}}\n"
-        f"  e: {E}",
-        "  R1: {count: 1, inspect: a}\n  R2: {count: 1, inspect: e}",
-    )
-    assert probabilities(rules) == {"e": 0.65, "a": 0.5, "b": 0.5, "c": 0.5, "d": 0.5}
-
-
 def test_what_follows_a_stage_is_its_successors_by_their_shares_and_its_second_look_with_the_same() -> None:
-    rules = board(
-        "  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad], shares: {ok: 0.5}, then: {ok: b}}\n"
-        "  b: {kind: k, labels: [ok, bad], input: 8, reject: [bad], shares: {ok: 0.2}, then: {ok: c}}\n"
-        f"  c: {E}",
-        "  R1: {inspect: a}",
-    )
+    rules = board(CHAIN, "  R1: {inspect: a}")
     components = rules.components.values()
     assert follows(components) == {"a": {"b": 0.5, "c": 0.1}, "b": {"c": 0.2}, "c": {}}
     assert follows(components, {"b": Escalation(below=0.3, share=0.1)}) == {

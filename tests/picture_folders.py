@@ -1,0 +1,31 @@
+"""Folders of pictures, as tests of finding them need."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+
+def write(path: Path, content: bytes = b"") -> Path:
+    """Write a file, and the folders that it lies in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def make(folder: Path, *names: str) -> Path:
+    """Write empty files into a folder, and return the folder."""
+    for name in names:
+        write(folder / name)
+    return folder
+
+
+def encoded(form: str = "PNG", picture: np.ndarray | None = None) -> bytes:
+    """Return the file of a picture, of noise if none is given."""
+    file = io.BytesIO()
+    noise = np.random.default_rng(0).integers(1, 255, (40, 40, 3), dtype=np.uint8)
+    Image.fromarray(noise if picture is None else picture).save(file, form)
+    return file.getvalue()
