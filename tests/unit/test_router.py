@@ -47,7 +47,8 @@ CHAIN = (
             "  a: {kind: k, labels: [ok], input: 8, then: {ok: [b, c]}}\n"
             "  b: {kind: k, labels: [ok], input: 8, then: {ok: d}}\n"
             "  c: {kind: k, labels: [ok], input: 8, then: {ok: d}}\n"
-            f"  d: {{kind: k, labels: [ok, bad], input: 8, reject: [bad], shares: {{ok: 0.3}}, then: {{ok: e}}}}\n  e: {E}",
+            f"  d: {{kind: k, labels: [ok, bad], input: 8, reject: [bad], shares: {{ok: 0.3}}, then: {{ok: e}}}}\n"
+            f"  e: {E}",
             "  R1: {count: 1, inspect: a}\n  R2: {count: 1, inspect: e}",
             {"e": 0.65, "a": 0.5, "b": 0.5, "c": 0.5, "d": 0.5},
         ),
