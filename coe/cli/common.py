@@ -14,7 +14,7 @@ import typer
 
 from coe import config
 from coe.cli.console import Console, styled
-from coe.cli.start import Exit
+from coe.cli.start import Exit, way_out
 from coe.cli.streams import steady
 from coe.errors import CoeError, ConfigError, StoreError, shortened
 from coe.files import NotWritten
@@ -74,6 +74,9 @@ def guarded(command: Callable[[], int]) -> int:
 
 def _told(error: Exception) -> Exit:
     """Show an error; return its exit status."""
+    if isinstance(error, ImportError) and (install := way_out(error)):
+        complain(f"a library that this needs cannot be imported: {error}{install}")
+        return Exit.USAGE
     if not isinstance(error, CoeError):
         return _fault(error)
     complain(error)

@@ -7,6 +7,7 @@ left half done, and an interruption ends the process at once.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from enum import IntEnum
@@ -70,8 +71,7 @@ def _start(command: str) -> None:
             try:
                 module = import_module(MODULES[command])
             except ImportError as error:
-                extra = f"; get it with: pip install 'coe-vision[{command}]'" if command == "serve" else ""
-                sys.stderr.write(f"error: a library that coe needs cannot be imported: {error}{extra}\n")
+                sys.stderr.write(f"error: a library that coe needs cannot be imported: {error}{way_out(error)}\n")
                 sys.exit(Exit.USAGE)
             if interruptible:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -80,6 +80,19 @@ def _start(command: str) -> None:
         # Only the end of the interpreter is left; an interruption there would show a traceback.
         if interruptible:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def way_out(error: ImportError) -> str:
+    """Return how a library that is missing is installed, if it belongs to an extra of this package."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    name = (error.name or "?").partition(".")[0].replace("_", "-")
+    try:
+        wanted = [each for each in requires("coe-vision") or () if re.match(rf"{re.escape(name)}\b.*extra ==", each)]
+    except PackageNotFoundError:  # a checkout that was never installed
+        wanted = []
+    extra = wanted[0].split('"')[-2] if wanted else ""
+    return f"; get it with: pip install 'coe-vision[{extra}]'" if extra else ""
 
 
 def _end_at_once(number: int, frame: object) -> None:

@@ -61,6 +61,40 @@ def test_the_wheel_holds_the_packages_that_ship(installed: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", ["inspect", "experts", "profile", "bench", "serve"])
+def test_each_command_says_what_it_does(installed: Path, tmp_path: Path, command: str) -> None:
+    helped = run(installed, command, "--help", folder=tmp_path)
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert "--help" in helped.stdout
+
+
+HIDING = """
+import sys
+sys.modules.update(dict.fromkeys(["sqlalchemy", "starlette", "uvicorn", "alembic", "prometheus_client"]))
+from coe.cli import start
+sys.argv[0] = f"coe-{sys.argv[1]}"
+getattr(start, sys.argv.pop(1))()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        ("serve init folder --board demo", "serve"),
+        ("bench serve --parts intake", "serve"),
+        ("inspect --help", ""),
+        ("experts --help", ""),
+    ],
+)
+def test_without_an_extra_its_commands_say_what_to_install(tmp_path: Path, words: str, extra: str) -> None:
+    run_hiding = [sys.executable, "-c", HIDING, *words.split()]
+    said = subprocess.run(run_hiding, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=250)
+    assert said.returncode == (2 if extra else 0), said.stderr
+    assert said.stderr.count("\n") == bool(extra)
+    assert f"coe-vision[{extra}]" in said.stderr or not extra
+
+
+@pytest.mark.slow
 def test_a_board_that_ships_is_inspected_without_a_checkout(installed: Path, tmp_path: Path) -> None:
     helped = run(installed, "inspect", "--help", folder=tmp_path)
     assert (helped.returncode, "--images" in helped.stdout) == (0, True), helped.stderr
