@@ -12,6 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import typer
 
 from coe.results.records import read
 
@@ -39,7 +40,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(installed: Path, command: str, *arguments: object, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a command of the wheel's, with the libraries of this environment and nothing else of it."""
-    paths = "|".join([str(installed), *{sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}])
+    libraries = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), str(Path(typer.__file__).parents[1])}
+    paths = "|".join([str(installed), *libraries])
     script = BARE.replace("sys.argv[0]", repr(command))
     return subprocess.run(
         [sys.executable, "-I", "-S", "-c", script, paths, *map(str, arguments)],
