@@ -12,7 +12,7 @@ from coe.core import Verdict
 from coe.placement.dialects import Side
 from coe.serve.database import event_log
 from coe.serve.database.event_log import NewEvent
-from coe.serve.database.row_types import columns, in_turn, record, records
+from coe.serve.database.row_types import columns, found, in_turn, record, records, shown
 from coe.serve.database.tables import board, recipe, unit_serial
 from coe.serve.enums import UNDECIDED, BoardState, EventKind
 from coe.spelling import composed
@@ -69,16 +69,8 @@ class Board:
     @property
     def facts(self) -> dict[str, Any]:
         """What every event about the board says of it, as JSON."""
-        return {
-            "board": self.id,
-            "key": self.key,
-            "serial": self.serial,
-            "panel": self.panel,
-            "side": self.side.value,
-            "work_order": self.work_order,
-            "recipe": self.recipe_id,
-            "pass": self.pass_number,
-        }
+        renamed = {"board": "id", "recipe": "recipe_id", "pass": "pass_number"}
+        return shown(self, "key serial panel side work_order", **renamed)
 
 
 _COLUMNS = columns(board, "findings", "swept_us")
@@ -160,14 +152,12 @@ def newest_decided(connection: Connection, serial: str) -> int | None:
 
 def get(connection: Connection, id: int) -> Board | None:
     """Return a board, or None."""
-    row = connection.execute(_OF_ID, {"of_id": id}).one_or_none()
-    return None if row is None else record(Board, row)
+    return found(Board, connection.execute(_OF_ID, {"of_id": id}))
 
 
 def of_key(connection: Connection, key: str) -> Board | None:
     """Return the board that was handed in under a key, or None."""
-    row = connection.execute(_OF_KEY, {"of_key": key}).one_or_none()
-    return None if row is None else record(Board, row)
+    return found(Board, connection.execute(_OF_KEY, {"of_key": key}))
 
 
 def undecided(connection: Connection, *, after_id: int = 0, limit: int = 100) -> list[Board]:

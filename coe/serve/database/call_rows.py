@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, selec
 
 from coe.core import Verdict
 from coe.serve.clock import SECOND_US
-from coe.serve.database.row_types import record, records
+from coe.serve.database.row_types import found, records
 from coe.serve.database.tables import board, call
 from coe.serve.enums import CallKind, CallReason
 from coe.visible import visible
@@ -100,8 +100,7 @@ def _whose(new: NewCall, board_id: int) -> dict[str, int | None]:
 
 def get(connection: Connection, id: int) -> Call | None:
     """Return a call, or None."""
-    row = connection.execute(select(call).where(call.c.id == id)).one_or_none()
-    return None if row is None else record(Call, row)
+    return found(Call, connection.execute(select(call).where(call.c.id == id)))
 
 
 def of_board(connection: Connection, board_id: int) -> list[Call]:
@@ -112,8 +111,7 @@ def of_board(connection: Connection, board_id: int) -> list[Call]:
 def of_component(connection: Connection, board_id: int, refdes: str) -> Call | None:
     """Return the call of a component of a board, or None."""
     query = select(call).where(call.c.board_id == board_id, call.c.refdes == refdes)
-    row = connection.execute(query).one_or_none()
-    return None if row is None else record(Call, row)
+    return found(Call, connection.execute(query))
 
 
 def open_calls(

@@ -13,7 +13,7 @@ from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.findings import GoodComponent, pack
-from coe.serve.database.row_types import add_up
+from coe.serve.database.row_types import add_up, shown
 from coe.serve.database.tables import board, decision_count
 from coe.serve.database.tallies import Tally
 from coe.serve.enums import UNDECIDED, BoardState, CallKind, EventKind
@@ -81,7 +81,7 @@ def write(connection: Connection, decision: Decision) -> bool:
     _tally(connection, decided, decision.tallies)
     body = {
         **decided.facts,
-        "verdict": decision.verdict.value,
+        "verdict": decision.verdict,
         "late": decision.late,
         "components": values["components"],
         "reason": decision.reason,
@@ -128,7 +128,7 @@ def _raise(connection: Connection, amended: Board, amendment: Amendment) -> bool
     )
     body = {
         **amended.facts,
-        "verdict": verdict.value,
+        "verdict": verdict,
         "revision": amended.revision + 1,
         "calls": [_said(call) for call in raised],
     }
@@ -137,12 +137,4 @@ def _raise(connection: Connection, amended: Board, amendment: Amendment) -> bool
 
 
 def _said(call: NewCall) -> dict[str, object]:
-    return {
-        "refdes": call.refdes,
-        "component": call.component,
-        "verdict": call.verdict.value,
-        "reason": call.reason.value,
-        "label": call.label,
-        "score": call.score,
-        "late": call.late,
-    }
+    return shown(call, "refdes component verdict reason label score late")

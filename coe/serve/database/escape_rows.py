@@ -8,7 +8,7 @@ from sqlalchemy import Connection, insert, select
 
 from coe.serve.database import board_rows, event_log
 from coe.serve.database.event_log import NewEvent
-from coe.serve.database.row_types import in_turn, record, records
+from coe.serve.database.row_types import in_turn, record, records, shown
 from coe.serve.database.tables import escape
 from coe.serve.enums import EventKind
 
@@ -56,7 +56,7 @@ def report(connection: Connection, new: NewEscape) -> Escape:
     if before is not None:
         return record(Escape, before)
     added = record(Escape, connection.execute(insert(escape).values(row).returning(escape)).one())
-    body = {name: getattr(added, name) for name in ("board_id", "serial", "refdes", "component", "label", "found_at")}
+    body = shown(added, "board_id serial refdes component label found_at")
     event_log.append(connection, NewEvent(EventKind.ESCAPE_REPORTED, new.reported_us, body, board_id))
     return added
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from coe.serve.database import event_log
 from coe.serve.database.event_log import NewEvent
-from coe.serve.database.row_types import in_turn, record, records
+from coe.serve.database.row_types import in_turn, record, records, shown
 from coe.serve.database.tables import NAME, fault
 from coe.serve.enums import EventKind, FaultKind, Process
 from coe.visible import visible
@@ -98,13 +98,7 @@ def _clear(connection: Connection, now_us: int, by: str, which: object) -> list[
 
 
 def _body(told: Fault) -> dict[str, object]:
-    return {
-        "fault": told.id,
-        "process": told.process.value,
-        "fault_kind": told.kind.value,
-        "about": told.about,
-        "message": told.message,
-    }
+    return shown(told, "process about message", fault="id", fault_kind="kind")
 
 
 def open_faults(connection: Connection) -> list[Fault]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete, insert, or_, select, update
 
 from coe.errors import ConfigError
-from coe.serve.database.row_types import record, records
+from coe.serve.database.row_types import found, record, records
 from coe.serve.database.tables import api_key, session
 from coe.serve.enums import Process, Role
 
@@ -57,8 +57,7 @@ def add(connection: Connection, name: str, role: Role, key: str, *, now_us: int,
 
 def holder(connection: Connection, key: str, now_us: int) -> Key | None:
     """Return what is known of a key that is valid now, or None."""
-    row = connection.execute(_HOLDER, {"of_hash": hash_of(key), "at_us": now_us}).one_or_none()
-    return None if row is None else record(Key, row)
+    return found(Key, connection.execute(_HOLDER, {"of_hash": hash_of(key), "at_us": now_us}))
 
 
 def begin_session(connection: Connection, key: Key, name: str, *, now_us: int, ends_us: int) -> None:
@@ -74,8 +73,7 @@ def of_session(connection: Connection, name: str, now_us: int, longest_us: int) 
     """
     lasts = session.c.ends_us.between(now_us + 1, now_us + longest_us)
     query = select(api_key).join(session, session.c.key_id == api_key.c.id)
-    row = connection.execute(query.where(session.c.name == name, lasts, _valid(now_us))).one_or_none()
-    return None if row is None else record(Key, row)
+    return found(Key, connection.execute(query.where(session.c.name == name, lasts, _valid(now_us))))
 
 
 def end_session(connection: Connection, name: str) -> None:

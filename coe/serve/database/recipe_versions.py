@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from coe.serve.database.row_types import in_turn, record, records
+from coe.serve.database.row_types import found, in_turn, record, records
 from coe.serve.database.tables import activation, recipe
 from coe.serve.enums import ActivationState
 
@@ -87,8 +87,7 @@ def version(connection: Connection, name: str, number: int) -> Recipe | None:
     """Return a version of a recipe, or None."""
     if number > MOST_VERSION:
         return None
-    row = connection.execute(select(recipe).where(recipe.c.name == name, recipe.c.version == number)).one_or_none()
-    return None if row is None else record(Recipe, row)
+    return found(Recipe, connection.execute(select(recipe).where(recipe.c.name == name, recipe.c.version == number)))
 
 
 def versions(connection: Connection, name: str) -> list[Recipe]:
@@ -111,8 +110,7 @@ def active(connection: Connection, name: str) -> Recipe | None:
         .order_by(activation.c.id.desc())
         .limit(1)
     )
-    row = connection.execute(query).one_or_none()
-    return None if row is None else record(Recipe, row)
+    return found(Recipe, connection.execute(query))
 
 
 def was_active(connection: Connection, id: int) -> bool:
@@ -152,8 +150,7 @@ def asked(connection: Connection) -> list[Activation]:
 
 def get_activation(connection: Connection, id: int) -> Activation | None:
     """Return an activation, or None."""
-    row = connection.execute(select(activation).where(activation.c.id == id)).one_or_none()
-    return None if row is None else record(Activation, row)
+    return found(Activation, connection.execute(select(activation).where(activation.c.id == id)))
 
 
 def answer(connection: Connection, id: int, state: ActivationState, *, now_us: int, reason: str = "") -> bool:

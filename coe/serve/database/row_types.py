@@ -19,6 +19,20 @@ def record(kind: type[_R], row: Row[*tuple[Any, ...]]) -> _R:
     return kind(**row._mapping)
 
 
+def found(kind: type[_R], result: Result[Any]) -> _R | None:
+    """Return the only row of a result as a record; None if there is none."""
+    row = result.one_or_none()
+    return None if row is None else record(kind, row)
+
+
+def shown(row: Any, names: str, **renamed: str) -> dict[str, Any]:
+    """Return fields of a record as JSON; `names` has blanks between them, as in `namedtuple`.
+
+    Those of `renamed` have other names in JSON. Enumerations are texts there.
+    """
+    return {key: getattr(row, name) for key, name in ({name: name for name in names.split()} | renamed).items()}
+
+
 def records(kind: type[_R], result: Result[Any]) -> list[_R]:
     """Return all rows of a result as records."""
     make: Callable[..., _R] = kind

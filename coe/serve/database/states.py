@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from coe.serve.database import event_log
 from coe.serve.database.event_log import NewEvent
-from coe.serve.database.row_types import in_turn, record, records
+from coe.serve.database.row_types import found, in_turn, records, upserting
 from coe.serve.database.tables import heartbeat, state_change
 from coe.serve.enums import EventKind, Intake, LineState, Process, Subject
 
@@ -55,9 +54,9 @@ def change(
     row = {"subject": subject, "state": state.value, "changed_us": now_us, "changed_by": by, "reason": reason}
     connection.execute(insert(state_change).values(row))
     body = {
-        "subject": subject.value,
+        "subject": subject,
         "before": before.state if before else None,
-        "state": state.value,
+        "state": state,
         "lasted_us": now_us - before.changed_us if before else None,
         "by": by,
         "reason": reason,
@@ -69,8 +68,7 @@ def change(
 def current(connection: Connection, subject: Subject) -> StateChange | None:
     """Return the newest change of a subject, which says its state; None if it never had a state."""
     query = select(state_change).where(state_change.c.subject == subject).order_by(state_change.c.id.desc()).limit(1)
-    row = connection.execute(query).one_or_none()
-    return None if row is None else record(StateChange, row)
+    return found(StateChange, connection.execute(query))
 
 
 def intake(connection: Connection) -> Intake:
@@ -98,11 +96,10 @@ def beat(
 
     What it said of `facts` and `experts` before stays where they are None.
     """
-    dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
     row = {"process": process, "pid": pid, "beat_us": now_us}
     row |= {} if facts is None else {"facts": dict(facts)}
     row |= {} if experts is None else {"experts": dict(experts)}
-    statement = dialect.insert(heartbeat).values({"facts": {}, **row})
+    statement = upserting(connection.dialect.name)(heartbeat).values({"facts": {}, **row})
     connection.execute(statement.on_conflict_do_update(index_elements=["process"], set_=row))
 
 

@@ -12,7 +12,7 @@ from coe.errors import CoeError
 from coe.serve.database import board_rows, call_rows, counts, event_log
 from coe.serve.database.call_rows import Call
 from coe.serve.database.event_log import NewEvent
-from coe.serve.database.row_types import record, records
+from coe.serve.database.row_types import found, record, records, shown
 from coe.serve.database.tables import board, call, verification
 from coe.serve.enums import BoardState, CallKind, EventKind, Outcome
 
@@ -80,13 +80,9 @@ def _record(connection: Connection, seen: Call, new: NewVerification) -> Verific
 def _tell(connection: Connection, seen: Call, added: Verification) -> None:
     """Append the event; audits are between the service and the person, so other machines are not told."""
     body = {
-        "call": seen.id,
-        "board": seen.board_id,
-        "refdes": seen.refdes,
-        "component": seen.component,
-        "outcome": added.outcome.value,
+        **shown(seen, "refdes component", call="id", board="board_id"),
+        **shown(added, "outcome", by="verified_by"),
         "label": added.label or seen.label,
-        "by": added.verified_by,
     }
     event_log.append(connection, NewEvent(EventKind.CALL_VERIFIED, added.verified_us, body, seen.board_id))
 
@@ -111,7 +107,7 @@ def _close(connection: Connection, seen: Call, board_id: int, added: Verificatio
         ]
         body = {
             **verified.facts,
-            "verdict": verified.verdict.value,
+            "verdict": verified.verdict,
             "confirmed": confirmed,
             "by": added.verified_by,
             "calls": _answers(connection, board_id),
@@ -141,17 +137,10 @@ def _answers(connection: Connection, board_id: int) -> list[dict[str, object]]:
 
 def _answer(row: Any) -> dict[str, object]:
     """Return a call with the word on it. What a blind audit found has the label of the person alone."""
-    shown = {"verdict": row.verdict.value, "label": row.seen_label or row.label, "score": row.score}
+    said = {"verdict": row.verdict, "label": row.seen_label or row.label, "score": row.score}
     if row.kind is CallKind.AUDIT:
-        shown = {"verdict": Verdict.NG.value, "label": row.seen_label, "score": None}
-    return {
-        "refdes": row.refdes,
-        "component": row.component,
-        "reason": row.reason.value,
-        "late": row.late,
-        "outcome": row.outcome.value,
-        **shown,
-    }
+        said = {"verdict": Verdict.NG, "label": row.seen_label, "score": None}
+    return shown(row, "refdes component reason late outcome") | said
 
 
 def is_confirmed(connection: Connection, answered: Call) -> bool:
@@ -164,8 +153,7 @@ def is_confirmed(connection: Connection, answered: Call) -> bool:
 
 def get(connection: Connection, id: int) -> Verification | None:
     """Return a verification, or None."""
-    row = connection.execute(select(verification).where(verification.c.id == id)).one_or_none()
-    return None if row is None else record(Verification, row)
+    return found(Verification, connection.execute(select(verification).where(verification.c.id == id)))
 
 
 def of_call(connection: Connection, call_id: int) -> list[Verification]:

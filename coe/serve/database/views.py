@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, select, update
 
 from coe.core import Verdict
-from coe.serve.database.row_types import in_turn, record, records, upserting
+from coe.serve.database.row_types import found, in_turn, record, records, upserting
 from coe.serve.database.tables import board, call, view
 from coe.serve.enums import UNDECIDED, BoardState
 
@@ -80,14 +80,12 @@ def _putting(dialect: str) -> Any:
 
 def get(connection: Connection, id: int) -> View | None:
     """Return a view, or None."""
-    row = connection.execute(select(view).where(view.c.id == id)).one_or_none()
-    return None if row is None else record(View, row)
+    return found(View, connection.execute(select(view).where(view.c.id == id)))
 
 
 def named(connection: Connection, board_key: str, name: str) -> View | None:
     """Return the view of a name of a board whose file is there, or None."""
-    row = connection.execute(_NAMED, {"of_key": board_key, "of_name": name}).one_or_none()
-    return None if row is None else record(View, row)
+    return found(View, connection.execute(_NAMED, {"of_key": board_key, "of_name": name}))
 
 
 def of_board(connection: Connection, board_key: str) -> list[View]:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from coe.errors import ConfigError, did_you_mean
 from coe.serve.clock import iso
+from coe.serve.database import row_types
 from coe.serve.database.tables import NAME
 from coe.serve.gate.operation_routes import Visit
 from coe.serve.gate.problems import Problem, ProblemKind
@@ -119,16 +120,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def shown(row: Any, names: str, **renamed: str) -> dict[str, Any]:
-    """Return fields of a row as JSON; `names` has blanks between them, as in `namedtuple`.
-
-    Those of `renamed` have other names in JSON. Times, as `seen_us`, are written out as `seen`.
-    """
-    fields = {name.removesuffix("_us"): name for name in names.split()} | renamed
-    return {key: _written(name, getattr(row, name)) for key, name in fields.items()}
-
-
-def _written(name: str, value: Any) -> Any:
-    return iso(value) if value is not None and name.endswith("_us") else value
+    """Return fields of a record as JSON, as `row_types.shown` does; times, as `seen_us`, are written out as `seen`."""
+    fields = row_types.shown(row, names, **renamed)
+    return {
+        key.removesuffix("_us"): iso(value) if value is not None and renamed.get(key, key).endswith("_us") else value
+        for key, value in fields.items()
+    }
 
 
 def read_query(request: Request, form: type[_F]) -> _F:
