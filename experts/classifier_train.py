@@ -24,7 +24,7 @@ from experts.labelled_folder import LabelledImages, read
 from experts.matching import load_matching
 from experts.mixed_precision import forward_precision
 from experts.proof import unproven_answers
-from experts.taken import Taken
+from experts.taken import TakenPictures
 
 WEIGHT_DECAY = 0.02
 WARM_UP = 0.1
@@ -44,7 +44,7 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
 
 
 def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress, augment: Augment) -> Trained:
-    taken = Taken(plan.data)
+    taken = TakenPictures(plan.data)
     parts = read(kind, expert, plan, taken)
     training, chooses = parts.training, len(parts.choosing.labels) > 0
     watched = parts.choosing if chooses else parts.held_out

@@ -18,7 +18,7 @@ from experts.pair import PairInput, PairKind, compared, in_picture, letterboxed
 from experts.proposals import OPENING, regions
 
 
-class Difference(PairKind):
+class DifferenceKind(PairKind):
     """Everything that differs, with one label; `threshold` is the score from which a difference counts."""
 
     name = "difference"
@@ -70,4 +70,4 @@ class Difference(PairKind):
         return difference_calibrate.calibrate(self, expert, plan, progress)
 
 
-difference = Difference()
+difference = DifferenceKind()

@@ -20,7 +20,7 @@ from experts.difference_network import LIMIT, UNIT, averaged
 from experts.geometry import letterbox
 from experts.pair import compared
 from experts.proposals import OPENING
-from experts.taken import Part, Taken, TrainingPicture
+from experts.taken import DataPart, TakenPictures, TrainingPicture
 
 _ABOVE = 1.1
 """The limit is this many times the largest difference of the good parts."""
@@ -61,7 +61,7 @@ class _Parts:
     training: list[GoodPart]
     held_out: list[GoodPart]
     remarks: list[str]
-    taken: Taken
+    taken: TakenPictures
 
 
 def calibrate(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
@@ -158,18 +158,18 @@ def _usual(parts: Sequence[GoodPart]) -> float:
 
 def _in_data_set(expert: Expert, plan: TrainingPlan) -> _Parts:
     remarks: list[str] = []
-    taken = Taken(plan.data.parent)
+    taken = TakenPictures(plan.data.parent)
 
-    def good(pairs: Sequence[pair_data.PairFiles], part: Part) -> Iterator[GoodPart]:
+    def good(pairs: Sequence[pair_data.PairFiles], part: DataPart) -> Iterator[GoodPart]:
         for pair in pair_data.labelled(pairs, len(expert.labels), plan, remarks):
             if not len(pair.boxes):
                 taken.pictures.append(TrainingPicture(pair.path, "", part, pair.digests))
                 yield GoodPart("", pair.name, _largest(pair.stack, expert))
 
     parts = pair_data.read(expert, plan)
-    training = list(good(parts[Part.TRAINING], Part.TRAINING))
+    training = list(good(parts[DataPart.TRAINING], DataPart.TRAINING))
     # Nothing is chosen by held-out parts here.
-    held = list(good(parts[Part.CHOOSING] + parts[Part.HELD_OUT], Part.HELD_OUT))
+    held = list(good(parts[DataPart.CHOOSING] + parts[DataPart.HELD_OUT], DataPart.HELD_OUT))
     if not training:
         raise ConfigError(f"data set '{plan.data}' has no image without a box; calibrate on good parts")
     return _Parts(training, held, remarks, taken)
@@ -190,7 +190,7 @@ def _in_folder(expert: Expert, plan: TrainingPlan) -> _Parts:
     if not pictures:
         places = f"in {plan.data} itself, or in a folder of each component ({', '.join(plan.references)})"
         raise ConfigError(f"{plan.data} holds no images of good parts; put them {places}")
-    taken = Taken(plan.data)
+    taken = TakenPictures(plan.data)
     for component, path in pictures:
         name = path.relative_to(plan.data).as_posix()
         pair = compared(good_parts.pixels(path, plan, taken), plan.references[component])

@@ -25,7 +25,7 @@ UNUSED = 255
 """All three values of a pixel in a cell without a crop; no crop has them, because white equals white by 0, not 255."""
 
 
-class Golden(PairKind):
+class GoldenKind(PairKind):
     """Defects where a picture differs from its reference, each with a label and a box.
 
     `threshold` is the least score of a box, `most` the number of boxes kept. A defect often differs at several places,
@@ -152,4 +152,4 @@ def _corners(box: torch.Tensor, shown: Sequence[Region]) -> torch.Tensor:
     return torch.cat((torch.minimum(low, high), torch.maximum(low, high)), dim=1)
 
 
-golden = Golden()
+golden = GoldenKind()

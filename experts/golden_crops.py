@@ -23,7 +23,7 @@ from experts import pair_data
 from experts.pair import differences
 from experts.pair_data import LabelledPair, PairFiles
 from experts.proposals import CELL, REACH, Region, covering, crops, regions
-from experts.taken import Part, Taken, TrainingPicture
+from experts.taken import DataPart, TakenPictures, TrainingPicture
 
 _Parts = tuple[NDArray[np.uint8], list[Numbers], list[Numbers]]
 """Crops (n, side, side, 3), and for each the labels (m,) and boxes (m, 4) of the defects in it."""
@@ -64,7 +64,7 @@ class Crops:
 
 
 def cut(
-    levels: int, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan, taken: Taken, part: Part
+    levels: int, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan, taken: TakenPictures, part: DataPart
 ) -> tuple[Crops, list[str]]:
     """Cut the crops of pairs as a line would find them, and of a training part those that differ when displaced.
 
@@ -77,7 +77,7 @@ def cut(
             taken.pictures.append(TrainingPicture(pair.path, "", part, pair.digests))
             yield pair
 
-    return crops_of(fitting(), levels, chance if part is Part.TRAINING else None), remarks
+    return crops_of(fitting(), levels, chance if part is DataPart.TRAINING else None), remarks
 
 
 def crops_of(pairs: Iterable[LabelledPair], levels: int, chance: np.random.Generator | None) -> Crops:

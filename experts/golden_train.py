@@ -26,7 +26,7 @@ from experts.mixed_precision import forward_precision
 from experts.pair import PairKind
 from experts.proof import unproven_answers, unproven_objects
 from experts.proposals import REACH
-from experts.taken import Part, Taken
+from experts.taken import DataPart, TakenPictures
 
 _BOX_WEIGHT, _BOX_BETA = 2.0, 0.03
 _WEIGHT_DECAY = 0.02
@@ -62,11 +62,11 @@ def train(kind: PairKind, expert: Expert, plan: TrainingPlan, progress: Progress
         raise ConfigError(f"expert '{expert.id}': layers of this kind cannot be frozen; plan it without 'freeze'")
     with computing(plan.threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.seed)
-        pairs, taken = pair_data.read(expert, plan), Taken(plan.data.parent)
+        pairs, taken = pair_data.read(expert, plan), TakenPictures(plan.data.parent)
         inverse = _by_label(pair_data.inverse(expert, plan.data))
         made = {part: cut(kind.levels, expert, files, plan, taken, part) for part, files in pairs.items() if files}
-        choosing = made[Part.CHOOSING][0] if Part.CHOOSING in made else None
-        data = _Data(made[Part.TRAINING][0], choosing, made[Part.HELD_OUT][0], inverse)
+        choosing = made[DataPart.CHOOSING][0] if DataPart.CHOOSING in made else None
+        data = _Data(made[DataPart.TRAINING][0], choosing, made[DataPart.HELD_OUT][0], inverse)
         trained = _train(kind, expert, plan, progress, data)
         lost = [sentence for _, sentences in made.values() for sentence in sentences]
         remarks = (*lost, *taken.identical())

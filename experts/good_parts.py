@@ -14,7 +14,7 @@ from coe.errors import ConfigError, ImageError
 from coe.pictures.decoding import decode
 from coe.pictures.finding import EXTENSIONS
 from coe.store.kinds import Image, TrainingPlan
-from experts.taken import Part, Taken
+from experts.taken import DataPart, TakenPictures
 
 _WORDS = frozenset(
     {NOTHING, "good", "goodparts", "gut", "io", "ok", "okay", "pass", "passed", "normal", "nodefect", "defectfree"}
@@ -64,7 +64,7 @@ def _letters(name: str) -> str:
     return re.sub(r"[-_. ]", "", name.casefold())
 
 
-def pixels(path: Path, plan: TrainingPlan, taken: Taken, part: Part = Part.TRAINING) -> Image:
+def pixels(path: Path, plan: TrainingPlan, taken: TakenPictures, part: DataPart = DataPart.TRAINING) -> Image:
     """Return a picture, (H, W, 3) uint8 RGB, and note it; raises ConfigError if it cannot be read."""
     try:
         image = decode(path, bits=plan.bits)

@@ -25,7 +25,7 @@ from experts.classifier_train import computing
 from experts.good_network import GoodNetwork, of_features, of_pixels
 from experts.matching import load_matching
 from experts.pair import PairInput
-from experts.taken import Taken
+from experts.taken import TakenPictures
 
 WANTED = 0.05
 """The false-call rate that is wanted if the plan does not say it."""
@@ -94,7 +94,7 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
         assert isinstance(network, GoodNetwork)
         if plan.init is not None:
             load_matching(network, plan.init)
-        taken = Taken(plan.data)
+        taken = TakenPictures(plan.data)
         names, images, remarks = _aligned(kind, expert, plan, reference, taken)
         trained = _learned(network, expert, plan, (names, images, remarks), progress)
         remarks = [*trained.remarks, *taken.identical()]
@@ -118,7 +118,7 @@ def _reference(expert: Expert, plan: TrainingPlan) -> Reference:
 
 
 def _aligned(
-    kind: ModuleKind, expert: Expert, plan: TrainingPlan, reference: Reference, taken: Taken
+    kind: ModuleKind, expert: Expert, plan: TrainingPlan, reference: Reference, taken: TakenPictures
 ) -> tuple[list[str], torch.Tensor, list[str]]:
     """Return names and inputs (n, 3, S, S) uint8 of the good parts that fit the reference, and why others do not."""
     paths = good_parts.pictures(expert, plan)

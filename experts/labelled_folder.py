@@ -18,7 +18,7 @@ from coe.pictures.finding import EXTENSIONS
 from coe.spelling import by_spelling, composed
 from coe.store.kinds import Kind, TrainingPlan
 from experts.proof import MANY, halved
-from experts.taken import Part, Taken
+from experts.taken import DataPart, TakenPictures
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class LabelledParts:
     held_out: LabelledImages
 
 
-def read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: Taken) -> LabelledParts:
+def read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: TakenPictures) -> LabelledParts:
     """Return the images in three parts, and note them in `taken`; see `experts.proof`.
 
     Without a `val` or `test` folder, a share `plan.held_out` of each label's images is held out, by `plan.seed`. What
@@ -49,16 +49,16 @@ def read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: Taken) -> Labell
         listed = _parts(expert, plan)
     except OSError as error:
         raise ConfigError(f"'{error.filename or plan.data}' cannot be read: {error.strerror or error}") from error
-    loaded = {part: _loaded(listed.get(part, {}), kind, expert, plan, taken, part) for part in Part}
-    held, leaked = loaded[Part.HELD_OUT], taken.leaked
-    clean = [picture.path not in leaked for picture in taken.pictures if picture.part is Part.HELD_OUT]
+    loaded = {part: _loaded(listed.get(part, {}), kind, expert, plan, taken, part) for part in DataPart}
+    held, leaked = loaded[DataPart.HELD_OUT], taken.leaked
+    clean = [picture.path not in leaked for picture in taken.pictures if picture.part is DataPart.HELD_OUT]
     kept = torch.tensor(clean, dtype=torch.bool)
     return LabelledParts(
-        loaded[Part.TRAINING], loaded[Part.CHOOSING], LabelledImages(held.images[kept], held.labels[kept])
+        loaded[DataPart.TRAINING], loaded[DataPart.CHOOSING], LabelledImages(held.images[kept], held.labels[kept])
     )
 
 
-def _parts(expert: Expert, plan: TrainingPlan) -> dict[Part, dict[str, list[Path]]]:
+def _parts(expert: Expert, plan: TrainingPlan) -> dict[DataPart, dict[str, list[Path]]]:
     root = plan.data
     if not root.is_dir():
         raise ConfigError(f"'{root}' is not a folder; give one with a folder of images for each label")
@@ -69,7 +69,7 @@ def _parts(expert: Expert, plan: TrainingPlan) -> dict[Part, dict[str, list[Path
         )
     if not (root / "train").is_dir():
         training, held = _held_out(_listed(root, expert), plan, expert)
-        return {Part.TRAINING: training, **_halves(held, plan)}
+        return {DataPart.TRAINING: training, **_halves(held, plan)}
     splits = _folders(root)
     if others := splits - {"train", "val", "test"}:
         raise ConfigError(
@@ -77,22 +77,22 @@ def _parts(expert: Expert, plan: TrainingPlan) -> dict[Part, dict[str, list[Path
         )
     training = _listed(root / "train", expert)
     if "test" in splits:
-        test = {Part.TRAINING: training, Part.HELD_OUT: _listed(root / "test", expert)}
-        return {**test, Part.CHOOSING: _listed(root / "val", expert)} if "val" in splits else test
+        test = {DataPart.TRAINING: training, DataPart.HELD_OUT: _listed(root / "test", expert)}
+        return {**test, DataPart.CHOOSING: _listed(root / "val", expert)} if "val" in splits else test
     if "val" in splits:
         held = _listed(root / "val", expert)
     else:
         training, held = _held_out(training, plan, expert)
-    return {Part.TRAINING: training, **_halves(held, plan)}
+    return {DataPart.TRAINING: training, **_halves(held, plan)}
 
 
-def _halves(held: dict[str, list[Path]], plan: TrainingPlan) -> dict[Part, dict[str, list[Path]]]:
+def _halves(held: dict[str, list[Path]], plan: TrainingPlan) -> dict[DataPart, dict[str, list[Path]]]:
     if sum(map(len, held.values())) < MANY:
-        return {Part.HELD_OUT: held}
+        return {DataPart.HELD_OUT: held}
     halves = {label: halved(paths, plan.seed) for label, paths in held.items()}
     return {
-        Part.CHOOSING: {label: half for label, (half, _) in halves.items()},
-        Part.HELD_OUT: {label: half for label, (_, half) in halves.items()},
+        DataPart.CHOOSING: {label: half for label, (half, _) in halves.items()},
+        DataPart.HELD_OUT: {label: half for label, (_, half) in halves.items()},
     }
 
 
@@ -145,7 +145,7 @@ def _held_out(
 
 
 def _loaded(
-    listed: dict[str, list[Path]], kind: Kind, expert: Expert, plan: TrainingPlan, taken: Taken, part: Part
+    listed: dict[str, list[Path]], kind: Kind, expert: Expert, plan: TrainingPlan, taken: TakenPictures, part: DataPart
 ) -> LabelledImages:
     images, labels = [], []
     for place, label in enumerate(expert.labels):

@@ -26,7 +26,7 @@ from coe.store.kinds import Image, Reference, TrainingPlan
 from coe.store.learned import PictureDigests
 from experts import yolo_images
 from experts.pair import Compared, compared, in_picture
-from experts.taken import Part, digests_of
+from experts.taken import DataPart, digests_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class LabelledPair:
         return self.path.name
 
 
-def read(expert: Expert, plan: TrainingPlan) -> dict[Part, list[PairFiles]]:
+def read(expert: Expert, plan: TrainingPlan) -> dict[DataPart, list[PairFiles]]:
     """Return the pairs to train on, to choose by (there may be none), and held out; see `experts.yolo_images.read`.
 
     Raises ConfigError if the labels differ from the expert's, if an image has no reference, or if there are too few.

@@ -16,34 +16,34 @@ _ANTIALIASED = {"bilinear": "bilinear-antialias", "bicubic": "bicubic-antialias"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ScriptFacts:
     """Fields of the preprocessing, and the input size in pixels; only what the arguments say."""
 
     preprocessing: Mapping[str, Any]
     input_size: int | None = None
 
 
-def said(arguments: Mapping[str, Any]) -> Said:
+def said(arguments: Mapping[str, Any]) -> ScriptFacts:
     """Read the arguments that a checkpoint keeps; those of other scripts say nothing."""
     fields: dict[str, Any] = {}
     if not {"val_crop_size", "crop_pct"} & arguments.keys():
-        return Said(fields)
+        return ScriptFacts(fields)
     if (method := arguments.get("interpolation")) in _ANTIALIASED:
         fields["interpolation"] = _ANTIALIASED[method]
     if _is_side(size := arguments.get("val_crop_size")) and _is_side(edge := arguments.get("val_resize_size")):
         # torchvision's script evaluates with ImageNet's normalisation; nothing sets another.
         mean, std = NORMALIZATIONS["imagenet"]
         fields |= {"resize": "center-crop", "shortest_edge": max(size, edge), "mean": mean, "std": std}
-        return Said(fields, size)
+        return ScriptFacts(fields, size)
     fields |= {name: tuple(arguments[name]) for name in ("mean", "std") if _is_colour(arguments.get(name))}
     shape = arguments.get("input_size")
     size = arguments.get("img_size") or (shape[-1] if isinstance(shape, list | tuple) and shape else None)
     share = arguments.get("crop_pct")
     if not _is_side(size):
-        return Said(fields)
+        return ScriptFacts(fields)
     if isinstance(share, float) and 0 < share <= 1:
         fields |= {"resize": "center-crop", "shortest_edge": math.floor(size / share)}
-    return Said(fields, size)
+    return ScriptFacts(fields, size)
 
 
 def another_network(arguments: Mapping[str, Any]) -> str | None:

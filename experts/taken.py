@@ -29,7 +29,7 @@ def digests_of(path: Path, pixels: Image) -> PictureDigests:
         raise ConfigError(f"'{path}' cannot be read: {error.strerror or error}") from error
 
 
-class Part(StrEnum):
+class DataPart(StrEnum):
     """What a picture is for: to learn from, to choose the best epoch by, or to measure the outcome."""
 
     TRAINING = "to learn from"
@@ -43,35 +43,35 @@ class TrainingPicture:
 
     path: Path
     label: str
-    part: Part
+    part: DataPart
     digests: PictureDigests
 
 
 @dataclass(slots=True)
-class Taken:
+class TakenPictures:
     """The pictures that a training took from a data set at `root`."""
 
     root: Path
     pictures: list[TrainingPicture] = field(default_factory=list)
 
-    def add(self, path: Path, pixels: Image, part: Part, label: str = "") -> None:
+    def add(self, path: Path, pixels: Image, part: DataPart, label: str = "") -> None:
         """Note a picture, (H, W, 3) uint8 RGB; raises ConfigError if its file cannot be read any more."""
         self.pictures.append(TrainingPicture(path, label, part, digests_of(path, pixels)))
 
     def hold_out(self, paths: Collection[Path]) -> None:
         """Note that pictures which were taken are held out."""
-        self.pictures = [replace(p, part=Part.HELD_OUT) if p.path in paths else p for p in self.pictures]
+        self.pictures = [replace(p, part=DataPart.HELD_OUT) if p.path in paths else p for p in self.pictures]
 
     @property
     def learned(self) -> LearnedPictures:
         """The digests of the pictures from which something was learned or chosen: of all but those held out."""
-        return LearnedPictures.of(p.digests for p in self.pictures if p.part is not Part.HELD_OUT)
+        return LearnedPictures.of(p.digests for p in self.pictures if p.part is not DataPart.HELD_OUT)
 
     @property
     def leaked(self) -> frozenset[Path]:
         """The held-out pictures that something was learned from, or chosen by, as well."""
-        learned = {p.digests.pixels for p in self.pictures if p.part is not Part.HELD_OUT}
-        return frozenset(p.path for p in self.pictures if p.part is Part.HELD_OUT and p.digests.pixels in learned)
+        learned = {p.digests.pixels for p in self.pictures if p.part is not DataPart.HELD_OUT}
+        return frozenset(p.path for p in self.pictures if p.part is DataPart.HELD_OUT and p.digests.pixels in learned)
 
     def sentence(self) -> str:
         """Say how many pictures were taken from which folder, and which files there are no pictures that are read."""

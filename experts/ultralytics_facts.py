@@ -17,7 +17,7 @@ CENTRE = Preprocessing(resize="center-crop", interpolation="bilinear-antialias")
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class UltralyticsFacts:
     """What the metadata of a model file say; None for what they do not say. `task` is "" where nothing says it."""
 
     task: str = ""
@@ -31,7 +31,7 @@ class Stated:
         return self.task == "detect" or (not self.task and self.labels is not None)
 
 
-def stated(metadata: Mapping[str, str], where: str) -> Stated:
+def stated(metadata: Mapping[str, str], where: str) -> UltralyticsFacts:
     """Read the metadata that ultralytics' exporter, or that of the YOLOv5 repository, writes; `where` begins sentences.
 
     Raises StoreError for metadata that cannot be read, and for a task that no kind has.
@@ -44,7 +44,7 @@ def stated(metadata: Mapping[str, str], where: str) -> Stated:
     if task == "detect" and {"end2end", "nms", "args"} & metadata.keys():
         with_nms = isinstance(arguments, Mapping) and arguments.get("nms") is True
         layout = "end2end" if with_nms or "True" in (metadata.get("end2end"), metadata.get("nms")) else "yolov8"
-    return Stated(task, labels_of(names, where), side_of(sides, where), layout)
+    return UltralyticsFacts(task, labels_of(names, where), side_of(sides, where), layout)
 
 
 def labels_of(names: Any, where: str) -> tuple[str, ...] | None:

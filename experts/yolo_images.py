@@ -19,7 +19,7 @@ from coe.store.kinds import TrainingPlan
 from coe.store.learned import PictureDigests
 from coe.system import usable_cores
 from experts.proof import MANY, halved
-from experts.taken import Part, Taken, TrainingPicture, digests_of
+from experts.taken import DataPart, TakenPictures, TrainingPicture, digests_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class YoloImages:
     choosing: list[Path]
     held_out: list[Path]
 
-    def parts(self) -> Iterator[tuple[Part, list[Path]]]:
+    def parts(self) -> Iterator[tuple[DataPart, list[Path]]]:
         """Yield each part with its images."""
-        yield from zip(Part, (self.training, self.choosing, self.held_out), strict=True)
+        yield from zip(DataPart, (self.training, self.choosing, self.held_out), strict=True)
 
 
 def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
@@ -67,7 +67,7 @@ def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
     return YoloImages(root, training, choosing, held_out)
 
 
-def prove(data: YoloImages) -> Taken:
+def prove(data: YoloImages) -> TakenPictures:
     """Return what is taken; raises ConfigError for the first image that is not whole.
 
     ultralytics would learn its grey part, or skip it.
@@ -79,7 +79,7 @@ def prove(data: YoloImages) -> Taken:
         except ImageError as error:
             raise ConfigError(f"'{path}' {error}; remove it or save it again with 8 bits a channel") from error
 
-    taken = Taken(data.root)
+    taken = TakenPictures(data.root)
     parts = [(path, part) for part, paths in data.parts() for path in paths]
     with ThreadPoolExecutor(usable_cores()) as pool:
         try:

@@ -25,7 +25,7 @@ from experts.classifier_train import pace
 from experts.matching import load_matching
 from experts.mixed_precision import uses_bf16
 from experts.proof import unproven_objects
-from experts.taken import Taken
+from experts.taken import TakenPictures
 from experts.ultralytics_facts import LETTERBOX
 
 
@@ -61,7 +61,7 @@ def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict
     )
 
 
-def read_data_set(plan: TrainingPlan, expert: Expert) -> tuple[dict[str, Any], Taken]:
+def read_data_set(plan: TrainingPlan, expert: Expert) -> tuple[dict[str, Any], TakenPictures]:
     """Read the YAML of a data set into the dict that the trainer needs, and tell what is taken; see `yolo_images`.
 
     Raises ConfigError also if an image is not whole.

@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from experts.difference import Difference
-from experts.golden import Golden
+from experts.difference import DifferenceKind
+from experts.golden import GoldenKind
 from experts.good import Good
 
 Pixels = NDArray[np.uint8]
@@ -31,13 +31,13 @@ components:
 """
 
 
-class FirstDay(Difference):
+class FirstDay(DifferenceKind):
     """The kind `difference` under a path, so that a test needs no installed entry point."""
 
     name = "golden_parts:FirstDay"
 
 
-class GoldenPart(Golden):
+class GoldenPart(GoldenKind):
     """The kind `golden` under a path."""
 
     name = "golden_parts:GoldenPart"

@@ -29,7 +29,7 @@ from coe.errors import CoeError
 from coe.pictures.decoding import decode
 from coe.store.kinds import Reference
 from coe.store.store import Store
-from experts.golden import Golden
+from experts.golden import GoldenKind
 
 IOU = 0.33
 """A detection with at least this overlap is right, as the data set's authors measure."""
@@ -61,7 +61,7 @@ def image_boxes(pair: Pair, boxes: Sequence[Box], labels: Sequence[str]) -> Imag
 def detect(pairs: list[Pair], store: Path | None, weights: str) -> Detected:
     """Run the expert on the tested pictures as a line does, on one thread, timed from decoded pictures."""
     expert = rules.load(BOARD_FILE).experts[EXPERT]
-    kind = Golden(threshold=LEAST_SCORE)
+    kind = GoldenKind(threshold=LEAST_SCORE)
     module = kind.skeleton(expert)
     module.load_state_dict(Store(store).load(weights))
     module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

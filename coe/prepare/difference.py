@@ -34,7 +34,7 @@ LARGEST_FACTOR = 32768.0
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TensorChange:
     """What turns a parent's tensor into an expert's: row (out,), left (rank, out), right (rank, n), all fp32.
 
     The expert's tensor, as `out` rows of n numbers, is nearly row * parent + left^T right.
@@ -50,7 +50,7 @@ def is_smaller(rank: int, rows: int, columns: int) -> bool:
     return 4 * rows + _q8_bytes(rank * rows) + _q8_bytes(rank * columns) < _q8_bytes(rows * columns)
 
 
-def change(tensor: torch.Tensor, parent: torch.Tensor, rank: int) -> Change:
+def change(tensor: torch.Tensor, parent: torch.Tensor, rank: int) -> TensorChange:
     """Return the best change of a rank from a parent's tensor to an expert's, both (out, n) fp32.
 
     A row whose factor would be beyond LARGEST_FACTOR is multiplied by 1.
@@ -71,7 +71,7 @@ def change(tensor: torch.Tensor, parent: torch.Tensor, rank: int) -> Change:
     # Both factors get like sizes, so that no fp16 scale of a block is too small.
     sizes = (left.norm(dim=1) * right.norm(dim=1)).sqrt()[:, None]
     left, right = (factor * (sizes / factor.norm(dim=1)[:, None].clamp(min=1e-300)) for factor in (left, right))
-    return Change(row.float(), left.float(), right.float())
+    return TensorChange(row.float(), left.float(), right.float())
 
 
 def _strongest(squares: torch.Tensor, rank: int) -> torch.Tensor:

@@ -19,7 +19,7 @@ from coe.pictures.decoding import decode
 from coe.pictures.finding import find
 from coe.pictures.picture_file import PictureFile
 from coe.placement import Layout
-from experts.taken import Part, Taken
+from experts.taken import DataPart, TakenPictures
 
 COMPONENTS = {"C5", "R0402"}
 RAW = b"\0\0\0\x18ftypcrx \0\0\0\1" + bytes(range(256))
@@ -104,10 +104,10 @@ def test_a_picture_with_a_black_edge_has_ways_out(form: str, tmp_path: Path, mon
 
 
 def test_a_training_says_what_it_passed_over(tmp_path: Path) -> None:
-    taken = Taken(tmp_path)
+    taken = TakenPictures(tmp_path)
     for name in ("a.png", "b.webp", ".in.c.png", "d.png.part", "notes.txt", ".DS_Store", "README"):
         write(tmp_path / "good" / name, encoded() if name == "a.png" else NOTES["README"])
-    taken.add(tmp_path / "good" / "a.png", np.zeros((8, 8, 3), np.uint8), Part.TRAINING)
+    taken.add(tmp_path / "good" / "a.png", np.zeros((8, 8, 3), np.uint8), DataPart.TRAINING)
     said = taken.sentence()
     assert all(f"good/{name}" in said for name in ("b.webp", ".in.c.png", "d.png.part"))
     assert not any(name in said for name in ("notes", "DS_Store", "README"))

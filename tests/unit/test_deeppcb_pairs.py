@@ -22,7 +22,7 @@ from coe.core import Expert
 from coe.store.kinds import TrainingPlan
 from coe.store.store import Store
 from experts import pair_data
-from experts.taken import Part
+from experts.taken import DataPart
 
 
 def pair(folder: Path, key: str) -> Pair:
@@ -55,7 +55,7 @@ def test_pairs_are_read_back_with_their_boxes(tmp_path: Path) -> None:
     expert = Expert("e", "golden", LABELS, 640, "b/e")
     plan = TrainingPlan(described, tmp_path, 1, 8, 1e-3)
     parts = pair_data.read(expert, plan)
-    training, held = parts[Part.TRAINING], parts[Part.HELD_OUT]
+    training, held = parts[DataPart.TRAINING], parts[DataPart.HELD_OUT]
     assert [files.image.name for files in (*training, *held)] == [
         "group1-a-0.jpg",
         "group1-b-1.jpg",

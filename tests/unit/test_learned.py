@@ -25,7 +25,7 @@ from coe.store.learned import LearnedPictures, PictureDigests
 from coe.store.store import Store
 from experts.difference import difference
 from experts.resnet import ResNet
-from experts.taken import Part, Taken
+from experts.taken import DataPart, TakenPictures
 
 GOOD = Expert("alien", "good", ("strange",), 96, "shop/alien", frozenset({"strange"}))
 DIFFERENT = Expert("day", "difference", ("different",), 96, "shop/day", frozenset({"different"}))
@@ -154,20 +154,20 @@ def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path
 
 
 def test_identical_pictures_are_said(tmp_path: Path) -> None:
-    taken = Taken(tmp_path)
+    taken = TakenPictures(tmp_path)
     for number, (part_of, label) in enumerate(
-        [(Part.TRAINING, "ok"), (Part.HELD_OUT, "ok"), (Part.CHOOSING, "ok"), (Part.TRAINING, "ok")]
+        [(DataPart.TRAINING, "ok"), (DataPart.HELD_OUT, "ok"), (DataPart.CHOOSING, "ok"), (DataPart.TRAINING, "ok")]
     ):
         taken.add(save(tmp_path / label / f"{number}.png", noise(number)), noise(number), part_of, label)
     assert list(taken.identical()) == []
     assert taken.leaked == frozenset()
     copy = save(tmp_path / "ok" / "copy.bmp", noise(0))
-    taken.add(copy, noise(0), Part.HELD_OUT, "ok")
+    taken.add(copy, noise(0), DataPart.HELD_OUT, "ok")
     (across,) = taken.identical()
     assert "two parts" in across
     assert "0.png = ok/copy.bmp" in across
     assert taken.leaked == {copy}
-    taken.add(save(tmp_path / "bad" / "1.png", noise(3)), noise(3), Part.TRAINING, "bad")
+    taken.add(save(tmp_path / "bad" / "1.png", noise(3)), noise(3), DataPart.TRAINING, "bad")
     _, torn = taken.identical()
     assert "two labels" in torn
     assert len(taken.learned) == 3, "what is held out alone was not learned"

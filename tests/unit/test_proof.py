@@ -20,7 +20,7 @@ from coe.testing import rules_from
 from experts import classifier_train, labelled_folder
 from experts.proof import MANY, halved, unproven_answers, unproven_objects
 from experts.resnet import ResNet
-from experts.taken import Part, Taken
+from experts.taken import DataPart, TakenPictures
 
 CHIP = Expert("chip", "resnet18", ("dark", "bright"), 32, "b/chip", frozenset({"dark"}))
 SMALL = ResNet(18)
@@ -84,11 +84,11 @@ def test_few_held_out_pictures_choose_nothing_and_many_are_halved(tmp_path: Path
     for seed, split in enumerate(("train", "val", "test")):
         pictures(own / split, 3, seed=seed)
 
-    def parts(data: Path) -> dict[Part, list[Path]]:
-        taken = Taken(data)
+    def parts(data: Path) -> dict[DataPart, list[Path]]:
+        taken = TakenPictures(data)
         read = labelled_folder.read(SMALL, CHIP, plan(data), taken)
         counts = [len(part.labels) for part in (read.training, read.choosing, read.held_out)]
-        by_part = {part: [p.path for p in taken.pictures if p.part is part] for part in Part}
+        by_part = {part: [p.path for p in taken.pictures if p.part is part] for part in DataPart}
         assert counts == [len(paths) for paths in by_part.values()]
         assert len({path for paths in by_part.values() for path in paths}) == sum(counts), "no picture is in two parts"
         return by_part
@@ -96,7 +96,7 @@ def test_few_held_out_pictures_choose_nothing_and_many_are_halved(tmp_path: Path
     assert [len(paths) for paths in parts(few).values()] == [16, 0, 4]
     halves = parts(many)
     assert [len(paths) for paths in halves.values()] == [192, 24, 24]
-    assert sum(p.parent.name == "dark" for p in halves[Part.HELD_OUT]) == 12, "each label is in both halves"
+    assert sum(p.parent.name == "dark" for p in halves[DataPart.HELD_OUT]) == 12, "each label is in both halves"
     own_parts = parts(own)
     assert [{p.parent.parent.name for p in paths} for paths in own_parts.values()] == [{"train"}, {"val"}, {"test"}]
     first, second = halved(range(9), 1)
