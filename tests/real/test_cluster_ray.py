@@ -72,11 +72,11 @@ def machine(cluster: Any) -> Iterator[Callable[[], Any]]:
 def test_other_versions_and_a_cluster_without_machines_are_refused(
     cluster: Any, machine: Callable[[], Any], tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match="no machine of the Ray cluster has processors"):
+    with pytest.raises(ConfigError, match="processors"):
         Inspector(tiny[0], store=tiny[1], cluster=cluster.address)
     machine()
     monkeypatch.setattr(over_ray, "versions", lambda: {**actor.versions(), "coe": "9"})
-    with pytest.raises(ConfigError, match=r"box1@.* has coe .*, and this machine has 9; install the same"):
+    with pytest.raises(ConfigError, match=r"box1@.* coe .* 9"):
         Inspector(tiny[0], store=tiny[1], cluster=cluster.address)
 
 

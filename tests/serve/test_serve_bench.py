@@ -157,8 +157,8 @@ def test_a_soak_tells_what_grew(measured: Service, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--parts", "speeed"), "--parts: there is no 'speeed'; did you mean 'speed'?"),
-        (("--parts", "pages", "--soak", "5"), "--soak is a part by itself; leave --parts out"),
+        (("--parts", "speeed"), "'speeed'; did you mean 'speed'"),
+        (("--parts", "pages", "--soak", "5"), "--soak is a part by itself"),
     ],
 )
 def test_wrong_options_are_said(call: Call, arguments: tuple[str, ...], sentence: str) -> None:

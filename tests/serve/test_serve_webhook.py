@@ -133,9 +133,7 @@ def test_a_message_is_signed_and_says_its_id() -> None:
     assert server.posted[0][1]["X-CoE-Signature"] == server.posted[1][1]["X-CoE-Signature"]
 
 
-@pytest.mark.parametrize(
-    ("status", "sentence"), [(302, "redirects .status 302., which is not followed"), (500, "status 500"), (404, "404")]
-)
+@pytest.mark.parametrize(("status", "sentence"), [(302, "302"), (500, "status 500"), (404, "404")])
 def test_what_is_not_acknowledged_is_a_failure(status: int, sentence: str) -> None:
     with answering(status, Location="/elsewhere") as server:
         sink = sink_to(server.port)
@@ -156,7 +154,7 @@ def test_a_server_that_does_not_answer_in_time_is_a_failure() -> None:
 
 def test_a_server_that_is_not_there_is_named() -> None:
     port = free_port()
-    with pytest.raises(SinkFailed, match=f"127.0.0.1:{port} cannot be told: .*refused"):
+    with pytest.raises(SinkFailed, match=f"127.0.0.1:{port}.*refused"):
         sink_to(port).send(HELLO)
 
 

@@ -142,7 +142,7 @@ def test_an_expert_that_does_not_return_ends_the_line_and_the_next_line_goes_on(
     with shop.database.reading() as connection:
         assert states.heartbeats(connection)[Process.WORKER].facts["oldest_batch_s"] >= 100
     ahead_s = 130.0
-    with pytest.raises(LineHangs, match="'body-c' has not returned from a batch of 1"):
+    with pytest.raises(LineHangs, match="'body-c'"):
         station.step()
     assert [fault.about for fault in shop.faults() if fault.kind is FaultKind.EXPERT_HANGS] == ["body-c"]
     assert not shop.is_decided(waits)
@@ -234,7 +234,7 @@ def test_a_line_whose_loads_do_not_end_ends(shop: Shop, monkeypatch: pytest.Monk
         ahead_s = 115.0
         station.step()
         ahead_s = 135.0
-        with pytest.raises(LineHangs, match="waits for the disk, and no load has ended for 1"):
+        with pytest.raises(LineHangs, match="disk"):
             station.step()
         assert FaultKind.EXPERT_HANGS in [fault.kind for fault in shop.faults()]
         assert not shop.is_decided(board)

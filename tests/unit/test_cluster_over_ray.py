@@ -184,8 +184,8 @@ def test_without_ray_a_sentence_says_what_to_install(
 @pytest.mark.parametrize(
     ("address", "sentence"),
     [
-        ("127.0.0.1:1", r"nobody answers at '127.0.0.1:1' \(.*refused\); this machine must be a part"),
-        ("nonsense", "give 'auto', or the address of the head node as HOST:6379"),
+        ("127.0.0.1:1", "127.0.0.1:1.*refused"),
+        ("nonsense", "'auto'.*HOST:6379"),
         ("ray://host:10001", "give 'auto', or the address"),
         ("host:99999", "give 'auto', or the address"),
         ("host..name:1", "nobody answers"),
@@ -219,7 +219,7 @@ def test_an_address_where_another_program_listens_is_said_within_seconds(
         thread = threading.Thread(target=answer)
         thread.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(ConfigError, match=f"whoever listens at '{address}' is not the head node of a Ray cluster"):
+        with pytest.raises(ConfigError, match=f"'{address}' is not the head node"):
             over_ray.ray_boxes(address, None, print)  # type: ignore[arg-type]
         thread.join()
 
@@ -285,17 +285,17 @@ def test_a_box_that_is_lost_or_gets_slower_is_named_during_a_run() -> None:
     notices = Notices()
     notices.observe(Lost("", "it was silent for 30 s", "box2@10.0.0.7"), [], 0.0)
     notices.observe(None, [PaceChanged("cpu", 1.5, "box1"), PaceChanged("cpu", 2.0)], 0.0)
-    assert [(notice.about, notice.sentence) for notice in notices.fetch()] == [
-        ("lost", "box2@10.0.0.7 no longer answers (it was silent for 30 s); whatever else can, goes on"),
-        ("pace", "batches on cpu of box1 take 1.5 times as long as measured; decisions expect that now"),
-        ("pace", "batches on cpu take 2 times as long as measured; decisions expect that now"),
-    ]
+    lost, slow, alone = notices.fetch()
+    assert [notice.about for notice in (lost, slow, alone)] == ["lost", "pace", "pace"]
+    assert all(word in lost.sentence for word in ("box2@10.0.0.7", "it was silent for 30 s"))
+    assert all(word in slow.sentence for word in ("cpu of box1", "1.5 times"))
+    assert "box" not in alone.sentence
 
 
 def test_a_process_that_is_connected_with_another_cluster_says_so(ray: Callable[..., Ray]) -> None:
     ray("a")
     over_ray.ray_boxes("here:1", None, print)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="connected with the Ray cluster at here:1"):
+    with pytest.raises(ConfigError, match="here:1"):
         over_ray.ray_boxes("there:1", None, print)  # type: ignore[arg-type]
 
 
@@ -322,7 +322,7 @@ def test_a_machine_that_refuses_ends_the_opening_and_is_named(ray: Callable[...,
 
 def test_other_versions_are_named(ray: Callable[..., Ray]) -> None:
     ray("a", make=lambda name: RayMachine(None, known={**versions(), "Python": "3.9.1"}))
-    with pytest.raises(ConfigError, match=r"^box1@a has Python 3\.9\.1, and this machine has .*; install the same"):
+    with pytest.raises(ConfigError, match=r"^box1@a .*Python 3\.9\.1"):
         boxes_of().open()
 
 
@@ -335,10 +335,10 @@ def test_a_machine_that_has_just_died_is_left_out(ray: Callable[..., Ray]) -> No
     assert [link.id for link in boxes_of(said).open()] == ["box2@b"]
     assert said == ["warning: box1@a could not be started: its node has died; going on without it"]
     ray("a", make=make)
-    with pytest.raises(ConfigError, match="no machine of the Ray cluster answers"):
+    with pytest.raises(ConfigError, match="no machine.* answers"):
         boxes_of().open()
     ray()
-    with pytest.raises(ConfigError, match="no machine of the Ray cluster has processors"):
+    with pytest.raises(ConfigError, match="processors"):
         boxes_of().open()
 
 
@@ -346,7 +346,7 @@ def test_a_machine_that_lacks_coe_is_named(ray: Callable[..., Ray]) -> None:
     error = RayError("The actor died because of an error raised in its creation task: no module coe")
     error.actor_init_failed = True  # type: ignore[attr-defined]
     ray("a", make=lambda name: Silent(error))
-    with pytest.raises(ConfigError, match=r"^box1@a could not be started \(.*no module coe\); install coe there"):
+    with pytest.raises(ConfigError, match="^box1@a .*no module coe"):
         boxes_of().open()
 
 
@@ -409,7 +409,7 @@ def test_a_full_object_store_says_what_to_do(ray: Callable[..., Ray]) -> None:
     here = ray()
     boxes = boxes_of()
     here.full = True
-    with pytest.raises(NotCarried, match=r"takes no image more \(the disk is full\); start Ray with a larger"):
+    with pytest.raises(NotCarried, match="the disk is full.*--object-store-memory"):
         boxes.share(None)
 
 
