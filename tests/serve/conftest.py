@@ -17,6 +17,7 @@ from serving import Served, activated, config_of, embedded, serving
 from sqlalchemy import create_engine, make_url, text
 from tiny_line import TINY
 
+from coe.serve.bridge import outbox_relay
 from coe.serve.database.connecting import Database, open_database, sqlite_url
 from coe.serve.database.migration import migrate
 from coe.serve.service_config import ServeConfig
@@ -122,6 +123,13 @@ def bare_database(request: pytest.FixtureRequest, database: Database, tmp_path: 
     yield bare
     bare.close()
     _do(url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bridge that looks and tries again at once."""
+    for name, pause_s in (("LOOK_S", 0.02), ("FIRST_PAUSE_S", 0.02), ("LONGEST_PAUSE_S", 0.1)):
+        monkeypatch.setattr(outbox_relay, name, pause_s)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("proton", reason="python-qpid-proton is not installed; install coe-vision[amqp]")
 
+from bridging import bridged, is_faulty, waiting
 from brokers import answers, free_port
 from proton import Event
 from proton import Message as Envelope
@@ -28,14 +29,13 @@ from serve_rows import NOON, decided, ng
 from serving import config_of
 from waiting import eventually
 
-from coe.serve.bridge import bridge_process, outbox_relay
 from coe.serve.bridge.amqp import AmqpSettings
 from coe.serve.bridge.amqp_connection import AmqpConnection
 from coe.serve.bridge.sink_section import sinks_of
 from coe.serve.bridge.sinks import Message, Origin, SinkFailed
-from coe.serve.database import fault_log, outbox
 from coe.serve.database.connecting import Database
 
+pytestmark = pytest.mark.usefixtures("hasty")
 HELLO = Message("5b3d5a0c-1c0e-4f57-9a53-6f2f7c1f5f0e", "CFX.Production.WorkStarted", NOON, {"MessageBody": {}})
 
 
@@ -105,13 +105,6 @@ def sink_to(port: int, **more: Any) -> AmqpConnection:
     return AmqpSettings.model_validate(settings).connection(Origin("test", "acme.aoi.7"))
 
 
-@pytest.fixture(autouse=True)
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LOOK_S", "FIRST_PAUSE_S"):
-        monkeypatch.setattr(outbox_relay, name, 0.02)
-    monkeypatch.setattr(outbox_relay, "LONGEST_PAUSE_S", 0.2)
-
-
 def test_a_message_has_the_properties_of_the_standards_sdk() -> None:
     with listening() as peer:
         sink = sink_to(peer.port)
@@ -166,24 +159,9 @@ def test_a_broker_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
     assert "hunter2" not in str(caught.value)
 
 
-@contextmanager
-def bridged(database: Database, folder: Path, port: int, **more: object) -> Iterator[None]:
+def mes_told(database: Database, folder: Path, port: int, **more: object) -> AbstractContextManager[None]:
     sink = {"host": "127.0.0.1", "port": port, "address": "/exchange/cfx", **more}
-    config = config_of(folder, sinks={"amqp": {"mes": sink}})
-    sinks, stop = list(sinks_of(config)), threading.Event()
-    bridge = threading.Thread(target=bridge_process.tell, args=(sinks, database, stop))
-    bridge.start()
-    try:
-        eventually(lambda: registered(database))
-        yield
-    finally:
-        stop.set()
-        bridge.join()
-
-
-def registered(database: Database) -> bool:
-    with database.reading() as connection:
-        return bool(outbox.queues(connection))
+    return bridged(database, sinks_of(config_of(folder, sinks={"amqp": {"mes": sink}})))
 
 
 def names(came: list[Envelope]) -> list[str]:
@@ -196,11 +174,11 @@ BOARD = ["UnitsArrived", "UnitsInspected", "WorkCompleted"]
 def test_what_happens_while_the_broker_is_down_is_told_when_it_is_back(
     sqlite_database: Database, tmp_path: Path
 ) -> None:
-    with listening() as first, bridged(sqlite_database, tmp_path, first.port):
+    with listening() as first, mes_told(sqlite_database, tmp_path, first.port):
         with sqlite_database.writing() as connection:
             decided(connection, "k1", ng())
         eventually(lambda: names(first.came) == ["Heartbeat", *BOARD])
-    with listening(first.port) as second, bridged(sqlite_database, tmp_path, first.port):
+    with listening(first.port) as second, mes_told(sqlite_database, tmp_path, first.port):
         with sqlite_database.writing() as connection:
             decided(connection, "k2")
         eventually(lambda: len(second.came) >= 4)
@@ -272,16 +250,16 @@ def test_a_real_rabbitmq_is_told_and_its_kill_loses_nothing(sqlite_database: Dat
         password = tmp_path / "password"
         password.write_text("guest")
         login = {"user": "guest", "password": {"file": str(password)}}
-        with bridged(sqlite_database, tmp_path, rabbit.port, address=QUEUE, **login):
+        with mes_told(sqlite_database, tmp_path, rabbit.port, address=QUEUE, **login):
             with sqlite_database.writing() as connection:
                 decided(connection, "k1", ng())
-            eventually(lambda: waiting(sqlite_database) == 0)
+            eventually(lambda: waiting(sqlite_database, "mes") == 0)
             rabbit.stop()
             with sqlite_database.writing() as connection:
                 decided(connection, "k2")
             eventually(lambda: is_faulty(sqlite_database))
             rabbit.start()
-            eventually(lambda: waiting(sqlite_database) == 0 and not is_faulty(sqlite_database))
+            eventually(lambda: waiting(sqlite_database, "mes") == 0 and not is_faulty(sqlite_database))
         came = received(rabbit.port)
     units = [
         (one["MessageName"].rpartition(".")[2], one["MessageBody"]["Units"][0]["UnitIdentifier"])
@@ -306,13 +284,3 @@ def received(port: int) -> list[dict[str, Any]]:
         came.append(json.loads(bytes(message.body)))
     connection.close()
     return came
-
-
-def waiting(database: Database) -> int:
-    with database.reading() as connection:
-        return outbox.queues(connection)[0].waiting
-
-
-def is_faulty(database: Database) -> bool:
-    with database.reading() as connection:
-        return bool(fault_log.open_faults(connection))

