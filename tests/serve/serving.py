@@ -6,8 +6,9 @@ import asyncio
 import hashlib
 import io
 import shutil
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import httpx
 import numpy as np
 import uvicorn
 from PIL import Image
+from serve_rows import write
 
 from coe.serve import service_config
 from coe.serve.clock import now_us
@@ -130,3 +132,42 @@ def config_of(folder: Path, **settings: object) -> ServeConfig:
     """Return a config whose data lie in a folder, on a free port."""
     written = {"station": "test", "data": folder, "listen": {"port": 0}, **settings}
     return service_config.model_of(written).model_validate(written)
+
+
+WITH_HEADER = {"X-CSRF-Token": "sign in"}
+
+
+def signed_in(served: Served, role: Role = Role.OPERATOR, name: str = "") -> httpx.Client:
+    """Return a client that holds a session, as a browser does."""
+    key = keys.generate()
+    write(served.database, keys.add, name or f"person {role}", role, key, now_us=now_us())
+    client = client_of(served.address)
+    answer = client.post("/api/v1/session", json={"key": f" {key}\n"}, headers=WITH_HEADER)
+    assert answer.json() == {"name": name or f"person {role}", "role": role.value}
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    return client
+
+
+def problem(answer: httpx.Response, status: int, kind: str) -> dict[str, str]:
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), answer.text
+    body: dict[str, str] = answer.json()
+    assert body["type"] == f"urn:coe:problem:{kind}"
+    assert body["detail"]
+    assert body["way_out"]
+    assert "Traceback" not in answer.text
+    return body
+
+
+def raw(served: Served, *parts: bytes, wait: Callable[[], object] = lambda: None) -> bytes:
+    """Send bytes as they are, and return all that comes back."""
+    host, port = served.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        for part in parts:
+            connection.sendall(part)
+            wait()
+        answer = b""
+        while received := connection.recv(65536):
+            answer += received
+    return answer

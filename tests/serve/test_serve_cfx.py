@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from serve_rows import NOON, accepted, decided, decision, late, ng
-from test_serve_whole import WHOLE
 from tiny_line import TINY
+from whole_boards import WHOLE
 
 from coe.core import Verdict
 from coe.placement.dialects import Side

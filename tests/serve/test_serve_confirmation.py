@@ -11,13 +11,12 @@ import httpx
 import numpy as np
 import pytest
 from serve_rows import the
-from serving import Served, activated, put
+from serving import Served, activated, put, signed_in
 from sqlalchemy.exc import IntegrityError
 from stations import accept_request, deciding, quick_opener, state_of
-from test_serve_sessions import signed_in
-from test_serve_whole import BOARD, WHOLE, RedDevice, layout_of, picture_of, png, whole_of
 from tiny_line import TINY
 from waiting import eventually
+from whole_boards import BOARD, WHOLE, RedDevice, layout_of, picture_of, png, whole_of
 
 from coe.core import Verdict
 from coe.serve.clock import now_us

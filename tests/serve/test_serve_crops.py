@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,65 +12,26 @@ import numpy as np
 import pytest
 from PIL import Image
 from serve_rows import ng, the
-from serving import Served, activated, put
-from test_serve_whole import BOARD, WHOLE, layout_of, png
+from serving import Served, put
 from tiny_line import TINY
+from whole_boards import BOARD, found, places, png, with_call
 
 from coe.core import Verdict
 from coe.prepare.golden_reference import learn
 from coe.serve.clock import now_us
 from coe.serve.component_pictures import CropPlace, Cutter
 from coe.serve.database import board_rows, decisions
-from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Decision
-from coe.serve.database.findings import GoodComponent
-from coe.serve.enums import CallReason
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import LineSettings
-from coe.serve.whole_board import WholeBoard
-from coe.serve.worker.items import Item, Items, Whole
-from coe.serve.worker.locating import Located, locate
+from coe.serve.worker.locating import Located
 from coe.store.references import References
 from coe.store.store import Store
-
-COMPARING = TINY.replace("{count: 5,", "{count: 5, reference: A,")
-
-
-def found(path: Path) -> Located:
-    """Locate the drawn board, as the line does."""
-    layout = layout_of(WHOLE)
-    path.write_bytes(png(BOARD))
-    digest = hashlib.sha256(png(BOARD)).hexdigest()
-    items = Items([Item(site.name, site.component, 1, None) for site in layout.sites], [])
-    return locate(Whole(1, path, WholeBoard.model_validate(WHOLE), (), digest), items)
-
-
-def places(board: Located) -> dict[str, Any]:
-    """Return the places of all parts, as they come out of the database."""
-    return {item.refdes: json.loads(json.dumps(item.place)) for item in board.items.seen}
 
 
 @pytest.fixture
 def board(tmp_path: Path) -> Located:
     return found(tmp_path / "board.png")
-
-
-def with_call(served: Served, board: Located, refdes: str, component: str) -> None:
-    """Decide two whole boards: all parts of the first are good, one of the second is called."""
-    activated(served.database, COMPARING, name="whole", whole=WHOLE)
-    at = places(board)
-    for key in ("k1", "k2"):
-        put(served.feeder, key, "top", png(BOARD))
-        assert served.feeder.post(f"/api/v1/boards/{key}", json={"recipe": "whole", "whole": "top"}).status_code == 202
-    with served.database.writing() as connection:
-        first, second = (board_rows.of_key(connection, key) for key in ("k1", "k2"))
-        assert first is not None
-        assert second is not None
-        good = [GoodComponent(refdes, component, 1, at[refdes], [])]
-        decisions.write(connection, Decision(first, Verdict.OK, now_us(), False, [], good, []))
-        boxes = [{"expert": "joint", "label": "bridge", "score": 0.9, "boxes": [{"xyxy": [1, 2, 3, 4]}]}]
-        call = NewCall(refdes, component, Verdict.NG, CallReason.EXPERT, view_id=2, place=at[refdes], findings=boxes)
-        decisions.write(connection, Decision(second, Verdict.NG, now_us(), False, [call], [], []))
 
 
 def pixels(answer: httpx.Response) -> np.ndarray[Any, np.dtype[np.uint8]]:

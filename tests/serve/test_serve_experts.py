@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from quick_line import COSTS, EXPERTS, quick
 from serve_rows import NOON, decision, ng, the, write
-from serving import Served, hand_in
-from test_serve_sessions import signed_in
+from serving import Served, hand_in, signed_in
 
 from coe.scheduler.events import Event, Evicted, Loaded, Lost
 from coe.serve.clock import HOUR_US, hour_of, now_us

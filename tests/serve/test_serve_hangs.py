@@ -12,9 +12,9 @@ import pytest
 from quick_line import QuickDevice
 from serving import activated, embedded
 from stations import LIGHT, accept_request, deciding, quick_opener, state_of
-from test_serve_whole import BOARD, WHOLE, png
 from tiny_line import TINY
 from waiting import eventually
+from whole_boards import BOARD, WHOLE, png
 
 from coe.core import Verdict
 from coe.pictures.picture_file import PictureFile

@@ -7,13 +7,12 @@ import socket
 import struct
 import threading
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 from serve_rows import write
-from serving import Served, hand_in, png, put
+from serving import Served, hand_in, png, problem, put, raw
 from tiny_line import TINY
 
 from coe.config import MAX_IMAGE_PIXELS
@@ -29,16 +28,6 @@ from coe.serve.picture_folder import Receiving
 from coe.serve.service_config import Limits
 
 GUARDED = [operation for operation in OPERATIONS if operation.roles is not None]
-
-
-def problem(answer: httpx.Response, status: int, kind: str) -> dict[str, str]:
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), answer.text
-    body: dict[str, str] = answer.json()
-    assert body["type"] == f"urn:coe:problem:{kind}"
-    assert body["detail"]
-    assert body["way_out"]
-    assert "Traceback" not in answer.text
-    return body
 
 
 def path_of(operation: Operation) -> str:
@@ -142,19 +131,6 @@ def test_a_picture_that_was_damaged_on_the_way_is_refused(served: Served) -> Non
     answer = served.feeder.put("/api/v1/boards/k/views/v", content=png(), headers={"X-SHA256": "0" * 64})
     problem(answer, 422, "torn")
     assert files_of(served) == []
-
-
-def raw(served: Served, *parts: bytes, wait: Callable[[], object] = lambda: None) -> bytes:
-    """Send bytes as they are, and return all that comes back."""
-    host, port = served.address.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
-        for part in parts:
-            connection.sendall(part)
-            wait()
-        answer = b""
-        while received := connection.recv(65536):
-            answer += received
-    return answer
 
 
 def head(served: Served, length: int) -> bytes:

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 from serve_rows import write
-from serving import Served, client_of
-from test_serve_hostile import problem, raw
-from test_serve_sessions import WITH_HEADER
+from serving import WITH_HEADER, Served, client_of, problem, raw
 
 from coe.errors import ConfigError
 from coe.serve.clock import now_us

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from serve_rows import NOON, accepted, decision, ng, read, write
 from serving import Served
-from test_serve_crops import found, with_call
-from test_serve_whole import BOARD, WHOLE, png
 from tiny_line import TINY
+from whole_boards import BOARD, WHOLE, found, png, with_call
 
 from coe.serve.clock import now_us
 from coe.serve.database import call_rows, confirmations, decisions, keys, recipe_versions, verifications

@@ -28,8 +28,8 @@ from test_serve_kills import (
     new_database,
     views_of,
 )
-from test_serve_whole import BOARD, WHOLE, png
 from tiny_line import TINY
+from whole_boards import BOARD, WHOLE, png
 
 from coe.core import Verdict
 from coe.serve.clock import DAY_US, now_us

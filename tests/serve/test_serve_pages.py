@@ -10,8 +10,7 @@ from dataclasses import replace
 import httpx
 import pytest
 from serve_rows import ng, the
-from serving import Served, hand_in
-from test_serve_sessions import signed_in
+from serving import Served, hand_in, signed_in
 
 from coe.core import Verdict
 from coe.serve.clock import HOUR_US, hour_of, now_us

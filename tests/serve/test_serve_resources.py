@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-from serving import Served, hand_in, png
-from test_serve_hostile import problem
+from serving import Served, hand_in, png, problem
 from waiting import eventually
 
 from coe.pictures.array_images import DecodedImage

@@ -14,9 +14,9 @@ from PIL import Image
 from serve_rows import the
 from serving import Served, activated, config_of, put, serving
 from stations import deciding, quick_opener, state_of
-from test_serve_whole import POSE, WHOLE, RedDevice, layout_of, picture_of, png
 from tiny_line import TINY, Call
 from waiting import eventually
+from whole_boards import POSE, WHOLE, RedDevice, layout_of, picture_of, png
 
 from coe.cli import experts_command
 from coe.core import Verdict

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from contextlib import closing
 
-import httpx
 from serve_rows import decided, ng, the, write
-from serving import Served, client_of
+from serving import WITH_HEADER, Served, client_of, signed_in
 from sqlalchemy import select
 
 from coe.serve.clock import now_us
@@ -16,21 +15,6 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.tables import session
 from coe.serve.enums import Role
 from coe.serve.gate.sessions import COOKIE, SECRET
-
-WITH_HEADER = {"X-CSRF-Token": "sign in"}
-
-
-def signed_in(served: Served, role: Role = Role.OPERATOR, name: str = "") -> httpx.Client:
-    """Return a client that holds a session, as a browser does."""
-    key = keys.generate()
-    write(served.database, keys.add, name or f"person {role}", role, key, now_us=now_us())
-    client = client_of(served.address)
-    answer = client.post("/api/v1/session", json={"key": f" {key}\n"}, headers=WITH_HEADER)
-    assert answer.json() == {"name": name or f"person {role}", "role": role.value}
-    cookie = answer.headers["set-cookie"].lower()
-    assert "httponly" in cookie
-    assert "samesite=strict" in cookie
-    return client
 
 
 def test_a_session_reads_and_needs_the_token_to_change_anything(served: Served) -> None:

@@ -7,15 +7,13 @@ import re
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import cv2
-import drawn_boards
 import numpy as np
 import pytest
-from drawn_boards import PARTS, Pose, draw, truth
+from drawn_boards import PARTS, Pose, truth
 from killed import KILLED, run_line
 from PIL import Image
 from quick_line import QuickDevice
@@ -24,11 +22,12 @@ from serving import Served, activated, embedded, put
 from stations import accept_request, deciding, grey, quick_opener, state_of
 from tiny_line import TINY
 from waiting import eventually
+from whole_boards import BOARD, POSE, WHOLE, RedDevice, layout_of, picture_of, png, whole_of
 
-from coe.core import Expert, Finding, Verdict
+from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.inspector.asked_boards import AskedBoard
-from coe.placement import Layout, Placement, Side, crop, outline
+from coe.placement import Placement, Side, crop, outline
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, call_rows, decisions, event_log, fault_log, findings
 from coe.serve.database.board_rows import Board
@@ -43,10 +42,8 @@ from coe.serve.service_config import ServeConfig
 from coe.serve.whole_board import WholeBoard
 from coe.serve.worker import locating
 from coe.serve.worker.locating import Located, locate
-from coe.store.kinds import ExpertInput
 from coe.strict_model import of_json
 
-POSE = Pose(turn_deg=2, x_px=9, y_px=-6)
 PANEL = {
     "panel": {"array": {"rows": 1, "columns": 2, "pitch": [9, 0]}},
     "bad_mark": {"at": [4, 13], "diameter": 1.2, "look": "bright", "level": 150},
@@ -54,43 +51,7 @@ PANEL = {
 ON_PANEL = (PARTS[0], Placement("P2", 5, 9, 90, Side.TOP, component="C"))
 
 
-def whole_of(placements: Sequence[Placement] = PARTS, **changes: Any) -> dict[str, Any]:
-    """Return `whole` of a recipe that cuts the drawn board."""
-    rows = [f"{part.refdes},{part.x_mm},{part.y_mm},{part.rotation_deg},top,{part.component}" for part in placements]
-    text = "\n".join(["refdes,x,y,rotation,side,component", *rows])
-    return {"placements": text, "dialect": "generic", "units": "mm", "recipe": drawn_boards.recipe(**changes)}
-
-
-def layout_of(whole: dict[str, Any]) -> Layout:
-    return WholeBoard.model_validate(whole).layout
-
-
-def picture_of(layout: Layout, light: Sequence[str], pose: Pose = POSE) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Draw a board on which the experts find good what is `light`."""
-    picture, (fit, width, height) = draw(layout, pose), truth(layout, pose)
-    for site in layout.sites:
-        corners = np.round(outline(site, fit, width, height).corners).astype(np.int32)
-        if site.name in light:
-            cv2.fillPoly(picture, [corners], (255, 120, 40))
-    return picture
-
-
-def png(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "png", compress_level=1)
-    return file.getvalue()
-
-
-WHOLE = whole_of()
 STRANGE = whole_of(PARTS[:1], components={"A2": {"size": [2, 1]}}, placed_as=[{"value": "", "component": "A2"}])
-BOARD = picture_of(layout_of(WHOLE), ["P1", "P2"])
-
-
-class RedDevice(QuickDevice):
-    """Looks at the red of a picture alone, so that channels in a wrong order change what it finds."""
-
-    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
-        return super().run(executor, pool, expert, [replace(image, pixels=image.pixels[:1]) for image in images])
 
 
 @pytest.fixture

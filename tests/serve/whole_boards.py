@@ -1,0 +1,110 @@
+"""A drawn whole board for tests of the service, and what the line finds on it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import drawn_boards
+import numpy as np
+from drawn_boards import PARTS, Pose, draw, truth
+from PIL import Image
+from quick_line import QuickDevice
+from serving import Served, activated, put
+from tiny_line import TINY
+
+from coe.core import Expert, Finding, Verdict
+from coe.placement import Layout, Placement, outline
+from coe.serve.clock import now_us
+from coe.serve.database import board_rows, decisions
+from coe.serve.database.call_rows import NewCall
+from coe.serve.database.decisions import Decision
+from coe.serve.database.findings import GoodComponent
+from coe.serve.enums import CallReason
+from coe.serve.whole_board import WholeBoard
+from coe.serve.worker.items import Item, Items, Whole
+from coe.serve.worker.locating import Located, locate
+from coe.store.kinds import ExpertInput
+
+POSE = Pose(turn_deg=2, x_px=9, y_px=-6)
+
+
+def whole_of(placements: Sequence[Placement] = PARTS, **changes: Any) -> dict[str, Any]:
+    """Return `whole` of a recipe that cuts the drawn board."""
+    rows = [f"{part.refdes},{part.x_mm},{part.y_mm},{part.rotation_deg},top,{part.component}" for part in placements]
+    text = "\n".join(["refdes,x,y,rotation,side,component", *rows])
+    return {"placements": text, "dialect": "generic", "units": "mm", "recipe": drawn_boards.recipe(**changes)}
+
+
+def layout_of(whole: dict[str, Any]) -> Layout:
+    return WholeBoard.model_validate(whole).layout
+
+
+def picture_of(layout: Layout, light: Sequence[str], pose: Pose = POSE) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Draw a board on which the experts find good what is `light`."""
+    picture, (fit, width, height) = draw(layout, pose), truth(layout, pose)
+    for site in layout.sites:
+        corners = np.round(outline(site, fit, width, height).corners).astype(np.int32)
+        if site.name in light:
+            cv2.fillPoly(picture, [corners], (255, 120, 40))
+    return picture
+
+
+def png(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png", compress_level=1)
+    return file.getvalue()
+
+
+WHOLE = whole_of()
+
+
+BOARD = picture_of(layout_of(WHOLE), ["P1", "P2"])
+
+
+class RedDevice(QuickDevice):
+    """Looks at the red of a picture alone, so that channels in a wrong order change what it finds."""
+
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
+        return super().run(executor, pool, expert, [replace(image, pixels=image.pixels[:1]) for image in images])
+
+
+COMPARING = TINY.replace("{count: 5,", "{count: 5, reference: A,")
+
+
+def found(path: Path) -> Located:
+    """Locate the drawn board, as the line does."""
+    layout = layout_of(WHOLE)
+    path.write_bytes(png(BOARD))
+    digest = hashlib.sha256(png(BOARD)).hexdigest()
+    items = Items([Item(site.name, site.component, 1, None) for site in layout.sites], [])
+    return locate(Whole(1, path, WholeBoard.model_validate(WHOLE), (), digest), items)
+
+
+def places(board: Located) -> dict[str, Any]:
+    """Return the places of all parts, as they come out of the database."""
+    return {item.refdes: json.loads(json.dumps(item.place)) for item in board.items.seen}
+
+
+def with_call(served: Served, board: Located, refdes: str, component: str) -> None:
+    """Decide two whole boards: all parts of the first are good, one of the second is called."""
+    activated(served.database, COMPARING, name="whole", whole=WHOLE)
+    at = places(board)
+    for key in ("k1", "k2"):
+        put(served.feeder, key, "top", png(BOARD))
+        assert served.feeder.post(f"/api/v1/boards/{key}", json={"recipe": "whole", "whole": "top"}).status_code == 202
+    with served.database.writing() as connection:
+        first, second = (board_rows.of_key(connection, key) for key in ("k1", "k2"))
+        assert first is not None
+        assert second is not None
+        good = [GoodComponent(refdes, component, 1, at[refdes], [])]
+        decisions.write(connection, Decision(first, Verdict.OK, now_us(), False, [], good, []))
+        boxes = [{"expert": "joint", "label": "bridge", "score": 0.9, "boxes": [{"xyxy": [1, 2, 3, 4]}]}]
+        call = NewCall(refdes, component, Verdict.NG, CallReason.EXPERT, view_id=2, place=at[refdes], findings=boxes)
+        decisions.write(connection, Decision(second, Verdict.NG, now_us(), False, [call], [], []))
