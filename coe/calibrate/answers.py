@@ -17,9 +17,8 @@ from coe.core import FULL, NOTHING, Expert, Finding, Verdict
 from coe.errors import ConfigError, ImageError, StoreError
 from coe.inspector import line_references
 from coe.pictures.decoding import decode
-from coe.pictures.image_source import ImageSource
+from coe.pictures.image_source import ImageSource, ReferenceSource
 from coe.runtime.cpu import CpuDevice
-from coe.runtime.inputs import ReferenceSource
 from coe.store import kinds
 from coe.store.kinds import Comparing, ExpertInput, Image, Kind, Reference
 from coe.store.learned import PictureDigests, digest_of

@@ -15,10 +15,11 @@ from coe.cluster.decisions.stage_rules import StageRules, stage_rules
 from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, NewRules, Parcel, RunStage
 from coe.core import Failure, FailureKind, Result
 from coe.errors import sentence_of
+from coe.pictures.image_source import ReferenceSource
 from coe.results.metrics import Metrics, Recorder
 from coe.runtime.device import Device
 from coe.runtime.engine import Engine
-from coe.runtime.inputs import Decoding, ReferenceSource
+from coe.runtime.inputs import Decoding
 from coe.runtime.lane import Disk
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import (
@@ -174,8 +175,8 @@ class BoxWorker:
         since_s = message.request.since_s(now_s) + self._ahead_s
         request = replace(message.request, due_s=message.request.due_s + self._ahead_s, submitted_s=since_s)
         self._out.began()
-        reference = image.reference or self._parts.references.get(image.rule)
-        self._engine.submit(request, image.source, reference).add_done_callback(self._out.answered)
+        source = image.source.beside(self._parts.references.get(image.rule))
+        self._engine.submit(request, source).add_done_callback(self._out.answered)
 
 
 class _Outbox:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from coe.board.rules import Rules
@@ -23,10 +24,9 @@ from coe.cluster.links import Boxes, BoxGone, Link, NotCarried, Say, check_same
 from coe.cluster.messages import CarriedImage
 from coe.core import Failure, FailureKind, Request
 from coe.errors import ConfigError, ImageError, sentence_of
-from coe.pictures.image_source import ImageSource
+from coe.pictures.image_source import ImageSource, ReferenceSource
 from coe.pictures.picture_file import PictureFile
 from coe.results.metrics import Metrics, Recorder, Watcher, of_cluster
-from coe.runtime.inputs import ReferenceSource
 from coe.runtime.line_engine import Job, LineEngine, Pending, end_at_exit
 from coe.scheduler.events import Command, Event
 from coe.scheduler.failures import STOPPED
@@ -85,18 +85,17 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
         self,
         request: Request,
         source: ImageSource,
-        reference: ReferenceSource | None = None,
         *,
         refused: Failure | None = None,
     ) -> Pending:
-        """Take in an image, and the reference that came with it; the future's result is its one reply.
+        """Take in an image; the future's result is its one reply.
 
         With `refused` that reply is this failure, and the image is not looked at. The files of the image are read now.
         """
         job = Job(request, Pending(self.line_threads))
         self._jobs[request.id] = job
         try:
-            image = CarriedImage(source, reference, request.rule)
+            image = CarriedImage(source, request.rule)
             refused = STOPPED if refused is None and self._stopped else refused
             self._queue.put(ImageArrived(request, refused or self._share(image)))
         except BaseException:  # an interrupt, perhaps: an image that nothing answers would keep the line from ending
@@ -229,11 +228,11 @@ def _guarded(say: Say) -> Say:
 
 def _with_bytes(image: CarriedImage) -> CarriedImage:
     """Return an image with the bytes of its files, as no box can read them; raises ImageError."""
-    reference = image.reference
+    source, reference = _read(image.source), image.source.reference
     if reference is not None:
         spread = None if reference.spread is None else _read(reference.spread)
-        reference = ReferenceSource(_read(reference.image), spread)
-    return CarriedImage(_read(image.source), reference, image.rule)
+        source = replace(source, reference=ReferenceSource(_read(reference.image), spread))
+    return CarriedImage(source, image.rule)
 
 
 def _read(source: ImageSource) -> ImageSource:

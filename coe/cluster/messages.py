@@ -13,7 +13,6 @@ from coe.cluster.decisions.head_events import ExpertsReported, Release, StageDon
 from coe.cluster.decisions.stage_rules import StageRequest
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics
-from coe.runtime.inputs import ReferenceSource
 from coe.scheduler.costs import CostTable
 from coe.scheduler.events import Late, PaceChanged, Stopped
 from coe.scheduler.plan import Plan
@@ -21,13 +20,12 @@ from coe.scheduler.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class CarriedImage:
-    """An image on its way: its pixels or the bytes of its file, and the reference that came with it.
+    """An image on its way: its pixels or the bytes of its file, with the reference that came with it.
 
     `rule` is the name of the rules of its component (`Request.rule`): a box has the references that rules name.
     """
 
     source: ImageSource
-    reference: ReferenceSource | None
     rule: str
 
 

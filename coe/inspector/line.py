@@ -32,11 +32,10 @@ from coe.inspector.line_options import LineOptions
 from coe.inspector.starting import start
 from coe.pictures.array_images import Order
 from coe.pictures.image_source import ImageLike as Image
-from coe.pictures.image_source import ImageSource, Picture
+from coe.pictures.image_source import ImageSource, Picture, ReferenceSource
 from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
 from coe.runtime.engine import Trace
-from coe.runtime.inputs import ReferenceSource
 from coe.scheduler.demand import Drift
 from coe.scheduler.plan import Plan, images_budget
 from coe.scheduler.strategies import check_hurry, check_parts
@@ -48,12 +47,11 @@ _END = object()
 class TakenPicture:
     """A picture that the line owns: it shares nothing with the caller any more, and counts `size` bytes in the inbox.
 
-    Its request has no number yet. `reference` is the one that came with it.
+    Its request has no number yet.
     """
 
     request: Request
     source: ImageSource
-    reference: ReferenceSource | None
     size: int
 
 
@@ -301,8 +299,8 @@ class Line:
             reason = f"board '{request.board}' left the line while the image waited for room"
             future = self._engine.submit(request, taken.source, refused=Failure(FailureKind.RULES, reason))
         else:
-            reference = taken.reference or board.read.references.get(request.component)
-            future = self._engine.submit(request, taken.source, reference)
+            source = taken.source.beside(board.read.references.get(request.component))
+            future = self._engine.submit(request, source)
         # The first callback, so that later callbacks find the place free. It holds no reference to the line.
         future.add_done_callback(partial(_leave, ticket, self._boards, board))
         return future
@@ -394,15 +392,15 @@ class Line:
 def _taken_over(picture: Picture, now: float, board: LineBoard) -> TakenPicture:
     """Take over the pixels of a picture; raises TypeError."""
     bits = board.member.rules.bits if picture.bits is None else picture.bits
-    source, reference = ImageSource.of(picture.image, picture.order, bits), None
+    source = ImageSource.of(picture.image, picture.order, bits)
     size = source.held_bytes + board.first_bytes.get(picture.component, 0)
     if picture.reference is not None:
         reference = ReferenceSource(ImageSource.of(picture.reference, picture.order, bits))
-        size += reference.held_bytes
+        source, size = source.beside(reference), size + reference.held_bytes
     name = picture.name or (str(picture.image) if isinstance(picture.image, str | Path) else "")
     due_s = math.inf if picture.within_s is None else now + picture.within_s
     place = (picture.component, name, picture.serial, picture.refdes)
-    return TakenPicture(Request(0, *place, due_s, now, board.name), source, reference, size)
+    return TakenPicture(Request(0, *place, due_s, now, board.name), source, size)
 
 
 def _leave(ticket: Ticket, boards: LineBoards, board: LineBoard | None, _: object) -> None:

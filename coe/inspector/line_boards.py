@@ -17,7 +17,7 @@ from coe.board.union import Member
 from coe.core import Expert
 from coe.errors import ConfigError, did_you_mean
 from coe.inspector.weights_used import findings_facts
-from coe.runtime.inputs import ReferenceSource
+from coe.pictures.image_source import ReferenceSource
 from coe.scheduler.events import RulesChanged
 from coe.store.manifest import Manifest
 

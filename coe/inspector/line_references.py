@@ -8,8 +8,7 @@ from coe.board.router import GIVEN
 from coe.board.rules import Rules
 from coe.comparing.comparison import is_dark
 from coe.errors import ConfigError, ImageError, StoreError
-from coe.pictures.image_source import ImageSource, Picture
-from coe.runtime.inputs import ReferenceSource
+from coe.pictures.image_source import ImageSource, Picture, ReferenceSource
 from coe.store.kinds import Comparing, Kind
 from coe.store.manifest import Manifest
 from coe.store.references import EncodedReference, References

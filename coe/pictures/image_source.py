@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ ImageLike = (
 )
 """The forms in which an image may be handed over."""
 
+_COMPARING_BYTES = 20
+"""The bytes a pixel that comparing takes beyond what decoding took: both pictures in grey, moved, and centred."""
 _ARRAY_BYTES, _DECODER_BYTES = 3, 4
 """The bytes of a pixel in the decoded array, and in Pillow's memory during decoding.
 
@@ -69,16 +71,25 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
+class Reference:
+    """A good part, `image` (H, W, 3) uint8 RGB, and by how many grey levels good parts vary, `spread` (H, W) uint8."""
+
+    image: DecodedImage
+    spread: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
 class ImageSource:
     """A source of the pixels of an image, which can be read repeatedly; it holds `held_bytes` while the image waits.
 
-    `bits` of its 16-bit samples count (see `decode`).
+    `bits` of its 16-bit samples count (see `decode`). `reference` is the good part that it is compared with, if any.
     """
 
     image: NDArray[Any] | bytes | PictureFile
     order: Order
     held_bytes: int
     bits: int | None = None
+    reference: ReferenceSource | None = None
 
     @classmethod
     def of(cls, image: ImageLike, order: Order | None = None, bits: int | None = None) -> ImageSource:
@@ -117,8 +128,18 @@ class ImageSource:
         encoded = bytes(image)
         return cls(encoded, "BGR", len(encoded), bits)
 
+    def beside(self, reference: ReferenceSource | None) -> ImageSource:
+        """Return the source with this reference, unless it brought one."""
+        return self if reference is None or self.reference is not None else replace(self, reference=reference)
+
     def decoding_bytes(self) -> int:
-        """Return the bytes that decoding needs, by the picture's header; without a readable header, the file's size."""
+        """Return the bytes that decoding needs, by the picture's header; without a readable header, the file's size.
+
+        Those of decoding the reference, and of comparing, count too.
+        """
+        return self._own_bytes() + (self.reference.decoding_bytes() if self.reference is not None else 0)
+
+    def _own_bytes(self) -> int:
         size, pixels = self._header()
         if isinstance(self.image, np.ndarray):
             return (1 if self.image.dtype == np.uint8 else 2) * _ARRAY_BYTES * pixels
@@ -151,3 +172,30 @@ class ImageSource:
         pixels = decode(self.image, order=self.order, bits=self.bits)
         # An array in RGB comes back as it is; whoever writes into it must not change the picture for the next expert.
         return pixels.copy() if isinstance(self.image, np.ndarray) and np.shares_memory(pixels, self.image) else pixels
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceSource:
+    """A source of a good part's pixels, and of their spread if several good parts are known."""
+
+    image: ImageSource
+    spread: ImageSource | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that it holds while its image waits."""
+        return self.image.held_bytes + (self.spread.held_bytes if self.spread else 0)
+
+    def decoding_bytes(self) -> int:
+        """Return the bytes that decoding and comparing need."""
+        decoding = self.image.decoding_bytes() + (self.spread.decoding_bytes() if self.spread else 0)
+        return decoding + _COMPARING_BYTES * self.image.pixels()
+
+    def decode(self) -> Reference:
+        """Return the reference; raises ImageError, which says that the reference is meant."""
+        try:
+            image = self.image.decode()
+            spread = np.zeros(image.shape[:2], np.uint8) if self.spread is None else self.spread.decode()[:, :, 0]
+        except ImageError as error:
+            raise type(error)(f"the reference {error}") from error
+        return Reference(image, spread)

@@ -23,7 +23,7 @@ from coe.errors import ImageError, RulesError, sentence_of
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics, Recorder, Watcher
 from coe.runtime.device import Device
-from coe.runtime.inputs import ANY_SIZE, Decoding, ImageInputs, Inputs, ReferenceSource
+from coe.runtime.inputs import ANY_SIZE, Decoding, ImageInputs, Inputs
 from coe.runtime.lane import Carriers, Disk
 from coe.runtime.line_engine import Job, LineEngine, Pending, end_at_exit
 from coe.runtime.runner import Runner
@@ -183,15 +183,14 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
         self,
         request: Request,
         source: ImageSource,
-        reference: ReferenceSource | None = None,
         *,
         refused: Failure | None = None,
     ) -> Pending:
-        """Take in an image, and its reference if experts compare it; the future's result is its one reply.
+        """Take in an image; the future's result is its one reply.
 
         With `refused` that reply is this failure, and the image is not looked at.
         """
-        job = ImageJob(request, Pending(self.line_threads), ImageInputs(source, reference))
+        job = ImageJob(request, Pending(self.line_threads), ImageInputs(source))
         self._jobs[request.id] = job
         try:
             self._inputs.workers.put(lambda: self._receive(job, refused))

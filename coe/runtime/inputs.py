@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from coe.board.router import Router
 from coe.core import Expert
 from coe.errors import ImageError
@@ -21,7 +19,7 @@ from coe.pictures.array_images import DecodedImage
 from coe.pictures.image_source import ImageSource
 from coe.runtime.admission import Admission
 from coe.runtime.workers import Workers
-from coe.store.kinds import Comparing, ExpertInput, Kind, Reference
+from coe.store.kinds import Comparing, ExpertInput, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,45 +35,15 @@ class Decoding:
 
 _COPY_BYTES = 3
 """The bytes of a pixel in a copy of a decoded picture."""
-_COMPARING_BYTES = 20
-"""The bytes a pixel that comparing takes beyond what decoding took: both pictures in grey, moved, and centred."""
 ANY_SIZE = Decoding()
 """Two threads, and pictures of any size."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceSource:
-    """A source of a good part's pixels, and of their spread if several good parts are known."""
-
-    image: ImageSource
-    spread: ImageSource | None = None
-
-    @property
-    def held_bytes(self) -> int:
-        """The bytes that it holds while its image waits."""
-        return self.image.held_bytes + (self.spread.held_bytes if self.spread else 0)
-
-    def decoding_bytes(self) -> int:
-        """Return the bytes that decoding and comparing need."""
-        decoding = self.image.decoding_bytes() + (self.spread.decoding_bytes() if self.spread else 0)
-        return decoding + _COMPARING_BYTES * self.image.pixels()
-
-    def decode(self) -> Reference:
-        """Return the reference; raises ImageError, which says that the reference is meant."""
-        try:
-            image = self.image.decode()
-            spread = np.zeros(image.shape[:2], np.uint8) if self.spread is None else self.spread.decode()[:, :, 0]
-        except ImageError as error:
-            raise type(error)(f"the reference {error}") from error
-        return Reference(image, spread)
-
-
 @dataclass(slots=True)
 class ImageInputs:
-    """An image with its reference, and its inputs that are ready, by expert; `ahead_bytes` of them were made ahead."""
+    """An image, and its inputs that are ready, by expert; `ahead_bytes` of them were made ahead."""
 
     source: ImageSource
-    reference: ReferenceSource | None = None
     ready: dict[str, ExpertInput] = field(default_factory=dict)
     ahead_bytes: int = 0
 
@@ -102,7 +70,7 @@ class Inputs:
         """
         first, *others = self._router.likely(component)
         copy_bytes = _COPY_BYTES * image.source.pixels() if others else 0
-        with self._decoding.room(_decoding_bytes(image) + copy_bytes):
+        with self._decoding.room(image.source.decoding_bytes() + copy_bytes):
             pixels = image.source.decode()
             # A kind may write into its array.
             image.ready[first] = self._input(image, pixels.copy() if others else pixels, first)
@@ -139,7 +107,7 @@ class Inputs:
         return self.workers.submit(lambda: self._decoded_again(image, expert))
 
     def _decoded_again(self, image: ImageInputs, expert: str) -> ExpertInput:
-        with self._decoding.room(_decoding_bytes(image)):
+        with self._decoding.room(image.source.decoding_bytes()):
             return self._input(image, image.source.decode(), expert)
 
     def _input(self, image: ImageInputs, pixels: DecodedImage, expert: str) -> ExpertInput:
@@ -147,14 +115,9 @@ class Inputs:
         kind = self._kinds[spec.kind]
         if not isinstance(kind, Comparing):
             return kind.preprocess(pixels, spec)
-        if image.reference is None:
+        if image.source.reference is None:
             raise ImageError("came without a reference, and its component has none")
-        return kind.compare(pixels, image.reference.decode(), spec)
-
-
-def _decoding_bytes(image: ImageInputs) -> int:
-    reference_bytes = image.reference.decoding_bytes() if image.reference is not None else 0
-    return image.source.decoding_bytes() + reference_bytes
+        return kind.compare(pixels, image.source.reference.decode(), spec)
 
 
 class _Bytes:

@@ -25,7 +25,6 @@ from coe.core import Failure, Request, Result
 from coe.errors import CoeError, LineClosed, WouldWaitForItself
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics
-from coe.runtime.inputs import ReferenceSource
 from coe.scheduler.events import Stopped
 
 _LONGEST_EXIT_S = 10.0
@@ -171,11 +170,10 @@ class LineEngine(ABC, Generic[E, J]):
         self,
         request: Request,
         source: ImageSource,
-        reference: ReferenceSource | None = None,
         *,
         refused: Failure | None = None,
     ) -> Pending:
-        """Take in an image, and its reference if experts compare it; the future's result is its one reply.
+        """Take in an image; the future's result is its one reply.
 
         With `refused` that reply is this failure, and the image is not looked at.
         """

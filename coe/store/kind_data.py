@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from coe import config, values
+from coe.pictures.image_source import Reference
 from coe.preprocessing import Preprocessing
 from coe.store.learned import LearnedPictures
 
@@ -38,14 +39,6 @@ class ExpertInput:
 
 Prepared = ExpertInput
 """The former name of `ExpertInput`, which kinds of users have."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A good part, `image` (H, W, 3) uint8 RGB, and by how many grey levels good parts vary, `spread` (H, W) uint8."""
-
-    image: Image
-    spread: Image
 
 
 @dataclass(frozen=True, slots=True)

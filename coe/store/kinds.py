@@ -14,10 +14,11 @@ import torch
 from coe import plugins
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError, first_line
+from coe.pictures.image_source import Reference
 from coe.preprocessing import WHOLLY, Colour, Outputs, Preprocessing
 from coe.store import safetensors_header, torch_file
 from coe.store.blob_format import Identity
-from coe.store.kind_data import ExpertInput, Foreign, Image, Layer, Prepared, Progress, Reference, Trained, TrainingPlan
+from coe.store.kind_data import ExpertInput, Foreign, Image, Layer, Prepared, Progress, Trained, TrainingPlan
 from coe.store.store import load_tensors
 from coe.store.weights_file import holds
 from coe.surroundings import quiet_torch

@@ -203,7 +203,7 @@ def test_the_report_shows_no_reference_that_came_after_the_run_began(line_files:
     board, store = rules.load(line_files[0]), line_files[1]
     item, checksum = FoundImage(Path("a.png"), "U1", name="a.png"), References(store).manifest("pairs/U1").checksum
     run = RunIdentity("pairs", references={"pairs/U1": checksum})
-    reference = inspect._references([item], board, store.root, run.references)
+    reference = inspect._references([item], board, store, run.references)
     shown = reference("a.png")
     assert shown is not None
     assert np.array_equal(shown.image, part())

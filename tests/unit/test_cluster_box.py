@@ -35,14 +35,14 @@ class Engine:
     def now(self) -> float:
         return self.now_s
 
-    def submit(self, request: Request, source: object, reference: object) -> Future[Result]:
+    def submit(self, request: Request, source: object) -> Future[Result]:
         self.got.append(request)
         return Future()
 
 
 def test_a_parcel_that_was_long_on_its_way_postpones_no_due_time() -> None:
     """A box that was stopped for 20 s must not believe that its images came, and are due, 20 s later."""
-    image = CarriedImage(ImageSource.of(np.zeros((8, 8, 3), np.uint8), "BGR"), None, "A")
+    image = CarriedImage(ImageSource.of(np.zeros((8, 8, 3), np.uint8), "BGR"), "A")
     parts: Any = SimpleNamespace(rules=RULES, references={})
     box, engine = BoxWorker("box1", parts, lambda shared: [image for _ in shared]), Engine()
     box._engine = engine  # type: ignore[assignment]

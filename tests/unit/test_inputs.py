@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from coe.pictures.array_images import Order
-from coe.pictures.image_source import ImageSource
+from coe.pictures.image_source import ImageSource, ReferenceSource
 from coe.runtime.admission import Admission
-from coe.runtime.inputs import Decoding, ImageInputs, Inputs, ReferenceSource
+from coe.runtime.inputs import Decoding, ImageInputs, Inputs
 from coe.store.kinds import ExpertInput
 from coe.testing import rules_from
 
