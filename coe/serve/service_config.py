@@ -153,6 +153,10 @@ class ServeConfig(StrictModel):
     drain_s: Seconds = 30.0
     """How long begun boards may take to finish after SIGTERM; the rest stay queued."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The model of these sinks was made for this file, and no other process knows it by its name.
+        return _restored, (self.model_dump(by_alias=True),)
+
     @property
     def pictures(self) -> Path:
         """The folder of pictures."""
@@ -172,6 +176,10 @@ def model_of(data: Any, error: MakeError = lambda _, text: ConfigError(text)) ->
         return ServeConfig
     sinks = sink_section.model_of(section, error)
     return create_model("ServeConfig", __base__=ServeConfig, sinks=(sinks, sinks()))
+
+
+def _restored(data: dict[str, Any]) -> ServeConfig:
+    return model_of(data).model_validate(data)
 
 
 def load(path: Path) -> ServeConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tomllib
 from pathlib import Path
 
@@ -135,6 +136,13 @@ def test_sinks_come_from_entry_points_and_name_the_extras_of_their_packages(tmp_
             extra = project["optional-dependencies"][sink.needs.extra]
             assert [word for word in extra if word.startswith(f"{sink.needs.name}>=")]
     assert service_config.load(written(tmp_path, "station: a")).sinks.names == []
+
+
+def test_another_process_gets_the_same_config(tmp_path: Path) -> None:
+    config = service_config.load(written(tmp_path, ALL_SINKS + "data: d\nline: {memory: 1GB}\n"))
+    there = pickle.loads(pickle.dumps(config))
+    assert there.model_dump() == config.model_dump()
+    assert there.sinks.names == config.sinks.names
 
 
 @pytest.mark.parametrize("kind", ["opcua", "webhooks", "amqp", "mqtt"])
