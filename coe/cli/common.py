@@ -41,7 +41,12 @@ def wide(console: Console) -> Console:
 
 def complain(error: BaseException | str) -> None:
     """Show an error as one sentence; the middle of a very long sentence is left out."""
-    err.print(styled(("error:", "bold red"), f" {shortened(str(error), config.SHOWN_ERROR)}"), soft_wrap=True)
+    err.print(styled(("error:", "bold red"), f" {shortened(str(error), config.SHOWN_ERROR)}"))
+
+
+def point_out(word: str, sentence: str, console: Console = err) -> None:
+    """Show a sentence behind a word that says what it is, as "note"."""
+    console.print(styled((f"{word}:", "yellow"), f" {sentence}"))
 
 
 def run(app: typer.Typer) -> None:

@@ -6,11 +6,12 @@ keeps the law. `styled` gives styles; markup within a text never does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from rich import console, progress
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from coe.visible import is_visible, visible
@@ -24,6 +25,11 @@ class Console(console.Console):
 
     def __init__(self, *, stderr: bool = False, width: int | None = None) -> None:
         super().__init__(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; a sentence is one line, however narrow the window is."""
+        sentence = all(isinstance(one, str | Text) for one in objects)
+        super().print(*objects, **{"soft_wrap": sentence, **options})
 
     @property
     def encoding(self) -> str:
@@ -69,3 +75,11 @@ class Progress(progress.Progress):
     def get_default_columns(cls) -> tuple[progress.ProgressColumn, ...]:
         """Return the columns of a bar that names none."""
         return words("{task.description}", "progress.description"), *super().get_default_columns()[1:]
+
+
+def table_of(*headings: str, left: Collection[str]) -> Table:
+    """Return a table without lines; numbers stand at the right, and the columns `left` at the left."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in left else "right")
+    return table

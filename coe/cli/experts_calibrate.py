@@ -16,8 +16,8 @@ from coe.board import calibration_file, rules
 from coe.board.board_spec import BoardSpec, StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert
 from coe.board.rules import Rules
-from coe.cli.common import Exit, complain, err, out, wide
-from coe.cli.console import styled
+from coe.cli.common import Exit, complain, err, out, point_out, wide
+from coe.cli.console import table_of
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.core import NOTHING, Expert
 from coe.errors import CoeError, ConfigError
@@ -104,10 +104,10 @@ def calibrate(  # noqa: PLR0913
         if missing := calibration.unreached(outcome):
             complain(f"{id}: {missing}")
         for warning in calibration.warnings(outcome):
-            err.print(styled(("note:", "yellow"), f" {id}: {warning}"), soft_wrap=True)
+            point_out("note", f"{id}: {warning}")
         trouble = trouble or bool(missing or answers.failed)
         if plots is not None:
-            out.print(str(draw_thresholds.draw(outcome, plots / f"{id}.png")), soft_wrap=True, markup=False)
+            out.print(str(draw_thresholds.draw(outcome, plots / f"{id}.png")))
     wide(out).print(_table(outcomes))
     for outcome in outcomes:
         _show_curve(outcome)
@@ -124,14 +124,14 @@ def check_pictures(asked: BoardExperts, expert: Expert, pictures: Sequence[Verif
         raise ConfigError(f"it is no detector, and {nothing[0]} is labelled '{NOTHING}'")
     if made := asked.in_references(expert, pictures):
         told = (
-            f" {expert.id}: its reference is made from {len(made)} of its {len(pictures)} pictures, such as "
+            f"{expert.id}: its reference is made from {len(made)} of its {len(pictures)} pictures, such as "
             f"{_few(made)}: these fit it better than others will; take them out"
         )
-        err.print(styled(("note:", "yellow"), told), soft_wrap=True)
+        point_out("note", told)
     known = asked.learned_from(expert, pictures)
     if known is None:
-        told = f" nobody knows which pictures '{expert.weights}' learned from; give it none of these"
-        err.print(styled(("note:", "yellow"), told), soft_wrap=True)
+        told = f"nobody knows which pictures '{expert.weights}' learned from; give it none of these"
+        point_out("note", told)
     elif known:
         raise ConfigError(
             f"it learned from {len(known)} of its {len(pictures)} pictures, such as {_few(known)}: their scores are "
@@ -153,9 +153,8 @@ def _rates(point: ThresholdPoint) -> tuple[Rate | None, Rate | None]:
 
 
 def _table(outcomes: Sequence[ExpertCalibration]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("expert", "labels", "threshold", "escapes", "at most", "false calls", "at most", "ECE", "temperature"):
-        table.add_column(name, justify="left" if name in ("expert", "labels") else "right")
+    columns = ("expert", "labels", "threshold", "escapes", "at most", "false calls", "at most", "ECE", "temperature")
+    table = table_of(*columns, left=columns[:2])
     for outcome in outcomes:
         honesty, choice = outcome.honesty, outcome.choice
         cells = (f"{honesty.before:.3f} to {honesty.after:.3f}", f"{honesty.temperature:g}") if honesty else ("", "")
@@ -177,15 +176,13 @@ def _show_curve(outcome: ExpertCalibration) -> None:
     points = frontier(outcome.curve, outcome.wanted.goal)
     place = points.index(outcome.choice.point)
     shown = points[max(0, place - _AROUND) : place + _AROUND + 1]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("threshold", "escapes", "at most", "false calls", "at most", ""):
-        table.add_column(name, justify="right")
+    table = table_of("threshold", "escapes", "at most", "false calls", "at most", "", left=())
     for point in shown:
         mark = "chosen" if point is outcome.choice.point else ""
         table.add_row(f"{point.threshold:.4g}", *rates_text(_rates(point), outcome.wanted.confidence), mark)
     left = len(points) - len(shown)
     out.print()
-    out.print(f"{outcome.answers.expert.id}{f', without {left} further thresholds' if left else ''}:", markup=False)
+    out.print(f"{outcome.answers.expert.id}{f', without {left} further thresholds' if left else ''}:")
     wide(out).print(table)
 
 
@@ -203,10 +200,10 @@ def _tell_scores_of_steps(before: Rules, after: Rules, entries: Mapping[str, Sta
                 first.append(name)
         scale = "; its scores have another scale now, so check it" if rescaled else ""
         if least:
-            err.print(f"{id}: `min_score` of {_few(least)} still counts, too{scale}", soft_wrap=True, markup=False)
+            err.print(f"{id}: `min_score` of {_few(least)} still counts, too{scale}")
         if first:
             told = f"{id}: `min_scores` of {_few(first)} count in the place of those written here{scale}"
-            err.print(told, soft_wrap=True, markup=False)
+            err.print(told)
 
 
 def _few(names: Sequence[str]) -> str:
@@ -236,10 +233,10 @@ def _put(board: Rules, outcomes: Sequence[ExpertCalibration], *, write: bool) ->
     if write:
         write_atomically(path.resolve(), [new])  # a link stays a link
         noun = "expert" if len(changed) == 1 else "experts"
-        out.print(f"{path}: {len(changed)} {noun} calibrated", soft_wrap=True, markup=False)
+        out.print(f"{path}: {len(changed)} {noun} calibrated")
         return
     lines = (old or b"").decode().splitlines(), new.splitlines()
     for line in difflib.unified_diff(*lines, path.name, path.name, lineterm="", n=1):
         # A line feed within a text would be shown as what it is.
-        out.print(line, soft_wrap=True, markup=False, highlight=False)
+        out.print(line)
     err.print("nothing was written; --write does")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn
-from rich.table import Table
 
 from coe import config
 from coe.board import rules
@@ -22,8 +21,8 @@ from coe.cli import (
     experts_reference,
     experts_share,
 )
-from coe.cli.common import Exit, application, complain, err, out, run, wide
-from coe.cli.console import Progress, styled, words
+from coe.cli.common import Exit, application, complain, err, out, point_out, run, wide
+from coe.cli.console import Progress, styled, table_of, words
 from coe.cli.experts_new import measures_text
 from coe.cli.options import AllowKindOption, SeedOption, StoreOption
 from coe.core import Expert
@@ -71,9 +70,8 @@ def list_(
     Example: coe-experts list --board demo
     """
     shelf = Store(store)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("expert", "kind", "input", "labels", "size", "held out", "prepared"):
-        table.add_column(heading, justify="right" if heading in ("input", "size") else "left")
+    columns = ("expert", "kind", "input", "labels", "size", "held out", "prepared")
+    table = table_of(*columns, left=set(columns) - {"input", "size"})
     damaged = False
     shown: list[Manifest] = []
     for id in shelf.ids():
@@ -141,7 +139,7 @@ def verify(
             checked = shelf.steady(id, lambda manifest: verification.verify(shelf, manifest, allow_kind or ()))
             out.print(styled(("sound", "green"), f"    {id}{checked}"))
             if why := shelf.manifest(id).unproven:
-                err.print(styled(("unproven:", "yellow"), f" {id}: {why}"), soft_wrap=True)
+                point_out("unproven", f"{id}: {why}")
         except (Exception, SystemExit) as error:  # a kind is foreign code, and the other experts must be checked
             damaged += 1
             complain(f"{id}: {sentence_of(error)}")

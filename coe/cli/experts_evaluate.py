@@ -12,6 +12,7 @@ from rich.table import Table
 
 from coe.board import rules
 from coe.cli.common import Exit, complain, out, wide
+from coe.cli.console import table_of
 from coe.cli.experts_calibrate import check_pictures, rates_text
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.core import Failure, FailureKind, Request, Result
@@ -90,7 +91,7 @@ def evaluate(
         paths = {picture.name: picture for of_expert in pictures.values() for picture in of_expert}
         source = PixelSource(lambda name: decoded(paths[name], loaded.bits))
         write_evaluation(report, loaded.board, rows, wrong, unjudged, source, confidence=confidence)
-        out.print(str(report), soft_wrap=True, markup=False)
+        out.print(str(report))
     raise typer.Exit(Exit.NOT_INSPECTED if unjudged else Exit.NOT_GOOD if wrong else Exit.OK)
 
 
@@ -99,12 +100,12 @@ def tell(one: Evaluation, fault: Callable[[str], None], say: Callable[..., None]
     for failed in one.failed:
         fault(f"not judged: {failed.picture.name}: {failed.failure}")
     right = sum(picture.is_as_labelled for picture in one.judged)
-    say(f"{one.expert.id}: {right} of {len(one.judged)} as labelled", soft_wrap=True, markup=False)
+    say(f"{one.expert.id}: {right} of {len(one.judged)} as labelled")
     wrong = one.wrong
     for picture in wrong[:_NAMED]:
-        say(f"  {picture.result.request.image}: {picture.said}", soft_wrap=True, markup=False)
+        say(f"  {picture.result.request.image}: {picture.said}")
     if len(wrong) > _NAMED:
-        say(f"  and {len(wrong) - _NAMED} more", markup=False)
+        say(f"  and {len(wrong) - _NAMED} more")
 
 
 def _check(asked: BoardExperts, board: rules.Rules, shelf: Store, pictures: dict[str, list[VerifiedPicture]]) -> None:
@@ -127,9 +128,8 @@ def _failed(expert: str, name: str, reason: str) -> Result:
 
 
 def _table(rows: Iterable[EvaluationRow], confidence: float) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("expert", "components", "as labelled", "escapes", "at most", "false calls", "at most"):
-        table.add_column(name, justify="left" if name in ("expert", "components") else "right")
+    columns = ("expert", "components", "as labelled", "escapes", "at most", "false calls", "at most")
+    table = table_of(*columns, left=columns[:2])
     for row in rows:
         cells = rates_text((row.escapes, row.false_calls), confidence)
         few = ", ".join(row.components[:4]) + (

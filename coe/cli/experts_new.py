@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from coe import config
 from coe.board import rules
 from coe.cli import experts_prepare, experts_reference, experts_share
-from coe.cli.common import Exit, err, out
-from coe.cli.console import Progress, styled, words
+from coe.cli.common import Exit, err, out, point_out
+from coe.cli.console import Progress, words
 from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOption, finite, words_of
 from coe.core import Expert
 from coe.errors import ConfigError
@@ -183,12 +183,12 @@ def train(  # noqa: PLR0913
 def _tell(trained: Trained, manifest: Manifest) -> None:
     """Print what a training took, what it has to say, and its measures."""
     if trained.took:
-        err.print(trained.took, soft_wrap=True, markup=False)
+        err.print(trained.took)
     for remark in trained.remarks:
-        err.print(styled(("note:", "yellow"), f" {remark}"), soft_wrap=True)
-    out.print(f"{manifest.id}: {measures_text(manifest.metrics)}", soft_wrap=True)
+        point_out("note", remark)
+    out.print(f"{manifest.id}: {measures_text(manifest.metrics)}")
     if manifest.unproven:
-        err.print(styled(("unproven:", "yellow"), f" {manifest.unproven}"), soft_wrap=True)
+        point_out("unproven", manifest.unproven)
 
 
 def _learned_since(shelf: Store, start: str | None, trained: Trained) -> LearnedPictures | None:

@@ -54,18 +54,17 @@ def overlay(
     location = read.location
     assert location is not None
     for note in notes(layout):
-        out.print(note, soft_wrap=True)
+        out.print(note)
     for unit, why in location.skipped.items():
-        out.print(f"unit {unit} is skipped: {why}", soft_wrap=True)
+        out.print(f"unit {unit} is skipped: {why}")
     if location.fit is None:
-        out.print(f"not registered: {location.why}; see {to}", soft_wrap=True)
+        out.print(f"not registered: {location.why}; see {to}")
         raise typer.Exit(Exit.NOT_GOOD)
     refused = [result for result in read.results() if result.verdict is not None]
     for result in refused:
-        out.print(f"{result.request.refdes}: {result.findings[0].doubt}", soft_wrap=True)
+        out.print(f"{result.request.refdes}: {result.findings[0].doubt}")
     out.print(
         f"{len(layout.sites)} components, residual {location.residual_um:.1f} um, {location.fit.um_per_pixel:.4f} um a "
-        f"pixel, turned by {location.fit.turn_deg:.2f} degrees; look at {to}",
-        soft_wrap=True,
+        f"pixel, turned by {location.fit.turn_deg:.2f} degrees; look at {to}"
     )
     raise typer.Exit(Exit.NOT_GOOD if refused else Exit.OK)

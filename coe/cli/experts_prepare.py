@@ -13,7 +13,7 @@ from rich.table import Table
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out, wide
-from coe.cli.console import Progress, words
+from coe.cli.console import Progress, table_of, words
 from coe.cli.options import AllowKindOption, StoreOption, words_of
 from coe.errors import ConfigError, StoreError, did_you_mean, sentence_of
 from coe.files import DiskFull
@@ -135,9 +135,8 @@ class _SampleImages:
 
 def work(preparer: Preparer, ids: Sequence[str], pictures: _SampleImages) -> Exit:
     """Prepare experts one after another, and show the results; an error of one expert does not stop the others."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("expert", "variant", "MB", "labels equal", "score off by", "boxes", "images", "escalate below"):
-        table.add_column(name, justify="left" if name in ("expert", "variant") else "right")
+    headings = ("expert", "variant", "MB", "labels equal", "score off by", "boxes", "images", "escalate below")
+    table = table_of(*headings, left=headings[:2])
     failed = 0
     columns = (words("preparing", "bold"), words("{task.fields[expert]}"), BarColumn(), MofNCompleteColumn())
     try:
@@ -165,7 +164,7 @@ def work(preparer: Preparer, ids: Sequence[str], pictures: _SampleImages) -> Exi
 def _tell(table: Table, id: str, outcome: Preparation) -> bool:
     """Add an expert's rows; return whether a variant failed."""
     if outcome.skipped:
-        err.print(f"{id}: skipped, {outcome.skipped}", soft_wrap=True)
+        err.print(f"{id}: skipped, {outcome.skipped}")
     for variant, reason in outcome.failed.items():
         complain(f"{id} in {variant}: {reason}")
     for variant, prepared in outcome.manifest.variants.items():

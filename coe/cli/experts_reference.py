@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from coe.board import rules
 from coe.board.router import GIVEN
 from coe.cli.common import Exit, complain, err, out, wide
-from coe.cli.console import styled
+from coe.cli.console import styled, table_of
 from coe.cli.options import StoreOption
 from coe.errors import CoeError, ConfigError, ImageError, StoreError
 from coe.pictures import finding
@@ -76,11 +75,10 @@ def reference(
         trouble = trouble or bool(reasons)
         out.print(
             f"{manifest.id}: version {manifest.version}, {manifest.width} x {manifest.height}, from {manifest.images} "
-            f"{'picture' if manifest.images == 1 else 'pictures'} in {_folders(chosen)}",
-            soft_wrap=True,
+            f"{'picture' if manifest.images == 1 else 'pictures'} in {_folders(chosen)}"
         )
     if missing := sorted(set(wanted.values()) - set(by_id) - set(references.ids())):
-        err.print(f"still without a reference: {', '.join(missing)}", soft_wrap=True)
+        err.print(f"still without a reference: {', '.join(missing)}")
     if not by_id:
         raise ConfigError(f"{images_at} holds no picture of a component with a reference: {', '.join(sorted(wanted))}")
     raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
@@ -94,9 +92,7 @@ def _folders(items: Sequence[FoundImage]) -> str:
 def list_references(shelf: Store, board: str) -> bool:
     """Print the references of the store, or those of one board; return whether one of them is damaged."""
     references, damaged = References(shelf), False
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("reference", "version", "size", "pictures", "left out"):
-        table.add_column(heading, justify="left" if heading == "reference" else "right")
+    table = table_of("reference", "version", "size", "pictures", "left out", left=["reference"])
     for id in references.ids():
         if board and ExpertId.of(id).board != board:
             continue

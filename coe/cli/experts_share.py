@@ -8,12 +8,11 @@ from typing import Annotated, get_args
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn
-from rich.table import Table
 
 from coe import config
 from coe.board import rules
 from coe.cli.common import Exit, complain, err, out, wide
-from coe.cli.console import Progress, words
+from coe.cli.console import Progress, table_of, words
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.errors import ConfigError, StoreError
 from coe.prepare.sharing import Sharing, SharingOutcome, resident, stored
@@ -51,7 +50,7 @@ def share(
         outcome = Sharing(shelf, allow_kinds=allow_kind or (), say=say).share(ids)
     for reason in outcome.failed.values():
         complain(reason)
-    out.print(_sentence(outcome), soft_wrap=True)
+    out.print(_sentence(outcome))
     raise typer.Exit(Exit.NOT_GOOD if outcome.failed else Exit.OK)
 
 
@@ -70,7 +69,7 @@ def export(
         bodies.export(shelf, id, file)
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror or error}; give another place") from error
-    out.print(f"{id}: {config.format_bytes(file.stat().st_size)} in {file}", soft_wrap=True)
+    out.print(f"{id}: {config.format_bytes(file.stat().st_size)} in {file}")
 
 
 def experts_of(shelf: Store, board: str) -> list[str]:
@@ -99,7 +98,7 @@ def share_new(shelf: Store, id: str, parent: str, allow_kinds: Sequence[str]) ->
         why = f"what it has in common with {parent} is too small to be a body"
         if shelf.manifest(parent).is_backbone:
             why = f"{parent} is a backbone; `coe-experts share {board}` divides experts that start from it"
-        out.print(f"{id}: {why}; it is stored whole", soft_wrap=True)
+        out.print(f"{id}: {why}; it is stored whole")
         return Exit.OK
     manifest = shelf.manifest(id)
     common, whole = config.format_bytes(body.bytes), config.format_bytes(manifest.whole_bytes)
@@ -108,7 +107,7 @@ def share_new(shelf: Store, id: str, parent: str, allow_kinds: Sequence[str]) ->
     sentence = f"{id}: {common} of its {whole} are a body, stored and loaded once for {count}"
     if parent not in holders:
         sentence += f"; {parent} holds the same layers, and `coe-experts share {board}` lets it join"
-    out.print(sentence, soft_wrap=True)
+    out.print(sentence)
     return Exit.OK
 
 
@@ -116,9 +115,7 @@ def show_bytes(manifests: Sequence[Manifest]) -> None:
     """Print the bytes of experts that have bodies: stored whole and with bodies, and in memory in each variant."""
     if not any(manifest.bodies for manifest in manifests):
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("bytes", "experts", "whole", "with bodies", "bodies"):
-        table.add_column(heading, justify="left" if heading == "bytes" else "right")
+    table = table_of("bytes", "experts", "whole", "with bodies", "bodies", left=["bytes"])
     whole = sum(manifest.whole_bytes for manifest in manifests)
     digests = {manifest.body.digest for manifest in manifests if manifest.body is not None}
     table.add_row("stored, as trained", *_cells(len(manifests), whole, stored(manifests), len(digests)))

@@ -17,8 +17,7 @@ from coe import config, regular
 from coe.board import drafting as drafts
 from coe.board import rules
 from coe.cli import experts_prepare
-from coe.cli.common import Exit, complain, err, out
-from coe.cli.console import styled
+from coe.cli.common import Exit, complain, out, point_out
 from coe.cli.experts_evaluate import tell
 from coe.cli.experts_new import described
 from coe.core import Expert
@@ -64,9 +63,9 @@ def import_file(shelf: Store, id: str, file: Path, asked: Asked) -> Exit:
     """Import one file as an expert, prepare it, and judge the user's pictures; raises CoeError."""
     _import(shelf, id, file, asked)
     if asked.as_backbone:
-        out.print(f"a backbone judges nothing: `coe-experts train ... --init {id}` starts from it", soft_wrap=True)
+        out.print(f"a backbone judges nothing: `coe-experts train ... --init {id}` starts from it")
     elif asked.images_at is None:
-        out.print(_UNCHECKED, soft_wrap=True)
+        out.print(_UNCHECKED)
     else:
         expert = replace(shelf.manifest(id).expert(), id=ExpertId.of(id).name)
         return _judge(shelf, expert, _pictures(expert, asked.images_at), asked)
@@ -86,10 +85,10 @@ def _import(shelf: Store, id: str, file: Path, asked: Asked) -> None:
             _pictures(brought.expert, asked.images_at)  # a folder that is unclear keeps the expert out of the store
         manifest = brought.put(shelf, file.name)
     for remark in brought.remarks:
-        err.print(styled(("note:", "yellow"), f" {id}: {remark}"), soft_wrap=True)
-    out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}", soft_wrap=True)
+        point_out("note", f"{id}: {remark}")
+    out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}")
     for sentence in facts.described(brought.expert):
-        out.print(sentence, soft_wrap=True)
+        out.print(sentence)
     if asked.prepares:
         experts_prepare.prepare_new(shelf.root, id, allow_kinds=asked.allowed)
 
@@ -105,7 +104,7 @@ def _judge(shelf: Store, expert: Expert, pictures: Sequence[VerifiedPicture], as
     from coe.calibrate import answers, evaluation
 
     if not pictures:
-        out.print(f"{expert.id}: {_UNCHECKED}", soft_wrap=True)
+        out.print(f"{expert.id}: {_UNCHECKED}")
         return Exit.OK
     kind = kinds.resolve(expert.kind, asked.allowed)
     bits = rules.load(asked.board).bits if asked.board else None
@@ -143,7 +142,7 @@ def import_folder(shelf: Store, board: str, folder: Path, asked: Asked, draft: P
     if not files:
         raise ConfigError(f"{folder}: holds no file of weights ({', '.join(_ENDINGS)})")
     if others:
-        err.print(styled(("note:", "yellow"), f" left out: {_few(others)}"), soft_wrap=True)
+        point_out("note", f"left out: {_few(others)}")
     imported: list[str] = []
     names = [_name(file) for file in files]
     for file, name in zip(files, names, strict=True):
@@ -199,7 +198,7 @@ def _judge_all(shelf: Store, board: str, names: list[str], asked: Asked) -> bool
     """Judge the pictures of several experts; return whether each picture could be judged."""
     if asked.images_at is None or asked.as_backbone:
         if not asked.as_backbone:
-            out.print(_UNCHECKED, soft_wrap=True)
+            out.print(_UNCHECKED)
         return True
     from coe.calibrate import verified
 
@@ -218,7 +217,7 @@ def _draft(shelf: Store, board: str, names: list[str], path: Path | None) -> boo
     """Write a draft of the board file; return whether that went well. A file that is there stays as it is."""
     target = path or Path(f"{board}.yaml")
     if path is None and target.exists():
-        err.print(styled(("note:", "yellow"), f" {target} is there already, and stays as it is"), soft_wrap=True)
+        point_out("note", f"{target} is there already, and stays as it is")
         return True
     try:
         experts = [replace(shelf.manifest(f"{board}/{name}").expert(), id=name) for name in names]
@@ -226,9 +225,7 @@ def _draft(shelf: Store, board: str, names: list[str], path: Path | None) -> boo
     except (ConfigError, StoreError) as error:
         complain(f"no draft of the board file: {error}")
         return False
-    out.print(
-        f"{target}: a draft of the board file; every picture goes to REVIEW until each TODO is done", soft_wrap=True
-    )
+    out.print(f"{target}: a draft of the board file; every picture goes to REVIEW until each TODO is done")
     return True
 
 

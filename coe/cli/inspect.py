@@ -149,7 +149,7 @@ def inspect(  # noqa: PLR0913
     elif not quiet:
         show(summary, report)
     if run_.stopped:
-        err.print(f"stopped before the end; go on with the same command and --out {out_dir} --resume", soft_wrap=True)
+        err.print(f"stopped before the end; go on with the same command and --out {out_dir} --resume")
     if run_.interrupted:
         raise typer.Exit(Exit.INTERRUPTED)
     raise typer.Exit(_status(summary))
@@ -157,7 +157,7 @@ def inspect(  # noqa: PLR0913
 
 def _tell(layout: Layout | None, skipped: Sequence[Skipped]) -> None:
     for note in [] if layout is None else notes(layout):
-        err.print(note, soft_wrap=True)
+        err.print(note)
     if skipped:
         err.print(f"skipped: {len(skipped)} files that are not images, such as {skipped[0].path.name}")
 

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from coe import config
-from coe.cli.common import out
-from coe.cli.console import styled
+from coe.cli.common import out, point_out
+from coe.cli.console import styled, table_of
 from coe.core import FULL, Verdict
 from coe.results.report import percent
 from coe.results.summary import OutcomeCounts, Summary
@@ -33,36 +33,33 @@ def show(summary: Summary, report: Path) -> None:
     out.print(
         f"{total.images} images in {run_.wall_s:.1f} s ({run_.images_per_s:.1f} images/s): {total.ok} OK, "
         f"{total.ng} NG, {total.review} REVIEW, {total.errors} not inspected; {run_.switches} switches, peak "
-        f"{config.format_bytes(run_.peak_reserved_bytes)} of {config.format_bytes(run_.budget_bytes)}",
-        soft_wrap=True,
+        f"{config.format_bytes(run_.peak_reserved_bytes)} of {config.format_bytes(run_.budget_bytes)}"
     )
-    out.print(_completeness(summary), soft_wrap=True)
+    out.print(_completeness(summary))
     boards = f"board FPY {_share(summary.boards_ok, summary.boards_decided, 'boards')}; " if summary.boards else ""
     bare = f"; {summary.without_serial} images have no serial and belong to no board" if summary.without_serial else ""
-    out.print(f"{boards}good images {_share(total.ok, total.images, 'images')}{bare}", soft_wrap=True)
+    out.print(f"{boards}good images {_share(total.ok, total.images, 'images')}{bare}")
     if run_.precision != FULL or summary.looks.escalated:
-        out.print(f"precision {run_.precision}: {summary.looks}", soft_wrap=True)
+        out.print(f"precision {run_.precision}: {summary.looks}")
     if skipped := summary.skipped_boards:
         names = ", ".join(skipped[:_NAMED]) + (" ..." if len(skipped) > _NAMED else "")
-        sentence = f" {len(skipped)} boards with bad marks were not inspected: {names}"
-        out.print(styled(("skipped:", "yellow"), sentence), soft_wrap=True)
+        sentence = f"{len(skipped)} boards with bad marks were not inspected: {names}"
+        point_out("skipped", sentence, out)
     if summary.late:
         boards = f", of {len(summary.late_boards)} boards" if summary.late_boards else ""
-        late = f" {summary.late} results came after they were due{boards}"
-        out.print(styled(("late:", "yellow"), late), soft_wrap=True)
+        late = f"{summary.late} results came after they were due{boards}"
+        point_out("late", late, out)
     if run_.pace >= config.PACE_STEP:
         slower = (
-            f" at the end batches took {run_.pace:.2g} times as long as measured: does something else use the cores?"
+            f"at the end batches took {run_.pace:.2g} times as long as measured: does something else use the cores?"
         )
-        out.print(styled(("slower:", "yellow"), slower), soft_wrap=True)
+        point_out("slower", slower, out)
     if drifted := [drift for drift in run_.drift if abs(drift.by) >= config.DRIFT]:
         shares = ", ".join(f"{drift.expert} {drift.estimated:.1%} ({drift.rules:.1%})" for drift in drifted)
-        out.print(
-            f"images need these experts more or less often than the rules say (in brackets): {shares}", soft_wrap=True
-        )
+        out.print(f"images need these experts more or less often than the rules say (in brackets): {shares}")
     for warning in run_.warnings:
-        out.print(styled(("warning:", "yellow"), f" {warning}"), soft_wrap=True)
-    out.print(f"report: {report}", soft_wrap=True)
+        point_out("warning", warning, out)
+    out.print(f"report: {report}")
 
 
 def _completeness(summary: Summary) -> Text:
@@ -86,12 +83,9 @@ def _share(good: int, counted: int, of: str) -> str:
 
 
 def _table(first: str, counted: Mapping[str, OutcomeCounts]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(first)
     absent = any(counts.absent for counts in counted.values())
-    headings = ("images", "OK", "NG", "REVIEW", "errors", *(("no picture",) if absent else ()), "verdict")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    last = ("no picture", "verdict") if absent else ("verdict",)
+    table = table_of(first, "images", "OK", "NG", "REVIEW", "errors", *last, left=[first])
     # The worst first if the table cannot list all; the report lists all.
     listed = list(counted.items())
     if len(listed) > _LISTED:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
 from coe import config
-from coe.cli.common import err
+from coe.cli.common import err, point_out
 from coe.cli.console import Progress, styled, words
 from coe.core import FailureKind, Request, Result, Verdict
 from coe.errors import LineClosed, shortened
@@ -96,7 +96,7 @@ class InspectionRun:
                         self._answered += 1
                     for notice in self._notices.fetch():
                         if not self._quiet:
-                            err.print(styled((f"{notice.about}:", "yellow"), f" {notice.sentence}"), soft_wrap=True)
+                            point_out(notice.about, notice.sentence)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -138,7 +138,7 @@ class InspectionRun:
             self._errors += 1
             if not self._quiet:
                 error = shortened(result.error, config.SHOWN_ERROR)
-                err.print(styled(("not inspected:", "yellow"), f" {result.request.image}: {error}"), soft_wrap=True)
+                point_out("not inspected", f"{result.request.image}: {error}")
             if self._max_errors is not None and self._errors > self._max_errors:
                 self._stop()
 
@@ -157,7 +157,7 @@ class InspectionRun:
 
     def _say(self, sentence: str) -> None:
         if not self._quiet:
-            err.print(styled((sentence, "dim")), soft_wrap=True)
+            err.print(styled((sentence, "dim")))
 
 
 def _request(item: FoundImage) -> Request:

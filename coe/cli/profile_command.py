@@ -11,8 +11,8 @@ from rich.table import Table
 
 from coe import config
 from coe.board import rules
-from coe.cli.common import application, err, out, run, wide
-from coe.cli.console import Progress, styled, words
+from coe.cli.common import application, err, out, point_out, run, wide
+from coe.cli.console import Progress, styled, table_of, words
 from coe.cli.options import takes_line_options
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
@@ -91,8 +91,8 @@ def profile_machine(  # noqa: PLR0913
     if show:
         stored = profile.load(place)
         if changed := fingerprint.differences(stored.machine, fingerprint.here()):
-            other = f" this profile is of another machine: {'; '.join(changed)}"
-            err.print(styled(("warning:", "yellow"), other), soft_wrap=True)
+            other = f"this profile is of another machine: {'; '.join(changed)}"
+            point_out("warning", other)
         _show(stored, _chosen_board(stored, board), place, plot)
         return
     if board is None:
@@ -135,10 +135,10 @@ def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | N
             bar.update(task, description=what, completed=done, total=total)
             if not err.is_terminal and printed[-1:] != [what]:
                 printed.append(what)
-                err.print(f"{done / total:4.0%} {what}", soft_wrap=True)
+                err.print(f"{done / total:4.0%} {what}")
 
         def say(sentence: str) -> None:
-            err.print(sentence, soft_wrap=True)
+            err.print(sentence)
 
         return profiling.profile_machine(
             site,
@@ -166,7 +166,7 @@ def _show(stored: Profile, board: BoardProfile, place: Path, plot: Path | None) 
     from coe.profiler.usage import differences
 
     origin = f", made {stored.made} on {stored.machine.cores} x {stored.machine.cpu}"
-    out.print(styled((str(place), "bold"), origin), soft_wrap=True)
+    out.print(styled((str(place), "bold"), origin))
     wide(out).print(_kinds(stored.kinds))
     chosen = board.chosen
     executors = ", ".join(
@@ -176,26 +176,23 @@ def _show(stored: Profile, board: BoardProfile, place: Path, plot: Path | None) 
     budgets = [(board.memory_bytes, ""), (board.device_bytes, " of the GPU"), (board.host_bytes, " for copies")]
     under = ", ".join(format_bytes(size) + words for size, words in budgets if size is not None)
     out.print()
-    out.print(styled((f"board {board.board}", "bold"), f" under {under}: {executors}"), soft_wrap=True)
+    out.print(styled((f"board {board.board}", "bold"), f" under {under}: {executors}"))
     spaces = ", ".join(f"{format_bytes(size)} ({device})" for device, size in chosen.workspace_bytes.items())
     left = f"each pool leaves {spaces} to batches; " if spaces else ""
-    out.print(f"{left}about {chosen.loaded_experts} experts stay loaded", soft_wrap=True)
+    out.print(f"{left}about {chosen.loaded_experts} experts stay loaded")
     for reason in chosen.reasons:
-        out.print(f"- {reason}", soft_wrap=True)
+        out.print(f"- {reason}")
     out.print(_usage(board))
     for usage in differences(board.usage, chosen.sample_images)[:_SHOWN]:
         shares = f"{usage.by_rules:.1%} by the rules, {usage.by_images:.1%} of the images"
-        out.print(f"{usage.expert}: {shares}", soft_wrap=True)
+        out.print(f"{usage.expert}: {shares}")
     path = draw(stored, board.board, plot or place.with_suffix(".png"))
-    err.print(f"drew {path}", soft_wrap=True)
+    err.print(f"drew {path}")
 
 
 def _usage(board: BoardProfile) -> Table:
     """Return a table of the most used experts with their memory scores."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("most used", justify="left")
-    for name in ("by rules", "by images", "memory score"):
-        table.add_column(name, justify="right")
+    table = table_of("most used", "by rules", "by images", "memory score", left=["most used"])
     for row in board.usage[:_SHOWN]:
         by_images = "" if row.by_images is None else f"{row.by_images:.1%}"
         table.add_row(row.expert, f"{row.by_rules:.1%}", by_images, f"{row.memory_score:.2f}")
@@ -203,9 +200,8 @@ def _usage(board: BoardProfile) -> Table:
 
 
 def _kinds(kinds: tuple[KindProfile, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("kind", "threads", "way", "K", "B", "off", "max batch", "weights", "an image", "load", "agrees"):
-        table.add_column(name, justify="left" if name in ("kind", "way") else "right")
+    columns = ("kind", "threads", "way", "K", "B", "off", "max batch", "weights", "an image", "load", "agrees")
+    table = table_of(*columns, left=["kind", "way"])
     for kind in kinds:
         table.add_row(
             f"{kind.kind} {kind.input_size} px",

@@ -58,8 +58,8 @@ def init(
 
     wanted = Wanted(board, store or Path(config.STORE_FOLDER), memory, tuple(allow_kind or ()), port, within)
     created = create(folder, wanted)
-    out.print(f"recipe '{created.recipe}' is active; keys for each role are in {created.keys}", soft_wrap=True)
-    out.print(f"start it with: coe-serve run {created.config}", soft_wrap=True)
+    out.print(f"recipe '{created.recipe}' is active; keys for each role are in {created.keys}")
+    out.print(f"start it with: coe-serve run {created.config}")
 
 
 @app.command()
@@ -89,7 +89,7 @@ def backup(
 
     made = back_up(load(config_path), folder)
     missing = f"; {made.missing} pictures were not there" if made.missing else ""
-    out.print(f"the database and {made.pictures} pictures are in {made.folder}{missing}", soft_wrap=True)
+    out.print(f"the database and {made.pictures} pictures are in {made.folder}{missing}")
 
 
 @app.command("verify-audit")
@@ -105,7 +105,7 @@ def verify_audit(config_path: ConfigArgument) -> None:
     if proof.broken_id is not None:
         complain(f"entry {proof.broken_id} of the audit was changed, or the entry before it was removed")
         raise typer.Exit(Exit.NOT_GOOD)
-    out.print(f"{proof.sound} entries are sound; the last hash is {proof.last_hash}", soft_wrap=True)
+    out.print(f"{proof.sound} entries are sound; the last hash is {proof.last_hash}")
 
 
 @app.command("add-key")
@@ -127,7 +127,7 @@ def add_key(
     with _database(config_path) as database, database.writing() as connection:
         keys.add(connection, name, role, made, now_us=moment_us, expires_us=expires_us)
         audit.append(connection, "console", "add key", name, now_us=moment_us, detail={"role": role.value})
-    out.print(made, soft_wrap=True)
+    out.print(made)
 
 
 @app.command("list-keys")
@@ -142,7 +142,7 @@ def list_keys(config_path: ConfigArgument) -> None:
     with _database(config_path) as database, database.reading() as connection:
         for key in keys.all_keys(connection):
             until = "ended" if key.revoked_us else f"until {iso(key.expires_us)}" if key.expires_us else "without end"
-            out.print(f"{key.name}  {key.role}  {until}", soft_wrap=True)
+            out.print(f"{key.name}  {key.role}  {until}")
 
 
 @app.command("revoke-key")

@@ -210,7 +210,7 @@ def run(  # noqa: PLR0913
     if save_task is not None:
         trace_file.write(save_task, prediction.workload_of(compared.last))
     for sentence in compared.sentences:
-        (err if json_to == STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
+        (err if json_to == STANDARD_OUTPUT else out).print(sentence)
 
 
 @dataclass(frozen=True, slots=True)

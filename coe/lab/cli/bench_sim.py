@@ -217,10 +217,10 @@ def sim(  # noqa: PLR0913
         from coe.lab.bars import draw
 
         for path in draw(rows, plot, command=" ".join(["coe-bench", *(shlex.quote(word) for word in sys.argv[1:])])):
-            err.print(f"drew {path}", soft_wrap=True)
+            err.print(f"drew {path}")
     bench_out.show(rows, json_to)
     for sentence in dict.fromkeys(world.sentences):
-        err.print(sentence, soft_wrap=True)
+        err.print(sentence)
 
 
 @dataclass(frozen=True, slots=True)

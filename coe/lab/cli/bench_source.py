@@ -101,10 +101,10 @@ def synthetic_experts(
     """Make a board of experts with random weights, or reuse an earlier one; return its file and store."""
     from coe.lab.workloads.synthetic import prepare, synthetic_board
 
-    err.print(f"making {experts} synthetic {kind} experts in {work} (kept for the next time)", soft_wrap=True)
+    err.print(f"making {experts} synthetic {kind} experts in {work} (kept for the next time)")
     path, store = synthetic_board(
         work, kind=kind, experts=experts, input_size=input_size, seed=seed, files=files, allow_kinds=allow_kinds
     )
     if variants:
-        prepare(path, store, variants, lambda sentence: err.print(sentence, soft_wrap=True), allow_kinds)  # type: ignore[arg-type]
+        prepare(path, store, variants, err.print, allow_kinds)  # type: ignore[arg-type]
     return path, store

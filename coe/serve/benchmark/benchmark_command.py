@@ -109,11 +109,11 @@ def serve(  # noqa: PLR0913
     wanted = Wanted(board, store or Path(config.STORE_FOLDER), memory, tuple(allow_kind or found_here(KINDS) or ()))
     with _folder(work) as folder:
         plan = benchmark_plan.ServiceBenchPlan(wanted, images, folder, chosen, pace, **amounts)
-        measured = list(plan.run(lambda sentence: err.print(sentence, style="dim", soft_wrap=True)))
+        measured = list(plan.run(lambda sentence: err.print(sentence, style="dim")))
     screen = err if json_to == STANDARD_OUTPUT else out
     wide(screen).print(_table(measured))
     machine = f"{usable_cores()} cores, {platform.machine()}, Python {platform.python_version()}, load {_load()}"
-    screen.print(f"machine: {machine}", soft_wrap=True)
+    screen.print(f"machine: {machine}")
     rows = [{**asdict(figure), "is_met": figure.is_met} for figure in measured]
     write_json(json.dumps({"machine": machine, "figures": rows}, indent=2) + "\n", json_to)
 
