@@ -23,7 +23,8 @@ from coe.board import rules
 from coe.core import Expert
 from coe.store import bodies, kinds
 from coe.store.kinds import TrainingPlan
-from coe.store.store import Store, load_tensors
+from coe.store.store import Store
+from coe.store.store_reader import load_tensors
 
 BOARD = "demo"
 

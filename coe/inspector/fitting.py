@@ -9,7 +9,8 @@ from coe.board.rules import Rules
 from coe.errors import StoreError
 from coe.spelling import composed
 from coe.store.manifest import Manifest
-from coe.store.store import NoSuchExpert, Store
+from coe.store.store import Store
+from coe.store.store_reader import NoSuchExpert
 
 
 def manifests(board: Rules, store: Store) -> dict[str, Manifest]:

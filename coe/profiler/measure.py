@@ -37,7 +37,8 @@ from coe.store import bodies
 from coe.store.kinds import ExpertInput, Kind, ModuleKind
 from coe.store.manifest import Agreement
 from coe.store.skeletons import random_weights
-from coe.store.store import MANIFEST, Store
+from coe.store.store import Store
+from coe.store.store_reader import MANIFEST
 from coe.system import give_memory_back
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)

@@ -26,7 +26,8 @@ from coe.profiler.line_run import LineRun, run_line
 from coe.store import kinds
 from coe.store.kinds import Kind
 from coe.store.manifest import StoredFile
-from coe.store.store import MANIFEST, Store
+from coe.store.store import Store
+from coe.store.store_reader import MANIFEST
 
 
 @dataclass(frozen=True, slots=True)

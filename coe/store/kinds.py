@@ -19,7 +19,7 @@ from coe.preprocessing import WHOLLY, Colour, Outputs, Preprocessing
 from coe.store import safetensors_header, torch_file
 from coe.store.blob_format import Identity
 from coe.store.kind_data import ExpertInput, Foreign, Image, Layer, Prepared, Progress, Trained, TrainingPlan
-from coe.store.store import load_tensors
+from coe.store.store_reader import load_tensors
 from coe.store.weights_file import holds
 from coe.surroundings import quiet_torch
 

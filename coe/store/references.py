@@ -19,7 +19,8 @@ from coe.errors import StoreError, did_you_mean
 from coe.files import alone, replacing
 from coe.store import manifest as manifests
 from coe.store.expert_id import ExpertId
-from coe.store.store import Store, steady, sweep_files
+from coe.store.store import Store, sweep_files
+from coe.store.store_reader import steady
 from coe.strict_model import Bytes, Count, StrictModel
 
 FOLDER = "references"

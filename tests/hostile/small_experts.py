@@ -19,7 +19,8 @@ from coe.scheduler.costs import Cost
 from coe.store import variants
 from coe.store.kinds import ExpertInput, FileKind, ModuleKind
 from coe.store.manifest import Agreement
-from coe.store.store import MANIFEST, Store
+from coe.store.store import Store
+from coe.store.store_reader import MANIFEST
 from coe.store.weights_file import checksum, header
 
 SIZE = 8

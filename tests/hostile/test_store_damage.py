@@ -21,7 +21,8 @@ from coe.errors import StoreError
 from coe.files import alone
 from coe.runtime.cpu import CpuDevice
 from coe.store import kinds, weights_file
-from coe.store.store import MANIFEST, NoSuchExpert, Store
+from coe.store.store import Store
+from coe.store.store_reader import MANIFEST, NoSuchExpert
 
 
 @pytest.fixture(autouse=True)

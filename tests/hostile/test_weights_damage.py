@@ -22,7 +22,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.store import blob_format, kinds, safetensors_header
 from coe.store.blob_format import Identity
 from coe.store.snapshot import Snapshot
-from coe.store.store import MANIFEST
+from coe.store.store_reader import MANIFEST
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,8 @@ from coe.lab.rows import Heading
 from coe.lab.workloads import trace_file
 from coe.runtime.cpu import CpuDevice
 from coe.store.manifest import Agreement, PreparedVariant
-from coe.store.store import MANIFEST, Store
+from coe.store.store import Store
+from coe.store.store_reader import MANIFEST
 
 
 class Pretending(CpuDevice):

@@ -30,13 +30,14 @@ TORCH = {
     "store.outputs",
     "store.skeletons",
     "store.store",
+    "store.store_reader",
     "store.torch_file",
     "store.weights_file",
     "profiler.measure",
     "profiler.backends",
 }
 # These make weights for trials, and import torch inside the functions that do, so that `--help` starts without it.
-LAZY_TORCH = {"lab", "profiler.line_run", "serve.benchmark", "cli.experts_command", "store.store"}
+LAZY_TORCH = {"lab", "profiler.line_run", "serve.benchmark", "cli.experts_command", "store.store", "store.store_reader"}
 # `system` waits where Windows does not let a file be replaced yet.
 CLUSTER_THREADS = {f"cluster.{name}" for name in ("box", "head_thread", "cluster_engine", "over_ray", "ray_session")}
 CLOCKS = {"runtime", "profiler", "cli", "inspector", "lab", "serve", "system", "timely", *CLUSTER_THREADS}

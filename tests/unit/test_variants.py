@@ -19,7 +19,8 @@ from coe.store import variants
 from coe.store.blob_format import CHUNK, PAGE
 from coe.store.blob_layout import BlobBytes
 from coe.store.manifest import Agreement, Manifest
-from coe.store.store import MANIFEST, Store
+from coe.store.store import Store
+from coe.store.store_reader import MANIFEST
 
 AGREEMENT = Agreement(images=3, labels_equal=1.0, largest_score_difference=0.01)
 STATE = {"weight": torch.arange(6.0).reshape(2, 3)}

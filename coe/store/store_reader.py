@@ -1,0 +1,237 @@
+"""Reading the expert store: one folder per expert, with a manifest, a weights file and the blobs prepared from it.
+
+Nothing from a file is executed. The manifest defines the expert; a file that it names never changes its content.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from coe import config, regular
+from coe.errors import StoreError, did_you_mean, first_line
+from coe.store import blob_file, weights_file
+from coe.store import learned as learned_files
+from coe.store import manifest as manifests
+from coe.store.blob_format import Variant
+from coe.store.expert_id import ExpertId
+from coe.store.learned import LearnedPictures
+from coe.store.manifest import Manifest
+
+if TYPE_CHECKING:
+    import torch
+
+MANIFEST = "manifest.json"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)?")
+_ID_PART = 200
+"""The most characters of each part of an id, because a part is the name of a folder."""
+_DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+"""Names that Windows reserves for devices, in any folder and with any ending."""
+BODIES = "bodies"
+"""The folder of the tensors that several experts have in common."""
+_ANEW = "train or import the expert again"
+M = TypeVar("M")
+T = TypeVar("T")
+
+
+class NoSuchExpert(StoreError):
+    """The store has no expert of that id."""
+
+
+class StoreReader:
+    """Experts by id, `<board>/<expert>`, under one root folder, to be read."""
+
+    def __init__(self, root: Path | str | None = None) -> None:
+        """Open the store at `root`; None means $COE_STORE, else `store` in the working directory."""
+        self.root = Path(root or os.environ.get(config.STORE_VARIABLE) or config.STORE_FOLDER)
+
+    def __repr__(self) -> str:
+        try:
+            return f"<Store {self.root}, {len(self.ids())} experts>"
+        except StoreError as error:
+            return f"<Store {error}>"
+
+    def ids(self) -> list[str]:
+        """Return the ids of all experts, sorted; also of unreadable folders, which reading reports.
+
+        Raises StoreError if the store itself cannot be read.
+        """
+        try:
+            boards = regular.names(self.root)
+        except OSError as error:
+            raise StoreError(f"the store {self.root} cannot be read: {error.strerror or error}") from error
+        ids = {board for board in boards if regular.may_exist(self.root / board / MANIFEST)}
+        for board in boards:
+            try:
+                experts = [str(ExpertId(board, name)) for name in regular.names(self.root / board)]
+            except OSError:
+                ids.add(board)
+            else:
+                ids |= {id for id in experts if regular.may_exist(self.root / id / MANIFEST)}
+        return sorted(ids)
+
+    def folder(self, weights: str) -> Path:
+        """Return the folder of an expert, which need not exist; raises StoreError for an id that leaves the root."""
+        folders = ExpertId.of(weights).folders
+        if not _ID.fullmatch(weights) or ".." in weights or max(map(len, folders)) > _ID_PART:
+            raise StoreError(
+                f"{weights!r} is not an expert id: letters, digits and . _ + - with at most one '/', up to {_ID_PART} "
+                "before and after it"
+            )
+        if folders[0].lower() == BODIES:
+            raise StoreError(f"{weights!r} is not an expert id: '{BODIES}' is the folder of what experts share")
+        for part in folders:
+            if part.endswith(".") or _DEVICES.fullmatch(part):
+                raise StoreError(
+                    f"{weights!r} is not an expert id: Windows can have no folder '{part}'; give it another name"
+                )
+        return self.root / weights
+
+    def manifest(self, weights: str) -> Manifest:
+        """Read an expert's manifest.
+
+        Raises NoSuchExpert if there is none, StoreError if it is damaged, of another version or of another expert.
+        """
+        try:
+            return manifests.read(self.folder(weights) / MANIFEST, weights)
+        except FileNotFoundError:
+            hint = did_you_mean(weights, self.ids()) or "; `coe-experts list` shows what there is"
+            raise NoSuchExpert(f"no expert '{weights}' in the store {self.root}{hint}") from None
+
+    def steady(self, weights: str, work: Callable[[Manifest], T]) -> T:
+        """Do `work` with an expert's manifest; repeat it if it fails and the manifest was replaced meanwhile.
+
+        Raises StoreError.
+        """
+        return steady(lambda: self.manifest(weights), work)
+
+    def path(self, weights: str) -> Path:
+        """Return the path of an expert's weights file; raises StoreError if the expert is not known.
+
+        With a body, the file holds the expert's own tensors alone; see `load`.
+        """
+        return self.folder(weights) / self.manifest(weights).file
+
+    @property
+    def bodies(self) -> Path:
+        """The folder of the bodies, which need not exist."""
+        return self.root / BODIES
+
+    def check(self, weights: str) -> Manifest:
+        """Compare an expert's files with its manifest (size, checksum, identity).
+
+        Raises StoreError if they differ.
+        """
+
+        def check(manifest: Manifest) -> Manifest:
+            self._check_weights(manifest)
+            self._learned(manifest)
+            for variant in manifest.variants:
+                self.check_variant(manifest, variant)
+            return manifest
+
+        return self.steady(weights, check)
+
+    def check_weights(self, weights: str) -> Manifest:
+        """Compare an expert's weights file with its manifest; raises StoreError if they differ."""
+        return self.steady(weights, self._check_weights)
+
+    def _check_weights(self, manifest: Manifest) -> Manifest:
+        path = self.folder(manifest.id) / manifest.file
+        with reading(manifest.id, path):
+            weights_file.check(path, manifest)
+        if manifest.body is not None:
+            with reading(manifest.id, path := self.bodies / manifest.body.file):
+                weights_file.check_body(path, manifest.body, f"{manifest.id}: its body {path.name}")
+        return manifest
+
+    def check_variant(self, manifest: Manifest, variant: Variant) -> None:
+        """Read a prepared blob from end to end; raises StoreError if it differs from the manifest."""
+        prepared = manifest.variants[variant]
+        path = self.folder(manifest.id) / prepared.file
+        with reading(manifest.id, path):
+            header = blob_file.check(path, prepared.bytes, prepared.digest)
+        if (header.kind, header.variant, header.labels) != (manifest.kind, variant, len(manifest.labels)):
+            raise StoreError(
+                f"{manifest.id}: {path.name} is of another kind, variant or number of labels; prepare the expert again "
+                "(coe-experts prepare)"
+            )
+        manifest.prove(header.identity, f"{manifest.id}: {path.name}")
+        if header.body != (prepared.body.digest if prepared.body is not None else ""):
+            raise StoreError(
+                f"{manifest.id}: {path.name} belongs to another body than the manifest names; prepare the expert again "
+                "(coe-experts prepare --force)"
+            )
+        if prepared.body is not None:
+            with reading(manifest.id, path := self.bodies / prepared.body.file):
+                blob_file.check(path, prepared.body.bytes, prepared.body.digest)
+
+    def learned(self, weights: str) -> LearnedPictures | None:
+        """Return the digests of the pictures that an expert learned from, None if nobody knows; raises StoreError."""
+        return self.steady(weights, self._learned)
+
+    def _learned(self, manifest: Manifest) -> LearnedPictures | None:
+        if manifest.learned is None:
+            return None
+        path = self.folder(manifest.id) / manifest.learned.file
+        with reading(manifest.id, path):
+            return learned_files.read(path, manifest.learned, f"{manifest.id}: {path.name}")
+
+    def load(self, weights: str) -> dict[str, torch.Tensor]:
+        """Read an expert's tensors into new memory (for training and tools, not for the engine)."""
+        return self.steady(weights, self.tensors)
+
+    def tensors(self, manifest: Manifest) -> dict[str, torch.Tensor]:
+        """Read all tensors of an expert, those of its body too, into new memory; raises StoreError."""
+        tensors = load_tensors(self.folder(manifest.id) / manifest.file)
+        if manifest.body is None:
+            return tensors
+        body = load_tensors(self.bodies / manifest.body.file)
+        if twice := sorted(tensors.keys() & body.keys()):
+            raise StoreError(f"{manifest.id}: its body {manifest.body.file} holds its own '{twice[0]}' too; {_ANEW}")
+        return tensors | body
+
+
+def steady(read: Callable[[], M], work: Callable[[M], T]) -> T:
+    """Do `work` with a manifest that is `read`; repeat it if it fails and the manifest was replaced meanwhile."""
+    manifest = read()
+    while True:
+        try:
+            return work(manifest)
+        except StoreError:
+            now = read()
+            if now == manifest:
+                raise
+            manifest = now
+
+
+def load_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read a safetensors file; raises StoreError for any other file, also a pickle with that suffix."""
+    import safetensors.torch
+
+    try:
+        # A pipe or a device would keep the library waiting.
+        with regular.opened(path):
+            return safetensors.torch.load_file(path)
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise StoreError(f"{path}: not a safetensors file ({reason(error)})") from error
+
+
+@contextmanager
+def reading(weights: str, path: Path) -> Iterator[None]:
+    """Turn an OSError while a file of an expert is read into a StoreError."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{weights}: {path.name} cannot be read: {error.strerror or error}") from error
+
+
+def reason(error: BaseException) -> str:
+    """Return why a file cannot be read or written, on one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return first_line(error)
