@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from coe.core import Finding, Request
@@ -29,6 +31,9 @@ components:
   C: {count: 1, inspect: c, then: {ok: OK, bad: NG}}
 """
 )
+
+
+GPU = Cost(per_image_s=1, base_s=0, load_s=3, weights_bytes=10, activation_bytes=1, copy_s=1)
 
 
 class Log:
@@ -85,9 +90,8 @@ def plan_of(*pools: tuple[str, str, int], cache_bytes: int = 0) -> Plan:
 
 
 def test_a_load_passes_the_disk_and_then_the_lane_while_the_disk_reads_on() -> None:
-    gpu = Cost(per_image_s=1, base_s=0, load_s=3, weights_bytes=10, activation_bytes=1, copy_s=1)
     log, recorder = simulate(
-        plan_of(("g0", "gpu", 11), ("g1", "gpu", 11)), {"gpu": gpu}, [(0, "C"), (0, "A"), (0, "C")]
+        plan_of(("g0", "gpu", 11), ("g1", "gpu", 11)), {"gpu": GPU}, [(0, "C"), (0, "A"), (0, "C")]
     )
     assert log.lines == [
         (0.0, "g0 wants a from disk"),
@@ -113,9 +117,8 @@ def test_a_load_passes_the_disk_and_then_the_lane_while_the_disk_reads_on() -> N
 
 
 def test_what_the_host_has_a_copy_of_is_not_read_from_disk() -> None:
-    gpu = Cost(per_image_s=1, base_s=0, load_s=3, weights_bytes=10, activation_bytes=1, copy_s=1)
     log, recorder = simulate(
-        plan_of(("g0", "gpu", 11), cache_bytes=10), {"gpu": gpu}, [(0, "A"), (0, "B"), (0, "A"), (0, "B")], name="samba"
+        plan_of(("g0", "gpu", 11), cache_bytes=10), {"gpu": GPU}, [(0, "A"), (0, "B"), (0, "A"), (0, "B")], name="samba"
     )
     assert log.lines == [
         (0.0, "g0 wants a from disk"),
@@ -157,9 +160,9 @@ def test_executors_share_their_device() -> None:
 def test_the_same_run_twice_is_the_same_run() -> None:
     cpu = Cost(per_image_s=0.3, base_s=0.1, load_s=1, weights_bytes=10, activation_bytes=1)
     arrivals = [(0.05 * number, "ABCABAACB"[number % 9]) for number in range(60)]
-    one, _ = simulate(plan_of(("c0", "cpu", 11), ("c1", "cpu", 21)), {"cpu": cpu}, arrivals)
-    two, _ = simulate(plan_of(("c0", "cpu", 11), ("c1", "cpu", 21)), {"cpu": cpu}, arrivals)
-    assert one.lines == two.lines
+    plan = plan_of(("c0", "cpu", 11), ("c1", "cpu", 21))
+    first, second = (simulate(plan, {"cpu": cpu}, arrivals)[0].lines for _ in range(2))
+    assert first == second
 
 
 def test_the_oracle_says_the_same_whatever_was_asked_before_and_follows_the_shares() -> None:
@@ -179,7 +182,7 @@ def test_what_was_recorded_is_said_again() -> None:
 
 
 def test_a_copy_that_is_still_being_read_is_waited_for() -> None:
-    gpu = Cost(per_image_s=0.5, base_s=0, load_s=3, weights_bytes=10, activation_bytes=1, copy_s=1)
+    gpu = replace(GPU, per_image_s=0.5)
     pools = plan_of(("g0", "gpu", 11), ("g1", "gpu", 11), cache_bytes=10)
     log, recorder = simulate(pools, {"gpu": gpu}, [(0, "A"), (0, "A"), (3.2, "C"), (3.2, "C")], name="samba-parallel")
     assert [line for line in log.lines if "load" in line[1] or "wants" in line[1]][2:] == [
@@ -198,8 +201,7 @@ def test_a_copy_that_is_still_being_read_is_waited_for() -> None:
 
 
 def test_a_cache_that_begins_empty_fills_with_what_is_read() -> None:
-    gpu = Cost(per_image_s=1, base_s=0, load_s=3, weights_bytes=10, activation_bytes=1, copy_s=1)
     plan = plan_of(("g0", "gpu", 11), ("g1", "gpu", 21), cache_bytes=30)
-    _, recorder = simulate(plan, {"gpu": gpu}, [(0, component) for component in "BAABBAAB"], name="samba-parallel")
+    _, recorder = simulate(plan, {"gpu": GPU}, [(0, component) for component in "BAABBAAB"], name="samba-parallel")
     seen = recorder.metrics()
     assert (seen.switches, seen.disk_loads) == (6, 2)

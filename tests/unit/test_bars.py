@@ -1,7 +1,6 @@
 """The figures draw what the rows say, and nothing for what was not run."""
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
 
-from coe.errors import ConfigError
 from coe.lab.bars import COLOURS, SPARE, SWITCHES, THROUGHPUT, colours, draw, grouped
 from coe.lab.rows import Row
 from coe.scheduler.strategies import names
@@ -65,11 +63,6 @@ def test_a_bar_is_as_high_as_its_row_says_and_a_missing_run_leaves_a_gap() -> No
     assert "24.0" in words(figure, axes)
 
 
-def test_of_two_rows_for_one_bar_the_later_counts() -> None:
-    figure = throughput([row("samba", images_per_s=3.0), row("samba", images_per_s=5.0)])
-    assert heights(figure.axes[0]) == {"samba": [5.0]}
-
-
 def test_a_panel_per_device_and_the_order_only_where_there_are_several() -> None:
     one = throughput([row("samba"), row("samba", device="h200")])
     assert [axes.get_title(loc="left") for axes in one.axes] == [NUMA, "h200"]
@@ -94,16 +87,14 @@ def test_the_clairvoyant_limit_is_a_mark_over_each_bar_that_has_one() -> None:
     assert "clairvoyant" not in words(without, without.axes[0])
 
 
-def test_a_limit_far_above_the_bars_is_told_in_words() -> None:
-    figure = throughput([row("samba", images_per_s=1.0, lower_bound_makespan_s=10.0)])
-    assert not figure.axes[0].lines
-    assert figure.axes[0].get_ylim()[1] < 2
-    assert "above the panel: A1 250" in words(figure, figure.axes[0])
-
-
-def test_nothing_but_zeros_can_be_drawn(tmp_path: Path) -> None:
-    draw([row("samba", images_per_s=0.0, switches=0), row("coserve", images_per_s=0.0)], tmp_path)
-    draw([row("samba", switches=0, lower_bound_switches=0)], tmp_path)
+def test_a_limit_far_above_the_bars_is_told_in_words_and_of_two_rows_the_later_counts() -> None:
+    far = row("samba", images_per_s=1.0, lower_bound_makespan_s=10.0)
+    figure = throughput([replace(far, images_per_s=0.5), far])
+    (axes,) = figure.axes
+    assert heights(axes) == {"samba": [1.0]}
+    assert not axes.lines
+    assert axes.get_ylim()[1] < 2
+    assert "above the panel: A1 250" in words(figure, axes)
 
 
 # Colours
@@ -125,21 +116,10 @@ def test_strategies_keep_their_colour_and_order_and_an_unknown_one_gets_one_too(
     assert drawn == {"coserve": COLOURS["coserve"], "mine": SPARE[0]}
 
 
-def test_colours_differ_in_lightness_within_a_family() -> None:
-    def grey(colour: str) -> float:
-        red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-        return 0.299 * red + 0.587 * green + 0.114 * blue
-
-    greys, blues = ("samba", "samba-fifo", "samba-parallel"), ("coserve-none", "coserve-em", "coserve-em-ra")
-    for family in (greys, blues, ("coserve-paper-default", "coserve")):
-        shades = sorted(grey(COLOURS[name]) for name in family)
-        assert all(after - before > 40 for before, after in pairwise(shades))
-
-
 # Files
 
 
-def test_draw_writes_both_figures_as_png(tmp_path: Path) -> None:
+def test_draw_writes_both_figures_as_png_with_the_command_at_the_foot(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "figures"
     rows = [row(name, task) for name in COLOURS for task in ("A1", "B2")]
     paths = draw(rows, folder, command="coe-bench sim --task A1,B2 " * 9)
@@ -147,29 +127,15 @@ def test_draw_writes_both_figures_as_png(tmp_path: Path) -> None:
     for path in paths:
         with Image.open(path) as picture:
             assert picture.format == "PNG"
-            assert 800 <= picture.width <= 2400
-            assert 400 <= picture.height <= 2400
+            assert 400 <= min(picture.size) <= max(picture.size) <= 2400
             assert len(picture.convert("RGB").getcolors(1 << 24) or []) > 20, "there is something on it"
-
-
-def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
-    rows = [row("samba"), row("coserve")]
-    first, second = (draw(rows, tmp_path / folder)[0] for folder in "ab")
-    assert first.read_bytes() == second.read_bytes()
+    again = draw(rows, tmp_path / "again", command="coe-bench sim --task A1,B2 " * 9)
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in paths]
+    assert throughput([row("samba")], "coe-bench sim --task A1").get_supxlabel() == "coe-bench sim --task A1"
 
 
 @pytest.mark.parametrize("name", ["$x$", "$\\frac{1}{", "a$b", "$$", "\\$x", "$\\undefined$"])
-def test_dollars_in_names_draw_no_formula(name: str, tmp_path: Path) -> None:
-    for path in draw([row(name, name, name)], tmp_path, command=f"coe-bench sim --task {name}"):
+def test_dollars_in_names_draw_no_formula_and_nothing_but_zeros_can_be_drawn(name: str, tmp_path: Path) -> None:
+    nothing = row(name, name, name, images_per_s=0.0, switches=0, lower_bound_switches=0)
+    for path in draw([nothing], tmp_path, command=f"coe-bench sim --task {name}"):
         assert path.stat().st_size > 0
-
-
-def test_the_command_stands_at_the_foot() -> None:
-    assert throughput([row("samba")], "coe-bench sim --task A1").get_supxlabel() == "coe-bench sim --task A1"
-    assert throughput([row("samba")]).get_supxlabel() == ""
-
-
-def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"throughput\.png cannot be written"):
-        draw([row("samba")], tmp_path / "file")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import psutil
 import pytest
@@ -13,30 +14,34 @@ import pytest
 from coe.lab.busy import busy_processes
 
 
-def is_gone(pid: int, within_s: float = 20.0) -> bool:
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
+def becomes(fact: Callable[[], bool]) -> bool:
+    """Wait until a fact is true, at most 20 s."""
+    until = time.monotonic() + 20
+    while not fact():
+        if time.monotonic() > until:
+            return False
         time.sleep(0.02)
-    return False
+    return True
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def used_s(pid: int) -> float:
+    return float(sum(psutil.Process(pid).cpu_times()[:2]))
 
 
 def test_processes_are_busy_within_the_block_and_gone_after_it() -> None:
     with busy_processes(2) as pids:
-        before = [sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids]
-        until = time.monotonic() + 20
-        while time.monotonic() < until:
-            used = [sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids]
-            if all(now > then for now, then in zip(used, before, strict=True)):
-                break
-            time.sleep(0.05)
-        else:
-            pytest.fail("the processes do nothing")
+        before = [used_s(pid) for pid in pids]
+        assert becomes(lambda: all(used_s(pid) > then for pid, then in zip(pids, before, strict=True)))
     assert not any(psutil.pid_exists(pid) for pid in pids)
+    with busy_processes(0) as none:
+        assert none == []
 
 
 def test_they_are_gone_after_an_interrupt() -> None:
@@ -61,9 +66,4 @@ def test_they_are_gone_after_a_benchmark_that_was_killed() -> None:
         assert benchmark.stdout is not None
         pid = int(benchmark.stdout.readline())
         benchmark.send_signal(signal.SIGKILL)
-    assert is_gone(pid)
-
-
-def test_no_process_is_no_process() -> None:
-    with busy_processes(0) as pids:
-        assert pids == []
+    assert becomes(lambda: is_gone(pid))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.errors import ConfigError
-from coe.profiler.search import FIRST, GAIN, MemorySearch, search_executors, search_memory, windows
+from coe.profiler.search import GAIN, MemorySearch, search_executors, search_memory, windows
 
 Curve = Callable[[int], float | None]
 
@@ -73,9 +73,7 @@ def test_a_shortfall_within_the_margin_does_not_stop_it() -> None:
 
 
 def test_throughput_that_drops_before_there_is_a_line_stops_it_too() -> None:
-    search = search_memory(tent(peak=5), 60, faithful=Random(0))
-    assert tried(search)[:2] == [15, 28] or tried(search)[:1] == [15]
-    assert 39 not in tried(search)
+    assert 39 not in tried(search_memory(tent(peak=5), 60, faithful=Random(0)))
 
 
 def test_what_does_not_fit_is_drawn_again() -> None:
@@ -128,6 +126,7 @@ def test_the_largest_number_that_fits_is_found() -> None:
     assert search.chosen == 33
     assert search.reason.startswith("39 experts leave no memory for a batch")
     assert search_memory(lambda n: 5.0 + n if n <= 2 else None, 60).chosen == 2
+    assert search_memory({1: 0.0, 2: None}.__getitem__, 2).chosen == 1
 
 
 @pytest.mark.parametrize("faithful", [None, Random(0)])
@@ -182,11 +181,6 @@ def test_a_curve_that_rises_takes_all_that_fit(most: int, fit: int, initial: int
     best = curve(min(most, fit)) or 0.0
     assert chosen <= min(most, fit)
     assert (curve(chosen) or 0.0) >= best * (1 - GAIN) / (1 + GAIN)
-
-
-def test_a_number_that_does_not_fit_is_not_chosen_even_where_the_others_give_nothing() -> None:
-    speeds = {1: 0.0, 2: None}
-    assert search_memory(speeds.__getitem__, 2).chosen == 1
 
 
 @given(st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=300), INITIAL, st.none() | st.integers(0, 9))
@@ -259,7 +253,3 @@ def test_the_chosen_executors_are_the_last_that_rose(rising: list[float]) -> Non
     chosen = search.chosen["c"]
     assert all(after > before * (1 + GAIN) for before, after in pairwise(rising[:chosen]))
     assert chosen == len(rising) or rising[chosen] <= rising[chosen - 1] * (1 + GAIN)
-
-
-def test_the_line_needs_two_points_by_default() -> None:
-    assert FIRST == 2

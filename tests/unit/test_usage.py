@@ -88,11 +88,6 @@ def test_the_binomial_test(successes: int, trials: int, probability: float, p_va
     assert binomial_p(successes, trials, probability) == pytest.approx(p_value)
 
 
-@given(st.integers(1, 3000), st.floats(0, 1), st.data())
-def test_its_p_is_a_probability(trials: int, probability: float, data: st.DataObject) -> None:
-    assert 0 <= binomial_p(data.draw(st.integers(0, trials)), trials, probability) <= 1
-
-
 def test_only_what_chance_does_not_explain_is_named_the_surest_first() -> None:
     rows = [
         UsageRow(expert="as foretold", by_rules=0.5, by_images=0.53),
