@@ -55,7 +55,7 @@ components:
 
 @pytest.fixture
 def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
-    with embedded(config, sqlite_template, busy_s=0.2) as database:
+    with embedded(config, sqlite_template, busy_s=2.0) as database:
         yield database
 
 

@@ -56,7 +56,7 @@ STRANGE = whole_of(PARTS[:1], components={"A2": {"size": [2, 1]}}, placed_as=[{"
 
 @pytest.fixture
 def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
-    with embedded(config, sqlite_template, busy_s=0.2) as database:
+    with embedded(config, sqlite_template, busy_s=2.0) as database:
         yield database
 
 

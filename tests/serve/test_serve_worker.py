@@ -45,7 +45,7 @@ from coe.serve.worker.station import MAX_ATTEMPTS, Station
 
 @pytest.fixture
 def shop(config: ServeConfig, sqlite_template: Path, tiny: tuple[Path, Path]) -> Iterator[Shop]:
-    with embedded(config, sqlite_template, busy_s=0.2) as database:
+    with embedded(config, sqlite_template, busy_s=2.0) as database:
         yield Shop(config, database, tiny)
 
 
