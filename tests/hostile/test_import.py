@@ -37,6 +37,17 @@ def state() -> dict[str, torch.Tensor]:
         return dict(kind.skeleton(EXPERT).state_dict())
 
 
+@pytest.fixture
+def imported(tmp_path: Path, call: Call) -> Callable[..., Said]:
+    """Return a function that imports `x.pt` of the test's folder, or another file, into its `store`."""
+
+    def run(*options: object, file: str = "x.pt", id: str = "t/x", store: str = "store") -> Said:
+        where = ("--store", tmp_path / store)
+        return call("import", id, tmp_path / file, *OPTIONS, *options, *where, command=experts_command)
+
+    return run
+
+
 def refused(said: Said, store: Path, *words: str) -> None:
     """What every refusal is like: one sentence, status 2, and nothing that is left in the store."""
     assert said.status == 2, said.err
@@ -131,11 +142,10 @@ CONTENTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
 @pytest.mark.parametrize(("make", "says"), CONTENTS.values(), ids=CONTENTS)
 @pytest.mark.filterwarnings("ignore")
 def test_a_file_whose_content_is_no_weights(
-    tmp_path: Path, call: Call, state: dict[str, torch.Tensor], make: Any, says: str
+    tmp_path: Path, imported: Callable[..., Said], state: dict[str, torch.Tensor], make: Any, says: str
 ) -> None:
     torch.save(make(state), tmp_path / "x.pt")
-    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts_command)
-    refused(said, tmp_path / "store")
+    refused(said := imported(), tmp_path / "store")
     assert any(word in said.words for word in says.split("|")), said.words
 
 
@@ -341,23 +351,23 @@ CASES = [pytest.param(*case, id=id, marks=pytest.mark.slow if id in SLOW else ()
 
 @pytest.mark.parametrize(("write", "says"), CASES)
 @pytest.mark.filterwarnings("ignore")
-def test_a_file_that_would_take_more_than_it_has(tmp_path: Path, call: Call, write: Any, says: str) -> None:
+def test_a_file_that_would_take_more_than_it_has(
+    tmp_path: Path, imported: Callable[..., Said], write: Any, says: str
+) -> None:
     write(tmp_path / "x.pt")
-    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts_command)
-    refused(said, tmp_path / "store", says)
+    refused(imported(), tmp_path / "store", says)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("write", [archive, lambda path, parts: old(path, parts["data.pkl"])], ids=["archive", "old"])
-def test_nothing_that_a_file_says_is_run(tmp_path: Path, call: Call, write: Any) -> None:
+def test_nothing_that_a_file_says_is_run(tmp_path: Path, imported: Callable[..., Said], write: Any) -> None:
     said = f"open({str(tmp_path / 'ran')!r}, 'w').close() or torch.nn.SiLU()"
     layer = b"](" + number(-1) + number(1) + text("nn.Identity") + b"]e"
     given = {"activation": text(said), "backbone": b"](" + layer + b"e", "head": b"]", "nc": number(1)}
     network = b"}(" + b"".join(text(name) + value for name, value in given.items()) + b"u"
     content = holding(called("ultralytics.nn.tasks DetectionModel", network))
     write(tmp_path / "x.pt", {"data.pkl": content, **VERSION})
-    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts_command)
-    refused(said, tmp_path / "store", "asks for parts of a network to be made")
+    refused(imported(), tmp_path / "store", "asks for parts of a network to be made")
     assert not (tmp_path / "ran").exists()
 
 
@@ -370,7 +380,7 @@ def test_nothing_that_a_file_says_is_run(tmp_path: Path, call: Call, write: Any)
     ],
 )
 def test_what_stands_beside_the_weights_does_nothing(
-    tmp_path: Path, call: Call, state: dict[str, torch.Tensor], name: str
+    tmp_path: Path, imported: Callable[..., Said], state: dict[str, torch.Tensor], name: str
 ) -> None:
     said = f"open({str(tmp_path / 'ran')!r}, 'w').close()"
     torch.save({"state_dict": state, "beside": 1}, tmp_path / "good.pt")
@@ -382,18 +392,16 @@ def test_what_stands_beside_the_weights_does_nothing(
     end = content.index(b"K\x01", at)
     entries["data.pkl"] = content[:end] + call_of + content[end + 2 :]
     archive(tmp_path / "x.pt", entries)
-    done = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts_command)
-    assert done.status == 0, done.err
+    assert imported().status == 0
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(
     "name", ["builtins eval", "operator attrgetter", "subprocess Popen", "torch.hub load", "os system"]
 )
-def test_any_other_name_is_refused(tmp_path: Path, call: Call, name: str) -> None:
+def test_any_other_name_is_refused(tmp_path: Path, imported: Callable[..., Said], name: str) -> None:
     archive(tmp_path / "x.pt", {"data.pkl": holding(called(name, text("1"))), **VERSION})
-    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts_command)
-    refused(said, tmp_path / "store", name.replace(" ", "."))
+    refused(imported(), tmp_path / "store", name.replace(" ", "."))
 
 
 def test_the_tensors_of_a_network_are_those_that_it_has(tmp_path: Path) -> None:
@@ -408,16 +416,12 @@ def test_the_tensors_of_a_network_are_those_that_it_has(tmp_path: Path) -> None:
     assert all(torch.equal(found.state[name], expected[name]) for name in expected)
 
 
-def test_what_is_whole_goes_in(tmp_path: Path, call: Call, state: dict[str, torch.Tensor]) -> None:
+def test_what_is_whole_goes_in(tmp_path: Path, imported: Callable[..., Said], state: dict[str, torch.Tensor]) -> None:
     last = {n: v.to(memory_format=torch.channels_last) if v.ndim == 4 else v for n, v in state.items()}
     files = {"plain": state, "ordered": OrderedDict(state), "nested": {"state_dict": state}, "channels last": last}
-    for name, content in files.items():
-        torch.save(content, tmp_path / "x.pt")
-        said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / name, command=experts_command)
-        assert said.status == 0, said.err
-    torch.save(state, tmp_path / "x.pt", _use_new_zipfile_serialization=False)
-    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "old", command=experts_command)
-    assert said.status == 0, said.err
+    for name, content in {**files, "old": state}.items():
+        torch.save(content, tmp_path / "x.pt", _use_new_zipfile_serialization=name != "old")
+        assert imported(store=name).status == 0
 
 
 @pytest.mark.parametrize(
@@ -443,32 +447,28 @@ def test_what_is_whole_goes_in(tmp_path: Path, call: Call, state: dict[str, torc
     ids=lambda value: f"{value!r:.40}",
 )
 def test_an_option_that_makes_no_expert(
-    tmp_path: Path, call: Call, state: dict[str, torch.Tensor], options: tuple[Any, ...], says: str
+    tmp_path: Path, imported: Callable[..., Said], state: dict[str, torch.Tensor], options: tuple[Any, ...], says: str
 ) -> None:
     save_file(state, tmp_path / "x.safetensors")
-    file, store = tmp_path / "x.safetensors", tmp_path / "store"
-    refused(call("import", "t/x", file, *OPTIONS, *options, "--store", store, command=experts_command), store, says)
+    refused(imported(*options, file="x.safetensors"), tmp_path / "store", says)
 
 
 @pytest.mark.parametrize("size", [0, -64, 7, 4097, 1_000_000, 10**30])
-def test_an_input_size_that_is_none(tmp_path: Path, call: Call, state: dict[str, torch.Tensor], size: int) -> None:
+def test_an_input_size_that_is_none(
+    tmp_path: Path, imported: Callable[..., Said], state: dict[str, torch.Tensor], size: int
+) -> None:
     save_file(state, tmp_path / "x.safetensors")
-    options = ("--kind", "narrow", "--labels", "ok,bad", "--input", size)
-    said = call(
-        "import", "t/x", tmp_path / "x.safetensors", *options, "--store", tmp_path / "store", command=experts_command
-    )
+    said = imported("--input", size, file="x.safetensors")
     assert (said.status, "'--input'" in said.err) == (2, True)
     assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize("id", ["../x", "/x", "a/b/c", "a b", "", ".x", "a/../b", "a\x1b/b", "a/" + "b/" * 9])
 def test_a_name_that_is_no_place_in_the_store(
-    tmp_path: Path, call: Call, state: dict[str, torch.Tensor], id: str
+    tmp_path: Path, imported: Callable[..., Said], state: dict[str, torch.Tensor], id: str
 ) -> None:
     save_file(state, tmp_path / "x.safetensors")
-    store = tmp_path / "store"
-    said = call("import", id, tmp_path / "x.safetensors", *OPTIONS, "--store", store, command=experts_command)
-    refused(said, store, "is not an expert id")
+    refused(imported(file="x.safetensors", id=id), tmp_path / "store", "is not an expert id")
 
 
 def picture(path: Path, level: int = 9) -> None:
@@ -530,23 +530,17 @@ DATA: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a thousand levels": (lambda d: d.write_text("train: " + "[" * 1000 + "]" * 1000), "nested deeper"),
     "not YAML": (lambda d: d.write_text("train: [\n"), "not valid YAML"),
     "a key twice": (lambda d: d.write_text("train: a\ntrain: b\nnames: [a]\n"), "stands here twice"),
+    "a picture": (lambda d: d.write_bytes(b"\x89PNG") and d.rename(d.parent / "data.PNG"), "data.PNG is a picture"),
 }
 
 
 @pytest.mark.parametrize(("make", "says"), DATA.values(), ids=DATA)
 def test_data_from_which_nothing_can_be_trained(tmp_path: Path, call: Call, make: Any, says: str) -> None:
-    make(tmp_path / "data")
+    data = make(tmp_path / "data")
+    data = data if isinstance(data, Path) else tmp_path / "data"
     options = ("--kind", "narrow", "--input", "32", "--epochs", "1", "--store", tmp_path / "store")
-    said = call("train", "t/x", "--data", tmp_path / "data", *options, command=experts_command)
+    said = call("train", "t/x", "--data", data, *options, command=experts_command)
     refused(said, tmp_path / "store", says)
-
-
-def test_a_picture_is_no_data_set(tmp_path: Path, call: Call) -> None:
-    picture = tmp_path / "part.PNG"
-    picture.write_bytes(b"\x89PNG")
-    options = ("--kind", "narrow", "--input", "32", "--epochs", "1", "--store", tmp_path / "store")
-    said = call("train", "t/x", "--data", picture, *options, command=experts_command)
-    refused(said, tmp_path / "store", "part.PNG is a picture; give the YAML of a YOLO data set, or a folder of images")
 
 
 @pytest.mark.parametrize(
