@@ -18,7 +18,7 @@ from coe import config
 from coe.errors import LateImage
 
 T = TypeVar("T")
-_MOST_LOST = 64
+MOST_LOST = 64
 """So many helpers may be left behind at a time; behind them no picture is waited for at all."""
 
 _own = threading.local()
@@ -46,9 +46,9 @@ def in_time(read: Callable[[], T]) -> T:
     Raises LateImage if it neither returns nor calls `answered` for `config.read_timeout_s()`.
     """
     limit_s = config.read_timeout_s()
-    if len(_lost) >= _MOST_LOST:
+    if len(_lost) >= MOST_LOST:
         raise LateImage(
-            f"was not read: {_MOST_LOST} pictures before it do not come back from their disk or share; see to it, and "
+            f"was not read: {MOST_LOST} pictures before it do not come back from their disk or share; see to it, and "
             "hand the picture in again"
         )
     helper = getattr(_own, "helper", None)

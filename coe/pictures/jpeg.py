@@ -90,14 +90,14 @@ class Jpeg(JpegImageFile):
         except ValueError as error:
             complaint = error
         # Webcams fill scans up to whole words. Only zeros may go: what else stands there may be a piece of the picture.
-        if "extraneous" not in str(complaint) or (unpadded := self._unpadded()) is None:
+        if "extraneous" not in str(complaint) or (unpadded := self.unpadded()) is None:
             raise self._meaning(complaint) from complaint
         try:
             return self._decoded(unpadded, pixels)
         except ValueError as error:
             raise self._meaning(error) from error
 
-    def _unpadded(self) -> bytes | None:
+    def unpadded(self) -> bytes | None:
         """Return the JPEG without zeros in front of its marks; None if there are none."""
         data, scan_at = self.plain.data, self.plain.scan_at
         end = data.find(_LAST, scan_at) + len(_LAST)

@@ -21,7 +21,7 @@ from coe.errors import DamagedImage, ImageError
 from coe.pictures.formats import pixels_in
 from coe.timely import answered
 
-_PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 20
 """A disk or share that does not give so much within `config.read_timeout_s()` does not answer."""
 
 
@@ -81,7 +81,7 @@ class PictureFile:
 def _read(file: BinaryIO, most: int) -> bytes:
     """Return at most so many bytes of a file; `timely` hears of each piece."""
     pieces: list[bytes] = []
-    while most > 0 and (piece := file.read(min(most, _PIECE_BYTES))):
+    while most > 0 and (piece := file.read(min(most, PIECE_BYTES))):
         answered()
         pieces.append(piece)
         most -= len(piece)

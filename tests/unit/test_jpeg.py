@@ -227,7 +227,7 @@ def test_a_last_byte_of_the_picture_may_be_zero_behind_fill() -> None:
     from coe.pictures.jpeg import Jpeg
 
     picture = Jpeg(WHOLE["as it comes"][:-2] + b"\xff\0\0\0\xff\xd9")
-    unpadded = picture._unpadded()
+    unpadded = picture.unpadded()
     assert unpadded is not None
     assert unpadded.endswith(b"\xff\0\xff\xd9")
 
@@ -236,7 +236,7 @@ def test_a_cut_picture_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     """The search for padding holds the interpreter's lock, so only the fault that padding causes leads to it."""
     from coe.pictures import jpeg
 
-    monkeypatch.setattr(jpeg.Jpeg, "_unpadded", lambda picture: pytest.fail("searched"))
+    monkeypatch.setattr(jpeg.Jpeg, "unpadded", lambda picture: pytest.fail("searched"))
     for data in (WHOLE["as it comes"][:3000], a_piece_is_lost(WHOLE["as it comes"], 3000)):
         with pytest.raises(ImageError):
             decode(data)
