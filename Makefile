@@ -52,13 +52,13 @@ define passes
 	exit $$failed
 endef
 
-coverage: setup ## how much of decisions, board input and store the tests run, by branch: at least 95 % of each
+coverage: setup ## how much of decisions, rules, pictures and store the tests run, by branch: at least 95 % of each
 	@rm -f .coverage .coverage.*
 	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -o timeout=600 \
 	    -m "not serial and not slow and not gpu and not stress"
 	@$(BIN)/coverage combine --quiet
 	@failed=0; \
-	for part in scheduler board store; do \
+	for part in scheduler board pictures comparing store; do \
 	    $(BIN)/coverage report --include="coe/$$part/*" --fail-under=95 || failed=1; \
 	done; \
 	exit $$failed

@@ -26,23 +26,23 @@ class BoardState(StrEnum):
 
 NEXT: Mapping[BoardState | None, Mapping[BoardState, str]] = MappingProxyType(
     {
-        None: {BoardState.ACCEPTED: "handed in, written to disk"},
+        None: {BoardState.ACCEPTED: "handed in"},
         BoardState.ACCEPTED: {
             BoardState.LOCATED: "whole board: found",
             BoardState.RUNNING: "begun",
             BoardState.DECIDED: "due",
-            BoardState.VERIFIED: "OK by its first answers",
+            BoardState.VERIFIED: "OK, no call",
             BoardState.ABORTED: "taken back",
         },
         BoardState.LOCATED: {
             BoardState.RUNNING: "begun",
             BoardState.DECIDED: "due, or not to be located",
-            BoardState.VERIFIED: "OK by its first answers",
+            BoardState.VERIFIED: "OK, no call",
             BoardState.ABORTED: "taken back",
         },
         BoardState.RUNNING: {
-            BoardState.DECIDED: "all is known, or it is due: calls wait",
-            BoardState.VERIFIED: "OK without a call",
+            BoardState.DECIDED: "all is known, or due",
+            BoardState.VERIFIED: "OK, no call",
             BoardState.ABORTED: "taken back",
         },
         BoardState.DECIDED: {BoardState.VERIFIED: "each call is answered"},

@@ -135,3 +135,21 @@ def test_what_a_kind_may_import_from_experts_is_there() -> None:
             assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
             names += 1
     assert names == 9
+
+
+@pytest.mark.parametrize("name", ["docs/architecture.md", "docs/plugins.md", "docs/cluster.md", "CONTRIBUTING.md"])
+def test_files_and_methods_that_a_tour_names_are_there(name: str) -> None:
+    page = pages.ROOT / name
+    words = list(pages.inline(page))
+    files = {file.relative_to(pages.ROOT).as_posix() for file in pages.ROOT.rglob("*.py") if ".venv" not in file.parts}
+    named = {word for word in words if re.fullmatch(r"[\w/]+\.py", word)}
+    assert {word for word in named if not any(f"/{file}".endswith(f"/{word}") for file in files)} == set()
+    code = "\n".join(
+        (pages.ROOT / file).read_text(encoding="utf-8") for file in sorted(files) if file.startswith("coe/")
+    )
+    methods = [match for word in words if (match := re.fullmatch(r"([A-Z]\w+)\.(\w+)", word))]
+    for match in methods:  # which may stand in a base class
+        assert re.search(rf"^class {match[1]}\b", code, re.MULTILINE), match[0]
+        assert re.search(rf"def {match[2]}\b|^    (self\.)?{match[2]}\b.*=|self\.{match[2]}: ", code, re.MULTILINE), (
+            match[0]
+        )
