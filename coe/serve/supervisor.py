@@ -6,13 +6,16 @@ is alive. A process whose supervisor is gone ends by itself (`coe.serve.child`).
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from coe.errors import ConfigError
@@ -27,7 +30,6 @@ from coe.serve.database.fault_log import NewFault
 from coe.serve.database.migration import expect_newest
 from coe.serve.enums import FaultKind, Intake, Process, Subject
 from coe.serve.exposure import expect_keys
-from coe.serve.notify import SystemdNotice, notify
 from coe.serve.service_config import ServeConfig, load
 
 PROCESSES = (Process.GATE, Process.WORKER)
@@ -47,6 +49,8 @@ CLAIM_AT_START_S = 3.0
 """A service that ended a moment ago may hold it still."""
 GRACE_S = 10.0
 """How long a process that was told to end may take beyond the time for begun boards, until it is killed."""
+SYSTEMD_SOCKET = "NOTIFY_SOCKET"
+"""The variable with the address at which systemd listens, if it asked for it."""
 
 _CLAIMED = "database: another service works with it; end that service, or give each service a database of its own"
 
@@ -57,6 +61,15 @@ Command = Callable[[Process, Path], Sequence[str]]
 def command_of(process: Process, config: Path) -> Sequence[str]:
     """Return the command of a process."""
     return [sys.executable, "-m", "coe.serve.child", process.word, str(config)]
+
+
+class SystemdNotice(StrEnum):
+    """The notices that systemd understands."""
+
+    READY = "READY=1"
+    ALIVE = "WATCHDOG=1"
+    """Worker and database have answered; without it for a while systemd restarts the service."""
+    STOPPING = "STOPPING=1"
 
 
 @dataclass(slots=True, eq=False)
@@ -244,4 +257,17 @@ def _answers(database: Database) -> bool:
     with suppress(DatabaseError), database.reading() as connection:
         beat = states.heartbeats(connection).get(Process.WORKER)
         return beat is not None and abs(now_us() - beat.beat_us) <= ALIVE_US
+    return False
+
+
+def notify(notice: SystemdNotice) -> bool:
+    """Tell systemd, in a datagram on this machine; False if it did not ask, or does not listen."""
+    address = os.environ.get(SYSTEMD_SOCKET, "")
+    if not address:
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        sender.sendto(notice.encode(), address)
+        return True
     return False

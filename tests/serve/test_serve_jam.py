@@ -29,8 +29,8 @@ from coe.serve.worker.hangs import Hangs
 from coe.serve.worker.items import Items
 from coe.serve.worker.line_watchers import Residents
 from coe.serve.worker.product import Products
-from coe.serve.worker.run import BoardRun
 from coe.serve.worker.station import Station
+from coe.serve.worker.verdicts import BoardRun
 from coe.serve.worker.waiting_boards import Queue
 from coe.serve.worker.write_report import WorkerReport
 

@@ -22,7 +22,7 @@ from waiting import eventually
 
 from coe.core import Verdict
 from coe.errors import ConfigError
-from coe.serve import backup, notify, service_config, supervisor
+from coe.serve import backup, service_config, supervisor
 from coe.serve import command as serve
 from coe.serve.bridge import sink_section
 from coe.serve.clock import DAY_US, HOUR_US, now_us
@@ -43,11 +43,10 @@ from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView
 from coe.serve.enums import FaultKind, Intake, Outcome, Process, Role, Subject
-from coe.serve.notify import SystemdNotice
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import Retention, ServeConfig
-from coe.serve.supervisor import Supervisor
+from coe.serve.supervisor import Supervisor, SystemdNotice
 
 SLEEPS = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
 DIES = [sys.executable, "-S", "-c", "raise SystemExit(3)"]
@@ -209,7 +208,7 @@ def test_systemd_is_told_only_when_line_and_database_have_answered(
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "n"))
         systemd.setblocking(False)
-        monkeypatch.setenv(notify.VARIABLE, str(tmp_path / "n"))
+        monkeypatch.setenv(supervisor.SYSTEMD_SOCKET, str(tmp_path / "n"))
         told: list[bytes] = []
         begun = time.monotonic()
 
@@ -225,8 +224,8 @@ def test_systemd_is_told_only_when_line_and_database_have_answered(
         supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, until)
         assert systemd.recv(100) in (SystemdNotice.ALIVE.encode(), SystemdNotice.STOPPING.encode())
     assert told[:3] == [SystemdNotice.READY.encode(), SystemdNotice.ALIVE.encode(), SystemdNotice.ALIVE.encode()]
-    monkeypatch.delenv(notify.VARIABLE)
-    assert not notify.notify(SystemdNotice.ALIVE)
+    monkeypatch.delenv(supervisor.SYSTEMD_SOCKET)
+    assert not supervisor.notify(SystemdNotice.ALIVE)
 
 
 def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny: tuple[Path, Path], call: Call) -> None:

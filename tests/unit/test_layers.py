@@ -187,7 +187,7 @@ def test_nothing_calls_out() -> None:
     # bridge tells those whom the config names. A benchmark asks the service that it has started on this machine, and
     # the way to boxes whether anybody is there.
     assert not forbidden({"http"}, {"serve.gate", "serve.bridge", "serve.benchmark"})
-    assert not forbidden({"socket"}, {"serve.notify", "serve.bridge.webhook", *asking})
+    assert not forbidden({"socket"}, {"serve.supervisor", "serve.bridge.webhook", *asking})
     assert not forbidden({"ssl"}, {"serve.bridge"})
     assert not forbidden(NETWORK - {"http", "socket", "ssl"}, set())
 

@@ -15,7 +15,7 @@ from coe.pictures.picture_file import PictureFile
 from coe.serve import failpoints
 from coe.serve.worker.items import Item
 from coe.serve.worker.locating import Located
-from coe.serve.worker.run import UNSEEN_BY_LINE, BoardRun
+from coe.serve.worker.verdicts import UNSEEN_BY_LINE, BoardRun
 
 
 @dataclass(frozen=True, slots=True)

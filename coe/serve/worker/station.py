@@ -32,8 +32,7 @@ from coe.serve.worker.line_watchers import LateBoards, Residents
 from coe.serve.worker.locating import Locating
 from coe.serve.worker.product import Adjust, OpenLine, Product, Products, line_opener
 from coe.serve.worker.recipe_change import Changeover
-from coe.serve.worker.run import UNSEEN_BY_LINE, BoardRun
-from coe.serve.worker.verdicts import amendment_of, decision_of, is_lost_image
+from coe.serve.worker.verdicts import UNSEEN_BY_LINE, BoardRun, amendment_of, decision_of, is_lost_image
 from coe.serve.worker.waiting_boards import Queue, Queued
 from coe.serve.worker.write_report import WorkerReport
 

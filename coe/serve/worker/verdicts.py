@@ -1,26 +1,75 @@
-"""From results to a decision. What has no verdict of the experts is REVIEW; nothing unseen becomes OK.
+"""A begun board, and the decision that its results give. What has no verdict of the experts is REVIEW.
 
-Pure: no database, no clock.
+Nothing unseen becomes OK. No database, no clock; one thread at a time; a crash forgets a begun board, and it is begun
+again.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from coe.board.router import Router, Step
-from coe.core import Failure, Finding, Result, Verdict, decided, deciding, worst
+from coe.core import Failure, FailureKind, Finding, Result, Verdict, decided, deciding, worst
 from coe.errors import RulesError
 from coe.serve.clock import hour_of
+from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Amendment, Decision
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.tallies import Tally, together
 from coe.serve.enums import CallReason
-from coe.serve.worker.items import Item, Unseen
-from coe.serve.worker.run import BoardRun
+from coe.serve.worker.items import Item, Items, Unseen
+from coe.serve.worker.product import Product
 
+UNSEEN_BY_LINE = (FailureKind.LINE, FailureKind.STOPPED)
+"""Failures of the line itself: nobody has looked at the image, so it has no result."""
 _LATE = "there was no finding when the board was due"
+
+
+@dataclass(slots=True, eq=False)
+class BoardRun:
+    """A board under inspection; `due_s` is on the monotonic clock, and infinity without a due time.
+
+    `product` is the recipe on the line that it is inspected by; None for a board that nobody looks at.
+    """
+
+    board: Board
+    items: Items
+    due_s: float = math.inf
+    product: Product | None = None
+    is_decided: bool = False
+    results: dict[str, Result] = field(default_factory=dict)
+    """By refdes, those that came in time."""
+    afterwards: dict[str, Result] = field(default_factory=dict)
+    """Results that came after the due time, or after the decision: they may raise its severity, and are never OK."""
+    late: list[Result] = field(default_factory=list)
+    """Those of them that are not written yet."""
+
+    @property
+    def waiting(self) -> list[Item]:
+        """The components that have no result yet."""
+        return [item for item in self.items.seen if item.refdes not in self.results | self.afterwards]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every component that can be seen has its result."""
+        return len(self.results) + len(self.afterwards) == len(self.items.seen)
+
+    def take(self, refdes: str, result: Result, at_s: float) -> None:
+        """Take in a component's result, which came at a time of the monotonic clock; a second one changes nothing.
+
+        The decision may be written long after the due time, as while the database is locked. It tells what was known
+        then.
+        """
+        if refdes in self.results or refdes in self.afterwards:
+            return
+        if self.is_decided or at_s >= self.due_s:
+            self.afterwards[refdes] = result
+            self.late.append(result)
+        else:
+            self.results[refdes] = result
 
 
 def decision_of(run: BoardRun, now_us: int, failure: Failure | None = None) -> Decision:

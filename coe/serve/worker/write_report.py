@@ -24,7 +24,7 @@ from coe.serve.enums import FaultKind, LineState, Process, Subject
 from coe.serve.worker.hangs import Hangs, LineHangs
 from coe.serve.worker.line_watchers import Residents
 from coe.serve.worker.product import Products
-from coe.serve.worker.run import BoardRun
+from coe.serve.worker.verdicts import BoardRun
 from coe.serve.worker.waiting_boards import Queue
 
 BEAT_S = 1.0
