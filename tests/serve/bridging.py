@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
+from serve_rows import NOON
 from waiting import eventually
 
 from coe.serve.bridge import bridge_process
-from coe.serve.bridge.sinks import Sink
-from coe.serve.database import fault_log, outbox
+from coe.serve.bridge.event_format import EventFormat
+from coe.serve.bridge.sinks import Message, Origin, Sink, SinkConnection, SinkFailed, StationStatus
+from coe.serve.database import event_log, fault_log, outbox
 from coe.serve.database.connecting import Database
+from coe.serve.database.event_log import NewEvent
+from coe.serve.enums import EventKind
 
 
 @contextmanager
@@ -40,3 +44,45 @@ def is_faulty(database: Database) -> bool:
     """Whether a sink of this database cannot be told."""
     with database.reading() as connection:
         return bool(fault_log.open_faults(connection))
+
+
+class Remembered(SinkConnection):
+    """A sink that remembers what it was told; it fails while it is told to, and blocks while `gate` is closed."""
+
+    def __init__(self) -> None:
+        self.told: list[Message] = []
+        self.shown: list[StationStatus] = []
+        self.connections = 0
+        self.is_down = False
+        self.fails_after = -1
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def connect(self) -> None:
+        if self.is_down:
+            raise SinkFailed("it is down")
+        self.connections += 1
+
+    def send(self, message: Message) -> None:
+        assert self.gate.wait(20)
+        if self.is_down or len(self.told) == self.fails_after:
+            raise SinkFailed("it went down")
+        self.told.append(message)
+
+    def show(self, status: StationStatus) -> None:
+        self.shown.append(status)
+
+    @property
+    def numbers(self) -> list[int]:
+        return [message.body["body"].get("n") for message in self.told if message.name == "recipe.staged"]
+
+
+def told(database: Database, **sinks: Remembered) -> AbstractContextManager[None]:
+    """Run the bridge with these sinks until the block ends."""
+    return bridged(database, [Sink(name, sink, EventFormat(Origin("aoi-1"))) for name, sink in sinks.items()])
+
+
+def append(database: Database, *numbers: int) -> None:
+    with database.writing() as connection:
+        for number in numbers:
+            event_log.append(connection, NewEvent(EventKind.RECIPE_STAGED, NOON, {"n": number}))

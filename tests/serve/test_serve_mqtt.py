@@ -10,19 +10,19 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from bridging import bridged, is_faulty
-from brokers import Mosquitto, free_port, hearing
+from bridging import append, bridged, is_faulty
+from brokers import Mosquitto, answers, free_port, hearing
+from certificates import Authority
 from serve_rows import NOON, decided, ng
 from serving import config_of
 from waiting import eventually
 
 from coe.serve.bridge.mqtt import MqttConnection, MqttSettings
 from coe.serve.bridge.sink_section import sinks_of
+from coe.serve.bridge.sink_settings import Tls
 from coe.serve.bridge.sinks import Message, Origin, SinkFailed
-from coe.serve.database import event_log, outbox
+from coe.serve.database import outbox
 from coe.serve.database.connecting import Database
-from coe.serve.database.event_log import NewEvent
-from coe.serve.enums import EventKind
 
 
 @pytest.fixture
@@ -44,11 +44,6 @@ def sink_to(port: int, topic: str = "coe/a", **more: object) -> MqttConnection:
 def plant_told(database: Database, folder: Path, **sink: object) -> AbstractContextManager[None]:
     """Run a bridge with one MQTT sink, `plant`, until the block ends."""
     return bridged(database, sinks_of(config_of(folder, sinks={"mqtt": {"plant": {"host": "localhost", **sink}}})))
-
-
-def append(database: Database, number: int) -> None:
-    with database.writing() as connection:
-        event_log.append(connection, NewEvent(EventKind.RECIPE_STAGED, NOON, {"n": number}))
 
 
 def test_events_and_the_retained_state_have_their_topics(
@@ -177,3 +172,60 @@ def test_a_broker_that_is_not_there_is_named() -> None:
     with pytest.raises(SinkFailed, match=f"127.0.0.1:{port}"):
         sink.connect()
     sink.close()
+
+
+@pytest.fixture
+def plant(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "plant")
+
+
+@pytest.fixture
+def encrypted(tmp_path: Path, plant: Authority) -> Iterator[tuple[Mosquitto, int]]:
+    """A broker that asks for certificates, and its port for clients without."""
+    certificate, private = plant.certificate("broker")
+    open_port = free_port()
+    broker = Mosquitto(
+        tmp_path,
+        f"cafile {plant.path}",
+        f"certfile {certificate}",
+        f"keyfile {private}",
+        "require_certificate true",
+        f"listener {open_port} 127.0.0.1",
+    )
+    broker.start()
+    eventually(lambda: answers(open_port), "the broker")
+    yield broker, open_port
+    broker.stop()
+
+
+def test_a_broker_is_told_over_tls_with_certificates_of_the_plants_own_authority(
+    sqlite_database: Database, encrypted: tuple[Mosquitto, int], plant: Authority, tmp_path: Path
+) -> None:
+    broker, open_port = encrypted
+    certificate, private = plant.certificate("station")
+    tls = {"ca": str(plant.path), "certificate": str(certificate), "private_key": str(private)}
+    with hearing(open_port) as hearer, plant_told(sqlite_database, tmp_path, port=broker.port, tls=tls):
+        append(sqlite_database, 7)
+        eventually(lambda: hearer.bodies("coe/test/recipe/staged"))
+
+
+# paho leaves the socket of a handshake that failed to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_broker_of_another_authority_or_name_and_a_station_without_certificate_are_refused(
+    encrypted: tuple[Mosquitto, int], plant: Authority, tmp_path: Path
+) -> None:
+    broker, _ = encrypted
+    certificate, private = plant.certificate("station")
+    stranger = Authority(tmp_path, "stranger")
+
+    def refusal(host: str, tls: Tls) -> str:
+        sink = MqttSettings(host=host, port=broker.port, tls=tls).connection(Origin("c1"))
+        with pytest.raises(SinkFailed) as caught:
+            sink.connect()
+        sink.close()
+        return str(caught.value)
+
+    ours = {"certificate": certificate, "private_key": private}
+    assert "certificate verify failed" in refusal("localhost", Tls(ca=stranger.path, **ours))
+    assert "IP address mismatch" in refusal("127.0.0.1", Tls(ca=plant.path, **ours))
+    assert "it may ask for a certificate" in refusal("localhost", Tls(ca=plant.path))

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asyncua import Client, Node, ua
 from asyncua.crypto.security_policies import SecurityPolicyBasic256Sha256
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from certificates import certificate
 from serve_rows import NOON, decided, ng
 
 from coe.serve.bridge.event_format import EventFormat
@@ -134,29 +131,6 @@ def test_with_the_companions_nodeset_the_event_is_of_its_type(sqlite_database: D
         asyncio.run(look())
     finally:
         sink.close()
-
-
-def certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(f"urn:{name}")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem, private = folder / f"{name}.pem", folder / f"{name}-key.pem"
-    pem.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return pem, private
 
 
 def test_with_certificates_only_those_who_are_listed_read_and_only_encrypted(tmp_path: Path) -> None:

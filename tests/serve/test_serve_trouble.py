@@ -10,32 +10,24 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
-from brokers import Mosquitto, answers, free_port, hearing
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from bridging import Remembered, append, told, waiting
 from quick_line import QuickDevice
 from serve_rows import NOON, decided, decision, ng
 from serving import Served, activated, client_of, embedded, hand_in, png, put
 from sqlalchemy import event
 from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
-from test_serve_bridge import Remembered, append, told, waiting
-from test_serve_mqtt import bridged
 from tiny_line import TINY
 from waiting import eventually
 
 from coe.core import Verdict
 from coe.serve.bridge import outbox_relay
 from coe.serve.bridge.event_format import EventFormat
-from coe.serve.bridge.mqtt import MqttSettings
 from coe.serve.bridge.outbox_relay import OutboxRelay
-from coe.serve.bridge.sink_settings import Tls
-from coe.serve.bridge.sinks import Origin, Sink, SinkFailed
+from coe.serve.bridge.sinks import Origin, Sink
 from coe.serve.clock import DAY_US, HOUR_US, SECOND_US, Clocks, SteadyClock, now_us
 from coe.serve.database import audit, board_rows, call_queue, decisions, event_log, fault_log, keys, outbox, tallies
 from coe.serve.database.connecting import Database, open_database
@@ -399,101 +391,3 @@ def test_a_broker_that_is_away_for_an_hour_gets_everything_in_order_and_is_asked
 
 
 # ---- TLS to a broker
-
-
-class Authority:
-    """A certificate authority of a plant, and certificates that it has signed."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder, self._name = folder, name
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self.path = self._written(name, self._signed(name, self._key, is_authority=True))
-
-    def certificate(self, name: str) -> tuple[Path, Path]:
-        """Return the files of a certificate for this machine, and of its private key."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        private = self._folder / f"{name}-key.pem"
-        private.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
-        return self._written(name, self._signed(name, key, is_authority=False)), private
-
-    def _written(self, name: str, made: x509.Certificate) -> Path:
-        path = self._folder / f"{name}.pem"
-        path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-        return path
-
-    def _signed(self, name: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool) -> x509.Certificate:
-        now = datetime.now(UTC)
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]))
-            .issuer_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, self._name)]))
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-        )
-        if not is_authority:
-            builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        return builder.sign(self._key, hashes.SHA256())
-
-
-@pytest.fixture
-def plant(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, "plant")
-
-
-@pytest.fixture
-def encrypted(tmp_path: Path, plant: Authority) -> Iterator[tuple[Mosquitto, int]]:
-    """A broker that asks for certificates, and its port for clients without."""
-    certificate, private = plant.certificate("broker")
-    open_port = free_port()
-    broker = Mosquitto(
-        tmp_path,
-        f"cafile {plant.path}",
-        f"certfile {certificate}",
-        f"keyfile {private}",
-        "require_certificate true",
-        f"listener {open_port} 127.0.0.1",
-    )
-    broker.start()
-    eventually(lambda: answers(open_port), "the broker")
-    yield broker, open_port
-    broker.stop()
-
-
-def test_a_broker_is_told_over_tls_with_certificates_of_the_plants_own_authority(
-    sqlite_database: Database, encrypted: tuple[Mosquitto, int], plant: Authority, tmp_path: Path
-) -> None:
-    broker, open_port = encrypted
-    certificate, private = plant.certificate("station")
-    tls = {"ca": str(plant.path), "certificate": str(certificate), "private_key": str(private)}
-    with hearing(open_port) as hearer, bridged(sqlite_database, tmp_path, port=broker.port, tls=tls):
-        append(sqlite_database, 7)
-        eventually(lambda: hearer.bodies("coe/test/recipe/staged"))
-
-
-# paho leaves the socket of a handshake that failed to the garbage collector.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_broker_of_another_authority_or_name_and_a_station_without_certificate_are_refused(
-    encrypted: tuple[Mosquitto, int], plant: Authority, tmp_path: Path
-) -> None:
-    broker, _ = encrypted
-    certificate, private = plant.certificate("station")
-    stranger = Authority(tmp_path, "stranger")
-
-    def refusal(host: str, tls: Tls) -> str:
-        sink = MqttSettings(host=host, port=broker.port, tls=tls).connection(Origin("c1"))
-        with pytest.raises(SinkFailed) as caught:
-            sink.connect()
-        sink.close()
-        return str(caught.value)
-
-    ours = {"certificate": certificate, "private_key": private}
-    assert "certificate verify failed" in refusal("localhost", Tls(ca=stranger.path, **ours))
-    assert "IP address mismatch" in refusal("127.0.0.1", Tls(ca=plant.path, **ours))
-    assert "it may ask for a certificate" in refusal("localhost", Tls(ca=plant.path))

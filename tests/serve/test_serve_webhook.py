@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from bridging import bridged, is_faulty
 from brokers import free_port
+from certificates import Authority
 from serve_rows import NOON, decided, ng
 from serving import config_of
-from test_serve_trouble import Authority
 from waiting import eventually
 
 from coe.serve.bridge.sink_section import sinks_of

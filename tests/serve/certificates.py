@@ -1,0 +1,74 @@
+"""Certificates for tests: those that an authority of a plant has signed, and one of an OPC UA client's own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+
+class Authority:
+    """A certificate authority of a plant, and certificates that it has signed."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.path = self._written(name, self._signed(name, self._key, is_authority=True))
+
+    def certificate(self, name: str) -> tuple[Path, Path]:
+        """Return the files of a certificate for this machine, and of its private key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        private = self._folder / f"{name}-key.pem"
+        private.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        return self._written(name, self._signed(name, key, is_authority=False)), private
+
+    def _written(self, name: str, made: x509.Certificate) -> Path:
+        path = self._folder / f"{name}.pem"
+        path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        return path
+
+    def _signed(self, name: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool) -> x509.Certificate:
+        now = datetime.now(UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]))
+            .issuer_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, self._name)]))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        )
+        if not is_authority:
+            builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        return builder.sign(self._key, hashes.SHA256())
+
+
+def certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(f"urn:{name}")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, private = folder / f"{name}.pem", folder / f"{name}-key.pem"
+    pem.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return pem, private
