@@ -21,7 +21,6 @@ from coe.serve.database import (
     audit,
     board_rows,
     call_rows,
-    confirmations,
     decisions,
     escape_rows,
     event_log,
@@ -241,7 +240,7 @@ def test_no_insert_takes_the_place_of_a_row_that_is_never_changed(database: Data
         audit.append(connection, "ann", "drain", "line", now_us=NOON)
         escape_rows.report(connection, NewEscape("SN1", NOON, "ict"))
         of = recipe(connection)
-        confirmations.add(connection, of, by="ann", now_us=NOON, picture_sha256="0" * 64)
+        recipe_versions.confirm(connection, of, by="ann", now_us=NOON, picture_sha256="0" * 64)
     for table in tables.APPEND_ONLY:
         alone = [[column.name for column in key.columns] for key in table.constraints if not is_reference(key)]
         assert ["id"] in alone

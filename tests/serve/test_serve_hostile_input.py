@@ -16,7 +16,7 @@ from coe.serve.clock import now_us
 from coe.serve.database import keys
 from coe.serve.enums import Role
 from coe.serve.gate import event_routes, recipe_routes, state_routes
-from coe.serve.gate.sessions import COOKIE
+from coe.serve.gate.access import COOKIE
 from coe.serve.gate.tensors import parse
 from coe.serve.request import BoardRequest
 from coe.strict_model import of_json

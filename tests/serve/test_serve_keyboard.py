@@ -15,7 +15,7 @@ from tiny_line import TINY
 from whole_boards import BOARD, WHOLE, found, png, with_call
 
 from coe.serve.clock import now_us
-from coe.serve.database import call_rows, confirmations, decisions, keys, recipe_versions, verifications
+from coe.serve.database import call_rows, decisions, keys, recipe_versions, verifications
 from coe.serve.enums import Outcome, Role
 
 pytestmark = pytest.mark.slow
@@ -84,7 +84,7 @@ def test_placements_are_looked_at_and_confirmed(served: Served, browser: Any, tm
     assert len(set(page.evaluate(drawn))) > 20, "the overlay is on the page"
     page.keyboard.press("c")
     page.wait_for_selector(".banner.ok:has-text('Confirmed')")
-    word = read(served.database, confirmations.find, staged)
+    word = read(served.database, recipe_versions.confirmation_of, staged)
     assert word is not None
     assert word.confirmed_by == "a new engineer"
     assert not errors

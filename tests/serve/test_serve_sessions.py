@@ -14,7 +14,7 @@ from coe.serve.database import keys
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import session
 from coe.serve.enums import Role
-from coe.serve.gate.sessions import COOKIE, SECRET
+from coe.serve.gate.access import COOKIE, SECRET
 
 
 def test_a_session_reads_and_needs_the_token_to_change_anything(served: Served) -> None:

@@ -32,8 +32,8 @@ from coe.serve.clock import DAY_US, HOUR_US, SECOND_US, Clocks, SteadyClock, now
 from coe.serve.database import audit, board_rows, call_queue, decisions, event_log, fault_log, keys, outbox, tallies
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.enums import EventKind, FaultKind, Outcome, Role
+from coe.serve.gate.access import COOKIE, CSRF_HEADER
 from coe.serve.gate.call_routes import CLAIM_S
-from coe.serve.gate.sessions import COOKIE, CSRF_HEADER
 from coe.serve.retention import sweep
 from coe.serve.service_config import Retention, ServeConfig
 

@@ -15,8 +15,8 @@ from coe.serve.database import audit, board_rows, call_queue, decisions, event_l
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database
 from coe.serve.enums import BoardState, CallKind, EventKind, Role
+from coe.serve.gate.access import CSRF_HEADER
 from coe.serve.gate.call_routes import CLAIM_S
-from coe.serve.gate.sessions import CSRF_HEADER
 
 CONFIRMED = {"outcome": "confirmed"}
 

@@ -1,21 +1,33 @@
-"""Who may do what. Law: no handler runs before the caller's key was found valid and its role sufficient."""
+"""Who may do what: keys, and sessions of browsers. Law: no handler runs before the caller's key was found to suffice.
+
+A session is a random cookie; it may do what its key may, and ends with its key. The database knows the signed hash of
+the cookie, so a copy of the database gives nobody a session, and without the secret of the service all are over.
+Requests that change something need a token beside the cookie, which a page of another site cannot read.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from http import HTTPStatus
 
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from coe.serve.clock import HOUR_US, SECOND_US
 from coe.serve.database import keys
 from coe.serve.database.keys import Key
 from coe.serve.enums import Role
-from coe.serve.gate import sessions
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operation_routes import Operation, Visit
+from coe.serve.gate.operation_routes import ANY, Operation, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.request_data import json_body, read_query
+from coe.serve.secret_file import read_or_make
+from coe.strict_model import StrictModel
 
 _MOST_CHARACTERS = 200
 _SAFE = ("GET", "HEAD")
@@ -35,7 +47,7 @@ def guarded(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[R
 async def answered(gate: Gate, operation: Operation, request: Request, key: Key | None) -> Response:
     """Return the answer of an operation to the holder of a key; raises Problem."""
     query = None if operation.query is None else read_query(request, operation.query)
-    visit = Visit(gate, request, key, await sessions.name_of(gate, request), query)
+    visit = Visit(gate, request, key, await name_of(gate, request), query)
     if operation.body is not None:
         visit = replace(visit, body=await json_body(visit, operation.body, most_bytes=operation.most_bytes))
     answer = await operation.handler(visit)
@@ -62,12 +74,121 @@ async def admitted(gate: Gate, request: Request, roles: frozenset[Role]) -> Key:
 async def _key_of(gate: Gate, request: Request) -> Key | None:
     """Return the key of the header; without the header, that of the session, whose requests must come from a page."""
     if "authorization" not in request.headers:
-        key = await sessions.key_of(gate, request)
+        key = await key_of(gate, request)
         if key is not None and request.method not in _SAFE:
-            await sessions.expect_csrf(gate, request)
+            await expect_csrf(gate, request)
         return key
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     given = given.strip()
     if scheme.lower() != "bearer" or not 0 < len(given) <= _MOST_CHARACTERS:
         return None
     return await gate.read(lambda connection: keys.holder(connection, given, gate.now_us()))
+
+
+router = Router()
+
+COOKIE = "coe_session"
+CSRF_HEADER = "X-CSRF-Token"
+LASTS_H = 12
+"""How long a session lasts: a shift."""
+SECRET = "session.secret"
+"""The file of the secret in the folder of the service; it signs the names of sessions, and proofs of overlays."""
+_SLACK_US = 60 * SECOND_US
+"""A time server usually sets the clock back by less than this."""
+_MOST_BYTES = 4096
+"""The most bytes that a person without a key may send."""
+
+
+class SessionRequest(StrictModel):
+    """The key of the person who signs in."""
+
+    key: str = Field(min_length=1, max_length=_MOST_CHARACTERS)
+
+
+async def key_of(gate: Gate, request: Request) -> Key | None:
+    """Return the key of the session that a request's cookie names; None if there is none that is valid."""
+    if not (name := await name_of(gate, request)):
+        return None
+    longest_us = LASTS_H * HOUR_US + _SLACK_US
+    return await gate.read(lambda connection: keys.of_session(connection, name, gate.now_us(), longest_us))
+
+
+async def name_of(gate: Gate, request: Request) -> str:
+    """Return the name of the session of a request's cookie; empty without one, or if the request brings its key itself.
+
+    Nobody can make a cookie from a name.
+    """
+    cookie = request.cookies.get(COOKIE, "")
+    has_session = cookie and "authorization" not in request.headers
+    return await signature(gate, f"session {cookie}") if has_session else ""
+
+
+async def csrf_of(gate: Gate, request: Request) -> str:
+    """Return the token that requests of a session must bring when they change something."""
+    return await signature(gate, f"csrf {request.cookies.get(COOKIE, '')}")
+
+
+async def signature(gate: Gate, text: str) -> str:
+    """Sign a text, so that the service knows it again later; `text` begins with its purpose."""
+    secret = await gate.run(lambda: read_or_make(gate.config.data / SECRET))
+    return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
+
+
+async def expect_csrf(gate: Gate, request: Request) -> None:
+    """Raise Problem unless a request brings the token of its session."""
+    token = request.headers.get(CSRF_HEADER, "")
+    if not hmac.compare_digest(token.encode(), (await csrf_of(gate, request)).encode()):
+        raise Problem(
+            ProblemKind.WRONG_ROLE,
+            f"a request of a session that changes something needs the header {CSRF_HEADER}",
+            "load the page again; programs send a key in the header Authorization, not a cookie",
+        )
+
+
+@router.add(
+    "POST",
+    "/api/v1/session",
+    None,
+    body=SessionRequest,
+    most_bytes=_MOST_BYTES,
+    answers={200: "name and role", 401: "the key is not valid"},
+)
+async def sign_in(visit: Visit) -> Response:
+    """Begin a session with a key."""
+    gate, request = visit.gate, visit.request
+    # A page of another site cannot send this header, so it cannot sign people in with a key of its own.
+    if CSRF_HEADER not in request.headers:
+        raise Problem(
+            ProblemKind.WRONG_ROLE,
+            f"signing in needs the header {CSRF_HEADER}, with any value",
+            "sign in on the page /login",
+        )
+    given = visit.body.form.key.strip()
+    key = await gate.read(lambda connection: keys.holder(connection, given, gate.now_us()))
+    if key is None:
+        detail, way_out = (
+            "the key is not valid",
+            "give a valid key, as `coe-serve init` or `coe-serve add-key` wrote it",
+        )
+        raise Problem(ProblemKind.NO_KEY, detail, way_out)
+    cookie, now_us = secrets.token_urlsafe(32), gate.now_us()
+    name, ends_us = await signature(gate, f"session {cookie}"), now_us + LASTS_H * HOUR_US
+    await gate.write(lambda connection: keys.begin_session(connection, key, name, now_us=now_us, ends_us=ends_us))
+    response = JSONResponse({"name": key.name, "role": key.role.value})
+    _set(visit, response, cookie, LASTS_H * 3600)
+    return response
+
+
+@router.add("DELETE", "/api/v1/session", ANY, answers={204: "signed out"})
+async def sign_out(visit: Visit) -> Response:
+    """Sign out."""
+    if visit.session:
+        await visit.gate.write(lambda connection: keys.end_session(connection, visit.session))
+    response = Response(status_code=int(HTTPStatus.NO_CONTENT))
+    _set(visit, response, "", 0)
+    return response
+
+
+def _set(visit: Visit, response: Response, value: str, lasts_s: int) -> None:
+    has_tls = visit.gate.config.listen.has_tls
+    response.set_cookie(COOKIE, value, lasts_s, path="/", httponly=True, samesite="strict", secure=has_tls)

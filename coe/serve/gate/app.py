@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
+from http import HTTPStatus
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.convertors import IntegerConvertor, register_url_convertor
@@ -13,8 +17,10 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+import coe
 from coe.errors import CoeError
 from coe.serve.gate import (
+    access,
     board_routes,
     call_routes,
     escape_routes,
@@ -22,10 +28,8 @@ from coe.serve.gate import (
     export_routes,
     image_routes,
     models,
-    openapi,
     overlay_routes,
     recipe_routes,
-    sessions,
     state_routes,
     stats_routes,
     upload_routes,
@@ -33,9 +37,9 @@ from coe.serve.gate import (
 from coe.serve.gate.access import guarded
 from coe.serve.gate.connections import SafeHeaders
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operation_routes import Operation
+from coe.serve.gate.operation_routes import NoQuery, Operation, Visit
 from coe.serve.gate.pages import page_routes
-from coe.serve.gate.problems import Problem, answer
+from coe.serve.gate.problems import MEDIA_TYPE, Problem, answer
 
 
 class _Number(IntegerConvertor):
@@ -58,7 +62,7 @@ _MODULES = (
     event_routes,
     recipe_routes,
     stats_routes,
-    sessions,
+    access,
     image_routes,
     overlay_routes,
     state_routes,
@@ -70,7 +74,7 @@ OPERATIONS: Sequence[Operation] = [operation for module in _MODULES for operatio
 
 def application(gate: Gate) -> ASGIApp:
     """Return the application of a gate; it runs the gate's feed while it runs."""
-    operations = [*OPERATIONS, openapi.described(OPERATIONS)]
+    operations = [*OPERATIONS, described(OPERATIONS)]
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -95,3 +99,82 @@ def application(gate: Gate) -> ASGIApp:
     app.router.redirect_slashes = False
     # The outermost layer, because the answer to a fault of the service is made outside of all middleware.
     return SafeHeaders(app)
+
+
+def described(operations: Sequence[Operation]) -> Operation:
+    """Return the operation that describes all operations, and itself; it is written when it is first asked for."""
+
+    @cache
+    def document() -> dict[str, Any]:
+        return _document([*operations, own])
+
+    async def describe(visit: Visit) -> Mapping[str, Any]:
+        """Describe all operations, this one too."""
+        return document()
+
+    own = Operation("GET", "/openapi.json", describe, None, {HTTPStatus.OK: "OpenAPI 3.1"})
+    return own
+
+
+def _document(operations: Sequence[Operation]) -> dict[str, Any]:
+    paths: dict[str, Any] = {}
+    schemas: dict[str, Any] = {"Problem": _PROBLEM}
+    for operation in operations:
+        path = re.sub(r":\w+}", "}", operation.path)
+        paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "coe-serve", "version": coe.__version__},
+        "paths": paths,
+        "components": {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+    }
+
+
+def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "summary": " ".join((operation.handler.__doc__ or "").split()),
+        "parameters": [
+            {
+                "name": name,
+                "in": "path",
+                "required": True,
+                "schema": {"type": "integer" if kind == "int" else "string"},
+            }
+            for name, kind in re.findall(r"{(\w+)(?::(\w+))?}", operation.path)
+        ]
+        + [
+            {"name": name, "in": "query", "description": schema.pop("description", ""), "schema": schema}
+            for name, schema in (operation.query or NoQuery).model_json_schema().get("properties", {}).items()
+        ],
+        "responses": {
+            **{str(status): {"description": meaning} for status, meaning in operation.answers.items()},
+            "default": {
+                "description": "a problem",
+                "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            },
+        },
+        "security": [] if operation.roles is None else [{"key": []}],
+        "x-roles": None if operation.roles is None else sorted(operation.roles),
+    }
+    if operation.body is not None:
+        schema = operation.body.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(schema.pop("$defs", {}))
+        schemas[operation.body.__name__] = schema
+        reference = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
+        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": reference}}}
+    elif operation.takes:
+        described["requestBody"] = {"required": True, "content": {operation.takes: {}}}
+    return described
+
+
+_PROBLEM = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string", "description": "urn:coe:problem:... , for programs"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "what is wrong with this request"},
+        "way_out": {"type": "string", "description": "what to do"},
+        "instance": {"type": "string"},
+    },
+}

@@ -22,10 +22,9 @@ from starlette.responses import Response
 from coe.pictures.formats import pixels_in
 from coe.placement import read_board
 from coe.serve.clock import iso
-from coe.serve.database import audit, confirmations
-from coe.serve.database.confirmations import Confirmation
-from coe.serve.database.recipe_versions import Recipe
-from coe.serve.gate import sessions
+from coe.serve.database import audit, recipe_versions
+from coe.serve.database.recipe_versions import Confirmation, Recipe
+from coe.serve.gate import access
 from coe.serve.gate.operation_routes import ENGINEER, Router, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipe_routes import version_of
@@ -134,7 +133,7 @@ async def confirm(visit: Visit) -> Mapping[str, Any]:
 
     def add(connection: Connection) -> Confirmation:
         now_us = gate.now_us()
-        added = confirmations.add(connection, recipe, by=visit.caller, now_us=now_us, picture_sha256=form.picture)
+        added = recipe_versions.confirm(connection, recipe, by=visit.caller, now_us=now_us, picture_sha256=form.picture)
         if added.confirmed_us == now_us and added.recipe_id == recipe.id:
             about = f"recipe {recipe.name} {recipe.version}"
             audit.append(connection, visit.caller, "confirm", about, now_us=now_us, detail=detail)
@@ -166,7 +165,7 @@ def _expect_read(whole: WholeBoard, read: tuple[str, ...]) -> None:
 
 
 async def _proof(visit: Visit, recipe: Recipe, picture: str) -> str:
-    return await sessions.signature(visit.gate, f"overlay {recipe.name} {recipe.digest} {picture}")
+    return await access.signature(visit.gate, f"overlay {recipe.name} {recipe.digest} {picture}")
 
 
 def _drawn(whole: WholeBoard, bits: int | None, picture: bytes, limit: int, side: int) -> _Overlay:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from coe.errors import did_you_mean
 from coe.inspector import fitting
-from coe.serve.database import audit, confirmations, event_log, recipe_versions
+from coe.serve.database import audit, event_log, recipe_versions
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.enums import EventKind
@@ -108,7 +108,7 @@ def activate(visit: Visit, connection: Connection) -> Response:
 
 def expect_confirmed(connection: Connection, version: Recipe) -> None:
     """Raise Problem for a version that cuts whole boards if nobody has confirmed where."""
-    if (refusal := confirmations.refusal(connection, version)) is not None:
+    if (refusal := recipe_versions.refusal(connection, version)) is not None:
         raise Problem(
             ProblemKind.CONFLICT,
             refusal,

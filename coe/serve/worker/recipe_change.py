@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from coe.serve.database import audit, confirmations, event_log, fault_log, recipe_versions
+from coe.serve.database import audit, event_log, fault_log, recipe_versions
 from coe.serve.database.connecting import Database
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
@@ -108,7 +108,7 @@ class Changeover:
         with self._database.reading() as connection:
             self._recipes = {id: self._recipes.get(id) or recipe_versions.get(connection, id) for id in ids}
             # A gate of another version, or a person with the database, may have let it in.
-            refusals = {id: confirmations.refusal(connection, one) for id, one in self._recipes.items()}
+            refusals = {id: recipe_versions.refusal(connection, one) for id, one in self._recipes.items()}
         refused = {id: reason for id, reason in refusals.items() if reason is not None}
         wanted_now = [one for id, one in self._recipes.items() if id not in refused]
         self._products.begin_to_change(wanted_now, again=again, anew=self._first is not None, refused=refused)

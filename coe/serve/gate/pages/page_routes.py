@@ -17,7 +17,7 @@ from coe.serve.database import audit, board_rows, call_rows, fault_log, hourly, 
 from coe.serve.database.board_rows import Board
 from coe.serve.database.hourly import Window
 from coe.serve.enums import UNDECIDED, Dimension, Outcome, Process
-from coe.serve.gate import role_views, sessions, stats_routes
+from coe.serve.gate import access, role_views, stats_routes
 from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.gate_state import Gate
@@ -209,7 +209,7 @@ def paged(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[Res
             if problem.kind is ProblemKind.NO_KEY:
                 way = URL("/login").include_query_params(next=str(request.url.replace(scheme="", netloc="")))
                 return RedirectResponse(str(way), int(HTTPStatus.SEE_OTHER))
-            visit = Visit(gate, request, key or await sessions.key_of(gate, request))
+            visit = Visit(gate, request, key or await access.key_of(gate, request))
             words = {"title": problem.status.phrase, "detail": problem.detail, "way_out": problem.way_out}
             return await page(visit, "problem.j2", lambda connection: words, int(problem.status))
 

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from coe.errors import ConfigError
-from coe.serve.database import confirmations, recipe_versions
+from coe.serve.database import recipe_versions
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.gate.operation_routes import Visit
 from coe.serve.gate.pages.rendering import PageRouter, Shown
@@ -24,7 +24,7 @@ def recipes_page(visit: Visit, connection: Connection) -> Shown:
     for name in recipe_versions.names(connection):
         versions = recipe_versions.versions(connection, name)
         listed.append((name, recipe_versions.active(connection, name), versions))
-        confirmed |= confirmations.confirmed(connection, versions)
+        confirmed |= recipe_versions.confirmed(connection, versions)
     asked = {activation.recipe_id for activation in recipe_versions.asked(connection)}
     return {"recipes": listed, "asked": asked, "confirmed": confirmed}
 
@@ -36,7 +36,7 @@ def recipe_page(visit: Visit, connection: Connection) -> Shown:
     active = recipe_versions.active(connection, recipe.name)
     return {
         "recipe": recipe,
-        "confirmation": confirmations.find(connection, recipe),
+        "confirmation": recipe_versions.confirmation_of(connection, recipe),
         "is_active": active is not None and active.id == recipe.id,
         "is_asked": recipe.id in {activation.recipe_id for activation in recipe_versions.asked(connection)},
         **_facts(recipe),

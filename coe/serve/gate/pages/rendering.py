@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from coe.serve.clock import SECOND_US
 from coe.serve.database import call_rows, fault_log
-from coe.serve.gate import sessions
+from coe.serve.gate import access
 from coe.serve.gate.operation_routes import ENGINEER, READ, Router, Visit
 
 Shown = Mapping[str, Any]
@@ -62,7 +62,7 @@ async def page(visit: Visit, template: str, query: Callable[[Connection], Shown]
         "station": visit.gate.config.station,
         "person": visit.key,
         "may": visit.key is not None and visit.key.role in ENGINEER,
-        "csrf": await sessions.csrf_of(visit.gate, visit.request),
+        "csrf": await access.csrf_of(visit.gate, visit.request),
         "here": visit.request.url.path,
         "now_us": visit.gate.now_us(),
     }
