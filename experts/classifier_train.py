@@ -21,10 +21,9 @@ from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.skeletons import skeleton
 from experts.augment import Augment
 from experts.labelled_folder import LabelledImages, read
-from experts.matching import load_matching
-from experts.mixed_precision import forward_precision
 from experts.proof import unproven_answers
 from experts.taken import TakenPictures
+from experts.trainers import forward_precision, load_matching
 
 WEIGHT_DECAY = 0.02
 WARM_UP = 0.1

@@ -23,9 +23,9 @@ from coe.store.kinds import ModuleKind, Progress, Reference, Trained, TrainingPl
 from experts import good_parts
 from experts.classifier_train import computing
 from experts.good_network import GoodNetwork, of_features, of_pixels
-from experts.matching import load_matching
 from experts.pair import PairInput
 from experts.taken import TakenPictures
+from experts.trainers import load_matching
 
 WANTED = 0.05
 """The false-call rate that is wanted if the plan does not say it."""

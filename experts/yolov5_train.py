@@ -22,10 +22,9 @@ from coe.runtime.processor import trainer_threads
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from experts import quiet_ultralytics, yolo_images
 from experts.classifier_train import pace
-from experts.matching import load_matching
-from experts.mixed_precision import uses_bf16
 from experts.proof import unproven_objects
 from experts.taken import TakenPictures
+from experts.trainers import load_matching, uses_bf16
 from experts.ultralytics_facts import LETTERBOX
 
 

@@ -9,11 +9,11 @@ from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.store.kinds import TrainingPlan, resolve
 from coe.store.skeletons import random_weights
-from experts import mixed_precision
+from experts import trainers
 from experts.augment import Augment
 from experts.classifier_train import computing, pace
-from experts.mixed_precision import uses_bf16
 from experts.resnet import ResNet, normalise
+from experts.trainers import uses_bf16
 
 CHIP = Expert("chip", "resnet18", ("bright", "dark"), 32, "b/chip")
 KIND, SMALL = ResNet(18), Narrow()
@@ -99,7 +99,7 @@ def test_products_in_bf16_train_other_weights_and_these_are_fp32(tmp_path):
 
 @pytest.mark.parametrize("native", [True, False])
 def test_a_processor_with_bf16_trains_in_it_unless_the_plan_says_otherwise(tmp_path, monkeypatch, native):
-    monkeypatch.setattr(mixed_precision, "has_bf16", lambda: native)
+    monkeypatch.setattr(trainers, "has_bf16", lambda: native)
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert uses_bf16(plan(tmp_path), cpu) is native
     assert uses_bf16(plan(tmp_path), gpu) is False

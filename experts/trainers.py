@@ -1,4 +1,4 @@
-"""Starting a training from weights of which only a part fits."""
+"""What the trainers of several kinds have in common: weights to start from, and products in bf16."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from coe.errors import ConfigError
+from coe.runtime.processor import has_bf16
+from coe.store.kinds import TrainingPlan
 
 
 def load_matching(module: torch.nn.Module, path: Path) -> int:
@@ -27,3 +29,16 @@ def load_matching(module: torch.nn.Module, path: Path) -> int:
         raise ConfigError(f"'{path}' holds no tensor that fits this kind; was it made for another kind?")
     module.load_state_dict(fitting, strict=False)
     return len(fitting)
+
+
+def uses_bf16(plan: TrainingPlan, device: torch.device) -> bool:
+    """Tell whether a training computes products in bf16: as planned, else on a CPU whose processor has bf16.
+
+    Weights, sums of gradients and losses stay fp32 (Micikevicius et al., 2018).
+    """
+    return plan.bf16 if plan.bf16 is not None else device.type == "cpu" and has_bf16()
+
+
+def forward_precision(plan: TrainingPlan, device: torch.device) -> torch.autocast:
+    """Return the context in which the forward passes of a training run."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=uses_bf16(plan, device))
