@@ -23,7 +23,7 @@ from coe.serve.database.fault_log import NewFault
 from coe.serve.enums import FaultKind, Process, Role
 from coe.serve.gate import connections
 from coe.serve.gate.app import OPERATIONS
-from coe.serve.gate.operation_routes import Operation
+from coe.serve.gate.operations import Operation
 from coe.serve.picture_folder import Receiving
 from coe.serve.service_config import Limits
 

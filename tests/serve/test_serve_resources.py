@@ -15,9 +15,9 @@ from waiting import eventually
 
 from coe.pictures.array_images import DecodedImage
 from coe.serve.database.connecting import Database
-from coe.serve.gate import connections, image_routes, models, request_data, server
+from coe.serve.gate import connections, image_routes, inference_routes, request_data, server
 from coe.serve.gate.connections import Connection
-from coe.serve.gate.feed_routes import Feed
+from coe.serve.gate.event_feed import Feed
 from coe.serve.picture_folder import Receiving
 
 
@@ -141,7 +141,7 @@ def received(client: socket.socket) -> bytes:
 def test_a_decision_at_the_last_moment_is_the_answer(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """The board is decided after the wait is over and before it is taken back."""
     assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
-    monkeypatch.setattr(models, "LONGEST_WAIT_S", 0.05)
+    monkeypatch.setattr(inference_routes, "LONGEST_WAIT_S", 0.05)
     request = {
         "inputs": [
             {"name": "image", "datatype": "UINT8", "shape": [40, 40, 3], "data": [200] * 4800},
@@ -152,7 +152,7 @@ def test_a_decision_at_the_last_moment_is_the_answer(served: Served, monkeypatch
     async def too_late(take_back: object) -> None:
         with served.database.writing() as connection:
             connection.exec_driver_sql("UPDATE board SET state = 'verified', verdict = 'OK'")
-        raise models.not_found("undecided board", "")
+        raise inference_routes.not_found("undecided board", "")
 
     monkeypatch.setattr(served.gate, "write", too_late)
     answer = served.feeder.post("/v2/models/tiny/infer", json=request)

@@ -27,7 +27,7 @@ from coe.serve.gate import (
     event_routes,
     export_routes,
     image_routes,
-    models,
+    inference_routes,
     overlay_routes,
     recipe_routes,
     state_routes,
@@ -37,7 +37,7 @@ from coe.serve.gate import (
 from coe.serve.gate.access import guarded
 from coe.serve.gate.connections import SafeHeaders
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operation_routes import NoQuery, Operation, Visit
+from coe.serve.gate.operations import NoQuery, Operation, Visit
 from coe.serve.gate.pages import page_routes
 from coe.serve.gate.problems import MEDIA_TYPE, Problem, answer
 
@@ -66,7 +66,7 @@ _MODULES = (
     image_routes,
     overlay_routes,
     state_routes,
-    models,
+    inference_routes,
 )
 OPERATIONS: Sequence[Operation] = [operation for module in _MODULES for operation in module.router.operations]
 """All operations of the gate except `/openapi.json`, which describes them."""

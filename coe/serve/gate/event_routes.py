@@ -15,7 +15,7 @@ from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.event_log import Event, newest_id
 from coe.serve.gate import role_views
 from coe.serve.gate.access import admitted
-from coe.serve.gate.operation_routes import ANY, Router, Visit
+from coe.serve.gate.operations import ANY, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.strict_model import StrictModel
 

@@ -19,7 +19,7 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.fault_log import NewFault
 from coe.serve.enums import FaultKind, Process
-from coe.serve.gate.feed_routes import Feed
+from coe.serve.gate.event_feed import Feed
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
 

@@ -26,7 +26,7 @@ from coe.serve.database.findings import GoodPicture
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.database.views import View
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operation_routes import READ, Router, Visit
+from coe.serve.gate.operations import READ, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig

@@ -25,7 +25,7 @@ from coe.serve.clock import iso
 from coe.serve.database import audit, recipe_versions
 from coe.serve.database.recipe_versions import Confirmation, Recipe
 from coe.serve.gate import access
-from coe.serve.gate.operation_routes import ENGINEER, Router, Visit, Whole
+from coe.serve.gate.operations import ENGINEER, Router, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipe_routes import version_of
 from coe.serve.gate.request_data import whole_body

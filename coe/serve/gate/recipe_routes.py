@@ -16,7 +16,7 @@ from coe.serve.database import audit, event_log, recipe_versions
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.enums import EventKind
-from coe.serve.gate.operation_routes import ANY, ENGINEER, READ, Router, Visit
+from coe.serve.gate.operations import ANY, ENGINEER, READ, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.request_data import shown
 from coe.serve.recipe_content import RecipeContent

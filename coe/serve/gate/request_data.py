@@ -15,7 +15,7 @@ from coe.errors import ConfigError, did_you_mean
 from coe.serve.clock import iso
 from coe.serve.database import row_types
 from coe.serve.database.tables import NAME
-from coe.serve.gate.operation_routes import Visit
+from coe.serve.gate.operations import Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.strict_model import StrictModel, of_json
 from coe.visible import visible

@@ -22,7 +22,7 @@ from coe.serve.enums import FaultKind, Process
 from coe.serve.exposure import expect_keys
 from coe.serve.gate.app import application
 from coe.serve.gate.connections import SURPLUS, Connection
-from coe.serve.gate.feed_routes import Feed
+from coe.serve.gate.event_feed import Feed
 from coe.serve.gate.gate_state import Gate
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep

@@ -18,7 +18,7 @@ from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.keys import Key
 from coe.serve.database.tallies import Tally
 from coe.serve.enums import CallKind, Dimension
-from coe.serve.gate.operation_routes import READ, Router, Visit, Whole
+from coe.serve.gate.operations import READ, Router, Visit, Whole
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.gate.role_views import is_blind
 from coe.serve.recipe_content import RecipeContent

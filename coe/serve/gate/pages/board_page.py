@@ -13,7 +13,7 @@ from coe.serve.database.call_rows import Call
 from coe.serve.database.verifications import Verification
 from coe.serve.gate import role_views
 from coe.serve.gate.call_routes import picture_of
-from coe.serve.gate.operation_routes import Visit
+from coe.serve.gate.operations import Visit
 from coe.serve.gate.pages.rendering import PageRouter, Shown
 from coe.serve.gate.problems import not_found
 

@@ -21,7 +21,7 @@ from coe.serve.gate import access, role_views, stats_routes
 from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operation_routes import ADMIN, READ, Operation, Router, Visit
+from coe.serve.gate.operations import ADMIN, READ, Operation, Router, Visit
 from coe.serve.gate.pages import board_page, experts_page, recipe_pages, svg
 from coe.serve.gate.pages.rendering import STATIC, PageRouter, Shown, page, plain, static
 from coe.serve.gate.pages.svg import Drawing, Spot

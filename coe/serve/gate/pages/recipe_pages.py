@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from coe.errors import ConfigError
 from coe.serve.database import recipe_versions
 from coe.serve.database.recipe_versions import Recipe
-from coe.serve.gate.operation_routes import Visit
+from coe.serve.gate.operations import Visit
 from coe.serve.gate.pages.rendering import PageRouter, Shown
 from coe.serve.gate.recipe_routes import version_of
 from coe.serve.recipe_content import RecipeContent

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from coe.serve.clock import SECOND_US
 from coe.serve.database import call_rows, fault_log
 from coe.serve.gate import access
-from coe.serve.gate.operation_routes import ENGINEER, READ, Router, Visit
+from coe.serve.gate.operations import ENGINEER, READ, Router, Visit
 
 Shown = Mapping[str, Any]
 """What a template draws, by the names that it uses."""

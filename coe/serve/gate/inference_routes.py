@@ -26,7 +26,7 @@ from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.enums import BoardState, Role
 from coe.serve.gate.board_routes import hand_in, take_back, until_decided
-from coe.serve.gate.operation_routes import ANY, FEED, Handler, Router, Visit
+from coe.serve.gate.operations import ANY, FEED, Handler, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_confirmed
 from coe.serve.gate.request_data import JsonBody, whole_body
