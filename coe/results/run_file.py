@@ -10,15 +10,15 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.results.summary import RunFigures
-from coe.scheduler.demand import Drift
 from coe.scheduler.strategies import present_name
 
 RUN = "run.json"
@@ -93,14 +93,12 @@ def read(folder: Path, now: RunIdentity) -> RunFile:
         if not path.is_file():  # a pipe would wait for ever
             raise ValueError("it is no file")
         row = json.loads(path.read_text(encoding="utf-8"))
-        row["strategy"] = present_name(row.get("strategy", ""))
-        names = [field.name for field in fields(RunIdentity) if field.name in row]
-        before = RunIdentity(**{name: row[name] for name in names})
-        if not isinstance(before.experts, Mapping) or not isinstance(before.references, Mapping):
-            raise ValueError("experts")
-        run = RunFile(before, tuple(map(str, row.get("variants", ()))), _figures(row.get("figures")))
-        older = "experts" not in row
-    except (OSError, ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError) as error:
+        for part in (row, row.get("figures")):
+            if part is not None:
+                part["strategy"] = present_name(part.get("strategy", ""))
+        run = _FILE.validate_python({**row, "identity": row})
+        before, older = run.identity, "experts" not in row
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path} does not say which run these results are of; {ELSEWHERE}") from error
     if difference := next(_differences(before, now, older=older), None):
         raise ConfigError(f"{folder} {difference}")
@@ -143,22 +141,4 @@ def _differences(before: RunIdentity, now: RunIdentity, *, older: bool) -> Itera
         )
 
 
-def _figures(row: Any) -> RunFigures | None:
-    if row is None:
-        return None
-    return RunFigures(
-        board=str(row["board"]),
-        strategy=present_name(str(row["strategy"])),
-        answered=int(row["answered"]),
-        stages=int(row["stages"]),
-        switches=int(row["switches"]),
-        peak_reserved_bytes=int(row["peak_reserved_bytes"]),
-        budget_bytes=int(row["budget_bytes"]),
-        peak_rss_bytes=int(row["peak_rss_bytes"]),
-        wall_s=float(row["wall_s"]),
-        interrupted=row["interrupted"] is True,
-        started=str(row["started"]),
-        precision=str(row["precision"]),
-        drift=tuple(Drift(str(d["expert"]), float(d["rules"]), float(d["estimated"])) for d in row["drift"]),
-        warnings=tuple(map(str, row.get("warnings", ()))),
-    )
+_FILE = TypeAdapter(RunFile)
