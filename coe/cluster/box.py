@@ -17,10 +17,10 @@ from coe.core import Failure, FailureKind, Result
 from coe.errors import sentence_of
 from coe.pictures.image_source import ReferenceSource
 from coe.results.metrics import Metrics, Recorder
+from coe.runtime.copy_lane import Disk
 from coe.runtime.device import Device
 from coe.runtime.engine import Engine
 from coe.runtime.inputs import Decoding
-from coe.runtime.lane import Disk
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import (
     Command,

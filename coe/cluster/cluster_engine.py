@@ -12,7 +12,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -26,7 +26,7 @@ from coe.core import Failure, FailureKind, Request
 from coe.errors import ConfigError, ImageError, sentence_of
 from coe.pictures.image_source import ImageSource, ReferenceSource
 from coe.pictures.picture_file import PictureFile
-from coe.results.metrics import Metrics, Recorder, Watcher, of_cluster
+from coe.results.metrics import Metrics, Recorder, Watcher
 from coe.runtime.line_engine import Job, LineEngine, Pending, end_at_exit
 from coe.scheduler.events import Command, Event
 from coe.scheduler.failures import STOPPED
@@ -212,6 +212,23 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
         finally:
             self._replies.put(None)
             self._settled.set()
+
+
+_SUMMED = (
+    *("stages", "batches", "switches", "disk_loads", "initial_loads", "speculated", "speculated_used"),
+    *("speculated_wasted", "fills", "evictions", "switch_s", "switch_bytes", "run_s", "control_s"),
+    *("peak_reserved_bytes", "escalated_s"),
+)
+
+
+def of_cluster(head: Metrics, boxes: Iterable[Metrics]) -> Metrics:
+    """Return the counts of several boxes as those of one line.
+
+    Images, verdicts and times come from `head`, which has all images; each stage is an image to its box.
+    """
+    boxes = list(boxes)
+    sums = {name: sum(getattr(box, name) for box in (head, *boxes)) for name in _SUMMED}
+    return replace(head, **sums, pace=max((box.pace for box in boxes), default=1.0))
 
 
 def _guarded(say: Say) -> Say:

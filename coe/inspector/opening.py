@@ -21,9 +21,9 @@ from coe.inspector.memory import experts_bytes, fixed_bytes, planned
 from coe.inspector.precision import VariantChoice
 from coe.inspector.settings import Settings, settle
 from coe.inspector.weights_used import reference_digests
+from coe.runtime.copy_lane import Disk, Throttle
 from coe.runtime.device import Device
 from coe.runtime.inputs import Decoding
-from coe.runtime.lane import Disk, Throttle
 from coe.scheduler.costs import Cost
 from coe.scheduler.plan import Plan, images_budget
 from coe.store import kinds

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from coe.core import Verdict, second_looks
@@ -98,21 +98,6 @@ class Metrics:
         return max(0.0, 1 - self.switches / self.stages) if self.stages else 1.0
 
 
-def of_cluster(head: Metrics, boxes: Iterable[Metrics]) -> Metrics:
-    """Return the counts of several boxes as those of one line.
-
-    Images, verdicts and times come from `head`, which has all images; each stage is an image to its box.
-    """
-    boxes = list(boxes)
-    sums = {name: sum(getattr(box, name) for box in (head, *boxes)) for name in _SUMMED}
-    return replace(head, **sums, pace=max((box.pace for box in boxes), default=1.0))
-
-
-_SUMMED = (
-    *("stages", "batches", "switches", "disk_loads", "initial_loads", "speculated", "speculated_used"),
-    *("speculated_wasted", "fills", "evictions", "switch_s", "switch_bytes", "run_s", "control_s"),
-    *("peak_reserved_bytes", "escalated_s"),
-)
 _WITHOUT_IMAGES = (Filled, FillFailed, Fetched, Loaded, Evicted)
 
 

@@ -22,9 +22,9 @@ from coe.core import Expert, Failure, FailureKind, Request
 from coe.errors import ImageError, RulesError, sentence_of
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics, Recorder, Watcher
+from coe.runtime.copy_lane import CopyLanes, Disk
 from coe.runtime.device import Device
 from coe.runtime.inputs import ANY_SIZE, Decoding, ImageInputs, Inputs
-from coe.runtime.lane import Carriers, Disk
 from coe.runtime.line_engine import Job, LineEngine, Pending, end_at_exit
 from coe.runtime.runner import Runner
 from coe.scheduler.events import (
@@ -152,14 +152,14 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
         # These refer to the queue, not to this engine: a cycle would keep weights in memory until garbage collection.
         tell, crash = self._queue.put, _crashing(self._queue)
         pools = {id: pool.device for id, pool in controller.pools.items()}
-        self._carriers = Carriers(devices, pools, self.experts, disk or Disk({}, None), tell=tell, crash=crash)
+        self._copy_lanes = CopyLanes(devices, pools, self.experts, disk or Disk({}, None), tell=tell, crash=crash)
         self._runners = {
             id: Runner(executor, devices[executor.device], self.experts, prepared=self._prepared, tell=tell)
             for id, executor in controller.executors.items()
         }
         self._inputs = Inputs(controller.router, self.experts, kinds, decoding)
         self._abandoned = False
-        at_devices = self._carriers.thread_functions()
+        at_devices = self._copy_lanes.thread_functions()
         for runner in self._runners.values():
             at_devices |= runner.thread_functions()
         self._at_devices = _threads(at_devices)
@@ -330,7 +330,7 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
     def _carry_out(self, command: Command) -> None:
         match command:
             case Load() | Evict() | Fill():
-                self._carriers.put(command)
+                self._copy_lanes.put(command)
             case Run():
                 self._runners[command.executor].put(command)
             case Reply():
@@ -344,7 +344,7 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
         """
         with ExitStack() as released:
             released.callback(self._runners.clear)
-            released.callback(self._carriers.release)
+            released.callback(self._copy_lanes.release)
             devices, self.devices = self.devices, {}
             for device in devices.values():
                 released.callback(device.close)
@@ -354,7 +354,7 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
         self._inputs.workers.close()
         for runner in self._runners.values():
             runner.close()
-        self._carriers.close()
+        self._copy_lanes.close()
         self._replies.put(None)
         self._settled.set()
 

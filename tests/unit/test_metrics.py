@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from coe.cluster.cluster_engine import of_cluster
 from coe.core import Failure, FailureKind, Request
-from coe.results.metrics import Recorder, of_cluster
+from coe.results.metrics import Recorder
 from coe.scheduler.costs import Body
 from coe.scheduler.events import Arrived, Evict, Evicted, Load, Loaded, Rejected, Why
 from coe.scheduler.plan import PoolSpec

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coe.config import parse_bandwidth
 from coe.errors import ConfigError
-from coe.runtime.lane import Disk, Throttle
+from coe.runtime.copy_lane import Disk, Throttle
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from coe.core import Expert
 from coe.errors import DeviceLost, StoreError
-from coe.runtime.lane import Carriers, Disk, Throttle
+from coe.runtime.copy_lane import CopyLanes, Disk, Throttle
 from coe.scheduler.costs import Tier
 from coe.scheduler.events import Evict, Evicted, Fetched, Fill, Filled, FillFailed, Load, Loaded, LoadFailed, Lost, Why
 
@@ -65,7 +65,7 @@ class Held:
 @contextmanager
 def carriers(disk: Disk | None = None) -> Iterator[SimpleNamespace]:
     gpu, cpu, events = Held(has_lane=True), Held(has_lane=False), queue.SimpleQueue()
-    carrier = Carriers(
+    carrier = CopyLanes(
         {"gpu": gpu, "cpu": cpu},
         {"g": "gpu", "c": "cpu"},
         EXPERTS,

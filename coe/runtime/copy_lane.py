@@ -74,7 +74,7 @@ class Disk:
         return self._throttle.delay_s(self._file_bytes[expert] + body_bytes, now)
 
 
-class Carriers:
+class CopyLanes:
     """Carries out loads, evictions and fills, and reports each as an event.
 
     A device's evictions go before its loads, because loads wait for them; the thread of its copy lane carries them out
@@ -166,14 +166,8 @@ class Carriers:
         with self._turn:
             with_body = self._lanes.reads_body(load) or not self._devices[name].holds_bodies
         least_s = self._disk.least_s(load.expert, began, with_body=with_body) if reads else 0.0
-        failed: LoadFailed | None = None
-        try:
-            self._bring(load, place)
-        except BaseException as error:
-            if isinstance(error, DeviceLost):
-                self._tell(Lost(name, sentence_of(error)))
-            failed = LoadFailed(load.pool, load.expert, sentence_of(error))
-        else:
+        reason = self._tried(name, partial(self._bring, load, place))
+        if reason is None:
             if not self._waits(name):
                 # Memory left over from evictions counts as free: a batch may need it now.
                 with self._losing(name):
@@ -182,8 +176,9 @@ class Carriers:
             self._closed.wait(max(0.0, began + least_s - time.perf_counter()))
         with self._turn:
             # Told before another thread goes on with the load, so that events come in the order of what happened.
-            if self._lanes.end(place, failed=failed is not None):
+            if self._lanes.end(place, failed=reason is not None):
                 del self._began[load.pool, load.expert]
+                failed = None if reason is None else LoadFailed(load.pool, load.expert, reason)
                 self._tell(failed or Loaded(load.pool, load.expert, time.perf_counter() - since_s))
             else:
                 self._tell(Fetched(load.pool, load.expert))
@@ -193,19 +188,24 @@ class Carriers:
         """Read an expert into host memory, on the thread of the disk reader."""
         began = time.perf_counter()
         least_s = self._disk.least_s(fill.expert, began)
-        failed: FillFailed | None = None
-        try:
-            self._devices[fill.device].fill(self._experts[fill.expert])
-        except BaseException as error:
-            if isinstance(error, DeviceLost):
-                self._tell(Lost(fill.device, sentence_of(error)))
-            failed = FillFailed(fill.device, fill.expert, sentence_of(error))
-        else:
+        reason = self._tried(fill.device, lambda: self._devices[fill.device].fill(self._experts[fill.expert]))
+        if reason is None:
             self._closed.wait(max(0.0, began + least_s - time.perf_counter()))
+        failed = None if reason is None else FillFailed(fill.device, fill.expert, reason)
         with self._turn:
             self._lanes.end(READER, failed=failed is not None)
             self._tell(failed or Filled(fill.device, fill.expert, time.perf_counter() - began))
             self._turn.notify_all()
+
+    def _tried(self, device: str, work: Callable[[], None]) -> str | None:
+        """Do work for a device, and report if it is lost; return why the work failed, if it did."""
+        try:
+            work()
+        except BaseException as error:
+            if isinstance(error, DeviceLost):
+                self._tell(Lost(device, sentence_of(error)))
+            return sentence_of(error)
+        return None
 
     def _bring(self, load: Load, place: str | None) -> None:
         device, expert = self._devices[self._pools[load.pool]], self._experts[load.expert]
