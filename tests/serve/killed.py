@@ -6,23 +6,32 @@ import asyncio
 import json
 import multiprocessing
 import os
+import shutil
 import signal
+import socket
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
+from random import Random
 
+import httpx
 from quick_line import QuickDevice
+from serving import client_of, put
 from stations import quick_opener
 
+from coe.core import Verdict
 from coe.serve import failpoints
 from coe.serve.bridge import bridge_process
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, Origin, Sink, SinkConnection
-from coe.serve.clock import Clocks
-from coe.serve.database import board_rows, outbox
+from coe.serve.clock import Clocks, now_us
+from coe.serve.database import board_rows, call_rows, event_log, keys, outbox
 from coe.serve.database.connecting import Database, open_database
+from coe.serve.enums import EventKind, Role
 from coe.serve.failpoints import Failpoint
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker.station import Station
@@ -38,6 +47,14 @@ PRELOADED = [
     "networkx",
     "torch._dynamo",
 ]
+GATE_POINTS = (
+    Failpoint.VIEW_RECEIVED,
+    Failpoint.VIEW_KEPT,
+    Failpoint.VIEW_COMMITTED,
+    Failpoint.BOARD_CHECKED,
+    Failpoint.BOARD_ACCEPTED,
+)
+Decided = dict[str, tuple[Verdict | None, tuple[tuple[str, Verdict, str], ...]]]
 
 
 def forks() -> ForkServerContext:
@@ -155,3 +172,89 @@ def tell_file(config: ServeConfig, path: Path, nth: int) -> None:
 def waiting(database: Database) -> int:
     with database.reading() as connection:
         return sum(queue.waiting for queue in outbox.queues(connection))
+
+
+def new_database(config: ServeConfig, template: Path) -> Database:
+    config.data.mkdir()
+    shutil.copy(template, config.data / "serve.db")
+    return open_database(config.database_url)
+
+
+def decisions(database: Database) -> Decided:
+    with database.reading() as connection:
+        return {
+            board.key: (
+                board.verdict,
+                tuple((call.refdes, call.verdict, call.label) for call in call_rows.of_board(connection, board.id)),
+            )
+            for board in reversed(board_rows.newest(connection, limit=10_000))
+        }
+
+
+def check_one_decision_each(database: Database) -> None:
+    with database.reading() as connection:
+        told = Counter(
+            event.board_id
+            for event in event_log.after(connection, 0, limit=100_000)
+            if event.kind is EventKind.BOARD_DECIDED
+        )
+        assert board_rows.count_undecided(connection) == 0
+        assert told == Counter(board.id for board in board_rows.newest(connection, limit=10_000))
+
+
+def free_port() -> int:
+    """Return a port at which nobody listens, below those that the system gives to clients.
+
+    A client that tries such a port again and again may connect to itself, and then the gate cannot have it.
+    """
+    for port in Random().sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
+class Feeder(threading.Thread):
+    """Does what a feeder does: hands a board in from the beginning until 202 is said, whichever gate says it."""
+
+    def __init__(self, address: str, api_key: str, board: str, pictures: Mapping[str, bytes], body: object) -> None:
+        super().__init__(daemon=True)
+        self._client = client_of(address, api_key)
+        self._board, self._pictures, self._body = board, pictures, body
+
+    def run(self) -> None:
+        with self._client:
+            while not self._is_accepted():
+                time.sleep(0.05)  # the gate that is to come needs the processor
+
+    def _is_accepted(self) -> bool:
+        with suppress(httpx.TransportError):
+            put_all = [put(self._client, self._board, name, content) for name, content in self._pictures.items()]
+            path = f"/api/v1/boards/{self._board}"
+            return all(answer.is_success for answer in put_all) and (
+                self._client.post(path, json=self._body).status_code == 202
+            )
+        return False
+
+
+def views_of(pictures: Mapping[str, bytes]) -> dict[str, object]:
+    return {refdes: {"refdes": refdes, "component": "C"} for refdes in pictures}
+
+
+def add_feeder(database: Database) -> str:
+    """Add a feeder's key, and return it."""
+    key = keys.generate()
+    with database.writing() as connection:
+        keys.add(connection, "feeder", Role.FEEDER, key, now_us=now_us())
+    return key
+
+
+def hand_in_while_the_gate_is_killed(config: ServeConfig, feeder: Feeder, kills: Sequence[Failpoint]) -> None:
+    """Let a board be accepted by the last of several gates; each of the others is killed at its point."""
+    feeder.start()
+    for point in kills:
+        assert status_of(start(serve_gate, config, point, 1)) == KILLED
+    last = start(serve_gate, config, None, 1)
+    feeder.join()
+    last.terminate()
+    status_of(last)

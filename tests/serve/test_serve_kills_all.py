@@ -13,21 +13,26 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from killed import KILLED, decide_late, run_line, start, status_of, tell_file
-from serving import activated, config_of
-from stations import DARK, accept, accept_request, grey
-from test_serve_kills import (
+from killed import (
     GATE_POINTS,
+    KILLED,
     Decided,
     Feeder,
     add_feeder,
     check_one_decision_each,
+    decide_late,
     decisions,
     free_port,
     hand_in_while_the_gate_is_killed,
     new_database,
+    run_line,
+    start,
+    status_of,
+    tell_file,
     views_of,
 )
+from serving import activated, config_of
+from stations import DARK, accept, accept_request, grey
 from tiny_line import TINY
 from whole_boards import BOARD, WHOLE, png
 
