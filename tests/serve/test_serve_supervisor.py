@@ -20,6 +20,7 @@ from stations import DARK, LIGHT, accept
 from tiny_line import TINY, Call
 from waiting import eventually
 
+from coe.board import calibration_file
 from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.serve import backup, service_config, supervisor
@@ -270,6 +271,19 @@ def test_a_board_without_weights_makes_no_service(own_tiny: tuple[Path, Path]) -
     with pytest.raises(Exception, match="have no weights"):
         create(board.parent / "service", Wanted(str(board), store))
     assert not (board.parent / "service").exists()
+
+
+def test_the_recipe_of_a_new_service_carries_the_calibration_of_its_board(own_tiny: tuple[Path, Path]) -> None:
+    board, store = own_tiny
+    text = "board: tiny\nexperts: {body-a: {temperature: 2}}\n"
+    calibration_file.path_for(board).write_text(text)
+    made = create(board.parent / "service", Wanted(str(board), store))
+    database = open_database(service_config.load(made.config).database_url)
+    with database.reading() as connection:
+        recipe = recipe_versions.active(connection, made.recipe)
+    database.close()
+    assert recipe is not None
+    assert recipe.content["calibration"] == text
 
 
 def test_nobody_else_can_read_the_keys_while_they_are_written(
