@@ -203,16 +203,14 @@ def _header(head: bytes, weights: Weights) -> Header:
     if xxhash.xxh3_128_hexdigest(head) != weights.digest:
         raise StoreError(f"{weights.name} is not the blob that the manifest names (another header); {_AGAIN}")
     expert = weights.expert
-    # A body is of no number of labels: experts of several share it.
-    labels = len(expert.labels) if weights.file is None else 0
-    if (expert.kind, expert.variant, labels) != (header.kind, header.variant, header.labels):
-        raise StoreError(
-            f"{weights.name} is of kind {header.kind} in {header.variant} for {header.labels} labels, "
-            f"not of kind {expert.kind} in {expert.variant} for {labels}; {_AGAIN}"
-        )
-    if header.body != (weights.body.digest if weights.body is not None else ""):
-        raise StoreError(f"{weights.name} belongs to another body than the manifest names; {_AGAIN}")
-    weights.manifest.prove(header.identity, weights.name)
+    weights.manifest.prove_blob(
+        header,
+        weights.name,
+        kind=expert.kind,
+        variant=expert.variant,
+        labels=len(expert.labels) if weights.file is None else 0,  # experts of several numbers of labels share a body
+        body=weights.body.digest if weights.body is not None else "",
+    )
     return header
 
 

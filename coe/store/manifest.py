@@ -15,7 +15,7 @@ from coe.core import Expert
 from coe.errors import StoreError, first_line
 from coe.preprocessing import Outputs, Preprocessing
 from coe.spelling import composed
-from coe.store.blob_format import Identity, Variant
+from coe.store.blob_format import Header, Identity, Variant
 from coe.store.learned import LearnedFile
 from coe.strict_model import Bytes, Count, Share, StrictModel
 
@@ -162,6 +162,21 @@ class Manifest(BaseModel):
                 f"{name} was made for a {identity.kind} of {identity.input_size} pixels for "
                 f"{', '.join(identity.labels)}, but the manifest says otherwise; train or import the expert again"
             )
+
+    def prove_blob(self, header: Header, name: str, *, kind: str, variant: str, labels: int, body: str) -> None:
+        """Compare a blob's header with what it must be, `body` being the digest of its body, and prove its identity.
+
+        Raises StoreError, which calls the blob `name`.
+        """
+        again = "prepare the expert again (coe-experts prepare --force)"
+        if (header.kind, header.variant, header.labels) != (kind, variant, labels):
+            raise StoreError(
+                f"{name} is of kind {header.kind} in {header.variant} for {header.labels} labels, not of kind {kind} "
+                f"in {variant} for {labels}; {again}"
+            )
+        if header.body != body:
+            raise StoreError(f"{name} belongs to another body than the manifest names; {again}")
+        self.prove(header.identity, name)
 
 
 def read(path: Path, weights: str) -> Manifest:

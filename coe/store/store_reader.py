@@ -155,17 +155,14 @@ class StoreReader:
         path = self.folder(manifest.id) / prepared.file
         with reading(manifest.id, path):
             header = blob_file.check(path, prepared.bytes, prepared.digest)
-        if (header.kind, header.variant, header.labels) != (manifest.kind, variant, len(manifest.labels)):
-            raise StoreError(
-                f"{manifest.id}: {path.name} is of another kind, variant or number of labels; prepare the expert again "
-                "(coe-experts prepare)"
-            )
-        manifest.prove(header.identity, f"{manifest.id}: {path.name}")
-        if header.body != (prepared.body.digest if prepared.body is not None else ""):
-            raise StoreError(
-                f"{manifest.id}: {path.name} belongs to another body than the manifest names; prepare the expert again "
-                "(coe-experts prepare --force)"
-            )
+        manifest.prove_blob(
+            header,
+            f"{manifest.id}: {path.name}",
+            kind=manifest.kind,
+            variant=variant,
+            labels=len(manifest.labels),
+            body=prepared.body.digest if prepared.body is not None else "",
+        )
         if prepared.body is not None:
             with reading(manifest.id, path := self.bodies / prepared.body.file):
                 blob_file.check(path, prepared.body.bytes, prepared.body.digest)

@@ -344,8 +344,8 @@ BLOBS = {
     "quantised-nowhere": (lambda header: _with(header, dtype="Q8"), "outside the quantised part"),
     "renamed": (lambda header: _with(header, name="fc.more"), "lack 'fc.weight'"),
     "shape-huge": (lambda header: _with(header, shape=(2**40, 2**40)), "outside the data"),
-    "another-kind": (lambda header: {"kind": "other"}, "is of another kind|is of kind other"),
-    "another-variant": (lambda header: {"variant": "fp16"}, "is of another kind, variant|is of kind small in fp16"),
+    "another-kind": (lambda header: {"kind": "other"}, "is of kind other"),
+    "another-variant": (lambda header: {"variant": "fp16"}, "is of kind small in fp16"),
     "another-number-of-labels": (lambda header: {"labels": 3}, "is of another kind|for 3 labels"),
     "of-another": (
         lambda header: {"identity": header.identity.model_copy(update={"id": "t/b"})},
