@@ -15,7 +15,7 @@ from serving import Served
 from stations import DARK, LIGHT, deciding, quick_opener
 
 from coe.errors import ConfigError
-from coe.serve.gate.tensors import Output, encode, parse
+from coe.serve.gate.tensors import OUTPUTS, answer, packed, parse
 
 PATH = "/v2/models/tiny/infer"
 
@@ -138,13 +138,13 @@ def test_bytes_that_do_not_fit_are_refused(raw: bytes, sentence: str) -> None:
 
 
 def test_values_travel_as_the_protocol_says() -> None:
-    assert [Output("x", value).raw for value in (7, 0.5, "é")] == [
+    assert [packed(value) for value in (7, 0.5, "é")] == [
         struct.pack("<q", 7),
         struct.pack("<f", 0.5),
         b"\x02\x00\x00\x00\xc3\xa9",
     ]
     plain = parse(b'{"inputs": [{"name": "a", "shape": [0], "datatype": "UINT8", "data": []}]}', None).request
-    assert encode({}, [Output("x", 1)], plain).json_length is None
+    assert answer({}, dict.fromkeys(OUTPUTS, "x"), plain).media_type == "application/json"
 
 
 @pytest.mark.slow

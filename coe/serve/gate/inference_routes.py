@@ -8,11 +8,11 @@ from __future__ import annotations
 import io
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from PIL import Image
 from sqlalchemy import Connection
@@ -24,33 +24,30 @@ from coe.serve.database import board_rows, call_rows, findings, recipe_versions
 from coe.serve.database.board_rows import Board
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.recipe_versions import Recipe
-from coe.serve.enums import BoardState, Role
+from coe.serve.enums import BoardState
 from coe.serve.gate.board_routes import hand_in, take_back, until_decided
-from coe.serve.gate.operations import ANY, FEED, Handler, Router, Visit
+from coe.serve.gate.operations import ANY, FEED, Router, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_confirmed
 from coe.serve.gate.request_data import JsonBody, whole_body
-from coe.serve.gate.tensors import LENGTH_HEADER, InferRequest, Output, Parsed, encode, parse
+from coe.serve.gate.tensors import LENGTH_HEADER, OUTPUTS, InferRequest, Parsed, answer, parse
 from coe.serve.gate.upload_routes import discard_views, keep_view
 from coe.serve.request import BoardRequest
 from coe.strict_model import of_json
 
 router = Router()
-_H = TypeVar("_H", bound=Handler)
 
 LONGEST_WAIT_S = 60.0
 _VIEW = "image"
-_INPUTS = [
-    {"name": "image", "datatype": "BYTES", "shape": [1]},
-    {"name": "component", "datatype": "BYTES", "shape": [1]},
-]
-_OUTPUTS = [
-    {"name": "verdict", "datatype": "BYTES", "shape": [1]},
-    {"name": "label", "datatype": "BYTES", "shape": [1]},
-    {"name": "score", "datatype": "FP32", "shape": [1]},
-    {"name": "findings", "datatype": "BYTES", "shape": [1]},
-    {"name": "board", "datatype": "INT64", "shape": [1]},
-]
+_RECIPE, _VERSION = "/v2/models/{name}", "/v2/models/{name}/versions/{version:int}"
+"""The active version of a recipe, and the version that the path names."""
+_ANSWERS = {
+    200: "the decision",
+    404: "no such recipe",
+    409: "nobody has confirmed where the recipe cuts whole boards",
+    422: "a request that cannot be used",
+    503: "there was no decision in time",
+}
 
 
 @router.add("GET", "/v2", ANY, answers={200: "it"})
@@ -59,50 +56,29 @@ async def get_server(visit: Visit) -> Mapping[str, Any]:
     return {"name": "coe-serve", "version": coe.__version__, "extensions": ["binary_tensor_data"]}
 
 
-def _of_recipe(method: str, rest: str, roles: frozenset[Role], **more: Any) -> Callable[[_H], _H]:
-    """Add an operation on a recipe: on its active version, and on the version that the path names."""
-
-    def added(handler: _H) -> _H:
-        for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version:int}"):
-            router.add(method, path + rest, roles, **more)(handler)
-        return handler
-
-    return added
-
-
-@_of_recipe("GET", "", ANY, answers={200: "the inputs"})
-async def get_model(visit: Visit) -> Mapping[str, Any]:
+@router.read(_RECIPE, ANY, answers={200: "the inputs"})
+@router.read(_VERSION, ANY, answers={200: "the inputs"})
+def get_model(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Inputs and outputs of a recipe."""
-    recipe = await visit.gate.read(partial(_recipe, visit))
+    recipe = _recipe(visit, connection)
     return {
         "name": recipe.name,
         "versions": [str(recipe.version)],
         "platform": "coe",
-        "inputs": _INPUTS,
-        "outputs": _OUTPUTS,
+        "inputs": [{"name": name, "datatype": "BYTES", "shape": [1]} for name in ("image", "component")],
+        "outputs": [{"name": name, "datatype": datatype, "shape": [1]} for name, datatype in OUTPUTS.items()],
     }
 
 
-@_of_recipe("GET", "/ready", ANY, answers={200: "it is"})
-async def get_model_ready(visit: Visit) -> Mapping[str, Any]:
+@router.read(_RECIPE + "/ready", ANY, answers={200: "it is"})
+@router.read(_VERSION + "/ready", ANY, answers={200: "it is"})
+def get_model_ready(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """There is such a recipe; whether the line answers, `/v2/health/ready` says."""
-    recipe = await visit.gate.read(partial(_recipe, visit))
-    return {"name": recipe.name, "ready": True}
+    return {"name": _recipe(visit, connection).name, "ready": True}
 
 
-@_of_recipe(
-    "POST",
-    "/infer",
-    FEED,
-    takes="application/octet-stream",
-    answers={
-        200: "the decision",
-        404: "no such recipe",
-        409: "nobody has confirmed where the recipe cuts whole boards",
-        422: "a request that cannot be used",
-        503: "there was no decision in time",
-    },
-)
+@router.add("POST", _RECIPE + "/infer", FEED, answers=_ANSWERS, takes="application/octet-stream")
+@router.add("POST", _VERSION + "/infer", FEED, answers=_ANSWERS, takes="application/octet-stream")
 async def infer(visit: Visit) -> Response:
     """Inspect one picture of one component (Open Inference Protocol v2, with the binary extension)."""
     gate = visit.gate
@@ -128,11 +104,7 @@ async def infer(visit: Visit) -> Response:
         raise Problem(ProblemKind.NOT_READY, f"there was no decision in {LONGEST_WAIT_S:g} s", "see the faults")
     outputs = await gate.read(partial(_outputs, board=decided))
     facts = {"model_name": recipe.name, "model_version": str(recipe.version), "id": asked.request.id or key}
-    encoded = encode(facts, outputs, asked.request)
-    if encoded.json_length is None:
-        return Response(encoded.body, media_type="application/json")
-    headers = {LENGTH_HEADER: str(encoded.json_length)}
-    return Response(encoded.body, headers=headers, media_type="application/octet-stream")
+    return answer(facts, outputs, asked.request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +120,6 @@ async def _take_in(visit: Visit, key: str) -> _Asked:
     gate = visit.gate
     async with whole_body(visit, gate.config.limits.body) as content:
         parsed = await gate.run(partial(parse, content, visit.request.headers.get(LENGTH_HEADER)))
-        # Unknown outputs are refused first.
-        encode({}, [Output(str(output["name"]), "") for output in _OUTPUTS], parsed.request)
         picture = await gate.draw(partial(_picture, parsed, gate.config.limits.pixels))
         component = _component(parsed)
         await keep_view(gate, key, _VIEW, picture)
@@ -205,7 +175,7 @@ def _component(parsed: Parsed) -> str:
     return values[0].decode("utf-8", "replace")
 
 
-def _outputs(connection: Connection, *, board: Board) -> list[Output]:
+def _outputs(connection: Connection, *, board: Board) -> dict[str, int | float | str]:
     """Return what was decided: the component's call if there is one, else its last finding."""
     called = call_rows.of_board(connection, board.id)
     good = findings.unpack(board_rows.findings_of(connection, board.id))
@@ -214,10 +184,10 @@ def _outputs(connection: Connection, *, board: Board) -> list[Output]:
     label = called[0].label if called else str(last.get("label", ""))
     score = called[0].score if called else last.get("score")
     assert board.verdict is not None
-    return [
-        Output("verdict", board.verdict.value),
-        Output("label", label),
-        Output("score", float(score or 0.0)),
-        Output("findings", json.dumps(rows)),
-        Output("board", board.id),
-    ]
+    return {
+        "verdict": board.verdict.value,
+        "label": label,
+        "score": float(score or 0.0),
+        "findings": json.dumps(rows),
+        "board": board.id,
+    }

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from starlette.responses import Response
 
 from coe.errors import ConfigError
 from coe.strict_model import StrictModel, of_json
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
+OUTPUTS = {"verdict": "BYTES", "label": "BYTES", "score": "FP32", "findings": "BYTES", "board": "INT64"}
+"""The outputs of every recipe with their types; each has one value."""
 Size = Annotated[int, Field(ge=0, le=1 << 40)]
 
 
@@ -45,10 +48,16 @@ class OutputParameters(StrictModel):
     binary_data: bool = False
 
 
+def _known(name: str) -> str:
+    if name not in OUTPUTS:
+        raise ValueError(f"there is no output '{name}'; known: {', '.join(OUTPUTS)}")
+    return name
+
+
 class WantedOutput(StrictModel):
     """An output that the client asks for."""
 
-    name: Annotated[str, Field(max_length=200)]
+    name: Annotated[str, Field(max_length=200), AfterValidator(_known)]
     parameters: OutputParameters | None = None
 
 
@@ -120,56 +129,29 @@ def parse(body: bytes, header_length: str | None) -> Parsed:
     return Parsed(request, raw)
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """An output with one value: an int (INT64), a float (FP32) or a text (BYTES)."""
-
-    name: str
-    value: int | float | str
-
-    @property
-    def datatype(self) -> str:
-        """The protocol's word for the type of the value."""
-        return {int: "INT64", float: "FP32", str: "BYTES"}[type(self.value)]
-
-    @property
-    def raw(self) -> bytes:
-        """The value as the binary extension has it."""
-        match self.value:
-            case str():
-                text = self.value.encode()
-                return struct.pack("<I", len(text)) + text
-            case int():
-                return struct.pack("<q", self.value)
-        return struct.pack("<f", self.value)
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """An answer: its body, and the length of the JSON in it if bytes follow."""
-
-    body: bytes
-    json_length: int | None
-
-
-def encode(facts: Mapping[str, Any], outputs: Sequence[Output], request: InferRequest) -> Encoded:
-    """Return the answer to a request with the outputs that it asks for, all if it names none; raises ConfigError."""
-    by_name = {output.name: output for output in outputs}
-    wanted = request.outputs or tuple(WantedOutput(name=name) for name in by_name)
+def answer(facts: Mapping[str, Any], values: Mapping[str, int | float | str], request: InferRequest) -> Response:
+    """Return the answer to a request with the outputs that it asks for, all if it names none."""
     rows, raw = [], []
-    for asked in wanted:
-        output = by_name.get(asked.name)
-        if output is None:
-            raise ConfigError(f"there is no output '{asked.name}'; known: {', '.join(by_name)}")
-        row: dict[str, Any] = {"name": asked.name, "datatype": output.datatype, "shape": [1]}
+    for asked in request.outputs or [WantedOutput(name=name) for name in OUTPUTS]:
+        row: dict[str, Any] = {"name": asked.name, "datatype": OUTPUTS[asked.name], "shape": [1]}
         if asked.parameters.binary_data if asked.parameters else request.parameters.binary_data_output:
-            raw.append(output.raw)
-            row["parameters"] = {"binary_data_size": len(output.raw)}
+            raw.append(packed(values[asked.name]))
+            row["parameters"] = {"binary_data_size": len(raw[-1])}
         else:
-            row["data"] = [output.value]
+            row["data"] = [values[asked.name]]
         rows.append(row)
     text = json.dumps({**facts, "outputs": rows}, allow_nan=False).encode()
-    return Encoded(text + b"".join(raw), len(text) if raw else None)
+    if not raw:
+        return Response(text, media_type="application/json")
+    headers = {LENGTH_HEADER: str(len(text))}
+    return Response(text + b"".join(raw), headers=headers, media_type="application/octet-stream")
+
+
+def packed(value: int | float | str) -> bytes:
+    """Return a value as the binary extension has it: INT64, FP32 or BYTES."""
+    if isinstance(value, str):
+        return struct.pack("<I", len(value.encode())) + value.encode()
+    return struct.pack("<q" if isinstance(value, int) else "<f", value)
 
 
 def _texts(tensor: Tensor) -> list[bytes]:
