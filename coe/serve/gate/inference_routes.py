@@ -31,7 +31,7 @@ from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_confirmed
 from coe.serve.gate.request_data import JsonBody, whole_body
 from coe.serve.gate.tensors import LENGTH_HEADER, OUTPUTS, InferRequest, Parsed, answer, parse
-from coe.serve.gate.upload_routes import discard_views, keep_view
+from coe.serve.gate.upload_routes import check_pixels, discard_views, keep_view
 from coe.serve.request import BoardRequest
 from coe.strict_model import of_json
 
@@ -153,12 +153,7 @@ def _picture(parsed: Parsed, most_pixels: int) -> bytes:
     if len(tensor.shape) != 3 or tensor.shape[2] != 3 or not values:
         raise ConfigError(f"input 'image' has the shape {list(tensor.shape)}; send (height, width, 3)")
     height, width = tensor.shape[:2]
-    if height * width > most_pixels:
-        raise Problem(
-            ProblemKind.TOO_LARGE,
-            f"the picture has {height * width:,} pixels, and {most_pixels:,} are allowed",
-            "send a smaller picture, or raise `limits.pixels` in the service's config",
-        )
+    check_pixels(height * width, most_pixels)
     file = io.BytesIO()
     Image.frombytes("RGB", (width, height), values).save(file, "png", compress_level=1)
     return file.getvalue()

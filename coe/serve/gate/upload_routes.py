@@ -49,11 +49,16 @@ async def put_view(visit: Visit) -> Response:
 
     A header X-SHA256 with the SHA-256 of the body in hexadecimal makes sure that it came whole.
     """
-    gate = visit.gate
+    gate, waiting = visit.gate, bytearray()
     key, name = visit.name("key"), visit.name("name")
     stated = visit.request.headers.get("x-sha256", "").lower()
     async with _receiving(gate) as receiving:
-        return await _take(visit, receiving, key, name, stated)
+        async for part in parts_of(visit, gate.config.limits.body):
+            waiting += part
+            if len(waiting) >= _TOGETHER:
+                await gate.run(partial(receiving.write, bytes(waiting)))
+                waiting.clear()
+        return await gate.run(partial(_finish, gate, receiving, bytes(waiting), key, name, stated))
 
 
 async def keep_view(gate: Gate, key: str, name: str, content: bytes) -> None:
@@ -80,17 +85,6 @@ async def _receiving(gate: Gate) -> AsyncIterator[Receiving]:
     await gate.overcome(FaultKind.DISK_FULL)
 
 
-async def _take(visit: Visit, receiving: Receiving, key: str, name: str, stated: str) -> Response:
-    gate = visit.gate
-    waiting = bytearray()
-    async for part in parts_of(visit, gate.config.limits.body):
-        waiting += part
-        if len(waiting) >= _TOGETHER:
-            await gate.run(partial(receiving.write, bytes(waiting)))
-            waiting.clear()
-    return await gate.run(partial(_finish, gate, receiving, bytes(waiting), key, name, stated))
-
-
 def _finish(gate: Gate, receiving: Receiving, rest: bytes, key: str, name: str, stated: str) -> Response:
     """Write the last bytes, and keep the picture if it is whole and can be one; raises Problem."""
     receiving.write(rest)
@@ -100,16 +94,10 @@ def _finish(gate: Gate, receiving: Receiving, rest: bytes, key: str, name: str, 
             f"the body's SHA-256 is {receiving.sha256}, and X-SHA256 says {stated[:64]}",
             "send it again; it was damaged on the way, or X-SHA256 is that of another file",
         )
-    pixels = _pixels(receiving, gate.config.limits.pixels)
+    with receiving.opened() as file:
+        pixels = check_pixels(pixels_in(file), gate.config.limits.pixels)
     failpoints.reached(failpoints.Failpoint.VIEW_RECEIVED)
     return _keep(gate, receiving, key, name, pixels)
-
-
-def _pixels(receiving: Receiving, limit: int) -> int:
-    """Return how many pixels the picture has by its header; raises Problem."""
-    with receiving.opened() as file:
-        pixels = pixels_in(file)
-    return check_pixels(pixels, limit)
 
 
 def check_pixels(pixels: int | None, limit: int) -> int:
