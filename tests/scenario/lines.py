@@ -68,8 +68,20 @@ def arrive(line: VirtualLine, at_s: float, components: str) -> list[int]:
     return [line.arrive(at_s, component) for component in components]
 
 
-def log_of(line: VirtualLine, *, without: str = "reply", after: float = 0.0) -> list[tuple[float, str]]:
-    """The log from a time on, without what begins with a word."""
+def inspect(line: VirtualLine, *images: tuple[float, str]) -> VirtualLine:
+    """Let images arrive, one of each letter at each time, and run the line until all are answered."""
+    for at_s, components in images:
+        arrive(line, at_s, components)
+    line.run()
+    return line
+
+
+def log_of(
+    line: VirtualLine, *images: tuple[float, str], without: str = "reply", after: float = 0.0
+) -> list[tuple[float, str]]:
+    """The log from a time on, without what begins with a word; `images`, if there are any, are inspected before."""
+    if images:
+        inspect(line, *images)
     return [(when, what) for when, what in line.log if when >= after and not what.startswith(without)]
 
 

@@ -8,7 +8,7 @@ from bodies_in_place import Obeyed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import ENGINE, board, cost, joined
-from test_random_changeovers import BOARDS, COSTS, SHARED, ChangingLine, Plot, plots
+from plots import BOARDS, COSTS, SHARED, ChangingLine, Plot, plots
 from thorough import THOROUGH
 
 from coe.scheduler.costs import Body, Cost

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from itertools import product
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from lines import arrive, board, cost, line_of, log_of
+from lines import board, cost, inspect, line_of, log_of
 from thorough import THOROUGH
 
 from coe.errors import ConfigError
@@ -123,9 +121,7 @@ def test_policies_that_wait_for_each_other_go_on_by_the_last_resort(
     monkeypatch: pytest.MonkeyPatch, policy: type[Policy], base: Strategy, changes: dict[str, str]
 ) -> None:
     line = without_needs(monkeypatch, policy, base, **changes)
-    arrive(line, 10.0, "ABA")
-    line.run()
-    assert log_of(line, after=10.0) == [
+    assert log_of(line, (10.0, "ABA"), after=10.0) == [
         (10.0, "cpu0 run a x1"),
         (10.3, "cpu0 run a x1"),
         (10.6, f"{line.loads[-1].pool} evict a"),
@@ -157,8 +153,7 @@ class Keeping(Eviction):
 def test_policies_of_yours_that_stand_still_go_on_by_the_last_resort(changes: dict[str, type[Policy]]) -> None:
     strategy = replace(COSERVE, name="mine", **changes)  # type: ignore[arg-type]
     line = line_of(board({"A": 3, "B": 2, "C": 1}), 24, strategy=strategy, executors=2)
-    arrive(line, 10.0, "ABCABCC")
-    line.run()
+    inspect(line, (10.0, "ABCABCC"))
     assert [result.error for result in line.results.values()] == [None] * 7
 
 
@@ -166,33 +161,6 @@ TWO_DEVICES = Plan(
     (PoolSpec("cpu0", "cpu", 30, 4), PoolSpec("gpu0", "gpu", 30, 4)),
     (ExecutorSpec("cpu0", "cpu", "cpu0"), ExecutorSpec("gpu0", "gpu", "gpu0")),
 )
-
-
-BUNDLES = [30, pytest.param(90, marks=pytest.mark.slow)]
-"""How many of the bundles are tried with each assign policy and plan: all of them would take minutes."""
-
-
-@pytest.mark.parametrize("bundles", BUNDLES)
-@pytest.mark.parametrize("plan", [pools_of(2, 30, 4), TWO_DEVICES], ids=["one device", "two devices"])
-@pytest.mark.parametrize("assign", policies.names("assign"))
-def test_any_bundle_is_refused_or_answers_every_image(assign: str, plan: Plan, bundles: int) -> None:
-    rules = board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}, {"a": "y", "c": "z", "d": "[y, z]"})
-    tried = 0
-    others = {family: policies.names(family) for family in policies.FAMILIES if family != "assign"}
-    named = list(product(*others.values()))
-    for names in random.Random(assign).sample(named, bundles):
-        try:
-            strategy = Strategy("tried", assign, **dict(zip(others, names, strict=True)))  # type: ignore[arg-type]
-        except ConfigError:
-            continue
-        line = VirtualLine(rules, {name: cost() for name in rules.experts}, plan, strategy=strategy, evict_s=0.1)
-        dice = random.Random(1)
-        for index in range(40):
-            line.arrive(10.0 + 0.1 * index, dice.choice("ABCDE"))
-        line.run()
-        assert [result.error for result in line.results.values()] == [None] * 40, strategy
-        tried += 1
-    assert tried >= 12 * bundles / 90
 
 
 class Checked(VirtualLine):

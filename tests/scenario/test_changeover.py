@@ -10,7 +10,7 @@ from lines import board, cost, joined, line_of, log_of
 from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
 from coe.core import FailureKind, Finding, Verdict
-from coe.errors import BoardsClash, ConfigError
+from coe.errors import BoardsClash
 from coe.inspector.precision import VariantChoice, applied
 from coe.scheduler.line_foresight import AWAY_IMAGES
 from coe.scheduler.plan import PoolSpec
@@ -250,8 +250,3 @@ def test_nothing_is_foreseen_for_a_board_whose_images_stay_away() -> None:
     line.arrive(60.0, "D", board="B", serial="1", refdes="P0")
     line.run(start=False)
     assert (foresight.images_until("B/r"), foresight.images_until("B/d")) == (1, 2)
-
-
-def test_all_parts_lists_are_refused_by_a_strategy_that_does_not_look_ahead() -> None:
-    with pytest.raises(ConfigError, match="does not look ahead"):
-        line_for("A", "B", strategy="coserve", parts={"A": (), "B": parts_of("D")})

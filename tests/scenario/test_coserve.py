@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from lines import arrive, board, cost, line_of, log_of
+from lines import arrive, board, cost, inspect, line_of, log_of
 
 from coe import config
 from coe.core import Finding
@@ -27,8 +27,7 @@ def test_an_expert_that_fits_in_no_pool_is_passed_over_and_a_smaller_one_taken()
 
 def test_an_image_that_comes_during_the_start_is_served_as_soon_as_its_expert_is_there() -> None:
     line = line_of(board({"A": 3, "B": 2, "C": 1}), 34)
-    arrive(line, 0.5, "B")
-    line.run()
+    inspect(line, (0.5, "B"))
     assert line.log == [
         (0.0, "cpu0 load a"),
         (1.0, "cpu0 load b"),
@@ -40,8 +39,7 @@ def test_an_image_that_comes_during_the_start_is_served_as_soon_as_its_expert_is
 
 def test_a_demand_overtakes_what_is_still_loaded_for_the_start() -> None:
     line = line_of(board({"A": 5, "B": 4, "C": 3, "D": 2, "E": 1}), 34)
-    arrive(line, 1.5, "E")
-    line.run()
+    inspect(line, (1.5, "E"))
     assert line.log == [
         (0.0, "cpu0 load a"),
         (1.0, "cpu0 load b"),
@@ -56,8 +54,7 @@ def test_a_demand_overtakes_what_is_still_loaded_for_the_start() -> None:
 
 def test_a_stage_goes_where_the_longest_queue_stays_shortest_and_then_where_it_adds_least() -> None:
     line = line_of(board({"A": 4, "B": 3, "C": 2}), 14, executors=3, costs={"c": cost(per_image_s=4.0)})
-    arrive(line, 10.0, "CB")
-    line.run()
+    inspect(line, (10.0, "CB"))
     # C's queue is the longest; B costs 1.3 s on the first executor and 0.3 s where it is resident.
     assert log_of(line, after=10.0) == [(10.0, "cpu2 run c x1"), (10.0, "cpu1 run b x1")]
 
@@ -65,9 +62,7 @@ def test_a_stage_goes_where_the_longest_queue_stays_shortest_and_then_where_it_a
 def test_where_the_expert_is_awaited_already_neither_switch_nor_base_is_added() -> None:
     rules = board({"A": 4, "B": 3, "C": 2, "X": 1})
     line = line_of(rules, 14, executors=3, costs={"c": cost(per_image_s=9.0)})
-    arrive(line, 10.0, "CXXX")
-    line.run()
-    assert log_of(line, after=10.0) == [
+    assert log_of(line, (10.0, "CXXX"), after=10.0) == [
         (10.0, "cpu2 run c x1"),
         (10.0, "cpu0 evict a"),
         (10.0, "cpu0 load x"),
@@ -77,8 +72,7 @@ def test_where_the_expert_is_awaited_already_neither_switch_nor_base_is_added() 
 
 def test_a_switch_is_worth_it_where_it_keeps_the_longest_queue_shorter() -> None:
     line = line_of(board({"A": 2, "B": 1}), 14, executors=2, costs={"a": cost(per_image_s=3.0)})
-    arrive(line, 10.0, "AAA")
-    line.run()
+    inspect(line, (10.0, "AAA"))
     # The second waits behind the first (3.2 + 3.2 s) or costs a load (1.0 + 3.2 s): the other executor takes it.
     # The third adds 3.2 to 3.2 on the first; on the other it would add 3.0 to 4.2.
     assert log_of(line, after=10.0) == [
@@ -95,9 +89,7 @@ def test_a_switch_is_worth_it_where_it_keeps_the_longest_queue_shorter() -> None
 
 def test_stages_of_one_expert_run_together() -> None:
     line = line_of(board({"A": 4, "B": 3, "C": 2}), 34)
-    arrive(line, 10.0, "CABABACBA")
-    line.run()
-    assert log_of(line, after=10.0) == [
+    assert log_of(line, (10.0, "CABABACBA"), after=10.0) == [
         (10.0, "cpu0 run c x1"),
         (10.3, "cpu0 run a x4"),
         (10.9, "cpu0 run b x3"),
@@ -107,9 +99,7 @@ def test_stages_of_one_expert_run_together() -> None:
 
 def test_a_group_is_split_at_the_profiled_maximum() -> None:
     line = line_of(board({"A": 5, "B": 4}), 34)
-    arrive(line, 10.0, "BAAAAAAAAA")
-    line.run()
-    assert log_of(line, after=10.0) == [
+    assert log_of(line, (10.0, "BAAAAAAAAA"), after=10.0) == [
         (10.0, "cpu0 run b x1"),
         (10.3, "cpu0 run a x4"),
         (10.9, "cpu0 run a x4"),
@@ -120,9 +110,7 @@ def test_a_group_is_split_at_the_profiled_maximum() -> None:
 def test_a_batch_is_no_larger_than_free_memory_allows() -> None:
     rules = board({"A": 5, "B": 4, "C": 3})
     line = line_of(rules, 34, costs={"a": cost(activation_bytes=2)})
-    arrive(line, 10.0, "BAAAAA")
-    line.run()
-    assert log_of(line, after=10.0) == [
+    assert log_of(line, (10.0, "BAAAAA"), after=10.0) == [
         (10.0, "cpu0 run b x1"),
         (10.3, "cpu0 run a x2"),
         (10.7, "cpu0 run a x2"),
@@ -134,9 +122,7 @@ def test_a_batch_whose_images_take_nothing_still_waits_for_room_for_its_workspac
     """Two executors share 40 bytes: 20 are weights, an image of a takes 16, and b needs 6 for a batch of any size."""
     costs = {"a": cost(activation_bytes=16), "b": cost(activation_bytes=0, workspace_bytes=6)}
     line = line_of(board({"A": 2, "B": 1}), 20, executors=2, workspace=6, costs=costs, strategy="late-binding")
-    arrive(line, 10.0, "AB")
-    line.run()
-    assert log_of(line, after=10.0) == [(10.0, "cpu0 run a x1"), (10.3, "cpu0 run b x1")]
+    assert log_of(line, (10.0, "AB"), after=10.0) == [(10.0, "cpu0 run a x1"), (10.3, "cpu0 run b x1")]
 
 
 # Eviction (section 4.3, figure 10)
@@ -146,10 +132,7 @@ def test_orphans_leave_first_and_the_largest_of_them_before_the_least_likely() -
     rules = board({"A": 5, "P": 4, "C": 1, "D": 0.5, "E": 0.4}, {"p": "[x, y, z]"})
     sizes = {"p": 55, "x": 20, "y": 10, "z": 5, "d": 30, "e": 25}
     line = line_of(rules, 60, workspace=1, costs={name: cost(weights_bytes=size) for name, size in sizes.items()})
-    arrive(line, 10.0, "D")
-    arrive(line, 20.0, "E")
-    arrive(line, 30.0, "A")
-    line.run()
+    inspect(line, (10.0, "D"), (20.0, "E"), (30.0, "A"))
     assert [what for _, what in log_of(line)][:5] == [f"cpu0 load {expert}" for expert in "axyzc"]
     assert log_of(line, after=10.0) == [
         (10.0, "cpu0 evict x"),  # p, whom x, y and z follow, never fitted: the largest orphans go
@@ -166,9 +149,11 @@ def test_orphans_leave_first_and_the_largest_of_them_before_the_least_likely() -
 
 def test_a_successor_whose_predecessor_is_resident_is_no_orphan() -> None:
     line = line_of(board({"A": 3, "B": 2, "C": 1}, {"a": "x"}), 34)
-    arrive(line, 10.0, "C")
-    line.run()
-    assert log_of(line, after=10.0) == [(10.0, "cpu0 evict b"), (10.0, "cpu0 load c"), (11.0, "cpu0 run c x1")]
+    assert log_of(line, (10.0, "C"), after=10.0) == [
+        (10.0, "cpu0 evict b"),
+        (10.0, "cpu0 load c"),
+        (11.0, "cpu0 run c x1"),
+    ]
 
 
 @pytest.mark.parametrize(("count", "leaves"), [(97, "a"), (0, "x")])
@@ -176,9 +161,7 @@ def test_an_expert_with_which_a_component_begins_is_no_orphan(count: float, leav
     """x follows y, which never fits. It is no orphan while X occurs, whose images begin with it."""
     rules = board({"X": count, "Y": 3, "A": 2, "B": 1}, {"y": "x"})
     line = line_of(rules, 24, costs={"y": cost(weights_bytes=30)})
-    arrive(line, 10.0, "B")
-    line.run()
-    assert log_of(line, after=10.0) == [
+    assert log_of(line, (10.0, "B"), after=10.0) == [
         (10.0, f"cpu0 evict {leaves}"),
         (10.0, "cpu0 load b"),
         (11.0, "cpu0 run b x1"),
@@ -190,9 +173,7 @@ def test_an_expert_with_which_a_component_begins_is_no_orphan(count: float, leav
 
 def test_the_next_absent_group_is_loaded_while_the_executor_runs() -> None:
     line = line_of(board({"A": 5, "B": 4, "C": 3, "D": 2}), 34, costs={"a": cost(per_image_s=3.0)})
-    arrive(line, 10.0, "ABDBD")
-    line.run()
-    assert log_of(line, after=10.0) == [
+    assert log_of(line, (10.0, "ABDBD"), after=10.0) == [
         (10.0, "cpu0 run a x1"),
         (10.0, "cpu0 evict c"),
         (10.0, "cpu0 load d"),
@@ -203,9 +184,7 @@ def test_the_next_absent_group_is_loaded_while_the_executor_runs() -> None:
 
 def test_nothing_that_runs_or_comes_before_is_evicted_for_a_prefetch() -> None:
     line = line_of(board({"A": 5, "B": 4, "C": 3}), 24)
-    arrive(line, 10.0, "ABC")
-    line.run()
-    assert log_of(line, after=10.0) == [
+    assert log_of(line, (10.0, "ABC"), after=10.0) == [
         (10.0, "cpu0 run a x1"),
         (10.3, "cpu0 run b x1"),
         (10.3, "cpu0 evict a"),
@@ -219,10 +198,7 @@ def test_nothing_that_runs_or_comes_before_is_evicted_for_a_prefetch() -> None:
 
 def test_branches_run_in_the_order_of_the_rules_and_all_must_pass() -> None:
     line = line_of(board({"A": 1}, {"a": "[x, y, z]"}), 64, findings={(1, "y"): "bad"})
-    arrive(line, 10.0, "A")
-    arrive(line, 20.0, "A")
-    line.run()
-    assert log_of(line, after=20.0, without="cpu0 load") == [
+    assert log_of(line, (10.0, "A"), (20.0, "A"), after=20.0, without="cpu0 load") == [
         (20.0, "cpu0 run a x1"),
         (20.3, "cpu0 run x x1"),
         (20.6, "cpu0 run y x1"),
@@ -239,9 +215,7 @@ def test_one_run_serves_two_branches_that_judge_it_differently() -> None:
         + "\n".join(f"  {e}: {{kind: k, labels: [ok], input: 8, then: {{ok: {follows.get(e, 'OK')}}}}}" for e in "axyz")
     )
     line = line_of(rules, 100, findings={(0, "z"): Finding("z", "fp32", "ok", 0.5)})
-    arrive(line, 10.0, "A")
-    line.run()
-    assert log_of(line, after=10.0, without="cpu0 load") == [
+    assert log_of(line, (10.0, "A"), after=10.0, without="cpu0 load") == [
         (10.0, "cpu0 run a x1"),
         (10.3, "cpu0 run x x1"),
         (10.6, "cpu0 run y x1"),

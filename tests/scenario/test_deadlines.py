@@ -1,6 +1,6 @@
 """Boards with due times on a line that binds late: the most urgent that can still be done goes first."""
 
-from lines import arrive, board, cost, line_of, log_of
+from lines import arrive, board, cost, inspect, line_of, log_of
 
 from coe.testing import VirtualLine
 
@@ -38,8 +38,7 @@ def test_the_images_of_a_board_are_due_with_its_first() -> None:
     line.arrive(10.0, "A", serial="S1", due_s=11.2)
     other = line.arrive(10.0, "B", serial="S2", due_s=11.5)
     second = line.arrive(10.0, "B", serial="S1", due_s=99.0)
-    arrive(line, 10.0, "AAAA")
-    line.run()
+    inspect(line, (10.0, "AAAA"))
     assert line.results[second].late is line.results[other].late is False
     assert runs(line).index("cpu0 run b x2") < 4
 
@@ -93,8 +92,7 @@ def test_a_board_is_told_when_time_runs_out_while_it_waits() -> None:
 def test_what_is_late_without_having_been_foreseen_is_told_with_its_reply() -> None:
     line = line_of(board({"A": 1}), 14, strategy="late-binding", findings={}, bad_stages=frozenset({(1, "a")}))
     first = line.arrive(10.0, "A", serial="S1", due_s=10.65)
-    arrive(line, 10.0, "A")
-    line.run()
+    inspect(line, (10.0, "A"))
     assert [what for _, what in late(line)] == (["late S1"] if line.results[first].late else [])
 
 

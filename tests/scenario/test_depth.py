@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from lines import ENGINE, arrive, board, cost, log_of
+from lines import ENGINE, arrive, board, cost, inspect, log_of
 
 from coe.scheduler.expert_state import State
 from coe.testing import Troubles, VirtualLine, pools_of
@@ -22,10 +22,7 @@ def line_of(capacity=34, strategy="late-binding", depth=2, **troubles):
 
 def test_the_next_batch_is_given_out_while_one_runs_and_begins_when_that_ends():
     line = line_of()
-    arrive(line, 10.0, "AAAB")
-    arrive(line, 10.1, "C")
-    line.run()
-    assert log_of(line, after=10.0, without="late") == [
+    assert log_of(line, (10.0, "AAAB"), (10.1, "C"), after=10.0, without="late") == [
         (10.0, "cpu0 run a x1"),
         (10.0, "cpu0 run a x1"),
         # No sooner: there is room for two. The second batch begins when the first ends.
@@ -54,17 +51,14 @@ def test_the_expert_of_a_batch_that_waits_for_its_turn_stays(strategy):
             pinned.append(len(executor.flights))
 
     line.controller.check = watched
-    arrive(line, 10.0, "AABBCCAA")
-    arrive(line, 10.5, "CBA")
-    line.run()
+    inspect(line, (10.0, "AABBCCAA"), (10.5, "CBA"))
     assert max(pinned) <= 2
     assert {result.error for result in line.results.values()} == {None}
 
 
 def test_a_batch_that_fails_does_not_spoil_the_batch_behind_it():
     line = line_of(bad_stages=frozenset({(0, "a")}))
-    arrive(line, 10.0, "AB")
-    line.run()
+    inspect(line, (10.0, "AB"))
     assert [line.results[number].error is None for number in (0, 1)] == [False, True]
     assert log_of(line, without="late", after=10.0) == [
         (10.0, "cpu0 run a x1"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from cases import LABELS, LINE, Case, Chosen, answers, cases, watch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lines import arrive, board, line_of
-from test_invariants import LABELS, LINE, Case, Chosen, answers, cases, watch
+from lines import board, inspect, line_of
 from thorough import THOROUGH
 
 from coe.board.rules import Rules
@@ -30,8 +30,7 @@ def says(expert: str, label: str, margin: float, score: float = 1.0) -> Finding:
 def test_a_doubtful_finding_runs_again_and_the_second_decides():
     findings = {(0, "a"): says("a", "ok", 0.5), (1, "a"): says("a", "ok", 0.2), (1, "a@fp32"): "bad"}
     line = line_of(half(board({"A": 1}), a=0.25), 14, findings=findings)
-    arrive(line, 0.0, "AA")
-    line.run()
+    inspect(line, (0.0, "AA"))
     assert line.log == [
         (0.0, "cpu0 load a"),
         (1.0, "cpu0 run a x2"),
@@ -51,8 +50,7 @@ def test_a_doubtful_finding_runs_again_and_the_second_decides():
 def test_second_looks_are_grouped_like_any_stages_and_lead_on():
     doubt = {(number, "a"): says("a", "bad", 0.0) for number in range(3)}
     line = line_of(half(board({"A": 1}, {"a": "c"}), a=0.25), 40, findings=doubt)
-    arrive(line, 3.0, "AAA")
-    line.run()
+    inspect(line, (3.0, "AAA"))
     runs = [(when, what) for when, what in line.log if " run " in what]
     assert runs == [(3.0, "cpu0 run a x1"), (3.3, "cpu0 run a x2"), (3.7, "cpu0 run a@fp32 x3"), (4.2, "cpu0 run c x3")]
     assert {result.verdict for result in line.results.values()} == {Verdict.OK}
@@ -61,15 +59,13 @@ def test_second_looks_are_grouped_like_any_stages_and_lead_on():
 @pytest.mark.parametrize(("margin", "again"), [(0.24, True), (0.25, False), (float("nan"), True)])
 def test_the_margin_decides_who_looks_again(margin: float, again: bool):
     line = line_of(half(board({"A": 1}), a=0.25), 40, findings={(0, "a"): says("a", "ok", margin)})
-    arrive(line, 0.0, "A")
-    line.run()
+    inspect(line, (0.0, "A"))
     assert (len(line.results[0].findings) == 2) is again
 
 
 def test_a_finding_in_full_precision_is_final_whatever_its_margin():
     line = line_of(half(board({"A": 1}), a=0.25), 40, findings={(0, "a"): Finding("a", "fp32", "ok", 1.0)})
-    arrive(line, 0.0, "A")
-    line.run()
+    inspect(line, (0.0, "A"))
     assert len(line.results[0].findings) == 1
 
 
@@ -80,16 +76,14 @@ def test_the_least_score_is_asked_of_the_finding_that_decides():
     low, high = says("a", "ok", 0.1, 0.5), Finding("a@fp32", "fp32", "ok", 0.9)
     for first, second, verdict in ((low, high, "OK"), (says("a", "ok", 0.1, 0.9), replace(high, score=0.5), "REVIEW")):
         line = line_of(half(rules, a=0.25), 40, findings={(0, "a"): first, (0, "a@fp32"): second})
-        arrive(line, 0.0, "A")
-        line.run()
+        inspect(line, (0.0, "A"))
         assert line.results[0].verdict == verdict
 
 
 def test_a_second_look_that_cannot_be_had_is_an_error_of_its_image_alone():
     findings = {(0, "a"): says("a", "ok", 0.0), (1, "a"): says("a", "ok", 0.5)}
     line = line_of(half(board({"A": 1}), a=0.25), 14, findings=findings, bad_loads={"a@fp32": 9})
-    arrive(line, 0.0, "AA")
-    line.run()
+    inspect(line, (0.0, "AA"))
     assert line.results[0].error == "expert 'a@fp32' cannot be loaded: the disk said no"
     assert line.results[1].verdict is Verdict.OK
 
@@ -105,8 +99,7 @@ def test_second_looks_are_counted_with_their_seconds():
         recorder.observe(event, commands, now, control_s)
 
     line.observe = both  # type: ignore[method-assign]
-    arrive(line, 3.0, "AAA")
-    line.run()
+    inspect(line, (3.0, "AAA"))
     seen = recorder.metrics()
     assert (seen.stages, seen.escalated, seen.changed) == (5, 2, 1)
     assert (round(seen.escalated_s, 6), round(seen.run_s, 6)) == (0.4, 1.1)

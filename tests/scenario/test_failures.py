@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from lines import arrive, board, cost, line_of, log_of
+from lines import arrive, board, cost, inspect, line_of, log_of
 
 from coe import config
-from coe.core import Failure, FailureKind, Finding
+from coe.core import Finding
 from coe.scheduler.events import Command, Event, Finished
 from coe.testing import VirtualLine
 
@@ -17,9 +17,7 @@ def errors_of(line: VirtualLine) -> dict[int, str | None]:
 
 def test_a_load_that_fails_once_is_tried_again() -> None:
     line = line_of(board({"A": 2, "B": 1}), 14, bad_loads={"b": 1})
-    arrive(line, 10.0, "BB")
-    line.run()
-    assert log_of(line, after=10.0, without="cpu0 evict") == [
+    assert log_of(line, (10.0, "BB"), after=10.0, without="cpu0 evict") == [
         (10.0, "cpu0 load b"),
         (11.0, "cpu0 load b"),
         (12.0, "cpu0 run b x2"),
@@ -30,11 +28,9 @@ def test_a_load_that_fails_once_is_tried_again() -> None:
 
 def test_an_expert_that_cannot_be_loaded_is_named_and_left_alone_for_a_while_and_then_tried_again() -> None:
     line = line_of(board({"A": 2, "B": 1}), 14, bad_loads={"b": 3})
-    arrive(line, 10.0, "BBA")
-    arrive(line, 11.999 + config.RETRY_BROKEN_S, "B")
-    arrive(line, 12.001 + config.RETRY_BROKEN_S, "B")
-    line.run()
-    assert log_of(line, after=10.0) == [
+    assert log_of(
+        line, (10.0, "BBA"), (11.999 + config.RETRY_BROKEN_S, "B"), (12.001 + config.RETRY_BROKEN_S, "B"), after=10.0
+    ) == [
         (10.0, "cpu0 evict a"),
         (10.0, "cpu0 load b"),
         (11.0, "cpu0 load b"),
@@ -53,8 +49,7 @@ def test_an_expert_that_cannot_be_loaded_is_named_and_left_alone_for_a_while_and
 
 def test_an_expert_that_fails_at_the_start_is_tried_again_when_it_is_needed() -> None:
     line = line_of(board({"A": 2, "B": 1}), 24, bad_loads={"b": 1})
-    arrive(line, 10.0, "B")
-    line.run()
+    inspect(line, (10.0, "B"))
     assert line.log == [
         (0.0, "cpu0 load a"),
         (1.0, "cpu0 load b"),
@@ -83,9 +78,7 @@ def test_what_cannot_be_loaded_into_one_pool_still_runs_where_it_is_resident() -
 
 def test_a_poisoned_stage_fails_alone() -> None:
     line = line_of(board({"A": 2, "B": 1}), 24, bad_stages=frozenset({(3, "a")}))
-    arrive(line, 10.0, "BAAAA")
-    line.run()
-    assert log_of(line, after=10.0, without="cpu0 load") == [
+    assert log_of(line, (10.0, "BAAAA"), after=10.0, without="cpu0 load") == [
         (10.0, "cpu0 run b x1"),
         (10.3, "reply 0 OK"),
         (10.3, "cpu0 run a x4"),
@@ -115,16 +108,14 @@ def test_an_image_that_cannot_be_decoded_is_answered_at_once() -> None:
 
 def test_an_unknown_component_is_answered_with_a_suggestion() -> None:
     line = line_of(board({"A": 1}), 14)
-    arrive(line, 10.0, "Q")
-    line.run()
+    inspect(line, (10.0, "Q"))
     assert errors_of(line) == {0: "the board has no component 'Q'; known: A"}
 
 
 def test_a_label_that_no_rule_covers_is_an_error_and_keeps_what_was_found() -> None:
     odd = Finding("x", "fp32", "smudge", 0.9)
     line = line_of(board({"A": 1}, {"a": "[x, y]"}), 44, findings={(0, "x"): odd})
-    arrive(line, 10.0, "AA")
-    line.run()
+    inspect(line, (10.0, "AA"))
     assert line.results[0].error == "expert 'x' said 'smudge', which no rule covers"
     assert line.results[0].verdict is None
     said = [(finding.expert, finding.label) for finding in line.results[0].findings]
@@ -150,25 +141,20 @@ def test_a_kind_that_says_too_few_or_too_many_findings_fails_its_own_images_alon
 
 def test_a_finding_that_bears_the_name_of_another_expert_is_that_of_the_one_that_ran() -> None:
     line = line_of(board({"A": 1}), 14, findings={(0, "a"): Finding("alias", "fp32", "bad", 1.0)})
-    arrive(line, 10.0, "A")
-    line.run()
+    inspect(line, (10.0, "A"))
     assert line.results[0].verdict == "NG"
 
 
 def test_a_branch_that_fails_does_not_stop_the_other_branch() -> None:
     line = line_of(board({"A": 1}, {"a": "[x, y]", "y": "z"}), 54, bad_stages=frozenset({(0, "x")}))
-    arrive(line, 10.0, "A")
-    line.run()
+    inspect(line, (10.0, "A"))
     assert line.results[0].error == "expert 'x' failed: the model said no"
     assert [finding.expert for finding in line.results[0].findings] == ["a", "y", "z"]
 
 
 def test_an_expert_that_two_branches_need_runs_once_even_if_it_fails() -> None:
     line = line_of(board({"A": 1}, {"a": "[x, y]", "x": "z", "y": "z"}), 54, bad_stages=frozenset({(1, "z")}))
-    arrive(line, 10.0, "A")
-    arrive(line, 30.0, "A")
-    line.run()
-    assert log_of(line, after=10.0, without="cpu0 load") == [
+    assert log_of(line, (10.0, "A"), (30.0, "A"), after=10.0, without="cpu0 load") == [
         (10.0, "cpu0 run a x1"),
         (10.3, "cpu0 run x x1"),
         (10.6, "cpu0 run y x1"),
@@ -203,8 +189,7 @@ def test_a_failure_says_of_which_kind_it_is() -> None:
     line.reject(10.0, "A", "x.png: truncated")
     arrive(line, 10.0, "ZBAA")
     line.lose(40.0, "cpu")
-    arrive(line, 50.0, "A")
-    line.run()
+    inspect(line, (50.0, "A"))
     assert {number: result.failure and result.failure.kind.value for number, result in line.results.items()} == {
         0: "image",
         1: "rules",
@@ -213,12 +198,3 @@ def test_a_failure_says_of_which_kind_it_is() -> None:
         4: "rules",
         5: "device",
     }
-
-
-def test_images_of_a_line_that_is_stopped_say_so() -> None:
-    line = line_of(board({"A": 1}), 14)
-    running, later = line.arrive(10.0, "A"), line.arrive(10.2, "A")
-    line.stop(10.1)
-    line.run()
-    assert line.results[running].failure is None
-    assert line.results[later].failure == Failure(FailureKind.STOPPED, config.STOPPED)

@@ -12,11 +12,9 @@ import pytest
 from tables import with_slow_rows
 
 from coe.lab import scale
-from coe.lab.strategies.baselines import Fifo
 from coe.scheduler.backlog import Backlog
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Demand
-from coe.scheduler.policies.base import World
 from coe.scheduler.policies.gain import Gain
 from coe.scheduler.policies.late_binding import Ready
 from coe.scheduler.policies.next_use import NextUse
@@ -181,21 +179,3 @@ def test_a_stage_costs_few_calls(name: str, most: int, monkeypatch: pytest.Monke
     measured = scale.measure(300, 1000, name=name)
     stages = measured.us_per_request * measured.requests / measured.us_per_stage
     assert 50 < calls / stages <= most
-
-
-@pytest.mark.slow
-def test_a_scan_of_the_pool_would_be_noticed(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
-    def rank(self: Fifo, pool: ModelPool, world: World, now: float) -> Iterator[str]:
-        return iter(list(pool.by_arrival()))
-
-    monkeypatch.setattr(Fifo, "rank", rank)
-    few, many = looked(looks, 200, 500, "coserve-none"), looked(looks, 2000, 500, "coserve-none")
-    assert many[0] > 5 * few[0]
-
-
-@pytest.mark.slow
-def test_a_scan_of_the_backlog_would_be_noticed(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = Backlog.groups
-    monkeypatch.setattr(Backlog, "groups", lambda self: iter(list(groups(self))))
-    few, many = looked(looks, 300, 300, "coserve-none"), looked(looks, 300, 1500, "coserve-none")
-    assert many[1] > 3 * few[1]

@@ -1,7 +1,7 @@
 """Late binding: what runs, loads and leaves is decided when an executor or a lane is free, from all that waits."""
 
 import pytest
-from lines import arrive, board, cost, line_of, log_of
+from lines import board, cost, inspect, line_of, log_of
 
 from coe.errors import ConfigError
 from coe.scheduler.controller import Controller
@@ -9,9 +9,7 @@ from coe.scheduler.controller import Controller
 
 def test_executors_of_a_device_share_what_is_resident_and_what_waits() -> None:
     line = line_of(board({"A": 3, "B": 2}), 24, executors=2, strategy="late-binding")
-    arrive(line, 10.0, "AAAAAB")
-    line.run()
-    assert log_of(line, after=10.0) == [
+    assert log_of(line, (10.0, "AAAAAB"), after=10.0) == [
         (10.0, "cpu0 run a x1"),
         (10.0, "cpu1 run a x1"),
         (10.3, "cpu0 run a x3"),
@@ -24,8 +22,7 @@ def test_what_is_needed_once_is_loaded_before_what_may_come_again() -> None:
     line = line_of(
         board({"A": 9, "B": 8, "C": 1, "D": 1}), 24, strategy="late-binding", costs={"a": cost(per_image_s=1.0)}
     )
-    arrive(line, 10.0, "ACDDBB")
-    line.run()
+    inspect(line, (10.0, "ACDDBB"))
     assert [what for _, what in log_of(line, after=10.0) if "load" in what] == [
         "cpu load c",
         "cpu load d",
@@ -38,8 +35,7 @@ def test_a_detector_stays_while_its_predecessors_have_stages_waiting() -> None:
     """All are as likely to be used; it is what b will send that keeps d here."""
     rules = board({"A": 2, "B": 2, "C": 1}, {"b": "d"})
     line = line_of(rules, 34, strategy="late-binding", costs={"b": cost(per_image_s=2.0)})
-    arrive(line, 10.0, "BBC")
-    line.run()
+    inspect(line, (10.0, "BBC"))
     assert [what for _, what in log_of(line, after=10.0) if "evict" in what] == ["cpu evict a"]
     assert [what for _, what in log_of(line, after=10.0) if "load" in what] == ["cpu load c"]
 
@@ -47,10 +43,7 @@ def test_a_detector_stays_while_its_predecessors_have_stages_waiting() -> None:
 def test_what_is_to_make_room_runs_first_so_that_the_disk_need_not_wait() -> None:
     """Three wait for a and one for b: the fuller batch would be a's, but b's place is the one for c."""
     line = line_of(board({"A": 9, "B": 2, "C": 1}), 24, strategy="late-binding", costs={"c": cost(load_s=5.0)})
-    arrive(line, 10.0, "AAAB")
-    arrive(line, 10.1, "C")
-    arrive(line, 10.2, "AAA")
-    line.run()
+    inspect(line, (10.0, "AAAB"), (10.1, "C"), (10.2, "AAA"))
     runs = [what for _, what in log_of(line, after=10.0) if "run" in what or "load" in what]
     assert runs[1] == "cpu0 run b x1"
     assert runs[2:4] == ["cpu0 run a x4", "cpu load c"]
@@ -60,8 +53,7 @@ def test_while_something_loads_room_is_made_for_the_load_after_it() -> None:
     """Most wait for a, one for b, which is to leave next: it runs while c loads, not after c has come and run."""
     rules = board({"A": 9, "B": 5, "E": 4, "C": 1, "D": 1})
     line = line_of(rules, 34, strategy="late-binding", costs={"a": cost(per_image_s=0.3)})
-    arrive(line, 10.0, "CDAAAAAAAABE")
-    line.run()
+    inspect(line, (10.0, "CDAAAAAAAABE"))
     runs = [(when, what) for when, what in log_of(line, after=10.0) if "run" in what or "load" in what]
     assert runs[:4] == [
         (10.0, "cpu0 run a x1"),
@@ -89,9 +81,7 @@ def test_no_stage_waits_longer_than_it_may_however_busy_others_are() -> None:
 
 def test_the_oldest_goes_first_once_all_are_urgent() -> None:
     line = line_of(board({"A": 3, "B": 2}), 24, strategy="late-binding", max_wait_s=0.2, costs={"a": cost(max_batch=1)})
-    arrive(line, 10.0, "AB")
-    arrive(line, 10.05, "AA")
-    line.run()
+    inspect(line, (10.0, "AB"), (10.05, "AA"))
     assert [what for _, what in log_of(line, after=10.0)] == [
         "cpu0 run a x1",
         "cpu0 run b x1",
@@ -118,8 +108,7 @@ def test_usage_that_drifts_is_noticed() -> None:
     line = line_of(board({"A": 60, "B": 50, "C": 1, "D": 1}), 24, strategy="late-binding")
     for number in range(3000):
         line.arrive(10.0 + number, "C")
-    arrive(line, 3100.0, "D")
-    line.run()
+    inspect(line, (3100.0, "D"))
     controller: Controller = line.controller
     assert controller.demand.usage("c") > 0.5 > controller.demand.usage("a")
     assert [(one.expert, one.by > 0) for one in controller.demand.drift(2)] == [("c", True), ("a", False)]

@@ -5,24 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import THOROUGH
 
 from coe.board.parts_list import PlacedPart
-from coe.core import Batch
 from coe.errors import ConfigError
-from coe.lab.machine import SimulatedMachine
-from coe.lab.simulated import contender
-from coe.lab.workloads.workload import Workload, task
 from coe.results.metrics import Recorder
-from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost
-from coe.scheduler.events import Command, Event, Evict, Load, Reply, Run, Why
+from coe.scheduler.events import Command, Event, Evict, Load, Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
-from coe.sim.oracle import SampledOracle
-from coe.sim.simulator import Simulator, Speeds
 from coe.testing import VirtualLine, pools_of, rules_from
 
 BOARD = rules_from("""
@@ -234,67 +226,6 @@ def test_a_strategy_that_does_not_look_ahead_refuses_a_parts_list(strategy: str)
 # Without reference designators nothing changes
 
 
-class CommandLog:
-    """A digest of all commands but initial loads."""
-
-    def __init__(self) -> None:
-        self._digest, self._pools = xxhash.xxh3_64(), 0
-
-    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
-        for command in commands:
-            match command:
-                case Load():
-                    if command.why is not Why.INITIAL:
-                        self._note(now, f"load {command.pool} {command.expert} {command.why} {command.source}")
-                case Evict():
-                    self._note(now, f"evict {command.pool} {command.expert}")
-                case Run(executor=executor, batch=Batch(expert=expert, stages=stages)):
-                    self._note(now, f"run {executor} {expert} {[stage.request_id for stage in stages]}")
-                case Reply():
-                    self._note(now, f"reply {command.result.request.id} {command.result.verdict}")
-
-    def _note(self, now: float, what: str) -> None:
-        self._digest.update(f"{now!r} {what}\n".encode())
-
-    def hexdigest(self) -> str:
-        return self._digest.hexdigest()
-
-
-def commands_of(workload: Workload, device: str) -> str:
-    machine, line = SimulatedMachine(device), contender("late-binding")
-    costs = machine.costs(workload.board)
-    configuration = machine.configuration(line.configuration, workload.board.board)
-    controller = Controller(
-        router=workload.board.router,
-        graph=workload.board.graph,
-        costs=costs,
-        plan=machine.plan(workload.board, costs, line.strategy, configuration),
-        strategy=line.strategy,
-    )
-    log = CommandLog()
-    simulator = Simulator(
-        controller, SampledOracle(workload.board, 5), speeds=Speeds(machine.scaling), watchers=[log], preloaded=True
-    )
-    simulator.start()
-    simulator.run(workload.arrivals)
-    return log.hexdigest()
-
-
-@pytest.mark.parametrize(
-    ("device", "order", "every_s", "digest"),
-    [
-        ("numa-rtx3080ti", "iid", 0.004, "59bacbb6081f9cfc"),
-        ("uma-m2", "boards", 0.1, "7b118a276d6b1a34"),
-    ],
-)
-def test_without_refdes_the_commands_are_those_from_before_there_was_foresight(
-    device: str, order: str, every_s: float, digest: str
-) -> None:
-    """The digests were made with the version before foresight."""
-    workload = task("B1", order=order, requests=700, every_s=every_s, seed=5).unforeseen()
-    assert commands_of(workload, device) == digest
-
-
 # Of any line
 
 
@@ -418,16 +349,3 @@ def test_filling_ends_on_two_devices_too(drawn: list[tuple[float, str, str, str]
     resident = {device: sum(expert in pool for expert in "abcd") for device, pool in line.controller.pools.items()}
     assert sum(resident.values()) >= min(4, gpu + cpu)
     assert [result.error for result in line.results.values()] == [None] * len(drawn)
-
-
-@given(images())
-@settings(max_examples=10 * THOROUGH, deadline=None)
-def test_verdicts_do_not_depend_on_what_is_foreseen(drawn: list[tuple[float, str, str, str]]) -> None:
-    verdicts = []
-    for parts in ("", "ABCDABDCBA", "D"):
-        line = line_of(parts)
-        for at_s, component, serial, refdes in drawn:
-            line.arrive(at_s, component, serial=serial, refdes=refdes)
-        line.run()
-        verdicts.append({id: result.verdict for id, result in line.results.items()})
-    assert verdicts[0] == verdicts[1] == verdicts[2]

@@ -1,7 +1,7 @@
 """A device is lost in the middle: others do its work, every image gets its reply, and all books are right."""
 
 import pytest
-from lines import ENGINE, arrive, board, cost, log_of
+from lines import ENGINE, arrive, board, cost, inspect, log_of
 
 from coe.core import Verdict
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
@@ -49,8 +49,7 @@ def test_where_no_device_is_left_the_reason_is_said():
     line = line_of_two(devices=("cuda",))
     arrive(line, 10.0, "AB")
     line.lose(10.1, "cuda")
-    arrive(line, 12.0, "C")
-    line.run()
+    inspect(line, (12.0, "C"))
     assert {result.error for result in line.results.values()} == {"cuda was lost: it fell off the bus"}
     assert not any(line.controller.pools["cuda0"].by_arrival())
 

@@ -7,17 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from lines import ENGINE, arrive, board, cost, line_of, log_of
+from lines import ENGINE, arrive, board, cost, inspect, line_of, log_of
 
 from coe.board.rules import Rules
 from coe.lab.contenders import ABLATIONS, all_contenders, contender
 from coe.lab.machine import SimulatedMachine
 from coe.lab.simulated import simulated_run
-from coe.lab.strategies.duoserve import Phased
-from coe.lab.strategies.emoe import PLAN_IMAGES, UsePlan
 from coe.lab.strategies.paths import layers
 from coe.lab.workloads.workload import task
-from coe.scheduler.backlog import Backlog
 from coe.scheduler.events import Why
 from coe.scheduler.executor import Executor
 from coe.scheduler.policies.base import World
@@ -67,83 +64,6 @@ def test_an_ablation_differs_from_its_strategy_and_answers_all(name: str) -> Non
     assert (row.images, row.errors, row.strategy) == (40, 0, name)
 
 
-def test_samba_serves_in_order_of_arrival_and_drops_the_least_recently_used() -> None:
-    line = line_of(board({"A": 3, "B": 2, "C": 1}), 24, strategy="samba")
-    arrive(line, 10.0, "ABA")
-    arrive(line, 20.0, "C")
-    line.run()
-    assert log_of(line, after=10.0) == [
-        (10.0, "cpu0 run a x1"),
-        (10.3, "cpu0 run b x1"),
-        (10.6, "cpu0 run a x1"),
-        (20.0, "cpu0 evict b"),
-        (20.0, "cpu0 load c"),
-        (21.0, "cpu0 run c x1"),
-    ]
-
-
-def test_samba_fifo_drops_the_longest_resident_however_recently_it_was_used() -> None:
-    line = line_of(board({"A": 3, "B": 2, "C": 1}), 24, strategy="samba-fifo")
-    arrive(line, 10.0, "ABA")
-    arrive(line, 20.0, "C")
-    line.run()
-    assert log_of(line, after=20.0) == [(20.0, "cpu0 evict a"), (20.0, "cpu0 load c"), (21.0, "cpu0 run c x1")]
-
-
-@pytest.mark.parametrize("name", ["samba", "samba-fifo", "samba-parallel"])
-def test_samba_loads_on_demand_alone(name: str) -> None:
-    line = line_of(board({"A": 3, "B": 2, "C": 1, "D": 0.5}), 34, strategy=name, costs={"a": cost(per_image_s=5.0)})
-    arrive(line, 10.0, "AD")
-    line.run()
-    assert [when for when, what in log_of(line, after=10.0) if what == "cpu0 load d"] == [15.2]
-
-
-@pytest.mark.parametrize("name", ["samba-parallel", "coserve-none", "coserve-em"])
-def test_requests_are_dealt_out_evenly_and_served_in_order_of_arrival(name: str) -> None:
-    line = line_of(board({"A": 3, "B": 2, "C": 1}), 34, executors=2, strategy=name)
-    arrive(line, 10.0, "AAABCABB")
-    line.run()
-    runs = [what.removesuffix(" x1") for _, what in log_of(line, after=10.0) if "run" in what]
-    assert [run[-1] for run in runs if run.startswith("cpu0")] == ["a", "a", "c", "b"]
-    assert [run[-1] for run in runs if run.startswith("cpu1")] == ["a", "b", "a", "b"]
-
-
-def test_coserve_none_drops_by_age_and_coserve_em_by_probability() -> None:
-    timetables = {}
-    for name in ("coserve-none", "coserve-em"):
-        line = line_of(board({"A": 3, "B": 2, "C": 1}), 24, strategy=name)
-        arrive(line, 10.0, "C")
-        line.run()
-        timetables[name] = log_of(line, after=10.0)[0]
-    assert timetables == {"coserve-none": (10.0, "cpu0 evict a"), "coserve-em": (10.0, "cpu0 evict b")}
-
-
-def test_coserve_em_ra_groups_and_coserve_em_does_not() -> None:
-    timetables = {}
-    for name in ("coserve-em", "coserve-em-ra"):
-        line = line_of(board({"A": 3, "B": 2}), 24, strategy=name)
-        arrive(line, 10.0, "BABAB")
-        line.run()
-        timetables[name] = [what for _, what in log_of(line, after=10.0)]
-    assert timetables == {
-        "coserve-em": ["cpu0 run b x1", "cpu0 run a x1", "cpu0 run b x1", "cpu0 run a x1", "cpu0 run b x1"],
-        "coserve-em-ra": ["cpu0 run b x1", "cpu0 run a x2", "cpu0 run b x2"],
-    }
-
-
-def test_coserve_assigns_where_coserve_em_ra_deals_out() -> None:
-    timetables = {}
-    for name in ("coserve-em-ra", "coserve"):
-        line = line_of(board({"A": 3, "B": 2}), 14, executors=2, strategy=name)
-        arrive(line, 10.0, "B")
-        line.run()
-        timetables[name] = log_of(line, after=10.0)
-    assert timetables == {
-        "coserve-em-ra": [(10.0, "cpu0 evict a"), (10.0, "cpu0 load b"), (11.0, "cpu0 run b x1")],
-        "coserve": [(10.0, "cpu1 run b x1")],
-    }
-
-
 def chain() -> Rules:
     return board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}, {"a": "y", "c": "z", "d": "[y, z]"})
 
@@ -155,10 +75,8 @@ def loads(line: VirtualLine, why: Why) -> list[str]:
 def test_hobbit_loads_the_next_layer_while_an_image_runs() -> None:
     rules = board({"A": 8, "B": 5, "C": 4}, {"a": "y"})
     line = line_of(rules, 24, strategy="hobbit", costs={"a": cost(per_image_s=3)})
-    for number, letter in enumerate("ABCA"):
-        arrive(line, 10.0 + 10 * number, letter)
-    line.run()
-    assert log_of(line, after=40.0) == [
+    images = [(10.0 + 10 * number, letter) for number, letter in enumerate("ABCA")]
+    assert log_of(line, *images, after=40.0) == [
         (40.0, "cpu0 evict b"),
         (40.0, "cpu0 load a"),
         (41.0, "cpu0 run a x1"),
@@ -169,33 +87,12 @@ def test_hobbit_loads_the_next_layer_while_an_image_runs() -> None:
     assert loads(line, Why.SPECULATIVE) == ["y"]
 
 
-def test_hobbit_gives_up_what_ran_longest_ago_and_least_often() -> None:
-    line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), 34, strategy="hobbit")
-    for at_s, letter in enumerate("CCABD"):
-        arrive(line, 10.0 + 2 * at_s, letter)
-    line.run()
-    # a, b and c are there; c ran twice, and a before b.
-    assert [what for _, what in log_of(line, after=18.0)][:1] == ["cpu0 evict a"]
-
-
 def test_hobbit_counts_anew_with_each_board() -> None:
     line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), 34, strategy="hobbit")
     for at_s, (letter, serial) in enumerate([("C", "1"), ("C", "1"), ("A", "2"), ("B", "2"), ("D", "2")]):
         line.arrive(10.0 + 2 * at_s, letter, serial=serial)
     line.run()
     assert [what for _, what in log_of(line, after=18.0)][:1] == ["cpu0 evict c"]
-
-
-def test_duoserve_groups_in_a_burst_and_keeps_the_order_in_a_trickle() -> None:
-    runs = {}
-    for images in ("BABA", "BABABABABABA"):
-        line = line_of(board({"A": 3, "B": 2}), 34, strategy="duoserve")
-        arrive(line, 10.0, images)
-        line.run()
-        runs[images] = [what for _, what in log_of(line, after=10.0)]
-    assert runs["BABA"] == ["cpu0 run b x1", "cpu0 run a x1", "cpu0 run b x1", "cpu0 run a x1"]
-    assert max(int(what.rpartition("x")[2]) for what in runs["BABABABABABA"]) > 1
-    assert not Phased().joins("a", Backlog(), 0.0)
 
 
 def test_duoserve_loads_what_followed_before() -> None:
@@ -219,40 +116,9 @@ def test_duoserve_loads_what_followed_before() -> None:
 def test_expertflow_gives_up_a_wrong_guess_first_and_a_foreseen_expert_last() -> None:
     rules = board({"A": 9, "B": 8, "C": 1}, {"a": "y"})
     line = line_of(rules, 34, strategy="expertflow", costs={"a": cost(per_image_s=3.0)}, findings={(0, "a"): "bad"})
-    arrive(line, 10.0, "A")
-    arrive(line, 20.0, "B")
-    arrive(line, 30.0, "C")
-    line.run()
+    inspect(line, (10.0, "A"), (20.0, "B"), (30.0, "C"))
     # y was foreseen for the image of A and not needed, because a rejected it; it has never run.
     assert [what for _, what in log_of(line, after=30.0)][:1] == ["cpu0 evict y"]
-
-
-def test_expertflow_lets_a_group_pass_whose_path_is_resident_but_once_only() -> None:
-    line = line_of(board({"A": 4, "B": 3, "C": 2}), 24, strategy="expertflow", costs={"a": cost(per_image_s=2.0)})
-    arrive(line, 10.0, "ACBABAB")
-    line.run()
-    runs = [what[9] for _, what in log_of(line, after=10.0) if " run " in what]
-    assert runs.index("c") <= 2
-
-
-def test_emoe_plans_for_forty_images_by_the_forty_before() -> None:
-    line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), 24, strategy="emoe")
-    for number in range(PLAN_IMAGES + 3):
-        line.arrive(10.0 + number, "CD"[number % 2])
-    line.run()
-    # a and b are likelier by the rules, but no image of the plan needs them.
-    resident = {expert for expert in "abcd" if expert in line.controller.pools["cpu0"]}
-    assert resident == {"c", "d"}
-
-
-def test_a_plan_is_reused_until_forty_images_have_come() -> None:
-    line = line_of(board({"A": 4, "B": 3}), 34)
-    plan = UsePlan(line.board.router)
-    line.controller.history.watch(plan)
-    for number in range(PLAN_IMAGES + 1):
-        line.arrive(float(number), "A" if number < PLAN_IMAGES else "B")
-    line.run()
-    assert (plan.version, plan.in_order(), plan.expected("a"), plan.expected("b")) == (1, ["a"], PLAN_IMAGES, 0)
 
 
 def test_emoe_runs_first_what_has_least_slack_with_its_path() -> None:
@@ -287,9 +153,7 @@ def test_a_guess_never_has_a_waiting_expert_leave_and_every_image_is_answered(na
 
 def test_a_first_expert_that_came_on_demand_and_is_leaving_is_not_loaded_at_the_same_time() -> None:
     line = line_of(chain(), 30, executors=2, strategy="duoserve", evict_s=0.5)
-    arrive(line, 1.0, "D")
-    arrive(line, 1.5, "A")
-    line.run()
+    inspect(line, (1.0, "D"), (1.5, "A"))
     assert len(line.results) == 2
 
 
@@ -307,7 +171,6 @@ class Undecided(NextGroups):
 def test_two_guesses_do_not_replace_each_other_while_nothing_new_is_known() -> None:
     undecided = replace(COSERVE, name="undecided", prefetch=Undecided)
     line = line_of(board({"A": 4, "B": 3, "C": 2}), 14, strategy=undecided)
-    arrive(line, 10.0, "A")
-    line.run()
+    inspect(line, (10.0, "A"))
     # One when the line begins, one when the image comes, and one when it has its finding.
     assert 1 <= len(loads(line, Why.SPECULATIVE)) <= 3

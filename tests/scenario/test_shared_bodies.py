@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from lines import ENGINE, arrive, board, cost, line_of, log_of
+from lines import ENGINE, arrive, board, cost, inspect, line_of, log_of
 from variants import Upgraded
 
 from coe.core import Verdict
@@ -51,8 +51,7 @@ def test_the_first_expert_brings_the_body_and_the_others_do_not() -> None:
 def test_an_expert_leaves_without_the_body_that_another_needs(name: str) -> None:
     """There is room for two experts and a body: c takes the place of b alone, in the time of its own part."""
     line = line_of(ABC, 54, costs=bodies(a=P, b=P, c=P), strategy=name)
-    arrive(line, 10.0, "C")
-    line.run()
+    inspect(line, (10.0, "C"))
     assert in_one_pool(line) == [
         (0.0, "load a and body"),
         (4.0, "load b"),
@@ -66,8 +65,7 @@ def test_an_expert_leaves_without_the_body_that_another_needs(name: str) -> None
 def test_the_last_holder_frees_both(name: str) -> None:
     """c, which has another body, needs 40 bytes: a leaves with its body."""
     line = line_of(ABC, 54, costs=bodies(a=P, c=Q), strategy=name)
-    arrive(line, 10.0, "C")
-    line.run()
+    inspect(line, (10.0, "C"))
     assert in_one_pool(line)[2:] == [
         (10.0, "evict b"),
         (10.0, "evict a and body"),
@@ -80,8 +78,7 @@ def test_the_last_holder_frees_both(name: str) -> None:
 def test_a_body_that_the_newcomer_needs_stays_though_its_last_holder_leaves(name: str) -> None:
     """There is room for one expert and the body."""
     line = line_of(ABC, 44, costs=bodies(a=P, b=P, c=P), strategy=name)
-    arrive(line, 10.0, "BC")
-    line.run()
+    inspect(line, (10.0, "BC"))
     assert in_one_pool(line) == [
         (0.0, "load a and body"),
         (10.0, "evict a"),
@@ -135,8 +132,7 @@ def test_of_two_loads_of_one_body_under_way_the_first_that_succeeds_brings_it(
 def test_a_body_whose_last_expert_could_not_be_loaded_leaves_in_its_name() -> None:
     """b takes the place of a, and the body stays for it; when b fails, nobody holds the body."""
     line = line_of(ABC, 44, costs=bodies(a=P, b=P, c=P), bad_loads={"b": 10**9}, evict_s=0.5)
-    arrive(line, 10.0, "B")
-    line.run()
+    inspect(line, (10.0, "B"))
     assert log_of(line)[:5] == [
         (0.0, "cpu0 load a and body"),
         (10.0, "cpu0 evict a"),
@@ -180,17 +176,14 @@ def test_the_last_holder_counts_with_its_body(held_by: str, leaves: str) -> None
     rules = board(dict.fromkeys(["A", *held_by.upper(), "D"], 1))
     costs = {"a": cost(load_s=2.0)} | {expert: of(slow) for expert in held_by}
     line = line_of(rules, 44 + 10 * len(held_by), costs=costs, strategy="late-binding")
-    arrive(line, 20.0, "D")
-    line.run()
+    inspect(line, (20.0, "D"))
     assert in_one_pool(line, after=20.0)[0] == (20.0, f"evict {leaves}")
 
 
 def test_an_expert_goes_where_its_body_is() -> None:
     """`coserve`: c goes to the executor that holds its body, though the other comes first by name."""
     line = line_of(ABC, 44, executors=2, costs={"a": of(Q), "b": of(P), "c": of(P)})
-    arrive(line, 20.0, "C")
-    line.run()
-    assert log_of(line, after=20.0) == [
+    assert log_of(line, (20.0, "C"), after=20.0) == [
         (20.0, "cpu1 evict b"),
         (20.0, "cpu1 load c"),
         (21.0, "cpu1 run c x1"),
@@ -231,8 +224,7 @@ def test_each_variant_has_its_own_body() -> None:
         strategy=replace(COSERVE, name="chosen", residency=Upgraded),
     )
     line.bad_loads["b"] = 1  # so that b comes only when it is needed
-    arrive(line, 10.0, "B")
-    line.run()
+    inspect(line, (10.0, "B"))
     assert in_one_pool(line) == [
         (0.0, "load a and body"),
         (4.0, "load b"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from boxes import boxes
+from cases import Case, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_invariants import Case, cases
-from test_never_beaten import boxes
 from thorough import THOROUGH
 
 from coe.core import Request

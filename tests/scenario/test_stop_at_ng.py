@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from cases import LINE, Case, Chosen, cases, watch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lines import arrive, board, cost, line_of, log_of
-from test_invariants import LINE, Case, Chosen, cases, watch
+from lines import board, cost, inspect, line_of, log_of
 from thorough import THOROUGH
 
 from coe.board.router import Router
@@ -36,8 +36,7 @@ def test_a_stage_of_an_ng_image_is_withdrawn_before_it_runs() -> None:
     timetables = {}
     for word, rules in {"goes on": fan(), "stops": stopping(fan())}.items():
         line = line_of(rules, 24, findings={(0, "x"): "bad"})
-        arrive(line, 10.0, "A")
-        line.run()
+        inspect(line, (10.0, "A"))
         timetables[word] = log_of(line, without="-", after=10.0)
     begin = [(10.0, "cpu0 run a x1"), (10.3, "cpu0 run x x1")]
     assert timetables == {
@@ -54,8 +53,7 @@ def test_a_stage_of_an_ng_image_is_withdrawn_before_it_runs() -> None:
 
 def test_a_stage_that_runs_is_awaited_and_its_finding_is_in_the_result() -> None:
     line = line_of(stopping(fan()), 34, executors=2, strategy="samba-parallel", findings={(0, "x"): "bad"})
-    arrive(line, 10.0, "A")
-    line.run()
+    inspect(line, (10.0, "A"))
     result = line.results[0]
     assert result.verdict is Verdict.NG
     assert len(line.results) == 1
@@ -64,8 +62,7 @@ def test_a_stage_that_runs_is_awaited_and_its_finding_is_in_the_result() -> None
 
 def test_images_that_are_not_ng_are_looked_at_to_the_end() -> None:
     line = line_of(stopping(fan()), 44)
-    arrive(line, 10.0, "AA")
-    line.run()
+    inspect(line, (10.0, "AA"))
     assert [[finding.expert for finding in result.findings] for result in line.results.values()] == [
         ["a", "x", "y"]
     ] * 2
@@ -75,15 +72,13 @@ def test_images_that_are_not_ng_are_looked_at_to_the_end() -> None:
 def test_ng_counts_whichever_branch_came_first_even_if_the_other_branch_failed(first: str) -> None:
     other = {"x": "y", "y": "x"}[first]
     line = line_of(stopping(fan()), 44, findings={(0, first): "bad"}, bad_stages=frozenset({(0, other)}))
-    arrive(line, 10.0, "A")
-    line.run()
+    inspect(line, (10.0, "A"))
     assert (line.results[0].verdict, line.results[0].error) == (Verdict.NG, None)
 
 
 def test_a_stage_in_a_hurry_is_withdrawn_too() -> None:
     line = line_of(stopping(fan()), 24, strategy="late-binding", findings={(0, "x"): "bad"}, max_wait_s=0.1)
-    arrive(line, 10.0, "A")
-    line.run()
+    inspect(line, (10.0, "A"))
     assert line.results[0].verdict is Verdict.NG
     assert "cpu0 run y x1" not in [what for _, what in line.log]
 

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lines import ENGINE, arrive, board, cost, log_of
+from lines import ENGINE, arrive, board, cost, inspect, log_of
 from thorough import THOROUGH
 
 from coe.scheduler.costs import Tier
@@ -58,9 +58,7 @@ def test_filling_takes_only_room_that_is_free(copies):
 
 def test_a_wanted_load_waits_for_the_fill_under_way_and_for_no_other():
     line = line_of(copies=20)
-    arrive(line, 1.1, "C")
-    line.run()
-    assert log_of(line) == [
+    assert log_of(line, (1.1, "C")) == [
         (0.0, "cuda0 load a"),
         (0.9, "cuda0 load a"),
         (1.0, "cuda fill b"),
@@ -73,9 +71,7 @@ def test_a_wanted_load_waits_for_the_fill_under_way_and_for_no_other():
 
 def test_an_expert_that_is_wanted_during_its_fill_is_read_once():
     line = line_of(copies=20)
-    arrive(line, 1.1, "B")
-    line.run()
-    assert log_of(line, after=1.0) == [
+    assert log_of(line, (1.1, "B"), after=1.0) == [
         (1.0, "cuda fill b"),
         (1.1, "cuda0 evict a"),
         (1.9, "cuda0 load b"),  # up to the device
@@ -85,8 +81,7 @@ def test_an_expert_that_is_wanted_during_its_fill_is_read_once():
 
 def test_a_fill_that_fails_leaves_no_copy_and_the_next_one_goes_on():
     line = line_of(copies=20, bad_loads={"b": 1})
-    arrive(line, 20.0, "B")
-    line.run()
+    inspect(line, (20.0, "B"))
     assert fills_of(line) == ["b", "c"]
     assert [load.source for load in line.loads if load.expert == "b"] == [Tier.DISK]
     assert line.results[0].error is None
@@ -120,9 +115,7 @@ def test_no_fill_begins_during_a_load_nor_during_another_fill(strategy):
 def test_a_cache_that_reads_through_is_filled_by_the_disk_too_and_holds_nothing_before():
     """samba: the copies that the books count must have been read, or the lane would read them, unannounced."""
     line = line_of(copies=20, strategy="samba", demotes=False)
-    arrive(line, 1.5, "C")
-    arrive(line, 10.0, "B")
-    line.run()
+    inspect(line, (1.5, "C"), (10.0, "B"))
     assert fills_of(line) == ["b"]
     assert log_of(line) == [
         (0.0, "cuda0 load a"),  # from disk
@@ -154,10 +147,10 @@ def test_a_load_that_fails_elsewhere_spoils_no_copy():
 
 def test_who_left_the_device_comes_back_from_host_memory():
     line = line_of(copies=20)
-    for at_s, component in ((10.0, "A"), (20.0, "B"), (30.0, "A"), (40.0, "A"), (50.0, "B")):
-        arrive(line, at_s, component)
-    line.run()
-    assert log_of(line, after=20.0) == [
+    images = [
+        (at_s, component) for at_s, component in ((10.0, "A"), (20.0, "B"), (30.0, "A"), (40.0, "A"), (50.0, "B"))
+    ]
+    assert log_of(line, *images, after=20.0) == [
         (20.0, "cuda0 evict a"),
         (20.0, "cuda0 load b"),  # from host memory
         (20.1, "cuda0 run b x1"),
@@ -219,10 +212,7 @@ NO_FILLS = {"c": 1, "e": 1}
 def test_while_the_disk_reads_what_lies_in_host_memory_comes_up():
     """d and e are wanted at the same time, e first. With one load at a time d would run at 31.3."""
     line = line_of(copies=20, strategy="late-binding", rules=FIVE, capacity=34, bad_loads=NO_FILLS)
-    arrive(line, 10.0, "C")
-    arrive(line, 30.0, "EDD")
-    line.run()
-    assert log_of(line, after=10.0) == [
+    assert log_of(line, (10.0, "C"), (30.0, "EDD"), after=10.0) == [
         (10.0, "cuda evict d"),
         (10.0, "cuda load c"),
         (10.9, "cuda load c"),
@@ -240,9 +230,7 @@ def test_while_the_disk_reads_what_lies_in_host_memory_comes_up():
 def test_the_disk_reads_on_while_a_device_copies():
     """Each load takes 0.9 s of the disk and then 0.1 s of the lane."""
     line = line_of(copies=0, strategy="late-binding", rules=FIVE, capacity=34)
-    arrive(line, 10.0, "CE")
-    line.run()
-    assert log_of(line, after=10.0) == [
+    assert log_of(line, (10.0, "CE"), after=10.0) == [
         (10.0, "cuda evict d"),
         (10.0, "cuda load c"),
         (10.9, "cuda evict b"),
@@ -270,10 +258,7 @@ def test_an_expert_with_a_copy_in_host_memory_leaves_before_one_that_the_disk_wo
     """b is likelier than d. At 10.0 d runs, so b leaves; from then on there is a copy of it."""
     rules = board(dict(zip("ABCDE", (9, 5, 1, 4, 1), strict=True)))
     line = line_of(copies=20, strategy="late-binding", rules=rules, capacity=34, bad_loads=NO_FILLS)
-    arrive(line, 10.0, "DC")
-    arrive(line, 20.0, "B")
-    arrive(line, 30.0, "E")
-    line.run()
+    inspect(line, (10.0, "DC"), (20.0, "B"), (30.0, "E"))
     evictions = [entry for entry in log_of(line, after=10.0) if "evict" in entry[1]]
     assert evictions == [(10.0, "cuda evict b"), (20.0, "cuda evict c"), (30.0, "cuda evict b")]
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from cases import LINE, Chosen
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lines import arrive, board, cost, log_of
-from test_invariants import LINE, Chosen
+from lines import arrive, board, cost, inspect, log_of
 from thorough import THOROUGH
 from variants import Upgraded
 
@@ -42,9 +42,7 @@ def variants(line: VirtualLine) -> list[tuple[str, str, str]]:
 
 def test_the_first_experts_are_fine_and_a_miss_is_read_in_few_bytes() -> None:
     line = line_of(board({"A": 3, "B": 2, "C": 1}), pools_of(1, 28, 4), OnMiss)
-    arrive(line, 10.0, "C")
-    line.run()
-    assert log_of(line, without="-") == [
+    assert log_of(line, (10.0, "C"), without="-") == [
         (0.0, "cpu0 load a"),
         (1.0, "cpu0 load b"),
         (10.0, "cpu0 load c"),
@@ -57,8 +55,7 @@ def test_the_first_experts_are_fine_and_a_miss_is_read_in_few_bytes() -> None:
 def test_only_a_coarse_finding_is_looked_at_again() -> None:
     doubtful = {(0, "a"): Finding("a", FINE, "ok", 1.0, margin=0.0), (1, "c"): Finding("c", COARSE, "ok", 1.0)}
     line = line_of(board({"A": 3, "B": 2, "C": 1}), pools_of(1, 28, 4), OnMiss, findings=doubtful)
-    arrive(line, 10.0, "AC")
-    line.run()
+    inspect(line, (10.0, "AC"))
     assert [[finding.expert for finding in result.findings] for result in line.results.values()] == [
         ["a"],
         ["c", "c@fp32"],
@@ -67,8 +64,7 @@ def test_only_a_coarse_finding_is_looked_at_again() -> None:
 
 def test_a_load_is_urgent_while_another_absent_expert_is_waited_for() -> None:
     line = line_of(board({"A": 5, "B": 4, "C": 3, "D": 2, "E": 1}), pools_of(1, 28, 4), Urgent)
-    arrive(line, 10.0, "CDE")
-    line.run()
+    inspect(line, (10.0, "CDE"))
     # c when it was the only expert that was waited for, then d while e waits too, then e alone.
     assert [load for load in variants(line) if load[1] in ("demand", "prefetch")] == [
         ("c", "demand", FINE),
@@ -88,9 +84,7 @@ def test_a_load_is_urgent_while_a_stage_is_in_a_hurry() -> None:
 
 def test_an_idle_disk_replaces_a_coarse_expert_where_there_is_room() -> None:
     line = line_of(board({"A": 3, "B": 2, "C": 1, "D": 0.5}), pools_of(1, 36, 4), Upgraded, evict_s=0.1)
-    arrive(line, 10.0, "D")
-    line.run()
-    assert log_of(line, after=10.0) == [
+    assert log_of(line, (10.0, "D"), after=10.0) == [
         (10.0, "cpu0 evict c"),
         (10.1, "cpu0 load d"),
         (10.35, "cpu0 run d x1"),
@@ -150,10 +144,7 @@ def test_coarse_experts_of_a_lost_device_are_not_upgraded(lost_s: float) -> None
 
 def test_an_image_that_comes_during_an_upgrade_waits_for_its_end() -> None:
     line = line_of(board({"A": 3, "B": 2, "C": 1, "D": 0.5}), pools_of(1, 36, 4), Upgraded)
-    arrive(line, 10.0, "D")
-    arrive(line, 11.0, "D")
-    line.run()
-    assert log_of(line, after=10.6) == [(11.55, "cpu0 run d x1")]
+    assert log_of(line, (10.0, "D"), (11.0, "D"), after=10.6) == [(11.55, "cpu0 run d x1")]
 
 
 def test_a_copy_in_host_memory_is_loaded_as_it_is() -> None:
@@ -285,8 +276,7 @@ def test_a_load_planned_in_one_variant_never_takes_the_copy_of_another(
 @pytest.mark.parametrize("residency", [OnMiss, Urgent])
 def test_only_urgent_upgrades(residency: type[ByLoad]) -> None:
     line = line_of(board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 2, "F": 1}), pools_of(1, 36, 4), residency)
-    arrive(line, 10.0, "DEF")
-    line.run()
+    inspect(line, (10.0, "DEF"))
     upgrades = [expert for expert, why, _ in variants(line) if why == "upgrade"]
     assert bool(upgrades) == (residency is Urgent)
 

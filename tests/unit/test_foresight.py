@@ -292,3 +292,15 @@ def test_names_of_parts_without_end_are_not_kept() -> None:
     assert len(order) == 50_000
     order.saw(PlacedPart("B", "image 7.png"))
     assert order.finish()[7].component == "B"
+
+
+def test_an_image_without_a_refdes_says_nothing() -> None:
+    line = Line()
+    for serial in ("S1", "S2", "S3"):
+        line.see("AB", serial)
+        line.see_one("A", "", serial)
+        line.see("C", serial, at=2)
+    known = Line()
+    for serial in ("S1", "S2", "S3"):
+        known.see("ABC", serial)
+    assert line.places() == known.places()
