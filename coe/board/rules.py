@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
@@ -146,14 +146,9 @@ class _RulesReader:
         self.against = {name: set(expert.reject) for name, expert in self.experts.items()}
 
     def rules(self) -> Rules:
+        stops = self.spec.stop_at_ng
         components = {
-            name: Component(
-                name,
-                spec.count,
-                self._step(spec, ("components", name), ()),
-                self._reference(spec),
-                self.spec.stop_at_ng,
-            )
+            name: Component(name, spec.count, self._step(spec, ("components", name), ()), self._reference(spec), stops)
             for name, spec in self.spec.components.items()
         }
         if not any(component.count > 0 for component in components.values()):
@@ -243,7 +238,9 @@ class _RulesReader:
             elif expert.reject:
                 outcomes[label] = Verdict.OK
             else:
-                if circle := circle_through(expert.id, self._thens()):
+                every_then = [(name, spec.then or {}) for name, spec in self.spec.experts.items()]
+                every_then += [(spec.inspect, spec.then or {}) for spec in self.spec.components.values()]
+                if circle := circle_through(expert.id, every_then):
                     raise self._circle(expert.id, step, circle)
                 raise self.document.error(step, f"no rule covers label '{label}' of '{expert.id}'; add it to `then`")
             if label != NOTHING and outcomes[label] in (Verdict.NG, Verdict.REVIEW):
@@ -299,8 +296,3 @@ class _RulesReader:
     def _circle(self, expert: str, place: KeyPath, trail: tuple[str, ...]) -> RulesError:
         path = " -> ".join([*trail[trail.index(expert) :], expert])
         return self.document.error(place, f"experts follow each other in a circle: {path}")
-
-    def _thens(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield each expert with its `then` in the file: those of the experts' entries, and those of the components."""
-        yield from ((name, spec.then or {}) for name, spec in self.spec.experts.items())
-        yield from ((spec.inspect, spec.then or {}) for spec in self.spec.components.values())
