@@ -6,9 +6,7 @@ Two layouts: `<expert>/<label>/<picture>`, as `coe-experts train` takes a labell
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +16,7 @@ from coe.errors import ConfigError, did_you_mean
 from coe.pictures import folder
 from coe.pictures.finding import EXTENSIONS, TABLE, natural
 from coe.pictures.folder import EntryKind
-from coe.pictures.image_table import checksum_of, file_at, leaves, reference_at
+from coe.pictures.image_table import checksum_of, file_at, leaves, read_rows, reference_at
 from coe.pictures.picture_file import PictureFile
 from coe.pictures.picture_names import goes_with_pictures, is_called_picture, other_format, raw_beside, unfinished
 from coe.spelling import composed
@@ -107,32 +105,21 @@ def _walked(root: Path, experts: Mapping[str, Expert], alone: str) -> Iterator[V
 
 
 def _rows(table: Path, experts: Mapping[str, Expert]) -> Iterator[VerifiedPicture]:
-    try:
-        text = table.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{table} is not UTF-8 text; save it as CSV UTF-8") from error
-    first = text.partition("\n")[0]
-    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count), strict=True)
     lines: dict[tuple[str, str], int] = {}
-    try:
-        if missing := [column for column in COLUMNS if column not in (rows.fieldnames or ())]:
-            raise ConfigError(f"{table}:1: no column {' and no column '.join(missing)}; {LAYOUTS}")
-        for row in rows:
-            where = f"{table.name}:{rows.line_num}"
-            inside, expert, label = ((row[column] or "").strip() for column in COLUMNS)
-            path = file_at(table.parent, inside) if inside and not leaves(inside) else table.parent
-            if not path.is_file():
-                raise ConfigError(f"{where}: there is no picture '{inside}' in the folder of the table")
-            if earlier := lines.get((inside, expert)):
-                raise ConfigError(f"{where}: '{inside}' is listed for '{expert}' already in line {earlier}")
-            lines[inside, expert] = rows.line_num
-            reference, fault = reference_at(table.parent, (row.get("reference") or "").strip())
-            sha256, wrong = checksum_of((row.get("sha256") or "").strip())
-            if fault := fault or wrong:
-                raise ConfigError(f"{where}: {fault}")
-            yield _checked(VerifiedPicture(path, inside, expert, label, reference, sha256), experts, where)
-    except csv.Error as error:
-        raise ConfigError(f"{table}:{rows.line_num}: not a line of CSV: {error}") from error
+    for row in read_rows(table, COLUMNS, LAYOUTS):
+        where = f"{table.name}:{row.number}"
+        inside, expert, label = (row.cells.get(column, "") for column in COLUMNS)
+        path = file_at(table.parent, inside) if inside and not leaves(inside) else table.parent
+        if not path.is_file():
+            raise ConfigError(f"{where}: there is no picture '{inside}' in the folder of the table")
+        if earlier := lines.get((inside, expert)):
+            raise ConfigError(f"{where}: '{inside}' is listed for '{expert}' already in line {earlier}")
+        lines[inside, expert] = row.number
+        reference, fault = reference_at(table.parent, row.cells.get("reference", ""))
+        sha256, wrong = checksum_of(row.cells.get("sha256", ""))
+        if fault := fault or wrong:
+            raise ConfigError(f"{where}: {fault}")
+        yield _checked(VerifiedPicture(path, inside, expert, label, reference, sha256), experts, where)
 
 
 def _checked(picture: VerifiedPicture, experts: Mapping[str, Expert], where: str) -> VerifiedPicture:

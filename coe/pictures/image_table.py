@@ -6,6 +6,8 @@ import csv
 import io
 import os
 import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
@@ -17,8 +19,20 @@ from coe.pictures.picture_names import other_format
 from coe.spelling import composed
 
 
-def read_table(table: Path, known: Components) -> list[FoundImage]:
-    """Return the images of a table, in its order; raises ConfigError if it has no usable header or is no table."""
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A line of a table: its cells by column, without spaces around them, and what stands after the last column."""
+
+    number: int
+    cells: Mapping[str, str]
+    surplus: str
+
+
+def read_rows(table: Path, needs: Sequence[str], header: str) -> Iterator[TableRow]:
+    """Yield the lines of a CSV table that are not empty; raises ConfigError, which says what the header must be.
+
+    Columns are named in upper or lower case, and stand once; those of `needs` must be there.
+    """
     try:
         text = table.read_bytes().decode("utf-8-sig")  # `read_text` would change line ends within cells
     except UnicodeDecodeError as error:
@@ -26,49 +40,50 @@ def read_table(table: Path, known: Components) -> list[FoundImage]:
     first = text.partition("\n")[0]
     delimiter = max(",;\t", key=first.count)  # spreadsheets in many countries write ';'
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    items: list[FoundImage] = []
-    lines: dict[str, tuple[int, str]] = {}
     try:
-        header = [column.strip().lower() for column in next(rows, [])]
-        missing = [column for column in ("path", "component") if column not in header]
-        if missing:
-            raise ConfigError(
-                f"{table}:1: no column {' and no column '.join(missing)}; "
-                "the first line must be path,component,serial,refdes (and reference, sha256, if images bring them)"
-            )
-        if twice := sorted(column for column in set(header) if column and header.count(column) > 1):
+        columns = [column.strip().lower() for column in next(rows, [])]
+        if missing := [column for column in needs if column not in columns]:
+            raise ConfigError(f"{table}:1: no column {' and no column '.join(missing)}; {header}")
+        if twice := sorted(column for column in set(columns) if column and columns.count(column) > 1):
             raise ConfigError(f"{table}:1: the column {twice[0]} is there twice; rename or remove one of them")
-        for cells in rows:
-            if not any(cell.strip() for cell in cells):
-                continue
-            row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
-            surplus = [cell for cell in cells[len(header) :] if cell.strip()]
-            item = _row(table, rows.line_num, row, known, surplus)
-            number, before = lines.setdefault(composed(item.name), (rows.line_num, item.name))
-            if number != rows.line_num:
-                spelt = "" if before == item.name else f" ({before!a} and {item.name!a} are one name)"
-                raise ConfigError(
-                    f"{table}:{rows.line_num}: '{item.name}' is listed already in line {number}{spelt}; "
-                    "list each image once"
-                )
-            items.append(item)
+        for row in rows:
+            cells = [cell.strip() for cell in row]
+            if any(cells):
+                surplus = next(filter(None, cells[len(columns) :]), "")
+                yield TableRow(rows.line_num, dict(zip(columns, cells, strict=False)), surplus)
     except csv.Error as error:
         raise ConfigError(f"{table}:{rows.line_num}: not a line of CSV: {error}") from error
+
+
+def read_table(table: Path, known: Components) -> list[FoundImage]:
+    """Return the images of a table, in its order; raises ConfigError if it has no usable header or is no table."""
+    header = "the first line must be path,component,serial,refdes (and reference, sha256, if images bring them)"
+    items: list[FoundImage] = []
+    lines: dict[str, tuple[int, str]] = {}
+    for row in read_rows(table, ("path", "component"), header):
+        item = _image(table, row, known)
+        number, before = lines.setdefault(composed(item.name), (row.number, item.name))
+        if number != row.number:
+            spelt = "" if before == item.name else f" ({before!a} and {item.name!a} are one name)"
+            raise ConfigError(
+                f"{table}:{row.number}: '{item.name}' is listed already in line {number}{spelt}; list each image once"
+            )
+        items.append(item)
     return items
 
 
-def _row(table: Path, line: int, row: dict[str, str], known: Components, surplus: list[str]) -> FoundImage:
-    where = f"{table.name}:{line}"
-    inside = os.path.normpath(row["path"].replace("\\", "/")) if row.get("path") else ""
-    component, serial, refdes = (composed(row.get(column, "")) for column in ("component", "serial", "refdes"))
+def _image(table: Path, row: TableRow, known: Components) -> FoundImage:
+    where, cells = f"{table.name}:{row.number}", row.cells
+    inside = os.path.normpath(cells["path"].replace("\\", "/")) if cells.get("path") else ""
+    component, serial, refdes = (composed(cells.get(column, "")) for column in ("component", "serial", "refdes"))
     kind, error = FailureKind.IMAGE, ""
     path = file_at(table.parent, inside) if inside and not leaves(inside) else table.parent / inside
     if not inside:
         error = "the path is empty"
     elif leaves(inside):
         error = f"'{inside}' leaves the folder of the table; give a path relative to it"
-    elif surplus:
-        error = f"'{surplus[0]}' stands after the last column; quote cells that contain the separator"
+    elif row.surplus:
+        error = f"'{row.surplus}' stands after the last column; quote cells that contain the separator"
     elif not component:
         kind, error = FailureKind.RULES, "the component is empty"
     elif not os.path.lexists(path):
@@ -77,8 +92,8 @@ def _row(table: Path, line: int, row: dict[str, str], known: Components, surplus
         error = f"'{inside}' {reason}"
     elif component not in known:
         kind, error = FailureKind.RULES, known.unknown(component)
-    reference, reference_error = reference_at(table.parent, row.get("reference", ""))
-    sha256, checksum_error = checksum_of(row.get("sha256", ""))
+    reference, reference_error = reference_at(table.parent, cells.get("reference", ""))
+    sha256, checksum_error = checksum_of(cells.get("sha256", ""))
     error = error or reference_error or checksum_error
     failure = Failure(kind, f"{where}: {error}") if error else None
     return FoundImage(path, component, serial, refdes, inside or where, failure, reference, sha256)

@@ -92,11 +92,11 @@ class IdleLine:
         for number, picture in enumerate(pictures):
             self._answered += 1
             request = Request(number, picture.component, picture.name, picture.serial, picture.refdes)
-            source = PictureFile(Path(picture.image))
+            source: PictureFile = picture.image
             try:
                 decode(source)
                 if self.between is not None:
-                    type(self).between(Path(picture.image))  # type: ignore[misc]
+                    type(self).between(source.path)  # type: ignore[misc]
                 decode(source)
             except CoeError as error:
                 yield Result(request, None, (), 0.1, Failure(FailureKind.IMAGE, str(error)))
