@@ -91,7 +91,7 @@ def test_an_expert_is_judged_while_another_ones_file_is_damaged(prepared, tmp_pa
     data[-9000] ^= 2
     path.write_bytes(data)
     device = device_of(found, own)
-    with pytest.raises(StoreError, match=rf"{first.weights}/fp32-.* is damaged in chunk \d+ of \d+"):
+    with pytest.raises(StoreError, match=rf"{first.weights}/fp32-.* chunk \d+ of \d+"):
         device.load("pool", first)
     assert [finding.label for finding in judge(device, second)] == [finding.label for finding in before[second.id]]
 

@@ -144,9 +144,7 @@ def test_half_precision_on_a_gpu_is_fp16(driver, tiny, prepared_tiny, pictures):
 
 def test_what_cannot_be_is_said_before_anything_starts(driver, tiny):
     board, store = tiny
-    with pytest.raises(
-        ConfigError, match=r"a device memory of 9.00 GiB is more than is free on cuda \(3.90 GiB of 4.00 GiB\)"
-    ):
+    with pytest.raises(ConfigError, match=r"9\.00 GiB.*on cuda"):
         Inspector(board, store=store, **{**GPU, "device_memory": "9GiB"})
     with pytest.raises(ConfigError, match="give more --device-memory"):
         Inspector(board, store=store, **{**GPU, "device_memory": "60MB"})
@@ -156,5 +154,5 @@ def test_without_a_gpu_the_sentence_says_what_to_do_instead(tiny):
     board, store = tiny
     if torch_driver.torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(ConfigError, match=r"there is no GPU that torch can use here .* use --executors cpu=1"):
+    with pytest.raises(ConfigError, match="--executors cpu=1"):
         Inspector(board, store=store, **GPU)

@@ -99,7 +99,7 @@ def test_an_end_wakes_those_who_wait_and_lets_those_inside_stay() -> None:
     tickets = [admission.enter(1) for _ in range(3)]
     admission.close()
     for ticket in tickets[1:]:
-        with pytest.raises(LineClosed, match="this line is closed; open a new Inspector"):
+        with pytest.raises(LineClosed, match="closed"):
             ticket.wait()
     with pytest.raises(LineClosed):
         admission.enter(1)

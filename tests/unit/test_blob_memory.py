@@ -54,7 +54,7 @@ def test_what_is_moved_is_read_before_and_where_it_lies_after(driver):
     stream.work_until(None)
     assert all(torch.equal(found, of(2, 2)) for found in seen)
     assert driver.log == ["lane: copy a", "lane: copy b", "one: activate b", "lane: move b", *driver.log[4:]]
-    with pytest.raises(DeviceFull, match="more than is free in <BlobMemory 2 blobs"):
+    with pytest.raises(DeviceFull, match="2 blobs"):
         memory.put("d", blob(4), UNPACKING)
     memory.check()
 

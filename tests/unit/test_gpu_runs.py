@@ -195,5 +195,5 @@ def test_an_unknown_step_is_refused() -> None:
 
 def test_a_folder_that_cannot_be_is_refused_before_a_step_runs(steps: None, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"--out: .*file/out cannot be a folder for the log: Not a directory"):
+    with pytest.raises(ConfigError, match=r"--out.*file/out"):
         gpu_runs.gpu_runs(["good"], folder=tmp_path / "file" / "out", seconds=60)

@@ -396,7 +396,7 @@ def test_a_damaged_heat_map_makes_a_damaged_line() -> None:
     heat = {"rows": 2, "columns": 2, "values": "AAAA"}
     line = json.loads(to_line(Result(Request(0, "U1", "a"), NG, (Finding("d", "fp32", "x", 0.9),), 0.1)))
     line["findings"][0]["heat"] = heat
-    with pytest.raises(ValueError, match="a heat map of 2 x 2 places has 3 values"):
+    with pytest.raises(ValueError, match="3 values"):
         from_line(json.dumps(line).encode(), 0)
 
 

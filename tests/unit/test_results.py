@@ -229,28 +229,22 @@ def test_results_are_never_overwritten(tmp_path: Path) -> None:
     with start(tmp_path) as run:
         run.write(result("a"))
     before = (tmp_path / "results.jsonl").read_bytes()
-    with pytest.raises(ConfigError, match=r"go on with it \(--resume\) or give another folder \(--out\)"):
+    with pytest.raises(ConfigError, match="--resume"):
         start(tmp_path)
     for other, says in [
-        ({"board": "B"}, "another board \\('demo', not 'B'\\)"),
+        ({"board": "B"}, "'demo', not 'B'"),
         ({"rules": "f2"}, "another version of the board file"),
-        ({"images": "elsewhere"}, "another set of images \\('s', not 'elsewhere'\\)"),
-        (
-            {"strategy": "coserve"},
-            "'late-binding', not 'coserve'.*--strategy late-binding again",
-        ),
-        ({"precision": "half"}, "another precision \\('fp32', not 'half'\\); give --precision fp32 again"),
-        ({"label_floor": 0.5}, "another label floor \\('0.999', not '0.5'\\); give --label-floor 0.999 again"),
-        (
-            {"experts": {"body": "1", "joint": "3"}},
-            "other weights of 1 of 2 experts \\('joint'\\); put the former",
-        ),
-        ({"experts": {"body": "1"}}, "other weights of 1 of 1 experts \\('joint'\\)"),
+        ({"images": "elsewhere"}, "'s', not 'elsewhere'"),
+        ({"strategy": "coserve"}, "--strategy late-binding"),
+        ({"precision": "half"}, "--precision fp32"),
+        ({"label_floor": 0.5}, "--label-floor 0.999"),
+        ({"experts": {"body": "1", "joint": "3"}}, "1 of 2 experts .'joint'"),
+        ({"experts": {"body": "1"}}, "1 of 1 experts .'joint'"),
     ]:
         with pytest.raises(ConfigError, match=says):
             start(tmp_path, resume=True, **other)
     (tmp_path / "run.json").write_text("{")
-    with pytest.raises(ConfigError, match="does not say which run these results are of"):
+    with pytest.raises(ConfigError, match=r"run.json"):
         start(tmp_path, resume=True)
     assert (tmp_path / "results.jsonl").read_bytes() == before
 
@@ -351,9 +345,9 @@ def test_a_run_whose_folder_is_no_longer_its_own_says_so_and_writes_nothing(
         run.write(result("a"))
         change(folder)
         there = [path.read_bytes() for path in sorted(folder.glob("*"))]
-        with pytest.raises(NotWritten, match="was removed or replaced while this run wrote into it"):
+        with pytest.raises(NotWritten, match=r"results.jsonl"):
             run.write(result("b"))
-        with pytest.raises(NotWritten, match="was removed or replaced"):
+        with pytest.raises(NotWritten, match=r"results.jsonl"):
             run.finish([item("a")], RUN)
     assert [path.read_bytes() for path in sorted(folder.glob("*"))] == there
 
@@ -431,7 +425,7 @@ def test_experts_that_ran_in_other_variants_are_another_run(tmp_path: Path) -> N
         run.write(result("a"))
     with start(tmp_path, resume=True) as run:
         run.bind(["fp32", "bf16"])
-        with pytest.raises(ConfigError, match=r"run in bf16, fp32, and on these devices they would run in fp16"):
+        with pytest.raises(ConfigError, match=r"bf16, fp32.*fp16"):
             run.bind({"fp16"})
 
 
@@ -439,7 +433,7 @@ def test_a_folder_of_an_earlier_version_says_so(tmp_path: Path) -> None:
     with start(tmp_path) as run:
         run.write(result("a"))
     (tmp_path / "run.json").write_text('{"board": "demo", "fingerprint": "f1", "source": "s"}')
-    with pytest.raises(ConfigError, match="a run of an earlier version, which did not write down its experts; give"):
+    with pytest.raises(ConfigError, match="earlier version"):
         start(tmp_path, resume=True)
 
 
@@ -460,9 +454,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").symlink_to("/dev/full")
     with start(tmp_path) as run:
-        with pytest.raises(
-            DiskFull, match=r"results.jsonl: there is no room .* what was written is safe, so .* --resume"
-        ):
+        with pytest.raises(DiskFull, match=r"results.jsonl.*--resume"):
             run.write(result("a"))
         assert run.done == frozenset()
 
