@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,17 +13,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coe import regular, surroundings
+from coe import regular
 from coe.core import Expert, Finding
 from coe.errors import StoreError, first_line
 from coe.preprocessing import NORMALIZATIONS, WHOLLY, Layout, Outputs, Preprocessing
+from coe.runtime.onnx_network import open_session
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
 from experts import onnx_checks, onnx_external, onnx_outputs, ultralytics_facts
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
 
-_WEIGHTS_ELSEWHERE = "session.model_external_initializers_file_folder_path"
-"""The setting that names the folder where onnxruntime looks for a model's weights in other files."""
 _IMAGENET = NORMALIZATIONS["imagenet"]
 
 
@@ -153,28 +152,16 @@ class _Session:
     """An open model. Runs one image at a time where the model's batch is fixed to 1."""
 
     def __init__(self, path: Path, threads: int, model: bytes | None = None) -> None:
-        """Open `model`, or the file at `path`, which errors name.
-
-        All weights must lie in this one file: onnxruntime would look for others in the working directory, unproved.
-        """
-        surroundings.quiet_onnxruntime()
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        options.add_session_config_entry(_WEIGHTS_ELSEWHERE, os.devnull)
-        onnxruntime.disable_telemetry_events()
+        """Open `model`, or the file at `path`, which errors name."""
         try:
             if model is None:
                 with regular.opened(path) as file:
                     model = b"".join(regular.chunks(file))
-            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            self._session = open_session(model, threads)
         except OSError as error:
             raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
         except Exception as error:  # onnxruntime's classes of errors have no other common parent
-            raise StoreError(f"{path}: {_refusal(first_line(error), onnxruntime.__version__)}") from error
+            raise StoreError(f"{path}: {_refusal(first_line(error), version('onnxruntime'))}") from error
         self._input = self._session.get_inputs()[0]
         self._outputs = self._session.get_outputs()
         shape = self._input.shape

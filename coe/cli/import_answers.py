@@ -81,8 +81,9 @@ def _import(shelf: Store, id: str, file: Path, asked: Asked) -> None:
             brought = importing.bring_backbone(file, expert, kind, asked.wishes)
         else:
             brought = importing.bring(file, expert, kind, asked.wishes, Path(work))
-        if asked.images_at is not None:
-            _pictures(brought.expert, asked.images_at)  # a folder that is unclear keeps the expert out of the store
+        # A folder that is unclear keeps the expert out of the store.
+        labelled = [] if asked.images_at is None else _pictures(brought.expert, asked.images_at)
+        seen = [picture.path for picture in labelled]
         manifest = brought.put(shelf, file.name)
     for remark in brought.remarks:
         point_out("note", f"{id}: {remark}")
@@ -90,7 +91,7 @@ def _import(shelf: Store, id: str, file: Path, asked: Asked) -> None:
     for sentence in facts.described(brought.expert):
         out.print(sentence)
     if asked.prepares:
-        experts_prepare.prepare_new(shelf.root, id, allow_kinds=asked.allowed)
+        experts_prepare.prepare_new(shelf.root, id, seen, asked.allowed)
 
 
 def _pictures(expert: Expert, images_at: Path) -> list[VerifiedPicture]:

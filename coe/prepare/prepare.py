@@ -56,8 +56,8 @@ class Preparer:
         self._parent_id = parent
         self._parent: Parent | StoreError | None = None
         """The parent, or why there is none; None until it is needed."""
-        self._allowed = tuple(allow_kinds)
-        self._store, self._wanted, self._force = store, tuple(dict.fromkeys(wanted)), force
+        self.allowed = tuple(allow_kinds)
+        self.store, self._wanted, self._force = store, tuple(dict.fromkeys(wanted)), force
         self._originals: dict[tuple[_Weights, Variant], str] = {}
 
     def lacks(self, weights: str) -> bool:
@@ -66,7 +66,7 @@ class Preparer:
         A difference to another parent is left to its own family; name the expert to replace it. Raises StoreError if
         the manifest cannot be read.
         """
-        manifest = self._store.manifest(weights)
+        manifest = self.store.manifest(weights)
         if manifest.is_backbone:
             return False
         if self._force:
@@ -77,7 +77,7 @@ class Preparer:
             variant
             for variant, blob in manifest.variants.items()
             if blob.file.endswith(blob_file.SUFFIX)
-            and (blob.body is None or (self._store.bodies / blob.body.file).is_file())
+            and (blob.body is None or (self.store.bodies / blob.body.file).is_file())
             and (blob.parent not in ("", self._parent_id) or self._is_wanted(manifest, variant))
         ]
         self._note(manifest, [variant for variant in have if self._is_wanted(manifest, variant)])
@@ -90,8 +90,8 @@ class Preparer:
         folded, or a store that cannot be written; DiskFull. If another process prepares the same expert, this call
         waits, and does not repeat its work.
         """
-        with self._store.changing(weights) as manifest:
-            kind = kinds.resolve(manifest.kind, self._allowed)
+        with self.store.changing(weights) as manifest:
+            kind = kinds.resolve(manifest.kind, self.allowed)
             if not isinstance(kind, ModuleKind):
                 return Preparation(manifest, skipped=f"kind '{manifest.kind}' runs its file as it is")
             if manifest.is_backbone:
@@ -108,17 +108,17 @@ class Preparer:
     def sweep(self) -> None:
         """Remove bodies that no expert names any more; call it after the last expert. Raises StoreError."""
         if self._parent_id:
-            bodies.sweep(self._store)
+            bodies.sweep(self.store)
 
     def _has(self, manifest: Manifest, variant: Variant) -> bool:
-        return variants.is_whole(self._store, manifest, variant) and self._is_wanted(manifest, variant)
+        return variants.is_whole(self.store, manifest, variant) and self._is_wanted(manifest, variant)
 
     def _is_wanted(self, manifest: Manifest, variant: Variant) -> bool:
         """Tell whether a variant that is there is the one that is asked for: a difference may be to another parent."""
         if variant != "delta" or not self._parent_id:
             return True
         try:
-            kind = kinds.resolve(manifest.kind, self._allowed)
+            kind = kinds.resolve(manifest.kind, self.allowed)
             parent = self._parent_of(manifest, kind) if isinstance(kind, ModuleKind) else None
         except (ConfigError, StoreError):
             return False  # `prepare` says what is wrong
@@ -129,17 +129,17 @@ class Preparer:
         self, so_far: Preparation, kind: ModuleKind, lacking: Sequence[Variant], images: Sequence[Path]
     ) -> Preparation:
         manifest = so_far.manifest
-        subject = ExpertTrial(self._store, manifest, kind, images)
+        subject = ExpertTrial(self.store, manifest, kind, images)
         made: list[Variant] = []
         failed: dict[Variant, str] = {}
         for variant in lacking:
             try:
                 if variant == "delta":
                     parent = self._parent_of(manifest, kind)
-                    manifest = subject.put(self._store, manifest, subject.difference(parent), parent)
+                    manifest = subject.put(self.store, manifest, subject.difference(parent), parent)
                 else:
                     measured = subject.model() if variant == "int8" else subject.measured(variant)
-                    manifest = subject.put(self._store, manifest, measured)
+                    manifest = subject.put(self.store, manifest, measured)
             except StoreError as error:
                 failed[variant] = str(error)
                 continue
@@ -152,12 +152,12 @@ class Preparer:
         if isinstance(self._parent, StoreError):
             raise self._parent
         if self._parent is None:
-            origin = self._store.manifest(self._parent_id)
+            origin = self.store.manifest(self._parent_id)
             _expect_kind(origin.id, origin.kind, manifest)
             expert = origin.expert()
             try:
-                self._store.check_weights(origin.id)
-                self._parent = Parent.of(origin.id, origin.kind, fold(kind, expert, self._store.load(origin.id)))
+                self.store.check_weights(origin.id)
+                self._parent = Parent.of(origin.id, origin.kind, fold(kind, expert, self.store.load(origin.id)))
             except StoreError as error:
                 self._parent = error
                 raise
@@ -169,9 +169,9 @@ class Preparer:
         shared: list[Variant] = []
         for variant in lacking:
             name = self._originals.get((_weights(manifest), variant))
-            original = self._store.manifest(name) if name and name != manifest.id else None
+            original = self.store.manifest(name) if name and name != manifest.id else None
             if original and variant in original.variants and _weights(original) == _weights(manifest):
-                manifest = variants.share(self._store, manifest, original, [variant])
+                manifest = variants.share(self.store, manifest, original, [variant])
                 shared.append(variant)
         return Preparation(manifest, shared=tuple(shared))
 

@@ -7,7 +7,9 @@ in the model's metadata. Nothing in it depends on a processor: onnxruntime choos
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -24,25 +26,12 @@ class OnnxNetwork:
     """An open model, which computes with `threads` threads. Raises StoreError if onnxruntime cannot open it."""
 
     def __init__(self, model: bytes, threads: int, name: str) -> None:
-        surroundings.quiet_onnxruntime()
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        # What a batch needs is free after it, so it counts as activations, and leaves with the expert.
-        options.enable_cpu_mem_arena = False
-        options.enable_mem_pattern = False
-        # Threads that wait for the next batch take no processor from the others.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        onnxruntime.disable_telemetry_events()
         try:
-            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            self._session = open_session(model, threads)
             self._nesting = json.loads(self._session.get_modelmeta().custom_metadata_map[OUTPUTS])
         except Exception as error:  # onnxruntime's classes of errors have no other common parent
             raise StoreError(
-                f"{name}: onnxruntime {onnxruntime.__version__} cannot open it ({first_line(error):.300}); "
+                f"{name}: onnxruntime {version('onnxruntime')} cannot open it ({first_line(error):.300}); "
                 "prepare the expert again (coe-experts prepare --force)"
             ) from error
         self._input = self._session.get_inputs()[0].name
@@ -51,6 +40,28 @@ class OnnxNetwork:
         """Run a batch, (n, 3, S, S) uint8 RGB; return tensors nested as those of the kind's `forward`."""
         outputs = self._session.run(None, {self._input: images})
         return nested(self._nesting, map(torch.from_numpy, outputs))
+
+
+def open_session(model: bytes, threads: int) -> Any:
+    """Open a model in memory as an `onnxruntime.InferenceSession`; raises what onnxruntime raises.
+
+    All weights must lie in the model: onnxruntime would look for others in the working directory, unproved.
+    """
+    surroundings.quiet_onnxruntime()
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
+    # What a batch needs is free after it, so it counts as activations, and leaves with the expert.
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
+    # Threads that wait for the next batch take no processor from the others.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    onnxruntime.disable_telemetry_events()
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def nesting(outputs: Any) -> Any:

@@ -84,8 +84,8 @@ def variants(executors: str, precisions: Sequence[str]) -> list[str]:
     """Return the variants to prepare for these executors; none if all experts run in fp32."""
     if set(precisions) == {FULL}:
         return []
-    halves = {"cpu": "bf16", "cuda": "fp16"}
-    return ["fp32", *(halves[device] for device in config.parse_executors(executors) if device in halves), "q8"]
+    own = {"cpu": ("bf16", "int8"), "cuda": ("fp16",)}
+    return ["fp32", *(one for device in config.parse_executors(executors) for one in own.get(device, ())), "q8"]
 
 
 def synthetic_experts(

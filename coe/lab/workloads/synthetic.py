@@ -132,11 +132,22 @@ def prepare(
     """Prepare a board's experts in those `variants` that they lack; raises ConfigError if a variant cannot be made."""
     parent = parent_of(board) if "delta" in variants else ""
     preparer = Preparer(store, variants, parent=parent, allow_kinds=allow_kinds)
+    noise = _noise(board.parent / "noise") if "int8" in variants else []
     for expert in rules.load(board).experts.values():
         if preparer.lacks(expert.weights):
             say(f"preparing {expert.weights} in {', '.join(variants)}")
-            for variant, reason in on_fresh_thread(lambda e=expert: preparer.prepare(e.weights)).failed.items():  # type: ignore[misc]
+            for variant, reason in on_fresh_thread(lambda e=expert: preparer.prepare(e.weights, noise)).failed.items():  # type: ignore[misc]
                 raise ConfigError(f"{expert.weights} cannot be prepared in {variant}: {reason}")
+
+
+def _noise(folder: Path) -> list[Path]:
+    """Write pictures of noise that gets coarser, from which `int8` takes the ranges of its numbers; return them."""
+    folder.mkdir(exist_ok=True)
+    for number in range(8):
+        side = 240 >> number % 4
+        pixels = np.random.default_rng(number).integers(0, 255, (side, side, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((240, 240)).save(folder / f"{number}.png")
+    return sorted(folder.iterdir())
 
 
 def synthetic_pictures(board: Path, requests: int, seed: int, form: PictureForm = PictureForm.ARRAY) -> list[Picture]:
