@@ -106,32 +106,6 @@ def line(tiny: tuple[Path, Path]) -> Any:
 PICTURE = np.random.default_rng(1).integers(0, 255, (40, 50, 3), dtype=np.uint8)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"within_s": NAN}, "not nan"),
-        ({"within_s": -1}, "not -1"),
-        ({"within_s": 0}, "not 0"),
-        ({"within_s": INF}, "not inf"),
-        ({"within_s": "5s"}, "within_s"),
-        ({"within_s": True}, "within_s"),
-        ({"within_s": 1e308}, "within_s"),
-        ({"component": None}, "component=None: give a text"),
-        ({"component": 3}, "component=3"),
-        ({"serial": b"SN1"}, "serial=b'SN1'"),
-        ({"refdes": 7}, "refdes=7"),
-        ({"name": Path("a.png")}, "name="),
-        ({"order": "GBR"}, "order='GBR'"),
-        ({"order": ["BGR"]}, "order="),
-    ],
-)
-def test_an_argument_of_submit_is_refused_by_its_name(line: Inspector, arguments: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        line.submit(PICTURE, **{"component": "A", **arguments})
-    assert says in str(refused.value)
-    assert line.drain(5), "nothing came in"
-
-
 @pytest.mark.parametrize("timeout_s", [NAN, -1, "5", True, 1e308, INF])
 def test_a_wait_that_is_no_time_is_refused(line: Inspector, timeout_s: Any) -> None:
     for wait in (line.ready, line.drain):

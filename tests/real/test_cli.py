@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -73,15 +72,6 @@ def test_boards_that_are_late_are_named_and_counted(inspect, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--strategy", "late-binding", "--within", "soon"), "'soon' is not a time; write it like 5s, 250ms or 2min"),
-        (
-            ("--strategy", "late-binding", "--within", "0s"),
-            "a result can be there within a number of seconds above 0, not 0",
-        ),
-        (
-            ("--strategy", "late-binding", "--max-wait", "0s"),
-            "an image can wait at most a number of seconds above 0, not 0",
-        ),
         (("--strategy", "coserve", "--within", "5s"), "strategy 'coserve' looks at neither ages nor due times"),
         (("--strategy", "samba", "--max-wait", "5s"), "strategy 'samba' looks at neither ages nor due times"),
     ],
@@ -185,8 +175,6 @@ def test_a_full_disk_ends_with_a_sentence_and_status_4(inspect, tmp_path, capsys
         (("--memory", "lots"), "not an amount of memory"),
         (("--strategy", "fast"), "no strategy 'fast'"),
         (("--executors", "tpu=1"), "no device 'tpu'"),
-        (("--precision", "half-ish"), "'half-ish' is not a precision; did you mean 'half'"),
-        (("--label-floor", "99.9"), "a label floor of 99.9 is no share"),
         (("--store", "nowhere"), "4 of 4 experts"),
         (("--memory", "10MB"), "give at least"),
     ],
@@ -200,55 +188,12 @@ def test_wrong_usage_is_one_sentence_and_status_2(inspect, capsys, tmp_path, opt
     assert not (tmp_path / "out" / "summary.json").exists()
 
 
-def test_unknown_flags_are_errors(inspect):
-    assert inspect("--fast") == 2
-
-
-KILLED = """
-import os, signal
-from coe.cli.inspect import main
-from coe.results.records import ResultsFile
-from coe.runtime import trial
-
-trial._QUICK_S = 0.0
-write, written = ResultsFile.write, []
-
-def write_and_die(self, result):
-    write(self, result)
-    written.append(result)
-    if len(written) == 5:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-ResultsFile.write = write_and_die
-main()
-"""
-"""A run that takes no time to measure, and is killed as soon as it has written five results."""
-
-
 def _many(folder: Path) -> None:
     """Enough images that a run can be caught in the middle."""
     pixels = (folder / "SN1" / "R0__A.png").read_bytes()
     (folder / "SN3").mkdir()
     for index in range(240):
         (folder / "SN3" / f"R{index}__{'ABC'[index % 3]}.png").write_bytes(pixels)
-
-
-@pytest.mark.slow  # test_results.py kills a writer, and a test above goes on with a file that was torn
-def test_kill_9_loses_nothing_and_resume_goes_on(tiny, folder, tmp_path, inspect):
-    board, store = tiny
-    options = ("--board", board, "--images", folder, "--store", store, "--out", tmp_path / "out", "--memory", "29MB")
-    died = subprocess.run(
-        [sys.executable, "-c", KILLED, *map(str, options)],
-        check=False,
-        capture_output=True,
-        env={**os.environ, "NO_COLOR": "1", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
-    assert died.returncode == -signal.SIGKILL, died.stderr
-    text = (tmp_path / "out" / "results.jsonl").read_text(encoding="utf-8")
-    done = {json.loads(line)["image"] for line in text.splitlines(keepends=True) if line.endswith("\n")}
-    assert len(done) == 5
-    assert inspect("--resume", "--quiet") in (0, 1)
-    assert len({row["image"] for row in rows(tmp_path / "out")}) == 12
 
 
 def test_ctrl_c_writes_the_report_and_says_how_to_go_on(folder, tmp_path, inspect, monkeypatch, capsys):

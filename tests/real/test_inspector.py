@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from pathlib import Path
@@ -12,8 +11,8 @@ import numpy as np
 import pytest
 from tables import with_slow_rows
 
-from coe import Inspector, Picture, config
-from coe.errors import ConfigError, LineClosed, LineFull, StoreError
+from coe import Inspector, Picture
+from coe.errors import ConfigError, LineFull, StoreError
 from coe.runtime.engine import Engine
 from coe.scheduler.events import Loaded, single_steps
 
@@ -57,20 +56,8 @@ def test_what_is_due_and_not_there_is_late_and_still_judged(tiny, pictures):
     assert (seen.late, seen.late_boards) == (1, 1)
 
 
-@pytest.mark.parametrize("within_s", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_due_time_that_has_passed_or_is_none_is_refused(tiny, pictures, within_s):
+def test_due_times_that_a_strategy_would_pass_over_are_refused(tiny, pictures):
     board, store = tiny
-    with (
-        Inspector(board, store=store, memory="29MB", strategy="late-binding") as line,
-        pytest.raises(ConfigError, match="a result can be there within a number of seconds above 0"),
-    ):
-        line.submit(pictures[0].image, pictures[0].component, within_s=within_s)
-
-
-def test_due_times_and_bounds_that_a_strategy_would_pass_over_are_refused(tiny, pictures):
-    board, store = tiny
-    with pytest.raises(ConfigError, match="'coserve' looks at neither ages nor due times"):
-        Inspector(board, store=store, strategy="coserve", max_wait_s=5.0)
     with (
         Inspector(board, store=store, memory="29MB", strategy="coserve") as line,
         pytest.raises(ConfigError, match="'coserve' looks at neither ages nor due times"),
@@ -116,50 +103,10 @@ def test_arrays_bytes_paths_and_colour_orders_give_the_same_finding(tiny, tmp_pa
     assert max(scores) - min(scores) < 1e-5
 
 
-def test_the_callers_array_may_be_used_again_at_once(tiny):
+@pytest.mark.parametrize("limit", ["inbox", "inbox_bytes"])
+def test_an_inbox_bounds_images_and_bytes(tiny, limit):
     board, store = tiny
-    with Inspector(board, store=store) as line:
-        camera = np.full((50, 50, 3), 200, np.uint8)
-        first = line.submit(camera, "C")
-        camera[:] = 0
-        again = line.submit(np.full((50, 50, 3), 200, np.uint8), "C")
-        assert first.result(60).findings == again.result(60).findings
-
-
-@pytest.mark.parametrize(
-    ("image", "component", "sentence"),
-    [
-        (b"", "C", "is empty"),
-        (b"GIF89a", "C", "not a JPEG"),
-        (np.zeros((2, 2, 3), np.uint8), "C", "2"),
-        (np.zeros((50, 50, 3), np.float32), "C", "float32"),
-        (Path("nowhere.png"), "C", "cannot be read: No such file"),
-        (np.zeros((50, 50, 3), np.uint8), "D", "no component 'D'"),
-    ],
-    ids=["empty", "wrong format", "tiny", "float", "missing", "unknown component"],
-)
-def test_what_is_wrong_with_an_image_is_its_result_and_the_line_goes_on(tiny, image, component, sentence):
-    board, store = tiny
-    with Inspector(board, store=store) as line:
-        bad = line.submit(image, component).result(60)
-        good = line.submit(np.zeros((50, 50, 3), np.uint8), "C").result(60)
-    assert bad.verdict is None
-    assert sentence in bad.error
-    assert good.error is None
-
-
-def test_a_full_inbox_raises_if_asked_to(tiny):
-    board, store = tiny
-    with Inspector(board, store=store, inbox=1, on_full="raise") as line:
-        future = line.submit(np.zeros((50, 50, 3), np.uint8), "C")
-        with pytest.raises(LineFull, match="1 images are under way"):
-            line.submit(np.zeros((50, 50, 3), np.uint8), "C")
-        assert future.result(60).error is None
-
-
-def test_an_inbox_bounds_bytes_too(tiny):
-    board, store = tiny
-    with Inspector(board, store=store, inbox_bytes=1, on_full="raise") as line:
+    with Inspector(board, store=store, on_full="raise", **{limit: 1}) as line:
         future = line.submit(np.zeros((50, 50, 3), np.uint8), "C")
         with pytest.raises(LineFull, match="1 images are under way"):
             line.submit(np.zeros((50, 50, 3), np.uint8), "C")
@@ -203,36 +150,6 @@ class _Watcher:
 
     def observe(self, event, commands, now, control_s=0.0):
         self._seen.append(event)
-
-
-def test_a_closed_line_takes_nothing(tiny):
-    board, store = tiny
-    line = Inspector(board, store=store)
-    line.close()
-    with pytest.raises(LineClosed):
-        line.submit(np.zeros((50, 50, 3), np.uint8), "C")
-
-
-def test_it_works_from_asyncio(tiny):
-    board, store = tiny
-
-    async def inspect_two() -> list[object]:
-        with Inspector(board, store=store) as line:
-            both = [line.inspect(np.full((50, 50, 3), g, np.uint8), component="C", serial="SN") for g in (0, 255)]
-            return await asyncio.gather(*both)
-
-    results = asyncio.run(inspect_two())
-    assert [result.error for result in results] == [None, None]
-
-
-def test_a_stopped_line_answers_everything_exactly_once(tiny, pictures):
-    board, store = tiny
-    with Inspector(board, store=store, memory="29MB") as line:
-        futures = [line.submit(p.image, p.component, name=p.name) for p in pictures]
-        line.stop()
-        results = [future.result(60) for future in futures]
-    assert {result.error for result in results} <= {None, config.STOPPED}
-    assert config.STOPPED in {result.error for result in results}
 
 
 def test_a_callback_that_blocks_does_not_stop_the_line(tiny):
@@ -310,25 +227,6 @@ def test_a_budget_under_one_expert_is_said_with_the_least_that_would_do(tiny):
     board, store = tiny
     with pytest.raises(ConfigError, match=r"does not hold expert 'body-[abc]' .* give at least \d+"):
         Inspector(board, store=store, memory="10MB")
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"memory": "lots"}, "not an amount of memory"),
-        ({"executors": "gpu=1"}, "no device 'gpu'"),
-        ({"executors": "cpu=0"}, "between 1 and 64"),
-        ({"strategy": "coserv"}, "did you mean 'coserve'"),
-        ({"on_full": "drop"}, "neither 'block' nor 'raise'"),
-        ({"inbox": 0}, "inbox=0: give a whole number from 1"),
-        ({"disk_bandwidth": "fast"}, "not a disk bandwidth"),
-        ({"disk_bandwidth": 0}, "give bytes a second, at least 1"),
-    ],
-)
-def test_wrong_options_are_said(tiny, options, sentence):
-    board, store = tiny
-    with pytest.raises(ConfigError, match=sentence):
-        Inspector(board, store=store, **options)
 
 
 def test_a_bug_in_the_controller_still_answers_every_image(tiny, pictures, monkeypatch):
