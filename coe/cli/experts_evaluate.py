@@ -17,7 +17,7 @@ from coe.cli.experts_calibrate import check_pictures, rates_text
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import CoeError, ConfigError
-from coe.inspector import fitting
+from coe.inspector import weights_used
 from coe.rates import CONFIDENCE
 from coe.results.evaluation_report import EvaluationRow, write_evaluation
 from coe.results.report import PixelSource
@@ -111,7 +111,7 @@ def tell(one: Evaluation, fault: Callable[[str], None], say: Callable[..., None]
 def _check(asked: BoardExperts, board: rules.Rules, shelf: Store, pictures: dict[str, list[VerifiedPicture]]) -> None:
     """Raise CoeError for experts whose weights do not fit the rules, and for pictures that an expert learned from."""
     chosen = {id: board.experts[id] for id in pictures}
-    fitting.manifests(replace(board, experts=chosen), shelf)
+    weights_used.read_manifests(replace(board, experts=chosen), shelf)
     board.check_detectors(id for id, expert in chosen.items() if asked.detects(expert))
     faults = []
     for id, of_expert in pictures.items():

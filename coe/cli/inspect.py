@@ -105,7 +105,7 @@ def inspect(  # noqa: PLR0913
     from coe.cli.inspect_out import show
     from coe.cli.inspect_run import InspectionRun
     from coe.cli.inspect_source import source_of
-    from coe.inspector import fitting, weights_used
+    from coe.inspector import weights_used
     from coe.pictures import finding, image_table
     from coe.results.records import ResultsFile
     from coe.results.report import PixelSource, write_report
@@ -130,7 +130,7 @@ def inspect(  # noqa: PLR0913
     identity = _identity(loaded_board, options, manifests, images_at, layout, expected, bits)
     variants = _variants(loaded_board, options, manifests, identity)
     with ResultsFile(out_dir, identity, resume=resume) as results:
-        warnings = (*fitting.unproven(loaded_board, manifests), *warnings_of(layout))
+        warnings = (*weights_used.unproven(loaded_board, manifests), *warnings_of(layout))
         figures = RunFigures(loaded_board.board, options.strategy.name, precision=options.precision, warnings=warnings)
         feed = partial(source.feed, within_s=within_s)
         run_ = InspectionRun(figures, results, items, max_errors=max_errors, feed=feed, quiet=quiet)

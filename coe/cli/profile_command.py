@@ -16,11 +16,11 @@ from coe.cli.console import Progress, styled, table_of, words
 from coe.cli.options import takes_line_options
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
-from coe.inspector import fingerprint, profile
+from coe.inspector import profile
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import LineOptions
 from coe.inspector.option import Door
-from coe.inspector.profile import BoardProfile, KindProfile, Profile
+from coe.inspector.profile import BoardProfile, Fingerprint, KindProfile, Profile
 
 if TYPE_CHECKING:
     from coe.profiler.site import ProfiledSite
@@ -90,7 +90,7 @@ def profile_machine(  # noqa: PLR0913
     place = to or profile.place()
     if show:
         stored = profile.load(place)
-        if changed := fingerprint.differences(stored.machine, fingerprint.here()):
+        if changed := stored.machine.changes(Fingerprint.here()):
             other = f"this profile is of another machine: {'; '.join(changed)}"
             point_out("warning", other)
         _show(stored, _chosen_board(stored, board), place, plot)

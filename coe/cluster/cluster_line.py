@@ -19,7 +19,7 @@ from coe.cluster.messages import BoxFacts
 from coe.cluster.over_ray import ray_boxes
 from coe.core import rule_of
 from coe.errors import StoreError
-from coe.inspector import fitting, line_references, precision
+from coe.inspector import line_references, precision, weights_used
 from coe.inspector.line_boards import LineBoard, ReadBoard, Register
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.line_options import LineOptions, say_nothing
@@ -142,7 +142,7 @@ class BoxOrder:
 def _with_own_weights(config: LineOptions, board: ReadBoard) -> ReadBoard:
     """Return a board with the manifests and references of this machine; raises StoreError if they are others."""
     rules, store = board.rules, config.store
-    manifests = fitting.manifests(rules, store)
+    manifests = weights_used.read_manifests(rules, store)
     ours = expert_digests(rules, board.manifests, config.precision)
     here = expert_digests(rules, manifests, config.precision)
     others = [expert for expert, digest in ours.items() if here[expert] != digest]

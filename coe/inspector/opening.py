@@ -10,16 +10,15 @@ from coe.board.rules import Rules
 from coe.board.union import union
 from coe.core import FULL
 from coe.errors import ConfigError
-from coe.inspector import fitting, line_devices, line_references, precision
+from coe.inspector import line_devices, line_references, precision, weights_used
 from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.cores import chosen_threads
 from coe.inspector.line_boards import LineBoard, ReadBoard, Register
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import body_bytes, file_bytes, measure
-from coe.inspector.memory import experts_bytes, fixed_bytes, planned
 from coe.inspector.precision import VariantChoice
-from coe.inspector.settings import Settings, settle
+from coe.inspector.settings import Settings, experts_bytes, fixed_bytes, planned, settle
 from coe.inspector.weights_used import reference_digests
 from coe.runtime.copy_lane import Disk, Throttle
 from coe.runtime.device import Device
@@ -101,8 +100,8 @@ def read_board(options: LineOptions, asked: AskedBoard) -> ReadBoard:
     named.check_detectors(id for id, e in named.experts.items() if known[e.kind].task == "detect")
     line_references.check(named, known)
     parts_list.check(asked.parts, named.components, named.board)
-    manifests = fitting.manifests(named, options.store)
-    for warning in fitting.unproven(named, manifests):
+    manifests = weights_used.read_manifests(named, options.store)
+    for warning in weights_used.unproven(named, manifests):
         options.say(f"warning: {warning}")
     good_parts, digests = line_references.load(named, options.store), reference_digests(named, options.store)
     line_references.check_learned(named, manifests, digests)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
+import psutil
 from pydantic import Field, ValidationError
 
-from coe import config
+from coe import config, system, versions
 from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.runtime.cost_fit import LatencyLine
@@ -20,6 +21,9 @@ from coe.store.manifest import Agreement
 from coe.strict_model import Bytes, Count, Seconds, Share, Speed, StrictModel
 
 VERSION: Literal[1] = 1
+LIBRARIES = ("torch", "torchvision", "onnxruntime", "numpy")
+_MEMORY_TOLERANCE = 0.05
+"""The share by which a machine's memory may seem to change: kernels keep more or less of it for themselves."""
 
 
 class Fingerprint(StrictModel):
@@ -31,6 +35,36 @@ class Fingerprint(StrictModel):
     gpu: str | None
     driver: str | None
     libraries: dict[str, str]
+
+    @classmethod
+    def here(cls) -> Self:
+        """Return the fingerprint of this machine; no process is started, and no network is used."""
+        seen = _sees_gpu()
+        return cls(
+            cpu=system.processor_name(),
+            cores=os.cpu_count() or 1,
+            memory_bytes=psutil.virtual_memory().total,
+            gpu=system.gpu_name() if seen else None,
+            driver=system.gpu_driver() if seen else None,
+            libraries={name: installed for name in LIBRARIES if (installed := versions.installed(name))},
+        )
+
+    def changes(self, now: Fingerprint) -> list[str]:
+        """Return a phrase for each change since this was made; an empty list means that a profile still fits."""
+        changed = [
+            f"{word} was {getattr(self, name)}, is {getattr(now, name)}"
+            for name, word in (("cpu", "the processor"), ("cores", "the number of cores"), ("gpu", "the GPU"))
+            if getattr(self, name) != getattr(now, name)
+        ]
+        if abs(self.memory_bytes - now.memory_bytes) > _MEMORY_TOLERANCE * self.memory_bytes:
+            changed.append(f"memory was {self.memory_bytes / 2**30:.1f} GiB, is {now.memory_bytes / 2**30:.1f} GiB")
+        if self.driver != now.driver:
+            changed.append(f"the GPU's driver was {self.driver}, is {now.driver}")
+        for name in sorted({*self.libraries, *now.libraries}):
+            before, after = self.libraries.get(name), now.libraries.get(name)
+            if before != after:
+                changed.append(f"{name} was {before}, is {after}")
+        return changed
 
 
 class BatchTime(StrictModel):
@@ -205,3 +239,9 @@ def load(path: Path) -> Profile:
         if where == "version":
             raise ConfigError(f"{path} is of another version than {VERSION}; {again}") from None
         raise ConfigError(f"{path} is damaged: {where}: {first['msg']}; {again}") from None
+
+
+def _sees_gpu() -> bool:
+    """Tell whether this process may use a GPU: a driver shows even in containers and processes that may use none."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible not in ("", "-1", "NoDevFiles") and system.gpu_is_here()

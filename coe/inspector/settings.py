@@ -1,19 +1,23 @@
-"""The settings of a line: the user's options, else the choice of this machine's profile, else defaults."""
+"""The settings of a line: the user's options, else this machine's profile, else defaults; and its memory, divided."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from coe import config
 from coe.board.rules import Rules
 from coe.config import format_bytes
+from coe.core import Expert
 from coe.errors import ConfigError
-from coe.inspector import fingerprint, profile
+from coe.inspector import profile
 from coe.inspector.line_options import AUTO, LineOptions
-from coe.inspector.profile import Profile
+from coe.inspector.profile import Fingerprint, Profile
+from coe.scheduler.costs import CostTable
+from coe.scheduler.plan import CacheSpec, Plan, inbox_bytes, plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ def _find(source: Profile | Path | str | None, say: Callable[[str], None]) -> Pr
         return None
     try:
         machine = profile.load(path)
-        if changed := fingerprint.differences(machine.machine, fingerprint.here()):
+        if changed := machine.machine.changes(Fingerprint.here()):
             raise ConfigError(
                 f"the profile at {path} does not fit this machine any more ({'; '.join(changed)}); "
                 "run coe-profile again"
@@ -123,3 +127,69 @@ def _find(source: Profile | Path | str | None, say: Callable[[str], None]) -> Pr
         say(f"warning: {error}; going on without it")
         return None
     return machine
+
+
+class DeviceBudget(Protocol):
+    """The fields of a device that the division needs; see `coe.runtime.device.Device`."""
+
+    @property
+    def memory_bytes(self) -> int | None: ...  # noqa: D102
+    @property
+    def host_bytes(self) -> int: ...  # noqa: D102
+    def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int: ...  # noqa: D102
+
+
+def fixed_bytes(devices: Mapping[str, DeviceBudget], experts: Collection[Expert], executors: Mapping[str, int]) -> int:
+    """Return the bytes that the executors of all devices hold beside the experts and their activations."""
+    return sum(device.fixed_bytes(experts, executors[id]) for id, device in devices.items())
+
+
+def experts_bytes(settings: Settings, devices: Mapping[str, DeviceBudget]) -> int:
+    """Return how many bytes hold experts, all pools together: those not set aside for activations."""
+    device_bytes = sum(device.memory_bytes or 0 for device in devices.values())
+    sharers = {id: count for id, count in settings.executors.items() if devices[id].memory_bytes is None}
+    if not sharers:
+        return device_bytes
+    pools_bytes = settings.memory_bytes - inbox_bytes(settings.memory_bytes)
+    usual = int(pools_bytes // sum(sharers.values()) * config.WORKSPACE_SHARE)
+    set_aside = sum(count * settings.workspace_bytes.get(device, usual) for device, count in sharers.items())
+    return device_bytes + pools_bytes - set_aside
+
+
+def planned(
+    settings: Settings,
+    devices: Mapping[str, DeviceBudget],
+    experts: Mapping[str, Expert],
+    costs: CostTable,
+    *,
+    with_images: bool,
+    demotes: bool,
+) -> Plan:
+    """Split each device's memory over its executors, and host memory over the executors that share it.
+
+    Host memory also keeps copies for devices with their own memory; with `demotes`, above all of experts that leave
+    these. Raises ConfigError, naming the least budget, if an expert with one image does not fit.
+    """
+    separate = {id: device.memory_bytes for id, device in devices.items() if device.memory_bytes is not None}
+    groups = [({id: settings.executors[id]}, memory, False) for id, memory in separate.items()]
+    if sharers := {id: count for id, count in settings.executors.items() if id not in separate}:
+        groups.append((sharers, settings.memory_bytes, with_images))
+    parts = [
+        plan(
+            executors,
+            memory,
+            experts,
+            costs,
+            settings.workspace_bytes,
+            with_images=images,
+            fixed_bytes=fixed_bytes({id: devices[id] for id in executors}, experts.values(), executors),
+            loaded=settings.loaded,
+        )
+        for executors, memory, images in groups
+    ]
+    copies = sum(devices[id].host_bytes for id in separate)
+    return Plan(
+        tuple(pool for part in parts for pool in part.pools),
+        tuple(executor for part in parts for executor in part.executors),
+        CacheSpec(copies, frozenset(separate), demotes) if copies else None,
+    )

@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 
 from coe.errors import ConfigError
-from coe.inspector import fingerprint, profile
-from coe.inspector.profile import BoardProfile, KindProfile, Profile
+from coe.inspector import profile
+from coe.inspector.profile import BoardProfile, Fingerprint, KindProfile, Profile
 from coe.profiler.measure import Target
 
 
@@ -57,7 +57,7 @@ class Draft:
         profile.save(changed, self._partial)
 
     def _start(self, say: Callable[[str], None]) -> Profile:
-        now = fingerprint.here()
+        now = Fingerprint.here()
         for path in (self._partial, self._place):
             if not path.exists():
                 continue
@@ -66,7 +66,7 @@ class Draft:
             except ConfigError as error:
                 say(f"{error}; a new profile will replace it")
                 continue
-            if changed := fingerprint.differences(stored.machine, now):
+            if changed := stored.machine.changes(now):
                 say(
                     f"the profile at {path} is of another machine ({'; '.join(changed)}); a new profile will replace it"
                 )

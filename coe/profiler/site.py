@@ -32,7 +32,7 @@ from coe.store.store_reader import MANIFEST
 
 @dataclass(frozen=True, slots=True)
 class KnownMemory:
-    """The memory of a device with its executors, looked at once; a `coe.inspector.memory.Memory`."""
+    """The memory of a device with its executors, looked at once; a `coe.inspector.settings.DeviceBudget`."""
 
     memory_bytes: int | None
     host_bytes: int

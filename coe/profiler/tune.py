@@ -11,9 +11,8 @@ from coe.config import format_bytes
 from coe.core import Request
 from coe.errors import ConfigError
 from coe.inspector.measuring import divided, profiled_cost
-from coe.inspector.memory import planned
 from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, Profile
-from coe.inspector.settings import Settings
+from coe.inspector.settings import Settings, planned
 from coe.profiler.configurations import PAPER_SHARE, MeanExpert
 from coe.profiler.search import search_executors, search_memory
 from coe.profiler.site import ProfiledSite

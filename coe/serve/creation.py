@@ -11,7 +11,7 @@ from coe import plugins
 from coe.board import calibration_file, rules
 from coe.errors import ConfigError
 from coe.files import write_atomically
-from coe.inspector import fitting
+from coe.inspector import weights_used
 from coe.serve import service_config as configs
 from coe.serve.clock import now_us
 from coe.serve.database import audit, keys, recipe_versions
@@ -59,7 +59,7 @@ def create(folder: Path, wanted: Wanted) -> Created:
     content = RecipeContent(
         rules=board.path.read_text(encoding="utf-8"), calibration=calibration.decode(), within_s=wanted.within_s
     )
-    fitting.manifests(content.board(board.board), Store(wanted.store))
+    weights_used.read_manifests(content.board(board.board), Store(wanted.store))
     plugins.packages(wanted.allow_kinds)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(path, [_config_text(board.board, wanted)])

@@ -340,11 +340,11 @@ def test_a_name_that_is_too_long_anywhere_is_a_sentence(run: Run, option: str, n
 def inspector_settings(self: IdleLine, line_options: LineOptions) -> None:
     """Look at the files that a line looks at when it is opened."""
     from coe.board import rules
-    from coe.inspector import fitting
+    from coe.inspector import weights_used
     from coe.inspector.settings import settle
 
     known = rules.load(line_options.board)
-    fitting.manifests(known, line_options.store)
+    weights_used.read_manifests(known, line_options.store)
     settle(known, line_options)
     raise AssertionError("every case names a file that cannot be there")
 

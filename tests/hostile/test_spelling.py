@@ -16,7 +16,7 @@ from coe.board.board_spec import label_fault
 from coe.calibrate import verified
 from coe.core import Expert
 from coe.errors import ConfigError, RulesError
-from coe.inspector.fitting import manifests
+from coe.inspector.weights_used import read_manifests
 from coe.placement import Layout, lay_out, parse_placements, parse_recipe
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest
@@ -142,7 +142,7 @@ def test_labels_meet_in_rules_weights_and_folders(tmp_path: Path) -> None:
     expert = Expert("body", "narrow", ("ok", NFD), 48, "tiny/body")
     state = kinds.resolve("narrow").skeleton(expert).state_dict()
     store.put("tiny/body", kind="narrow", labels=("ok", NFD), input_size=48, state=state)
-    assert manifests(read, store)["tiny/body"].labels == ("ok", NFD)
+    assert read_manifests(read, store)["tiny/body"].labels == ("ok", NFD)
     (tmp_path / "pictures" / "body" / NFD).mkdir(parents=True)
     (tmp_path / "pictures" / "body" / NFD / "a.png").write_bytes(b"")
     (picture,) = verified.find(tmp_path / "pictures", read.experts)

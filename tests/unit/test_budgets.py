@@ -8,8 +8,7 @@ import pytest
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.inspector.memory import experts_bytes, fixed_bytes, planned
-from coe.inspector.settings import Settings
+from coe.inspector.settings import Settings, experts_bytes, fixed_bytes, planned
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import CacheSpec
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.inspector import fitting
+from coe.inspector import weights_used
 from coe.rates import Rate
 from coe.results.summary import RunFigures, summarise
 from coe.store.kinds import Trained, TrainingPlan
@@ -159,11 +159,11 @@ def test_a_board_says_which_of_its_experts_are_unproven(tmp_path: Path) -> None:
         entries.append(f"{name}: {{kind: k, labels: [ok, bad], input: 32, then: {{ok: OK, bad: NG}}}}")
     components = ", ".join(f"{name}: {{inspect: {name}}}" for name in trained)
     board = rules_from(f"{{board: b, experts: {{{', '.join(entries)}}}, components: {{{components}}}}}")
-    told = fitting.unproven(board, fitting.manifests(board, store))
+    told = weights_used.unproven(board, weights_used.read_manifests(board, store))
     assert told == ("expert 'unproven' is unproven: it says ok to all",)
-    known = fitting.manifests(board, store)
+    known = weights_used.read_manifests(board, store)
     alike = {weights: one.model_copy(update={"unproven": "few pictures"}) for weights, one in known.items()}
-    (of_all,) = fitting.unproven(board, alike)  # a board of small sets is told once, not once for each expert
+    (of_all,) = weights_used.unproven(board, alike)  # a board of small sets is told once, not once for each expert
     assert all(f"'{name}'" in of_all for name in trained)
     figures = RunFigures("b", warnings=told)
     assert summarise([], figures).to_json()["warnings"] == list(told)

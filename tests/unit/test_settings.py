@@ -9,9 +9,9 @@ import pytest
 from coe import config, system
 from coe.board.rules import Rules
 from coe.errors import ConfigError
-from coe.inspector import fingerprint, profile
+from coe.inspector import profile
 from coe.inspector.line_options import AUTO, LineOptions
-from coe.inspector.profile import BoardProfile, Chosen, KindProfile, Profile
+from coe.inspector.profile import BoardProfile, Chosen, Fingerprint, KindProfile, Profile
 from coe.inspector.settings import Settings, settle
 from coe.runtime.cost_fit import LatencyLine
 from coe.testing import rules_from
@@ -62,7 +62,7 @@ def made_for(board: Rules, **changes: object) -> Profile:
         workspace_bytes=0,
         load_s=0.3,
     )
-    known = Profile(made="2026-11-21T10:00:00", machine=fingerprint.here(), kinds=(kind,), boards={"b": entry})
+    known = Profile(made="2026-11-21T10:00:00", machine=Fingerprint.here(), kinds=(kind,), boards={"b": entry})
     return known.model_copy(update=changes)
 
 
@@ -154,7 +154,7 @@ def test_a_board_that_has_changed_is_said_to_have(board: Rules) -> None:
 
 def test_a_profile_of_another_machine_is_passed_over_with_a_warning(board: Rules, tmp_path, monkeypatch) -> None:
     path = tmp_path / "profile.json"
-    machine = fingerprint.here().model_copy(update={"cores": 99})
+    machine = Fingerprint.here().model_copy(update={"cores": 99})
     profile.save(made_for(board, machine=machine), path)
     monkeypatch.setenv(config.PROFILE_VARIABLE, str(path))
     said: list[str] = []
@@ -216,24 +216,24 @@ def test_a_gpu_that_may_not_be_used_is_none(monkeypatch, visible) -> None:
     for name in ("gpu_name", "gpu_driver", "gpu_is_here"):
         monkeypatch.setattr(system, name, lambda: "Some GPU")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with_it = fingerprint.here()
+    with_it = Fingerprint.here()
     assert (with_it.gpu, with_it.driver) == ("Some GPU", "Some GPU")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    without = fingerprint.here()
+    without = Fingerprint.here()
     assert (without.gpu, without.driver) == (None, None)
-    assert any("the GPU was Some GPU, is None" in one for one in fingerprint.differences(with_it, without))
+    assert any("the GPU was Some GPU, is None" in one for one in with_it.changes(without))
 
 
 def test_a_fingerprint_says_what_has_changed() -> None:
-    now = fingerprint.here()
-    assert fingerprint.differences(now, now) == []
+    now = Fingerprint.here()
+    assert now.changes(now) == []
     then = now.model_copy(
         update={"memory_bytes": now.memory_bytes * 2, "gpu": "H200", "libraries": now.libraries | {"torch": "1.0"}}
     )
-    changed = fingerprint.differences(then, now)
+    changed = then.changes(now)
     assert len(changed) == 3
     assert changed[0] == "the GPU was H200, is None"
     assert changed[1].startswith("memory was ")
     assert changed[2].startswith("torch was 1.0, is ")
     # A kernel that keeps a little more for itself is the same machine.
-    assert fingerprint.differences(now.model_copy(update={"memory_bytes": int(now.memory_bytes * 1.01)}), now) == []
+    assert now.model_copy(update={"memory_bytes": int(now.memory_bytes * 1.01)}).changes(now) == []

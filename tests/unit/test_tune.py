@@ -10,8 +10,7 @@ from common_trunk import BOARD
 
 from coe.board.rules import Rules
 from coe.errors import ConfigError
-from coe.inspector import fingerprint
-from coe.inspector.profile import BoardProfile, KindProfile, Profile
+from coe.inspector.profile import BoardProfile, Fingerprint, KindProfile, Profile
 from coe.profiler.configurations import paper_default
 from coe.profiler.site import KnownMemory, ProfiledSite
 from coe.profiler.tune import Search, Setup
@@ -72,7 +71,7 @@ def search(
     measured = [("cpu", cores), ("cpu", 1), ("cuda", 1)]
     known = Profile(
         made="",
-        machine=fingerprint.here(),
+        machine=Fingerprint.here(),
         kinds=tuple(kind_of(device, threads, **kind) for device, threads in measured),
         scaling={"cuda": {1: gpu}, "cpu": {cores: (1.0,), 1: scaling}},
     )
@@ -166,7 +165,7 @@ def test_experts_that_share_a_body_are_counted_as_a_line_counts_them(shared_trun
     """Three of four experts share a third of their bytes; nothing else differs."""
     trunk = rules_from(BOARD)
     kind = kind_of("cpu", 1).model_copy(update={"kind": "narrow", "input_size": 32, "weights_bytes": 13_900_000})
-    known = Profile(made="", machine=fingerprint.here(), kinds=(kind,), scaling={"cpu": {1: (1.0,)}})
+    known = Profile(made="", machine=Fingerprint.here(), kinds=(kind,), scaling={"cpu": {1: (1.0,)}})
 
     def setup_of(store: Path) -> Setup:
         site = ProfiledSite(trunk, Store(store), [], 100 * MB, looked_at=looked_at())

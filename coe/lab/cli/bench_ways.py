@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from coe import config
 from coe.board import rules
 from coe.errors import ConfigError
-from coe.inspector import fingerprint, profile
-from coe.inspector.profile import BoardProfile, Profile
+from coe.inspector import profile
+from coe.inspector.profile import BoardProfile, Fingerprint, Profile
 from coe.profiler.configurations import board_profile, paper_default, pinned
 from coe.scheduler.strategies import present_name
 
@@ -87,7 +87,7 @@ def has_gpu(configured: Profile | None) -> bool:
 def _profile(at: Path | None) -> Profile:
     """Return the profile of this machine; raises ConfigError."""
     loaded = profile.load(at or profile.place())
-    if changed := fingerprint.differences(loaded.machine, fingerprint.here()):
+    if changed := loaded.machine.changes(Fingerprint.here()):
         raise ConfigError(f"the profile is of another machine ({'; '.join(changed)}); run coe-profile again")
     return loaded
 

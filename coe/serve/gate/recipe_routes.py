@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
 from coe.errors import did_you_mean
-from coe.inspector import fitting
+from coe.inspector import weights_used
 from coe.serve.database import audit, event_log, recipe_versions
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.recipe_versions import Recipe
@@ -87,7 +87,7 @@ def check(name: str, content: RecipeContent, store: Store) -> tuple[str, ...]:
     Raises RulesError for rules that cannot be used, StoreError for experts whose weights are missing or others.
     """
     board = content.board(name)
-    return fitting.unproven(board, fitting.manifests(board, store))
+    return weights_used.unproven(board, weights_used.read_manifests(board, store))
 
 
 @router.write(
