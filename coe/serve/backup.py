@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +44,8 @@ def back_up(config: ServeConfig, folder: Path) -> Backup:
         unfinished.mkdir(parents=True)
         with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(unfinished / DATABASE)) as copy:
             live.backup(copy)
+            with copy, suppress(sqlite3.OperationalError):  # a schema before 0005 has no sessions
+                copy.execute("DELETE FROM session")  # who signs out later must not be signed in by the backup
         copied, missing = _pictures(config.pictures, unfinished)
         system.replace(unfinished, folder)
         system.save_names(folder.parent)

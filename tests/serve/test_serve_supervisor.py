@@ -312,6 +312,9 @@ def filled(service: Path, database: Database) -> ServeConfig:
 
 
 def test_a_backup_can_take_the_place_of_the_data(filled: ServeConfig, database: Database, tmp_path: Path) -> None:
+    with database.writing() as connection:
+        key = keys.add(connection, "ann", Role.OPERATOR, keys.generate(), now_us=1)
+        keys.begin_session(connection, key, "a", now_us=1, ends_us=10)
     made = backup.back_up(filled, tmp_path / "copy")
     assert (made.pictures, made.missing) == (2, 0)
     with database.writing() as connection:
@@ -320,6 +323,8 @@ def test_a_backup_can_take_the_place_of_the_data(filled: ServeConfig, database: 
     copy = open_database(restored.database_url)
     with copy.reading() as connection:
         found = views.of_board(connection, "k1")
+        # A person who signs out after the backup must not be signed in by it.
+        assert keys.of_session(connection, "a", 1, 10) is None
     copy.close()
     assert [Pictures(restored.pictures).path(view.file).read_bytes() for view in found] == [LIGHT, DARK]
     with pytest.raises(ConfigError, match="is there already"):
