@@ -109,9 +109,8 @@ class HeadDriver:
         self._members = {link.id: _Member(link) for link in links}
         self._placement = placer.place(links, None)
         views = [self._view(link) for link in links]
-        self.head = ClusterHead(
-            rules.router, ReplicaRouting(views, self._placement, placer.traffic.move_s), self._placement
-        )
+        routing = ReplicaRouting(placer.traffic.move_s)
+        self.head = ClusterHead(rules.router, routing, self._placement, views)
         self._shared: dict[int, object] = {}
         """By request without a result: what boxes fetch its image by."""
         self._reports: dict[str, BoxReport] = {}

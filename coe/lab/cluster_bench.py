@@ -210,11 +210,11 @@ class _Running:
         self._scene, self._names, self._placed_by = scene, names, placed_by
         self._homes = scene.homes(placed_by, names)
         views = [self._view(name) for name in names]
-        routing: Routing = ReplicaRouting(views, self._homes, scene.network.move_s)
+        routing: Routing = ReplicaRouting(scene.network.move_s)
         if placed_by is PlacedBy.COUNT_LRU:
             mean_bytes = sum(need.bytes for need in scene.needs) / len(scene.needs)
-            routing = CountLru(views, max(1, int(scene.budget("").bytes / mean_bytes)))
-        head = ClusterHead(scene.fleet.rules.router, routing, self._homes)
+            routing = CountLru(max(1, int(scene.budget("").bytes / mean_bytes)))
+        head = ClusterHead(scene.fleet.rules.router, routing, self._homes, views)
         self._done = ClusterRun()
         self._cluster = ClusterSimulator(
             head, scene.network, scene.oracle, self._rules, self._homes, self._done.answer, time.perf_counter

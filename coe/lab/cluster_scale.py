@@ -66,7 +66,7 @@ def measure(experts: int, boxes: int, images: int, every_s: float, seed: int = 0
     homes = place_experts(needs, [BoxBudget(name, budget) for name in names], Traffic(MOVE_S, images))
     place_s = time.perf_counter() - began
     prices = dict.fromkeys((need.expert for need in needs), StagePrice(RUN_S, LOAD_S))
-    head = ClusterHead(router, ReplicaRouting([BoxView(name, prices) for name in names], homes, MOVE_S), homes)
+    head = ClusterHead(router, ReplicaRouting(MOVE_S), homes, [BoxView(name, prices) for name in names])
     run = _Run(head, homes, prices)
     made = _resident_bytes()
     run.go(_arrivals(router, images, every_s, seed))

@@ -62,7 +62,7 @@ class Boxes:
         self.alive = list(placement.held)
         self.placement = placement
         self.head = ClusterHead(
-            RULES.router, ReplicaRouting([BoxView(box, PRICES) for box in self.alive], placement, 0.0), placement
+            RULES.router, ReplicaRouting(0.0), placement, [BoxView(box, PRICES) for box in self.alive]
         )
         self.open: dict[int, SendStage] = {}
         self.answers: list[Reply] = []
@@ -140,7 +140,7 @@ def test_stages_follow_each_other_over_boxes_and_the_image_comes_once() -> None:
 def test_on_a_box_two_boards_of_one_serial_are_due_by_themselves() -> None:
     both = union([Member(key, RULES, RULES.experts) for key in ("left", "right")])
     placement = homes_on(["one"])
-    head = ClusterHead(both.router, ReplicaRouting([BoxView("one", PRICES)], placement, 0.0), placement)
+    head = ClusterHead(both.router, ReplicaRouting(0.0), placement, [BoxView("one", PRICES)])
     cases = Cases(stage_rules(both.graph, both.router.followers(), placement, "one").router)
     dues = Deadlines(1e6, lambda dues, now: 1e6)
     for number, (board, due_s) in enumerate([("left", 10.0), ("right", 100.0)]):

@@ -6,7 +6,9 @@ carries out the orders and reports what happened. Rules and verdicts are here al
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 
 from coe.board.router import Router
@@ -24,7 +26,7 @@ from coe.cluster.decisions.head_events import (
     SendStage,
     StageDone,
 )
-from coe.cluster.decisions.routing import Routing
+from coe.cluster.decisions.routing import BoxView, Routing
 from coe.cluster.decisions.stage_rules import StageRequest
 from coe.core import Failure, FailureKind, Request, Stage
 from coe.scheduler.cases import Advance, Cases
@@ -63,14 +65,15 @@ class _Image:
 
 
 class ClusterHead:
-    """Images under way, and where each of their stages runs. `routing` chooses the boxes and holds their views."""
+    """Images under way, and where each of their stages runs. `routing` chooses among the boxes of `views`."""
 
-    def __init__(self, router: Router, routing: Routing, placement: ExpertPlacement) -> None:
+    def __init__(self, router: Router, routing: Routing, placement: ExpertPlacement, views: Iterable[BoxView]) -> None:
         self._routing, self._placement = routing, placement
+        self._views = {view.id: view for view in views}
         self._cases = Cases(router)
         self._images: dict[int, _Image] = {}
         self._sent: dict[int, _Sent] = {}
-        self._on_box: dict[str, dict[int, None]] = {box: {} for box in routing.views}
+        self._on_box: dict[str, dict[int, None]] = {box: {} for box in self._views}
         self._stranded: list[Stage] = []
         self._suspects = SuspectImages()
         self._held_back: list[_HeldBack] = []
@@ -97,11 +100,12 @@ class ClusterHead:
             case StageDone():
                 self._done(event, now)
             case ExpertsReported():
-                self._routing.reported(event.box, event.comes_s, event.pace)
+                if (view := self._views.get(event.box)) is not None:  # a box that is gone says nothing
+                    view.reported(event.comes_s, event.pace)
             case BoxLost():
                 self._lose(event, now)
             case BoxJoined():
-                self._routing.joined(event.view)
+                self._views[event.view.id] = event.view
                 self._on_box[event.view.id] = {}
             case ExpertsMoved():
                 self._move(event.placement, now)
@@ -116,7 +120,7 @@ class ClusterHead:
         """Prove the books; raises AssertionError."""
         assert {id for ids in self._on_box.values() for id in ids} == set(self._sent), f"{self!r}: stages by box"
         for box, ids in self._on_box.items():
-            waiting = self._routing.views[box].waiting
+            waiting = self._views[box].waiting
             assert sum(waiting.values()) == len(ids), f"{self!r}: {waiting} stages on {box}"
         assert not idle or not (self._cases or self._sent or self._images or self._stranded or self._held_back), (
             f"{self!r} at idle"
@@ -141,7 +145,8 @@ class ClusterHead:
             self._fail(stage, failure or _culprit(crashed), now)
             return
         image = self._images[stage.request_id]
-        box = self._routing.choose(stage.expert, image.boxes, failed_on)
+        choose = partial(self._routing.choose, stage.expert, self._views, self._placement, image.boxes)
+        box = choose(failed_on)
         if box is None:
             if failure is not None:
                 self._fail(stage, failure, now)
@@ -155,7 +160,7 @@ class ClusterHead:
             return
         if stage.request_id in self._suspects:
             taken = self._suspects.boxes_without_room(stage.request_id)
-            box = self._routing.choose(stage.expert, image.boxes, failed_on | taken)
+            box = choose(failed_on | taken)
             if box is None:
                 self._held_back.append(_HeldBack(stage, failed_on, failure))
                 return
@@ -163,7 +168,7 @@ class ClusterHead:
         stage_id = next(self._ids)
         self._sent[stage_id] = _Sent(stage, box, failed_on)
         self._on_box[box][stage_id] = None
-        self._routing.sent(box, stage.expert)
+        self._views[box].sent(stage.expert)
         given = image.request
         request = StageRequest(
             stage_id,
@@ -182,7 +187,7 @@ class ClusterHead:
         if sent is None:
             return  # of a box that was given up
         del self._on_box[sent.box][event.stage_id]
-        self._routing.answered(sent.box, sent.stage.expert)
+        self._views[sent.box].answered(sent.stage.expert)
         suspicious = sent.stage.request_id in self._suspects
         self._go_on_after(sent, event, now)
         if suspicious:
@@ -209,7 +214,7 @@ class ClusterHead:
     def _lose(self, event: BoxLost, now: float) -> None:
         """Go on without a box: its stages go to other boxes, with their images."""
         box = event.box
-        if not self._routing.lost(box):
+        if self._views.pop(box, None) is None:
             return
         for image in self._images.values():
             image.boxes.discard(box)
@@ -226,8 +231,7 @@ class ClusterHead:
     def _move(self, placement: ExpertPlacement, now: float) -> None:
         """Go on with another placement, and send the stages that no box could run."""
         self._placement = placement
-        self._routing.move(placement)
-        for box, view in self._routing.views.items():
+        for box, view in self._views.items():
             self._orders.append(GiveRules(box, frozenset(view.waiting)))
         self._send_stranded(now)
         self._send_held_back(now)

@@ -8,9 +8,9 @@ boxes as with few.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from coe.cluster.decisions.expert_placement import ExpertPlacement
 
@@ -94,84 +94,56 @@ class BoxView:
             self.comes_s[expert] = seconds
 
 
-class Routing(ABC):
-    """Chooses boxes by what it is told of them. Views change here alone."""
+class Routing(Protocol):
+    """Chooses boxes by the views of those that are there."""
 
-    def __init__(self, views: Iterable[BoxView]) -> None:
-        self._views = {view.id: view for view in views}
-
-    @property
-    def views(self) -> Mapping[str, BoxView]:
-        """What is known of each box that is there."""
-        return self._views
-
-    @abstractmethod
-    def choose(self, expert: str, holding: Collection[str], avoid: Collection[str] = ()) -> str | None:
+    def choose(
+        self,
+        expert: str,
+        views: Mapping[str, BoxView],
+        placement: ExpertPlacement,
+        holding: Collection[str],
+        avoid: Collection[str] = (),
+    ) -> str | None:
         """Return the box that takes a stage, if the boxes of `holding` have its image; None if no box may run it.
 
         The boxes of `avoid` are out of the question.
         """
 
-    @abstractmethod
-    def move(self, placement: ExpertPlacement) -> None:
-        """Go on with another placement."""
 
-    def joined(self, view: BoxView) -> None:
-        """Note that a box is there."""
-        self._views[view.id] = view
-
-    def lost(self, box: str) -> bool:
-        """Note that a box is gone; return whether it was there."""
-        return self._views.pop(box, None) is not None
-
-    def sent(self, box: str, expert: str) -> None:
-        """Note that a stage goes to a box."""
-        self._views[box].sent(expert)
-
-    def answered(self, box: str, expert: str) -> None:
-        """Note that a box has answered a stage."""
-        self._views[box].answered(expert)
-
-    def reported(self, box: str, comes_s: Mapping[str, float], pace: float) -> None:
-        """Note what a box reports; one that is gone says nothing."""
-        if box in self._views:
-            self._views[box].reported(comes_s, pace)
-
-
-class ReplicaRouting(Routing):
+@dataclass(frozen=True, slots=True)
+class ReplicaRouting:
     """A stage goes to the replica of its expert that would be done with it first.
 
     It goes to the standby only if that would be done sooner even after loading the expert once more, because an expert
     that is loaded on two boxes takes the time of two disks. An image takes `move_s` to a box that does not have it.
     """
 
-    def __init__(self, views: Iterable[BoxView], placement: ExpertPlacement, move_s: float) -> None:
-        super().__init__(views)
-        self._placement, self._move_s = placement, move_s
+    move_s: float
 
-    def __repr__(self) -> str:
-        return f"<ReplicaRouting to {len(self._views)} boxes>"
-
-    def move(self, placement: ExpertPlacement) -> None:
-        """Go on with another placement."""
-        self._placement = placement
-
-    def choose(self, expert: str, holding: Collection[str], avoid: Collection[str] = ()) -> str | None:
+    def choose(
+        self,
+        expert: str,
+        views: Mapping[str, BoxView],
+        placement: ExpertPlacement,
+        holding: Collection[str],
+        avoid: Collection[str] = (),
+    ) -> str | None:
         """Return the box of `ExpertPlacement.of` that would be done first, at equal times the first of them.
 
         A box that is lost has no view, and is passed over.
         """
         best, best_s = None, math.inf
-        for box in self._placement.boxes.get(expert, ()):
-            view = self._views.get(box)
+        for box in placement.boxes.get(expert, ()):
+            view = views.get(box)
             if view is not None and box not in avoid:
-                done_s = view.done_s(expert) + (0.0 if box in holding else self._move_s)
+                done_s = view.done_s(expert) + (0.0 if box in holding else self.move_s)
                 if done_s < best_s:
                     best, best_s = box, done_s
-        standby = self._placement.standby.get(expert, "")
-        view = self._views.get(standby)
+        standby = placement.standby.get(expert, "")
+        view = views.get(standby)
         if view is not None and standby not in avoid:
-            done_s = view.done_s(expert) + view.absent_s(expert) + (0.0 if standby in holding else self._move_s)
+            done_s = view.done_s(expert) + view.absent_s(expert) + (0.0 if standby in holding else self.move_s)
             if done_s < best_s:
                 return standby
         return best
