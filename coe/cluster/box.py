@@ -6,21 +6,18 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 
-from coe.board.rules import Rules
 from coe.cluster.decisions.forecast import GOSSIP_S, changed_experts, comes_in_s
 from coe.cluster.decisions.head_events import ExpertsReported, Release, StageDone
 from coe.cluster.decisions.stage_rules import StageRules, stage_rules
 from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, NewRules, Parcel, RunStage
-from coe.core import Failure, FailureKind, Result
+from coe.core import Failure, FailureKind, Result, rule_of
 from coe.errors import sentence_of
-from coe.pictures.image_source import ReferenceSource
+from coe.inspector.opening import Assembly
 from coe.results.metrics import Metrics, Recorder
-from coe.runtime.copy_lane import Disk
-from coe.runtime.device import Device
 from coe.runtime.engine import Engine
-from coe.runtime.inputs import Decoding
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import (
     Command,
@@ -30,8 +27,6 @@ from coe.scheduler.events import (
     RulesChanged,
     Stopped,
 )
-from coe.scheduler.strategies import Strategy
-from coe.store.kinds import Kind
 
 _STAGES_GATHER_S = 0.005
 """A box waits at most this long for further stages of a batch that ends, in seconds: a report for each takes longer."""
@@ -42,33 +37,21 @@ Fetch = Callable[[Sequence[object]], Sequence[CarriedImage]]
 """Gives images by what `coe.cluster.links.Boxes.share` gave for them; raises whatever the transport raises."""
 
 
-@dataclass(frozen=True, slots=True)
-class BoxParts:
-    """What a box is made of. `rules` are those of all boards, with experts in their variants.
-
-    `references` are those that the rules name, by `Request.rule`.
-    """
-
-    rules: Rules
-    facts: BoxFacts
-    devices: Mapping[str, Device]
-    kinds: Mapping[str, Kind]
-    disk: Disk
-    decoding: Decoding
-    strategy: Strategy
-    max_wait_s: float | None
-    references: Mapping[str, ReferenceSource]
-
-
 class BoxWorker:
     """Runs the stages that parcels bring, by the rules that came before them; `report` says what happened.
 
-    One thread calls `take`, and another `report`. `fetch` gives the images that messages name, in their order.
+    `assembly` is that of all boards on this machine. One thread calls `take`, and another `report`. `fetch` gives the
+    images that messages name, in their order.
     """
 
-    def __init__(self, id: str, parts: BoxParts, fetch: Fetch) -> None:
-        self.id, self._parts, self._fetch = id, parts, fetch
-        self._followers = parts.rules.router.followers()
+    def __init__(self, id: str, assembly: Assembly, fetch: Fetch) -> None:
+        self.id, self._assembly, self._fetch = id, assembly, fetch
+        self._followers = assembly.rules.router.followers()
+        self._references = {
+            rule_of(board.key, component): reference
+            for board in assembly.boards
+            for component, reference in board.read.references.items()
+        }
         self._images: dict[int, CarriedImage] = {}
         self._engine: Engine | None = None
         self._ahead_s = math.inf
@@ -78,10 +61,12 @@ class BoxWorker:
     def __repr__(self) -> str:
         return f"<BoxWorker {self.id}, {len(self._images)} images>"
 
-    @property
+    @cached_property
     def facts(self) -> BoxFacts:
         """What the box has."""
-        return self._parts.facts
+        made, choice = self._assembly, self._assembly.lineup.choice
+        memory_bytes, budget_bytes = made.settings.memory_bytes, made.budget_bytes
+        return BoxFacts(made.costs, made.plan, choice.variants, choice.escalate_below, memory_bytes, budget_bytes)
 
     def take(self, parcel: Parcel) -> None:
         """Take messages in. Raises nothing: a box that cannot go on says so in its next report."""
@@ -123,32 +108,31 @@ class BoxWorker:
         return report
 
     def _follow(self, message: NewRules) -> None:
-        parts, facts = self._parts, self._parts.facts
-        rules = stage_rules(parts.rules.graph, self._followers, message.placement, self.id, message.also)
+        rules = stage_rules(self._assembly.rules.graph, self._followers, message.placement, self.id, message.also)
         if self._engine is None:
             self._engine = self._opened(rules)
             return
         self._engine.learn(rules.router, {})
-        plan, followers = facts.plan, rules.router.followers()
-        self._engine.tell(RulesChanged(rules.router, rules.graph, facts.costs, plan, {}, followers))
+        facts, followers = self.facts, rules.router.followers()
+        self._engine.tell(RulesChanged(rules.router, rules.graph, facts.costs, facts.plan, {}, followers))
 
     def _opened(self, rules: StageRules) -> Engine:
-        parts = self._parts
+        made, options = self._assembly, self._assembly.options
         controller = Controller(
             router=rules.router,
             graph=rules.graph,
-            costs=parts.facts.costs.following(),
-            plan=parts.facts.plan,
-            strategy=parts.strategy,
-            max_wait_s=parts.max_wait_s,
+            costs=self.facts.costs.following(),
+            plan=self.facts.plan,
+            strategy=options.strategy,
+            max_wait_s=options.max_wait_s,
         )
         return Engine(
             controller,
-            parts.devices,
-            parts.rules.experts,
-            parts.kinds,
-            disk=parts.disk,
-            decoding=parts.decoding,
+            made.devices,
+            made.rules.experts,
+            made.kinds,
+            disk=made.disk(),
+            decoding=made.decoding(),
             watchers=[_BoxWatcher(controller, self._out)],
         )
 
@@ -175,7 +159,7 @@ class BoxWorker:
         since_s = message.request.since_s(now_s) + self._ahead_s
         request = replace(message.request, due_s=message.request.due_s + self._ahead_s, submitted_s=since_s)
         self._out.began()
-        source = image.source.beside(self._parts.references.get(image.rule))
+        source = image.source.beside(self._references.get(image.rule))
         self._engine.submit(request, source).add_done_callback(self._out.answered)
 
 

@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coe.board.union import union
-from coe.cluster.box import BoxParts, BoxWorker, Fetch
+from coe.cluster.box import BoxWorker, Fetch
 from coe.cluster.cluster_engine import ClusterEngine
 from coe.cluster.decisions.expert_placement import Traffic
 from coe.cluster.decisions.place_experts import needs_of
 from coe.cluster.head_thread import ExpertPlacer
 from coe.cluster.links import Link, check_same
-from coe.cluster.messages import BoxFacts
 from coe.cluster.over_ray import ray_boxes
 from coe.core import rule_of
 from coe.errors import StoreError
@@ -111,32 +110,8 @@ class BoxOrder:
         assert costs is None or isinstance(costs, LineCosts)
         store = self.config.store if self.config.store.root.is_dir() else Store()
         config = self.config.but(store=store, costs=costs or self.config.costs)
-        assembly = assembled(config, [_with_own_weights(config, board) for board in self.boards])
-        choice = assembly.lineup.choice
-        facts = BoxFacts(
-            assembly.costs,
-            assembly.plan,
-            choice.variants,
-            choice.escalate_below,
-            assembly.settings.memory_bytes,
-            assembly.budget_bytes,
-        )
-        parts = BoxParts(
-            assembly.rules,
-            facts,
-            assembly.devices,
-            assembly.kinds,
-            assembly.disk(),
-            assembly.decoding(),
-            config.strategy,
-            config.max_wait_s,
-            {
-                rule_of(board.key, component): reference
-                for board in assembly.boards
-                for component, reference in board.read.references.items()
-            },
-        )
-        return BoxWorker(id, parts, fetch)
+        boards = [_with_own_weights(config, board) for board in self.boards]
+        return BoxWorker(id, assembled(config, boards), fetch)
 
 
 def _with_own_weights(config: LineOptions, board: ReadBoard) -> ReadBoard:

@@ -43,8 +43,8 @@ class Engine:
 def test_a_parcel_that_was_long_on_its_way_postpones_no_due_time() -> None:
     """A box that was stopped for 20 s must not believe that its images came, and are due, 20 s later."""
     image = CarriedImage(ImageSource.of(np.zeros((8, 8, 3), np.uint8), "BGR"), "A")
-    parts: Any = SimpleNamespace(rules=RULES, references={})
-    box, engine = BoxWorker("box1", parts, lambda shared: [image for _ in shared]), Engine()
+    assembly: Any = SimpleNamespace(rules=RULES, boards=())
+    box, engine = BoxWorker("box1", assembly, lambda shared: [image for _ in shared]), Engine()
     box._engine = engine  # type: ignore[assignment]
     for number, (sent_s, engine.now_s) in enumerate([(10.0, 110.5), (20.0, 120.0), (30.0, 150.0)]):
         stage = StageRequest(number, "a", due_s=sent_s + 5, submitted_s=sent_s - 1)

@@ -134,8 +134,7 @@ def test_a_box_that_comes_and_would_run_other_precisions_is_refused(
 
     def other(link: ThreadLink) -> None:
         if link.id == "box2":
-            parts = link.box._parts
-            link.box._parts = replace(parts, facts=replace(parts.facts, variants={"joint": "q8"}))
+            link.box.facts = replace(link.box.facts, variants={"joint": "q8"})
 
     boxes.after_open = other
     with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes, say=said.put) as line:
