@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
 from coe.lab.bounds.bound import Bound
 from coe.lab.cluster_bench import ClusterRun, Mishap, PlacedBy, Scene, cluster_run
+from coe.lab.rows import figures_table
 
 RECOVERY_S = 10.0
 """From so long after a mishap on, a cluster is compared with one that always had the boxes that are left."""
@@ -109,35 +110,26 @@ def to_json(rows: Sequence[ClusterRow]) -> str:
 
 def to_table(rows: Sequence[ClusterRow]) -> Table:
     """Return rows for people. A column that says nothing is left out."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    words = ("task", "device", "strategy", "placement", "mishap")
-    cells = [_cells(row) for row in rows]
-    shown = [name for name in cells[0] if any(cell[name] for cell in cells)]
-    for name in shown:
-        table.add_column(name, justify="left" if name in words else "right")
-    for cell in cells:
-        table.add_row(*(cell[name] for name in shown))
-    return table
+    return figures_table(_COLUMNS, rows, words=("task", "device", "strategy", "placement", "mishap"))
 
 
-def _cells(row: ClusterRow) -> dict[str, str]:
-    return {
-        "task": row.task,
-        "device": row.device,
-        "strategy": row.strategy,
-        "placement": row.placement,
-        "boxes": f"{row.boxes}",
-        "mishap": "" if row.mishap == Mishap.NONE else row.mishap,
-        "images/s": f"{row.images_per_s:.2f}",
-        "of bound": f"{row.of_bound:.2f}",
-        "not inspected": f"{row.errors}" if row.errors else "",
-        "switches": f"{row.switches:,}",
-        "at least": f"{row.lower_bound_switches:,}",
-        "moves an image": f"{row.images_moved:.2f}",
-        "p50": f"{row.p50_s:.1f} s",
-        "p99": f"{row.p99_s:.1f} s",
-        "makespan": f"{row.makespan_s:.1f} s",
-        "head": f"{row.head_us:.0f} µs",
-        "experts moved": "" if row.experts_moved is None else f"{row.experts_moved:,}",
-        "recovered": "" if row.recovered is None else f"{row.recovered:.2f}",
-    }
+_COLUMNS: dict[str, Callable[[ClusterRow], str]] = {
+    "task": lambda row: row.task,
+    "device": lambda row: row.device,
+    "strategy": lambda row: row.strategy,
+    "placement": lambda row: row.placement,
+    "boxes": lambda row: f"{row.boxes}",
+    "mishap": lambda row: "" if row.mishap == Mishap.NONE else row.mishap,
+    "images/s": lambda row: f"{row.images_per_s:.2f}",
+    "of bound": lambda row: f"{row.of_bound:.2f}",
+    "not inspected": lambda row: f"{row.errors}" if row.errors else "",
+    "switches": lambda row: f"{row.switches:,}",
+    "at least": lambda row: f"{row.lower_bound_switches:,}",
+    "moves an image": lambda row: f"{row.images_moved:.2f}",
+    "p50": lambda row: f"{row.p50_s:.1f} s",
+    "p99": lambda row: f"{row.p99_s:.1f} s",
+    "makespan": lambda row: f"{row.makespan_s:.1f} s",
+    "head": lambda row: f"{row.head_us:.0f} µs",
+    "experts moved": lambda row: "" if row.experts_moved is None else f"{row.experts_moved:,}",
+    "recovered": lambda row: "" if row.recovered is None else f"{row.recovered:.2f}",
+}

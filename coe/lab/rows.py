@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import TypeVar
 
 import numpy as np
 from rich.table import Table
@@ -13,6 +14,8 @@ from rich.table import Table
 from coe.config import format_bytes
 from coe.results.metrics import Metrics
 from coe.scheduler.events import Command, Event, Reply
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,17 @@ def to_json(rows: Sequence[Row]) -> str:
         behind = {name: count for name, count in behind.items() if count is not None}
         flat.append({**plain, **behind, **machine})
     return json.dumps(flat, indent=2) + "\n"
+
+
+def figures_table(columns: Mapping[str, Callable[[T], str]], rows: Sequence[T], *, words: Collection[str]) -> Table:
+    """Return a table with a column for each figure, but those that are empty in all rows; `words` stand on the left."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    shown = {name: cell for name, cell in columns.items() if any(map(cell, rows))}
+    for name in shown:
+        table.add_column(name, justify="left" if name in words else "right")
+    for row in rows:
+        table.add_row(*(cell(row) for cell in shown.values()))
+    return table
 
 
 def to_table(rows: Sequence[Row], *, upright: bool = False) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -35,25 +35,15 @@ def labels(kinds: Sequence[KindProfile]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _LineStyle:
-    """The colour and mark of a kind."""
-
-    colour: str
-    mark: str
-
-
-def _look(index: int) -> _LineStyle:
-    return _LineStyle(LINES[index % len(LINES)], MARKS[(index + index // len(LINES)) % len(MARKS)])
+def _style(index: int, size: float = 4.5) -> dict[str, Any]:
+    """Return the colour and the mark of a kind, the same in all panels."""
+    mark = MARKS[(index + index // len(LINES)) % len(MARKS)]
+    return {"color": LINES[index % len(LINES)], "marker": mark, "markersize": size}
 
 
 def handles(kinds: Sequence[KindProfile]) -> list[Line2D]:
     """Return the entries of a legend, one for each kind."""
-    entries = []
-    for index, label in enumerate(labels(kinds)):
-        look = _look(index)
-        entries.append(Line2D([], [], color=look.colour, marker=look.mark, markersize=5, linewidth=1.5, label=label))
-    return entries
+    return [Line2D([], [], linewidth=1.5, label=label, **_style(n, 5)) for n, label in enumerate(labels(kinds))]
 
 
 def latency(axes: Axes, kinds: Sequence[KindProfile]) -> None:
@@ -63,20 +53,17 @@ def latency(axes: Axes, kinds: Sequence[KindProfile]) -> None:
         return
     top = 0.0
     for index, kind in enumerate(kinds):
-        look = _look(index)
+        style, colour = _style(index), LINES[index % len(LINES)]
         times = sorted(kind.batches, key=lambda time: time.images)
         xs, ys = [time.images for time in times], [time.median_s * 1e3 for time in times]
         # The quartiles lie about half the interquartile range to either side.
         bars = [time.median_s * 1e3 * time.spread / 2 for time in times]
-        axes.errorbar(
-            xs, ys, bars, linestyle="", marker=look.mark, markersize=4.5, capsize=2.5, elinewidth=1, color=look.colour,
-            zorder=4,
-        )  # fmt: skip
+        axes.errorbar(xs, ys, bars, linestyle="", capsize=2.5, elinewidth=1, zorder=4, **style)
         ends = [1, max(xs)]
         line = [(kind.line.base_s + kind.line.per_image_s * x) * 1e3 for x in ends]
-        axes.plot(ends, line, color=look.colour, linewidth=1.2, zorder=3)
+        axes.plot(ends, line, color=colour, linewidth=1.2, zorder=3)
         at = (kind.line.base_s + kind.line.per_image_s * kind.max_batch) * 1e3
-        axes.plot([kind.max_batch], [at], "o", markersize=11, markerfacecolor="none", color=look.colour, zorder=5)
+        axes.plot([kind.max_batch], [at], "o", markersize=11, markerfacecolor="none", color=colour, zorder=5)
         top = max(top, *ys, *line, at)
     note(axes, ["points: medians, bars: middle half of the repeats; lines: K and B; rings: max batch"])
     axes.set_ylim(0, top * 1.08 or 1)
@@ -88,17 +75,14 @@ def memory(axes: Axes, kinds: Sequence[KindProfile]) -> None:
     if not _sized(axes, kinds):
         return
     for index, kind in enumerate(kinds):
-        look = _look(index)
+        style, colour = _style(index), LINES[index % len(LINES)]
         times = sorted(kind.batches, key=lambda time: time.images)
         measured = [(kind.weights_bytes + time.bytes) / _MIB for time in times]
-        axes.plot(
-            [time.images for time in times], measured, marker=look.mark, markersize=4.5, color=look.colour,
-            linestyle="", zorder=4,
-        )  # fmt: skip
+        axes.plot([time.images for time in times], measured, linestyle="", zorder=4, **style)
         ends = [0, max(time.images for time in times)]
         fixed = kind.weights_bytes + kind.workspace_bytes
-        axes.plot(ends, [(fixed + kind.activation_bytes * x) / _MIB for x in ends], color=look.colour, linewidth=1.2)
-        axes.plot(ends, [kind.weights_bytes / _MIB] * 2, color=look.colour, linewidth=1, linestyle=":")
+        axes.plot(ends, [(fixed + kind.activation_bytes * x) / _MIB for x in ends], color=colour, linewidth=1.2)
+        axes.plot(ends, [kind.weights_bytes / _MIB] * 2, color=colour, linewidth=1, linestyle=":")
     note(axes, ["points: measured; lines: as planned, with workspace and activations; dotted: weights alone"])
     axes.set_ylim(bottom=0)
 

@@ -13,7 +13,8 @@ from coe.cli.common import err, out, wide
 from coe.cli.console import Progress
 from coe.cli.options import STANDARD_OUTPUT, words_of, write_json
 from coe.config import parse_bandwidth, parse_bytes, parse_seconds
-from coe.errors import ConfigError, did_you_mean
+from coe.errors import ConfigError
+from coe.lab.cli.bench_out import choices
 from coe.lab.workloads.workload import EVERY_S, Workload, synthetic
 
 if TYPE_CHECKING:
@@ -77,11 +78,11 @@ class ClusterOptions:
     def parsed(cls, boxes: str, boards: str | None, placement: str, mishap: str, network: str) -> ClusterOptions:
         """Read the options; raises ConfigError."""
         numbers = [_number(word) for word in words_of(boxes)]
-        mishaps = _words("--mishap", mishap, MISHAPS)
+        mishaps = choices("--mishap", mishap, MISHAPS)
         if "lost" in mishaps and 1 in numbers:
             raise ConfigError("--mishap lost takes a box away, and --boxes 1 has no other; give at least 2 boxes")
         names = [] if boards is None else words_of(boards)
-        return cls(numbers, names, _words("--expert-placement", placement, PLACEMENTS), mishaps, _network(network))
+        return cls(numbers, names, choices("--expert-placement", placement, PLACEMENTS), mishaps, _network(network))
 
 
 def given(boxes: str | None, boards: str | None, placement: str, mishap: str, network: str) -> ClusterOptions | None:
@@ -166,14 +167,6 @@ def _number(text: str) -> int:
     if not (text.isdecimal() and len(text) <= 4) or not 1 <= int(text) <= MOST_BOXES:
         raise ConfigError(f"--boxes: '{text}' is not a number of boxes from 1 to {MOST_BOXES:,}; write it like 1,2,4")
     return int(text)
-
-
-def _words(option: str, text: str, known: Sequence[str]) -> list[str]:
-    words = list(known) if text.strip() == "all" else words_of(text)
-    for word in words:
-        if word not in known:
-            raise ConfigError(f"{option}: there is no '{word}'{did_you_mean(word, known)}")
-    return list(dict.fromkeys(words))
 
 
 def _network(text: str) -> SimulatedNetwork:

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from coe import config
-from coe.cli.options import words_of
-from coe.errors import ConfigError, did_you_mean
+from coe.errors import ConfigError
+from coe.lab.cli.bench_out import choices
 from coe.lab.workloads.workload import DISTURBED, EVERY_S, UNDISTURBED, Disturbance, Workload, placement
 
 FORESIGHT = ("learned", "parts", "none")
@@ -76,10 +76,7 @@ class Circumstances:
         cls, images: int | None, every_ms: float | None, disturbed: bool, foresight: str, cold: bool, settling: int
     ) -> Circumstances:
         """Read the options; raises ConfigError for an unknown word."""
-        words = FORESIGHT if foresight.strip() == "all" else tuple(words_of(foresight))
-        for word in words:
-            if word not in FORESIGHT:
-                raise ConfigError(f"--foresight: there is no '{word}'{did_you_mean(word, FORESIGHT)}")
+        words = choices("--foresight", foresight, FORESIGHT)
         every_s = None if every_ms is None else every_ms / 1e3
         return cls(images, every_s, DISTURBED if disturbed else UNDISTURBED, words, cold, settling)
 
@@ -95,7 +92,7 @@ class Circumstances:
 
         Raises ConfigError for an option that a workload would ignore, or that leaves nothing of it.
         """
-        return [self._of(workload, word, seed) for workload in workloads for word in dict.fromkeys(self.foresight)]
+        return [self._of(workload, word, seed) for workload in workloads for word in self.foresight]
 
     def _of(self, workload: Workload, word: str, seed: int) -> Workload:
         if self.settling >= len(workload.arrivals):

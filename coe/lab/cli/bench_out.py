@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.measure import Measurement
 
 from coe.cli.common import err, out, wide
 from coe.cli.options import STANDARD_OUTPUT, words_of, write_json
-from coe.errors import ConfigError
+from coe.errors import ConfigError, did_you_mean
 from coe.lab.cli.bench_ways import EAGER, current
 from coe.lab.rows import Row, to_json, to_table
 from coe.scheduler.strategies import Strategy, Times, check_hurry, names, present_name
@@ -28,6 +28,16 @@ def strategies(text: str, *, also: Sequence[str] = (), eager: bool = False) -> l
         if name not in also:
             _check_name(name, also, eager)
     return chosen
+
+
+def choices(option: str, text: str, known: Iterable[str]) -> list[str]:
+    """Read a list of known words, or "all" of them, each once; raises ConfigError that names the option."""
+    known = list(known)
+    words = known if text.strip() == "all" else words_of(text)
+    for word in words:
+        if word not in known:
+            raise ConfigError(f"{option}: there is no '{word}'{did_you_mean(word, known)}")
+    return list(dict.fromkeys(words))
 
 
 def _check_name(name: str, also: Sequence[str], eager: bool) -> None:

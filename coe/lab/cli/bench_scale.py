@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from rich.table import Table
 
 from coe import config
 from coe.cli.common import err, out, wide
@@ -18,6 +17,7 @@ from coe.cli.console import Progress
 from coe.cli.options import finite, words_of
 from coe.errors import ConfigError
 from coe.lab.cli.bench_out import strategies
+from coe.lab.rows import figures_table
 from coe.scheduler.strategies import present_name
 
 if TYPE_CHECKING:
@@ -125,13 +125,8 @@ def _measure(runs: Sequence[Callable[[], Point]], columns: Columns[Point], as_js
     if as_json:
         sys.stdout.write(json.dumps([asdict(point) for point in points], indent=2) + "\n")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in columns:
-        table.add_column(heading, justify="left" if heading == "strategy" else "right")
-    for point in points:
-        table.add_row(*(text(point) for text in columns.values()))
     # Outside a terminal each point has one line, for grep and diff.
-    wide(out).print(table)
+    wide(out).print(figures_table(columns, points, words=("strategy",)))
 
 
 def _numbers(option: str, text: str) -> list[int]:

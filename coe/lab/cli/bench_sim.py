@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +20,7 @@ from coe.cli.common import err
 from coe.cli.console import Progress
 from coe.cli.options import JsonOption, MaxWaitOption, WithinOption, check_json, seconds, words_of
 from coe.core import FULL
-from coe.errors import ConfigError, did_you_mean
+from coe.errors import ConfigError
 from coe.files import why_not
 from coe.lab import preset
 from coe.lab.cli import bench_boxes, bench_out
@@ -263,7 +263,7 @@ class _World:
 def _precisions(text: str, sound: str, doubtful: float, warm: bool) -> list[VariantShares | None]:
     from coe.lab.simulated_precision import BLOBS, MODES, VariantShares
 
-    names = list(dict.fromkeys(_choices("--precision", text, (FULL, *MODES))))
+    names = bench_out.choices("--precision", text, (FULL, *MODES))
     shares = _shares("--sound", sound, "experts")
     if warm and FULL in names:
         raise ConfigError(
@@ -294,21 +294,14 @@ def _share(option: str, text: str, of: str) -> float:
     return share
 
 
-def _choices(option: str, text: str, choices: Sequence[str] | Mapping[str, object]) -> list[str]:
-    names = list(choices) if text.strip() == "all" else words_of(text)
-    for name in names:
-        if name not in choices:
-            raise ConfigError(f"{option}: there is no '{name}'{did_you_mean(name, choices)}")
-    return names
-
-
 def workloads_of(
     task: str, order: str | None, tail: str | None, seed: int, circumstances: Circumstances = PLAIN
 ) -> list[Workload]:
     """Make the tasks in every order and tail of the options; a trace file has its own order and tail."""
     from coe.lab.workloads import trace_file
 
-    orders, tails = _choices("--order", order or ORDERS[0], ORDERS), _choices("--tail", tail or "board", TAILS)
+    orders = bench_out.choices("--order", order or ORDERS[0], ORDERS)
+    tails = bench_out.choices("--tail", tail or "board", TAILS)
     workloads: list[Workload] = []
     for name in TASKS if task.strip() == "all" else words_of(task):
         if name in TASKS:

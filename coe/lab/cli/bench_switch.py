@@ -15,6 +15,7 @@ from coe import config
 from coe.cli.common import err, out, wide
 from coe.cli.options import STANDARD_OUTPUT, WORK, JsonOption, WorkOption, check_json, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
+from coe.lab.cli.bench_out import choices
 from coe.store.blob_format import Variant
 from coe.system import usable_cores
 
@@ -102,13 +103,8 @@ def switch(  # noqa: PLR0913
 
 
 def _variants(text: str) -> list[Variant]:
-    all_variants: tuple[Variant, ...] = get_args(Variant)
-    variants: list[Variant] = []
-    for name in words_of(text):
-        if not (matching := [variant for variant in all_variants if variant == name]):
-            raise ConfigError(f"--variant: there is no '{name}'{did_you_mean(name, all_variants)}")
-        variants += matching
-    return variants
+    known: tuple[Variant, ...] = get_args(Variant)
+    return [variant for name in choices("--variant", text, known) for variant in known if variant == name]
 
 
 def _show(table: Table, figures: Sequence[DataclassInstance], json_to: str | None) -> None:
