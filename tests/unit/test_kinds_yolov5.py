@@ -163,7 +163,7 @@ def test_a_data_set_is_words_and_its_download_is_not_followed(tmp_path):
         ("train: images/train\n", "'names'"),
         ("train: images/train\nnames: [joint, other]\n", "same order"),
         ("train: nowhere\nnames: [joint, bridge]\n", "neither a folder nor a list"),
-        ("[1, 2]", "at least the keys"),
+        ("[1, 2]", "train and names"),
     ],
 )
 def test_a_data_set_that_does_not_fit_is_told(tmp_path, text, words):
