@@ -19,10 +19,10 @@ import numpy as np
 from coe.core import Expert, Finding
 from coe.errors import CoeError, ConfigError, DeviceFull, StoreError
 from coe.inspector import line_devices
-from coe.runtime.cpu import findings_of
 from coe.runtime.cuda import torch_errors
 from coe.runtime.cuda.gpu_driver import Driver, give_back
 from coe.runtime.processor import bound_threads, on_fresh_thread
+from coe.runtime.runner import findings_of
 from coe.runtime.trial import HERE, Trial, quick_cost, warmed
 from coe.scheduler.costs import Cost
 from coe.store.kinds import ExpertInput, Image, Kind, ModuleKind

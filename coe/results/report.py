@@ -1,8 +1,7 @@
 """`report.html`: a page that needs no other file. Law: jinja2 alone escapes all text that comes from outside.
 
 The text of the page is in `report.html.j2`; this file prepares the results for it. The page loads nothing (its content
-security policy forbids it), and can be read without scripts and on paper. Longer than other files because all that the
-page shows is prepared here.
+security policy forbids it), and can be read without scripts and on paper.
 """
 
 from __future__ import annotations

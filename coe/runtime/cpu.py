@@ -1,13 +1,9 @@
-"""The CPU as a device: blobs read into buffers and bound to slots, and sessions of kinds that open their own files.
-
-The file is long because one class answers the whole protocol `Device`, for weights of both forms.
-"""
+"""The CPU as a device: blobs read into buffers and bound to slots, and sessions of kinds that open their own files."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,8 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from coe.board import scores
-from coe.core import NOTHING, Expert, Finding
+from coe.core import Expert, Finding
 from coe.errors import CoeError, KindFailed, StoreError
 from coe.runtime.arena import Arena
 from coe.runtime.blob import PLAIN, Blob
@@ -26,10 +21,10 @@ from coe.runtime.device import Device
 from coe.runtime.onnx_network import OnnxNetwork
 from coe.runtime.processor import bound_threads, on_fresh_thread
 from coe.runtime.reading import Needs, Weights, model, proved, weights
+from coe.runtime.runner import findings_of
 from coe.runtime.slot import NetworkKey, Slot, SlotShelf
 from coe.runtime.trial import HERE, MeasuredOnce, Trial, identity, opened, quick_cost, warmed, whole_pages
 from coe.scheduler.costs import Cost
-from coe.store import outputs as network_outputs
 from coe.store.kinds import ExpertInput, FileKind, Image, Kind, Session
 from coe.store.store import Store
 from coe.system import give_memory_back
@@ -302,31 +297,3 @@ def _read(file: Weights, buffers: Buffers) -> None:
     # The load on the line will report a damaged file.
     with contextlib.suppress(CoeError):
         file.read(buffers).release()
-
-
-def findings_of(kind: Kind, outputs: Any, images: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
-    """Turn a batch's outputs into one finding for each image, with scores as the rules want them.
-
-    Raises CoeError for outputs that are not finite numbers, and for findings that make no sense.
-    """
-    network_outputs.prove(outputs)
-    findings = kind.postprocess(outputs, images, expert)
-    if len(findings) != len(images):
-        raise CoeError(f"kind '{expert.kind}' gave {len(findings)} findings for {len(images)} images")
-    for finding in findings:
-        _check(finding, expert)
-    if expert.temperature == 1 and not expert.ignore_under:
-        return list(findings)
-    return [scores.adjusted(finding, expert) for finding in findings]
-
-
-def _check(finding: Finding, expert: Expert) -> None:
-    labels = finding.labels
-    if finding.boxes and NOTHING in labels:
-        raise CoeError(f"it said '{NOTHING}', but gave {len(finding.boxes)} box(es)")
-    if strange := sorted(labels.difference(expert.labels, {NOTHING})):
-        raise CoeError(f"it said '{strange[0]}', which is not one of its labels ({', '.join(expert.labels)})")
-    if not all(map(math.isfinite, (finding.score, *(box.score for box in finding.boxes)))):
-        raise CoeError("its scores are not numbers; the weights are damaged or badly trained")
-    if not all(map(math.isfinite, itertools.chain.from_iterable(box.xyxy for box in finding.boxes))):
-        raise CoeError("its boxes have coordinates that are not numbers; the weights are damaged or badly trained")

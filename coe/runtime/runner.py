@@ -1,5 +1,6 @@
-"""An executor's threads. Law: each batch is reported, whatever it raises, in the order in which the batches began.
+"""An executor's threads, and how a batch's outputs become findings.
 
+Each batch is reported, whatever it raises, in the order in which the batches began.
 With a depth of 2 one thread puts batches on the device, and another waits for their ends and reads their outputs: the
 next batch is on the device before its predecessor has been answered.
 """
@@ -7,17 +8,22 @@ next batch is on the device before its predecessor has been answered.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from coe.core import Expert, FailureKind, Finding
-from coe.errors import DeviceLost, ImageError, sentence_of
+from coe.board import scores
+from coe.core import NOTHING, Expert, FailureKind, Finding
+from coe.errors import CoeError, DeviceLost, ImageError, sentence_of
 from coe.runtime.device import Device
 from coe.scheduler.events import Event, Finished, Lost, Run, RunFailed
 from coe.scheduler.executor import Executor
-from coe.store.kinds import ExpertInput
+from coe.store.kinds import ExpertInput, Kind
+from coe.store.outputs import prove
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +127,31 @@ class Runner:
             self._tell(Lost(self._device_name, sentence_of(error)))
         kind = FailureKind(error.failure) if isinstance(error, ImageError) else FailureKind.RUN
         return RunFailed(self._name, sentence_of(error), kind)
+
+
+def findings_of(kind: Kind, outputs: Any, images: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
+    """Turn a batch's outputs into one finding for each image, with scores as the rules want them.
+
+    Raises CoeError for outputs that are not finite numbers, and for findings that make no sense.
+    """
+    prove(outputs)
+    findings = kind.postprocess(outputs, images, expert)
+    if len(findings) != len(images):
+        raise CoeError(f"kind '{expert.kind}' gave {len(findings)} findings for {len(images)} images")
+    for finding in findings:
+        _check(finding, expert)
+    if expert.temperature == 1 and not expert.ignore_under:
+        return list(findings)
+    return [scores.adjusted(finding, expert) for finding in findings]
+
+
+def _check(finding: Finding, expert: Expert) -> None:
+    labels = finding.labels
+    if finding.boxes and NOTHING in labels:
+        raise CoeError(f"it said '{NOTHING}', but gave {len(finding.boxes)} box(es)")
+    if strange := sorted(labels.difference(expert.labels, {NOTHING})):
+        raise CoeError(f"it said '{strange[0]}', which is not one of its labels ({', '.join(expert.labels)})")
+    if not all(map(math.isfinite, (finding.score, *(box.score for box in finding.boxes)))):
+        raise CoeError("its scores are not numbers; the weights are damaged or badly trained")
+    if not all(map(math.isfinite, itertools.chain.from_iterable(box.xyxy for box in finding.boxes))):
+        raise CoeError("its boxes have coordinates that are not numbers; the weights are damaged or badly trained")

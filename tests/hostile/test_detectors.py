@@ -17,7 +17,7 @@ from coe import Inspector, Picture
 from coe.board import rules
 from coe.core import NOTHING, Box, Expert, Finding, Verdict
 from coe.errors import CoeError, RulesError, StoreError
-from coe.runtime.cpu import findings_of
+from coe.runtime.runner import findings_of
 from coe.store import kinds
 from coe.store.kinds import ExpertInput
 from coe.store.store import Store

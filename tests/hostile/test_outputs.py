@@ -13,7 +13,7 @@ from golden_parts import bad, noisy, part
 
 from coe.core import Expert
 from coe.errors import CoeError, StoreError
-from coe.runtime.cpu import findings_of
+from coe.runtime.runner import findings_of
 from coe.store import kinds
 from coe.store.kinds import Comparing, ExpertInput, Kind, ModuleKind, Reference
 from coe.store.outputs import prove, unhidden

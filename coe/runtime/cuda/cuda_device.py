@@ -2,8 +2,6 @@
 
 All device memory is given out before the pools fill: executors take their memory and capture their graphs, and blobs
 get the rest of the budget. A line states at its start what the driver's context takes beside it (docs/gpu.md).
-
-The file is long because it is one protocol: measuring, the memory, loads and batches depend on each other's order.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from coe.config import format_bytes
 from coe.core import Expert, Finding
 from coe.errors import BoardsClash, ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.runtime.blob import Content
-from coe.runtime.cpu import findings_of
 from coe.runtime.cuda.blob_memory import SCRATCH_BYTES, BlobMemory, Resident
 from coe.runtime.cuda.device_bodies import DeviceBodies, DeviceBody
 from coe.runtime.cuda.gpu_driver import Driver, give_back
@@ -31,6 +28,7 @@ from coe.runtime.cuda.worker import DEPTH, Template, Worker
 from coe.runtime.device import Device
 from coe.runtime.processor import bound_threads, on_fresh_thread
 from coe.runtime.reading import Weights, weights
+from coe.runtime.runner import findings_of
 from coe.runtime.trial import HERE, identity, quick_cost
 from coe.scheduler.costs import Cost
 from coe.scheduler.load_queue import STAGED

@@ -19,7 +19,8 @@ from coe.core import Expert, Finding
 from coe.errors import ConfigError
 from coe.inspector import line_devices
 from coe.inspector.line_devices import MakeDevices
-from coe.runtime.cpu import CpuDevice, findings_of
+from coe.runtime.cpu import CpuDevice
+from coe.runtime.runner import findings_of
 from coe.store.kinds import ExpertInput, Kind, ModuleKind
 from coe.store.store import Store
 
