@@ -23,8 +23,7 @@ from coe.files import FolderLock
 from coe.serve.bridge.sink_section import expect_packages
 from coe.serve.clock import SECOND_US, now_us
 from coe.serve.database import fault_log, outbox, states
-from coe.serve.database.claim import Claim
-from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.connecting import Claim, Database, open_database
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.migration import expect_newest

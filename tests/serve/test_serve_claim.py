@@ -11,8 +11,7 @@ from sqlalchemy import text
 
 from coe.errors import ConfigError
 from coe.serve import supervisor
-from coe.serve.database.claim import Claim
-from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.connecting import Claim, Database, open_database
 from coe.serve.supervisor import Supervisor
 
 
