@@ -11,8 +11,7 @@ import numpy as np
 from coe import Inspector
 from coe.core import FULL, Expert, Finding
 from coe.inspector.asked_boards import Boards
-from coe.inspector.line_costs import LineCosts
-from coe.inspector.precision import VariantChoice
+from coe.inspector.precision import LineCosts, VariantChoice
 from coe.scheduler.costs import Cost
 from coe.store.kinds import ExpertInput
 

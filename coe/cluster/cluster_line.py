@@ -20,10 +20,9 @@ from coe.core import rule_of
 from coe.errors import StoreError
 from coe.inspector import line_references, precision, weights_used
 from coe.inspector.line_boards import LineBoard, ReadBoard, Register
-from coe.inspector.line_costs import LineCosts
 from coe.inspector.line_options import LineOptions, say_nothing
 from coe.inspector.opening import Assembly, Lineup, assembled, kinds_of, read_boards
-from coe.inspector.precision import VariantChoice
+from coe.inspector.precision import LineCosts, VariantChoice
 from coe.inspector.settings import Settings
 from coe.inspector.starting import Started
 from coe.inspector.weights_used import expert_digests, reference_digests

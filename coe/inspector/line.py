@@ -1,7 +1,4 @@
-"""A running line: pictures in, results out, one result for each picture, until the line is closed.
-
-Longer than other files because each way into the line says in full what it promises.
-"""
+"""A running line: pictures in, results out, one result for each picture, until the line is closed."""
 
 from __future__ import annotations
 
@@ -27,8 +24,8 @@ from coe.inspector import line_references
 from coe.inspector.asked_boards import Boards, Parts, asked_boards
 from coe.inspector.changeover import enrolled, prepared
 from coe.inspector.line_boards import LineBoard, LineBoards
-from coe.inspector.line_costs import LineCosts
 from coe.inspector.line_options import LineOptions
+from coe.inspector.precision import LineCosts
 from coe.inspector.starting import start
 from coe.pictures.array_images import Order
 from coe.pictures.image_source import ImageLike as Image

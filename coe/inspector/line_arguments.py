@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
     from coe.inspector.asked_boards import Parts
-    from coe.inspector.line_costs import LineCosts
+    from coe.inspector.precision import LineCosts
     from coe.inspector.profile import Profile
     from coe.results.metrics import Watcher
     from coe.runtime.engine import MakeDecider

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict
 
 from coe import config, values
-from coe.inspector.line_costs import LineCosts
 from coe.inspector.option import Door, Option, check_cluster, check_executors, check_function, instance_of
+from coe.inspector.precision import LineCosts
 from coe.inspector.profile import Profile
 
 AUTO = "auto"

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from coe.board.rules import Rules
 from coe.core import FULL, Expert
-from coe.inspector.precision import Costs
 from coe.inspector.profile import KindProfile, Profile
+from coe.inspector.variant_knapsack import Costs
 from coe.runtime.device import Device
 from coe.runtime.trial import whole_pages
 from coe.scheduler.costs import Body, Cost

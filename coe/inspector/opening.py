@@ -14,11 +14,11 @@ from coe.inspector import line_devices, line_references, precision, weights_used
 from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.cores import chosen_threads
 from coe.inspector.line_boards import LineBoard, ReadBoard, Register
-from coe.inspector.line_costs import LineCosts
 from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import body_bytes, file_bytes, measure
-from coe.inspector.precision import VariantChoice
+from coe.inspector.precision import LineCosts, VariantChoice
 from coe.inspector.settings import Settings, experts_bytes, fixed_bytes, planned, settle
+from coe.inspector.variant_knapsack import Costs
 from coe.inspector.weights_used import reference_digests
 from coe.runtime.copy_lane import Disk, Throttle
 from coe.runtime.device import Device
@@ -234,7 +234,7 @@ def line_up(
     return Lineup(precision.applied(board, choice), LineCosts(costs, choice), choice)
 
 
-def _known(costs: precision.Costs, device: str, expert: str, variant: str) -> Cost:
+def _known(costs: Costs, device: str, expert: str, variant: str) -> Cost:
     try:
         return costs[device, expert, variant]
     except KeyError:

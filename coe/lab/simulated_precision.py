@@ -17,8 +17,8 @@ from coe.config import format_bytes
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector import precision
-from coe.inspector.line_costs import LineCosts
-from coe.inspector.precision import Costs, VariantChoice
+from coe.inspector.precision import LineCosts, VariantChoice
+from coe.inspector.variant_knapsack import Costs
 from coe.lab.machine import Configuration, SimulatedMachine
 from coe.lab.simulated import PlannedBox
 from coe.lab.strategies.by_load import ByLoad, OnMiss, Urgent

@@ -16,8 +16,8 @@ from coe.board.rules import Rules
 from coe.core import Result
 from coe.inspector.inspector import Picture
 from coe.inspector.line import Line
-from coe.inspector.line_costs import LineCosts
 from coe.inspector.line_options import LineOptions
+from coe.inspector.precision import LineCosts
 from coe.results.metrics import Metrics
 from coe.runtime.engine import Trace
 from coe.runtime.processor import on_fresh_thread

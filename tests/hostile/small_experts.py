@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from coe.core import FULL, Finding
-from coe.inspector.line_costs import LineCosts
-from coe.inspector.precision import VariantChoice
+from coe.inspector.precision import LineCosts, VariantChoice
 from coe.prepare.fold import Folded
 from coe.prepare.layout import lay_out
 from coe.scheduler.costs import Cost

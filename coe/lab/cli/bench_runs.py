@@ -13,8 +13,8 @@ from coe.scheduler.strategies import strategy as named_strategy
 
 if TYPE_CHECKING:
     from coe.inspector.inspector import Picture
-    from coe.inspector.line_costs import LineCosts
     from coe.inspector.line_options import LineOptions
+    from coe.inspector.precision import LineCosts
     from coe.inspector.profile import Profile
     from coe.lab.measured_run import MeasuredRun
     from coe.serve.benchmark.remembered_device import RememberedOutputs
