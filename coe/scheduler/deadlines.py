@@ -96,7 +96,7 @@ class DueBoard:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DueChange:
     """A new due time of a request, and its previous due time; infinity means no hurry."""
 
     request_id: int
@@ -195,7 +195,7 @@ class Deadlines:
         if is_earliest and board.due_s != request.due_s:
             self._due_with_next(board, now)
 
-    def changes(self, now: float) -> Iterator[Change]:
+    def changes(self, now: float) -> Iterator[DueChange]:
         """Yield the requests that have come into a hurry by now, or out of it, with their new due times."""
         # An answered image is passed over; of the others the heap knows when they came.
         old_s = self._max_wait_s / 2
@@ -241,7 +241,7 @@ class Deadlines:
     def _is_old(self, request_id: int, now: float) -> bool:
         return self._arrived_s[request_id] + self._max_wait_s / 2 <= now
 
-    def _set(self, request_id: int, now: float) -> Iterator[Change]:
+    def _set(self, request_id: int, now: float) -> Iterator[DueChange]:
         """Set when a request is due, and yield the change if the time is not the same as before."""
         if request_id not in self._arrived_s:
             return
@@ -255,7 +255,7 @@ class Deadlines:
             self._hurried[request_id] = due_s
             if due_s == math.inf:
                 del self._hurried[request_id]
-            yield Change(request_id, due_s, was_s)
+            yield DueChange(request_id, due_s, was_s)
 
     def _check(self, board: DueBoard, now: float) -> None:
         """Look for due times that are certain to be missed, and when the next would be."""

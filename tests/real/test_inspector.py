@@ -22,6 +22,7 @@ from coe.scheduler.events import Loaded, single_steps
     with_slow_rows(
         [
             {"strategy": "late-binding", "memory": "29MB"},
+            {"strategy": "narrow_strategy:ONE_AT_A_TIME", "memory": "29MB"},
             {"strategy": "samba-parallel", "memory": "46MB", "executors": "cpu=2"},
             {"strategy": "late-binding", "memory": "60MB", "executors": "cpu=2", "max_wait_s": 0.1},
             {"strategy": "coserve", "memory": "29MB"},

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.core import Request
-from coe.scheduler.deadlines import Change, Deadlines, Missed
+from coe.scheduler.deadlines import Deadlines, DueChange, Missed
 
 
 def made(least_s: float = 0.0, max_wait_s: float = 100.0) -> Deadlines:
@@ -24,7 +24,7 @@ def test_an_image_is_in_a_hurry_once_half_of_what_it_may_wait_is_over() -> None:
     book = made(max_wait_s=10.0)
     book.arrived(Request(0, "R"), 1.0)
     assert list(book.changes(5.9)) == []
-    assert list(book.changes(6.0)) == [Change(0, 11.0, math.inf)]
+    assert list(book.changes(6.0)) == [DueChange(0, 11.0, math.inf)]
     assert list(book.changes(7.0)) == []
     assert book.due_s(0) == 11.0
 
@@ -33,7 +33,7 @@ def test_half_of_the_time_is_half_of_what_is_left_beside_the_work() -> None:
     book = made(least_s=4.0)
     book.arrived(Request(0, "R", due_s=5.0), 0.0)
     assert [*book.changes(0.0), *book.changes(0.4)] == []
-    assert list(book.changes(0.5)) == [Change(0, 5.0, math.inf)]
+    assert list(book.changes(0.5)) == [DueChange(0, 5.0, math.inf)]
 
 
 def test_all_images_of_a_serial_go_by_the_earliest_due_time() -> None:
@@ -41,9 +41,9 @@ def test_all_images_of_a_serial_go_by_the_earliest_due_time() -> None:
     book.arrived(Request(0, "R", serial="S", due_s=30.0), 0.0)
     book.arrived(Request(1, "R", serial="S", due_s=10.0), 0.0)
     book.arrived(Request(2, "R", due_s=20.0), 0.0)
-    assert list(book.changes(5.0)) == [Change(0, 10.0, math.inf), Change(1, 10.0, math.inf)]
+    assert list(book.changes(5.0)) == [DueChange(0, 10.0, math.inf), DueChange(1, 10.0, math.inf)]
     book.arrived(Request(3, "R", serial="S", due_s=40.0), 6.0)
-    assert list(book.changes(6.0)) == [Change(3, 10.0, math.inf)]
+    assert list(book.changes(6.0)) == [DueChange(3, 10.0, math.inf)]
 
 
 def test_a_board_that_misses_is_told_once_and_what_is_due_then_is_in_no_hurry_any_more() -> None:
@@ -53,16 +53,16 @@ def test_a_board_that_misses_is_told_once_and_what_is_due_then_is_in_no_hurry_an
     assert len(list(book.changes(5.0))) == 3
     assert book.missed() == []
     assert list(book.changes(7.0)) == [
-        *(Change(number, math.inf, 10.0) for number in (0, 1)),
-        Change(2, math.inf, 10.0),
+        *(DueChange(number, math.inf, 10.0) for number in (0, 1)),
+        DueChange(2, math.inf, 10.0),
     ]
     assert book.missed() == [Missed("S", 10.0)]
     # The third still has its time; when it misses too, the board has been named already.
-    assert list(book.changes(10.0)) == [Change(2, 20.0, math.inf)]
+    assert list(book.changes(10.0)) == [DueChange(2, 20.0, math.inf)]
     for number in range(2):
         book.replied(Request(number, "R", serial="S", due_s=10.0), 11.0)
         assert (list(book.changes(11.0)), book.missed()) == ([], [])
-    assert list(book.changes(17.0)) == [Change(2, math.inf, 20.0)]
+    assert list(book.changes(17.0)) == [DueChange(2, math.inf, 20.0)]
     assert book.missed() == []
     book.check()
 
@@ -77,7 +77,7 @@ def test_images_that_come_after_a_miss_hurry_by_their_own_due_times() -> None:
         image = Request(number, "R", serial="LOT", due_s=begin + 4.0)
         book.arrived(image, begin)
         assert list(book.changes(begin)) == []
-        assert list(book.changes(begin + 2.0)) == [Change(number, begin + 4.0, math.inf)]
+        assert list(book.changes(begin + 2.0)) == [DueChange(number, begin + 4.0, math.inf)]
         book.replied(image, begin + 3.0)
     # Since then the lot was in time, so it is named again.
     book.arrived(Request(4, "R", serial="LOT", due_s=50.5), 50.0)
@@ -103,7 +103,7 @@ def test_images_that_are_too_many_together_are_all_late_and_later_ones_are_not()
         book.arrived(Request(number, "R", serial="LOT", due_s=5.0 + number / 8), 0.0)
     assert (list(book.changes(0.0)), book.missed()) == ([], [Missed("LOT", 5.0)])
     book.arrived(Request(8, "R", serial="LOT", due_s=9.0), 1.0)
-    assert list(book.changes(5.0)) == [Change(8, 9.0, math.inf)]
+    assert list(book.changes(5.0)) == [DueChange(8, 9.0, math.inf)]
     book.check()
 
 
@@ -131,8 +131,8 @@ def test_a_serial_that_passes_again_by_a_new_version_of_its_board_is_a_board_by_
     assert list(book.changes(7.0)) == []
     assert [board.name for board in book.missed()] == ["S"]
     book.arrived(Request(1, "R", serial="S", due_s=15.0, board="A", board_key="A#2"), 7.0)
-    assert [*book.changes(7.0), *book.changes(9.0)] == [Change(1, 15.0, math.inf)]
-    assert list(book.changes(12.0)) == [Change(1, math.inf, 15.0)]
+    assert [*book.changes(7.0), *book.changes(9.0)] == [DueChange(1, 15.0, math.inf)]
+    assert list(book.changes(12.0)) == [DueChange(1, math.inf, 15.0)]
     assert [board.name for board in book.missed()] == ["S"]
 
 
@@ -166,14 +166,14 @@ def test_waiting_counts_from_when_an_image_was_handed_in() -> None:
     book.arrived(Request(0, "R", submitted_s=5.0), 5.5)
     # Handed in before the other, decoded after it.
     book.arrived(Request(1, "R", submitted_s=1.0), 6.0)
-    assert list(book.changes(6.0)) == [Change(1, 11.0, math.inf)]
-    assert list(book.changes(10.0)) == [Change(0, 15.0, math.inf)]
+    assert list(book.changes(6.0)) == [DueChange(1, 11.0, math.inf)]
+    assert list(book.changes(10.0)) == [DueChange(0, 15.0, math.inf)]
 
 
 def test_half_of_the_time_until_it_is_due_counts_from_there_too() -> None:
     book = made()
     book.arrived(Request(0, "R", due_s=10.0, submitted_s=0.0), 6.0)
-    assert list(book.changes(6.0)) == [Change(0, 10.0, math.inf)]
+    assert list(book.changes(6.0)) == [DueChange(0, 10.0, math.inf)]
 
 
 def test_an_image_without_a_due_time_goes_with_its_board_whichever_came_first() -> None:
@@ -183,9 +183,9 @@ def test_an_image_without_a_due_time_goes_with_its_board_whichever_came_first() 
     book.arrived(Request(2, "R", serial="S"), 1.0)
     book.arrived(Request(3, "R", serial="T"), 1.0)
     assert list(book.changes(4.9)) == []
-    assert list(book.changes(5.0)) == [Change(number, 10.0, math.inf) for number in range(3)]
+    assert list(book.changes(5.0)) == [DueChange(number, 10.0, math.inf) for number in range(3)]
     book.arrived(Request(4, "R", serial="S"), 6.0)
-    assert list(book.changes(6.0)) == [Change(4, 10.0, math.inf)]
+    assert list(book.changes(6.0)) == [DueChange(4, 10.0, math.inf)]
     book.check()
 
 
@@ -196,10 +196,10 @@ def test_a_board_whose_last_image_with_a_due_time_is_answered_is_in_no_hurry_any
     book.arrived(Request(1, "R", serial="S"), 0.0)
     assert len(list(book.changes(5.0))) == 2
     book.replied(dated, 6.0)
-    assert list(book.changes(6.0)) == [Change(1, math.inf, 10.0)]
+    assert list(book.changes(6.0)) == [DueChange(1, math.inf, 10.0)]
     assert (book.missed(), list(book.changes(20.0))) == ([], [])
     book.arrived(Request(2, "R", serial="S", due_s=40.0), 20.0)
-    assert list(book.changes(30.0)) == [Change(1, 40.0, math.inf), Change(2, 40.0, math.inf)]
+    assert list(book.changes(30.0)) == [DueChange(1, 40.0, math.inf), DueChange(2, 40.0, math.inf)]
 
 
 @pytest.mark.parametrize("count", [1, 9, 400])
@@ -211,8 +211,8 @@ def test_a_board_is_due_with_the_next_image_once_its_earliest_is_answered(count:
         book.arrived(Request(number, "R", serial="S", due_s=99.0), 0.0)
     assert len(list(book.changes(5.0))) == count + 1
     book.replied(first, 6.0)
-    assert list(book.changes(6.0)) == [Change(number, math.inf, 10.0) for number in range(1, count + 1)]
-    assert list(book.changes(49.5)) == [Change(number, 99.0, math.inf) for number in range(1, count + 1)]
+    assert list(book.changes(6.0)) == [DueChange(number, math.inf, 10.0) for number in range(1, count + 1)]
+    assert list(book.changes(49.5)) == [DueChange(number, 99.0, math.inf) for number in range(1, count + 1)]
     book.check()
 
 
