@@ -26,7 +26,7 @@ from coe.serve.database import call_rows, event_log, fault_log, recipe_versions,
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database
 from coe.serve.database.recipe_versions import Activation, Recipe
-from coe.serve.enums import ActivationState, EventKind, FaultKind, Process
+from coe.serve.enums import ActivationState, CallReason, EventKind, FaultKind, Process
 from coe.serve.service_config import LineSettings, ServeConfig
 from coe.serve.worker import recipe_change
 from coe.serve.worker.product import RECIPES
@@ -261,6 +261,9 @@ def test_a_recipe_that_cannot_be_opened_at_the_start_keeps_only_its_own_boards_f
     ]
     decided = decided_by(config, database, boards, opener)
     assert [verdict for _, verdict, _ in decided] == [Verdict.OK, Verdict.REVIEW, Verdict.OK]  # type: ignore[misc]
+    with database.reading() as connection:
+        (call,) = call_rows.of_board(connection, boards[1].id)
+    assert (call.reason, "body-x" in call.detail) == (CallReason.FAILED, True)
     assert open_faults(database) == [(FaultKind.INSPECTOR_FAILED, "bad 1")]
 
 

@@ -22,10 +22,9 @@ from coe.results.metrics import Watcher
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Lost, Run, RunFailed, Why
 from coe.serve.clock import Clocks, now_us
-from coe.serve.database import board_rows, fault_log, findings, recipe_versions, states, tallies
+from coe.serve.database import board_rows, fault_log, findings, states, tallies
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.enums import (
-    ActivationState,
     BoardState,
     CallReason,
     EventKind,
@@ -374,48 +373,6 @@ def test_an_inspector_that_fails_is_opened_again_and_its_boards_are_inspected(sh
         eventually(lambda: shop.is_decided(board))
     assert shop.state(board).verdict is Verdict.NG
     assert shop.faults()[0].kind is FaultKind.INSPECTOR_FAILED
-
-
-def test_a_recipe_that_cannot_be_opened_leaves_the_version_before(shop: Shop) -> None:
-    first = activated(shop.database, TINY)
-    with shop.deciding():
-        with shop.database.writing() as connection:
-            second = recipe_versions.add(
-                connection, "tiny", {"rules": TINY.replace("body-a", "body-x")}, by="ann", now_us=now_us()
-            )
-            asked = recipe_versions.ask_activation(connection, second.id, by="ann", now_us=now_us())
-        eventually(lambda: answered(shop.database, asked.id) is ActivationState.FAILED)
-        board = shop.accept({"R1": LIGHT}, recipe=first)
-        eventually(lambda: shop.is_decided(board))
-    assert shop.state(board).verdict is Verdict.OK
-    with shop.database.reading() as connection:
-        assert recipe_versions.active(connection, "tiny") == first
-    assert shop.faults()[0].kind is FaultKind.RECIPE_REFUSED
-
-
-def answered(database: Database, id: int) -> ActivationState:
-    with database.reading() as connection:
-        found = recipe_versions.get_activation(connection, id)
-    assert found is not None
-    return found.state
-
-
-def test_boards_keep_the_version_that_they_were_accepted_with(shop: Shop) -> None:
-    """By the second version a dark C is REVIEW, by the first it is NG."""
-    first = activated(shop.database, TINY)
-    second = activated(shop.database, TINY.replace("bad: NG", "bad: REVIEW"))
-    old = shop.accept({"R1": DARK}, recipe=first)
-    new = shop.accept({"R1": DARK}, key="k2", recipe=second)
-    shop.decide(old, new)
-    assert (shop.state(old).verdict, shop.state(new).verdict) == (Verdict.NG, Verdict.REVIEW)
-
-
-def test_a_board_whose_recipe_cannot_be_opened_is_review(shop: Shop) -> None:
-    recipe = activated(shop.database, TINY.replace("body-a", "body-x"))
-    board = shop.accept({"R1": LIGHT}, recipe=recipe)
-    shop.decide(board)
-    (call,) = shop.calls(board)
-    assert (call.verdict, call.reason, "body-x" in call.detail) == (Verdict.REVIEW, CallReason.FAILED, True)
 
 
 def test_a_draining_line_finishes_begun_boards_and_leaves_the_others(shop: Shop) -> None:
