@@ -1,4 +1,4 @@
-"""Times of the service: UTC in whole microseconds since 1970. Law: only this module reads the wall clock."""
+"""Times of the service: UTC in whole microseconds since 1970. Only this module reads the wall clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of a component: its view, or its crop of the view of a whole board. Law: upright, as the line saw it.
+"""The picture of a component: its view, or its crop of the view of a whole board. Upright, as the line saw it.
 
 One view of a whole board is decoded at a time, and the last one stays in memory: the next call is mostly of the same
 board.

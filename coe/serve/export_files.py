@@ -1,4 +1,4 @@
-"""Verified pictures as labelled folders for training. Law: a person's word gives the label, and a folder is whole.
+"""Verified pictures as labelled folders for training. A person's word gives the label, and a folder is whole.
 
 `DIR/<expert>/<label>/<picture>` is what `coe-experts train --data DIR/<expert>` takes. The label of a call is what the
 person said it is: of a confirmed or accepted defect the person's label, else the expert's; a false call goes to the

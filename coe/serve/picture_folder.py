@@ -1,4 +1,4 @@
-"""The folder of pictures. Law: a picture has its name only once it is whole and on the disk; we generate all names.
+"""The folder of pictures. A picture has its name only once it is whole and on the disk; we generate all names.
 
 A name that a client gives never becomes part of a path.
 """

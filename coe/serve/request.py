@@ -1,4 +1,4 @@
-"""What a feeder says when it hands a board in. Law: what the service cannot use is refused, never ignored."""
+"""What a feeder says when it hands a board in. What the service cannot use is refused, never ignored."""
 
 from __future__ import annotations
 

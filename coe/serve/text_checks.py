@@ -1,4 +1,4 @@
-"""Texts that people and machines give. Law: a text has no hidden characters, and every column has room for it."""
+"""Texts that people and machines give. A text has no hidden characters, and every column has room for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service's database. Law: nothing else holds state that matters; each query is a function of a `Connection`.
+"""The service's database. Nothing else holds state that matters; each query is a function of a `Connection`.
 
 `schema` has the tables, `opening` opens a database and brings it to the newest schema, and every other module has the
 queries of one subject. A caller opens the transaction (`Database.writing`, `Database.reading`), so that one transaction

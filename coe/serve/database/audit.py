@@ -1,4 +1,4 @@
-"""Who did what: a chain of hashes. Law: each entry's hash covers the entry before, so every later change is noticed.
+"""Who did what: a chain of hashes. Each entry's hash covers the entry before, so every later change is noticed.
 
 Deeds of people and of administrators belong here: recipes, activations, drain, keys, verifications, exports.
 """

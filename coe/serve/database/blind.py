@@ -1,4 +1,4 @@
-"""Blind audits: their faces, and known defects that can be shown again. Law: each face comes from a real call.
+"""Blind audits: their faces, and known defects that can be shown again. Each face comes from a real call.
 
 The face is stored when the audit is opened, so that it looks the same whenever it is seen. The rows themselves say the
 truth: a part that was OK, or a defect that a person confirmed earlier.

@@ -1,4 +1,4 @@
-"""Boards and where they stand. Law: a board leaves an undecided state once, by one conditional update."""
+"""Boards and where they stand. A board leaves an undecided state once, by one conditional update."""
 
 from __future__ import annotations
 

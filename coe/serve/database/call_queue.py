@@ -1,4 +1,4 @@
-"""The operators' queue: who looks at which call. Law: two people never answer the same call, and audits stay blind."""
+"""The operators' queue: who looks at which call. Two people never answer the same call, and audits stay blind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls: what is not OK, and blind audits. Law: a call is open until a person has answered it."""
+"""Calls: what is not OK, and blind audits. A call is open until a person has answered it."""
 
 from __future__ import annotations
 

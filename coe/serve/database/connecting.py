@@ -1,4 +1,4 @@
-"""Opening a database, and claiming it for one service. Law: every transaction of the service begins here.
+"""Opening a database, and claiming it for one service. Every transaction of the service begins here.
 
 The embedded database lies in the folder of its service, which is locked; a PostgreSQL server is reached from anywhere.
 Its lock belongs to a session, so the service keeps a connection open for it, and it ends with the service.

@@ -1,4 +1,4 @@
-"""Counts of boards and calls by the hour. Law: they change in the transaction that changes what they count.
+"""Counts of boards and calls by the hour. They change in the transaction that changes what they count.
 
 What a board adds to the counts is defined by one query over its rows. It runs before and after each change, and the
 difference goes into the tables `board_count` and `call_count`; before its decision a board counts nowhere. A recount of

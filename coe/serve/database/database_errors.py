@@ -1,4 +1,4 @@
-"""Errors of the database. Law: no other module interprets the errors of a driver."""
+"""Errors of the database. No other module interprets the errors of a driver."""
 
 from __future__ import annotations
 

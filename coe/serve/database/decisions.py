@@ -1,4 +1,4 @@
-"""Decisions of boards. Law: a board gets one decision, in one transaction; later findings only raise its severity."""
+"""Decisions of boards. A board gets one decision, in one transaction; later findings only raise its severity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Escapes: defects that a later test found on boards that had passed. Law: a report is added, never changed."""
+"""Escapes: defects that a later test found on boards that had passed. A report is added, never changed."""
 
 from __future__ import annotations
 

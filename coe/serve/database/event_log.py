@@ -1,4 +1,4 @@
-"""Events, for other machines and for pages. Law: an event is appended in the transaction that makes it true."""
+"""Events, for other machines and for pages. An event is appended in the transaction that makes it true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of the service. Law: a fault stays open until somebody, or the process whose fault it is, clears it.
+"""Faults of the service. A fault stays open until somebody, or the process whose fault it is, clears it.
 
 The same fault again counts up one row: a fault that comes a thousand times an hour fills neither table nor page.
 """

@@ -1,4 +1,4 @@
-"""The OK findings of a board as one compressed value, and good pictures. Law: this file alone knows its form."""
+"""The OK findings of a board as one compressed value, and good pictures. This file alone knows its form."""
 
 from __future__ import annotations
 

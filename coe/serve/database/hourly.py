@@ -1,4 +1,4 @@
-"""What happened to boards and calls, by the hour. Law: whole hours are read from counts, rows only for parts of hours.
+"""What happened to boards and calls, by the hour. Whole hours are read from counts, rows only for parts of hours.
 
 First passes alone count: a board that comes back from repair says nothing about the process. The hour is that of the
 board's decision, so that a call counts where its board does.

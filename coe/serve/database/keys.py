@@ -1,4 +1,4 @@
-"""Keys of the API. Law: a key itself is shown once, when it is made; the database holds its hash.
+"""Keys of the API. A key itself is shown once, when it is made; the database holds its hash.
 
 A key has 256 random bits, so a plain hash is enough: there is nothing to guess. A key has the form `coe_...`.
 """

@@ -1,4 +1,4 @@
-"""Bringing a database to the newest schema, with Alembic. Law: a service never runs on an older or a newer schema."""
+"""Bringing a database to the newest schema, with Alembic. A service never runs on an older or a newer schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events that sinks have not been told yet. Law: a row is removed only after its sink has acknowledged the event.
+"""Events that sinks have not been told yet. A row is removed only after its sink has acknowledged the event.
 
 A sink gets its events in their order and at least once; the event's uuid lets it drop a repetition.
 """

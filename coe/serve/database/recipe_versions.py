@@ -1,4 +1,4 @@
-"""Recipes: versions that never change, and which of them is active. Law: activations are added, never rewritten."""
+"""Recipes: versions that never change, and which of them is active. Activations are added, never rewritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows as frozen records. Law: a query returns records with names, never rows of the driver."""
+"""Rows as frozen records. A query returns records with names, never rows of the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States of the intake and the line, and the heartbeats of processes. Law: the newest row of a subject is its state."""
+"""States of the intake and the line, and the heartbeats of processes. The newest row of a subject is its state."""
 
 from __future__ import annotations
 

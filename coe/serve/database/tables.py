@@ -1,7 +1,6 @@
-"""The tables. Law: a change here comes with a migration; a test compares the two.
+"""The tables. A change here comes with a migration; a test compares the two.
 
-Columns that end in `_us` are times, UTC microseconds. Enumerations are stored as their words. Longer than other files,
-because all tables that refer to each other stand in one place.
+Columns that end in `_us` are times, UTC microseconds. Enumerations are stored as their words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counts of findings by hour, recipe, component, expert and label. Law: they grow in the transaction of a decision."""
+"""Counts of findings by hour, recipe, component, expert and label. They grow in the transaction of a decision."""
 
 from __future__ import annotations
 

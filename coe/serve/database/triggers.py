@@ -1,4 +1,4 @@
-"""Triggers that keep tables append-only. Law: not even our own code can overwrite a person's word."""
+"""Triggers that keep tables append-only. Not even our own code can overwrite a person's word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of people on calls. Law: a verification is added, never changed; a correction supersedes an earlier one."""
+"""Words of people on calls. A verification is added, never changed; a correction supersedes an earlier one."""
 
 from __future__ import annotations
 

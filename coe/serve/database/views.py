@@ -1,4 +1,4 @@
-"""Pictures of boards: a row for each file that is whole and on the disk. Law: the file comes before its row."""
+"""Pictures of boards: a row for each file that is whole and on the disk. The file comes before its row."""
 
 from __future__ import annotations
 

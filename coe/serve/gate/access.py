@@ -1,4 +1,4 @@
-"""Who may do what: keys, and sessions of browsers. Law: no handler runs before the caller's key was found to suffice.
+"""Who may do what: keys, and sessions of browsers. No handler runs before the caller's key was found to suffice.
 
 A session is a random cookie; it may do what its key may, and ends with its key. The database knows the signed hash of
 the cookie, so a copy of the database gives nobody a session, and without the secret of the service all are over.

@@ -1,4 +1,4 @@
-"""Boards: hand in, read, take back. Law: 202 is said after the commit; the same key and body get the same answer."""
+"""Boards: hand in, read, take back. 202 is said after the commit; the same key and body get the same answer."""
 
 from __future__ import annotations
 

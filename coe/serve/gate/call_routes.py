@@ -1,4 +1,4 @@
-"""Calls and the words of people on them. Law: an answer is to the call as the person saw it, and is never overwritten.
+"""Calls and the words of people on them. An answer is to the call as the person saw it, and is never overwritten.
 
 A person reserves a call before looking at it; the reservation ends by itself, so that nobody can block the queue."""
 

@@ -1,6 +1,6 @@
 """A client's connection to the gate, and headers that every answer has.
 
-Law: a client that does nothing takes nothing from the others for long; a page loads nothing from elsewhere.
+A client that does nothing takes nothing from the others for long; a page loads nothing from elsewhere.
 """
 
 from __future__ import annotations

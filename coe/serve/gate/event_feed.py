@@ -1,4 +1,4 @@
-"""New events for all clients that wait. Law: however many wait, one task asks the database.
+"""New events for all clients that wait. However many wait, one task asks the database.
 
 The newest events stay in memory. A client that was away longer reads the database until it has caught up, so a slow
 client costs no memory.

@@ -1,4 +1,4 @@
-"""`GET /api/v1/events`: events as they happen, as server-sent events. Law: a client that comes back misses nothing."""
+"""`GET /api/v1/events`: events as they happen, as server-sent events. A client that comes back misses nothing."""
 
 from __future__ import annotations
 

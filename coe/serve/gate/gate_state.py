@@ -1,4 +1,4 @@
-"""What all handlers of the gate share. Law: the gate holds no truth of its own; another gate could take its place."""
+"""What all handlers of the gate share. The gate holds no truth of its own; another gate could take its place."""
 
 from __future__ import annotations
 

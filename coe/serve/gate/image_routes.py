@@ -1,4 +1,4 @@
-"""Pictures for people. Law: a browser gets PNG or JPEG made here, never the bytes that a client sent."""
+"""Pictures for people. A browser gets PNG or JPEG made here, never the bytes that a client sent."""
 
 from __future__ import annotations
 

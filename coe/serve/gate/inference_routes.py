@@ -1,6 +1,6 @@
 """The Open Inference Protocol v2: a recipe is a model, and a request is a board of one picture.
 
-Law: it takes the way of every other board. The answer is the board's decision; nothing is judged outside the history.
+It takes the way of every other board. The answer is the board's decision; nothing is judged outside the history.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The gate's operations. Law: routes, access and `/openapi.json` come from one list."""
+"""The gate's operations. Routes, access and `/openapi.json` come from one list."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The overlay of a recipe: a picture of a board with every crop, and a person's word that each lies on its part.
 
-Law: the picture that was sent is not kept, and only an overlay of a registered board that this service drew for this
+The picture that was sent is not kept, and only an overlay of a registered board that this service drew for this
 version can be confirmed.
 """
 

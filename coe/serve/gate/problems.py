@@ -1,4 +1,4 @@
-"""Errors as problem JSON (RFC 9457). Law: every refusal says what is wrong and what to do."""
+"""Errors as problem JSON (RFC 9457). Every refusal says what is wrong and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes: add versions, activate them. Law: the line, not the gate, says what becomes of an activation."""
+"""Recipes: add versions, activate them. The line, not the gate, says what becomes of an activation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data of requests: bodies, queries and ids. Law: a body is bounded in bytes and time before anything reads it."""
+"""The data of requests: bodies, queries and ids. A body is bounded in bytes and time before anything reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator sees of boards and events. Law: an operator cannot tell a blind audit from a call.
+"""What an operator sees of boards and events. An operator cannot tell a blind audit from a call.
 
 A person who answers calls must not find out in another place which of them are audits. So for the key of an operator an
 audit is a call of its board everywhere, for ever; all other keys see the truth, and the verify page alone keeps it from

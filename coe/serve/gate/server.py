@@ -1,4 +1,4 @@
-"""The gate as a process: uvicorn around the application. Law: it ends in order at SIGTERM, whoever is connected."""
+"""The gate as a process: uvicorn around the application. It ends in order at SIGTERM, whoever is connected."""
 
 from __future__ import annotations
 

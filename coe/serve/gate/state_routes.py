@@ -1,6 +1,6 @@
 """What the service does and what is wrong with it: health, drain and resume, faults, figures for Prometheus.
 
-Law: ready means that worker and database answered; a drained service accepts nothing and loses nothing; a fault that a
+Ready means that worker and database answered; a drained service accepts nothing and loses nothing; a fault that a
 person clears stays in the history.
 """
 

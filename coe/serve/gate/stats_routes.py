@@ -1,4 +1,4 @@
-"""`GET /api/v1/stats/...`: figures with their definitions. Law: the database counts; the formulas are in one place."""
+"""`GET /api/v1/stats/...`: figures with their definitions. The database counts; the formulas are in one place."""
 
 from __future__ import annotations
 

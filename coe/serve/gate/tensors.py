@@ -1,4 +1,4 @@
-"""Tensors of the Open Inference Protocol v2, as JSON and as bytes. Law: sizes are checked before bytes are used.
+"""Tensors of the Open Inference Protocol v2, as JSON and as bytes. Sizes are checked before bytes are used.
 
 The binary extension: after the JSON, whose length a header states, come the tensors that say `binary_data_size`, in
 their order. In a tensor of BYTES each value has its length before it, four bytes, little endian.

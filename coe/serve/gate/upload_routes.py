@@ -1,4 +1,4 @@
-"""`PUT /api/v1/boards/{key}/views/{name}`: a picture comes in. Law: it is on the disk before the client is told so."""
+"""`PUT /api/v1/boards/{key}/views/{name}`: a picture comes in. It is on the disk before the client is told so."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Figures of a line from counts of its history. Law: pure functions; each figure carries its definition and bounds."""
+"""Figures of a line from counts of its history. Pure functions; each figure carries its definition and bounds."""

@@ -1,4 +1,4 @@
-"""Control charts: Laney's u' of calls, and the EWMA of an expert's mean score. Law: too few points give no limits.
+"""Control charts: Laney's u' of calls, and the EWMA of an expert's mean score. Too few points give no limits.
 
 Counts of a large sample vary more than Poisson says, since lots and shifts differ. Laney (Improved control charts for
 attributes, Quality Engineering 14, 2002) widens the limits by the additional variation that consecutive points show.

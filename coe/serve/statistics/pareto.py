@@ -1,4 +1,4 @@
-"""Which components, experts or labels cause most calls (Pareto). Law: the shares add up to the whole."""
+"""Which components, experts or labels cause most calls (Pareto). The shares add up to the whole."""
 
 from __future__ import annotations
 

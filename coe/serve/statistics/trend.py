@@ -1,4 +1,4 @@
-"""Figures over time. Law: a time without boards, or in which nobody has answered a call, is a gap, not a zero."""
+"""Figures over time. A time without boards, or in which nobody has answered a call, is a gap, not a zero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First-pass yield, false calls, defects and escapes. Law: what nobody looked at is no evidence of anything.
+"""First-pass yield, false calls, defects and escapes. What nobody looked at is no evidence of anything.
 
 First passes alone count. FPY is of boards, never of images. docs/serve.md has the same words.
 """

@@ -1,4 +1,4 @@
-"""What each page shows. Law: a page reads once, and what it shows is of one state of the database."""
+"""What each page shows. A page reads once, and what it shows is of one state of the database."""
 
 from __future__ import annotations
 

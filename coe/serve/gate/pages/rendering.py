@@ -1,4 +1,4 @@
-"""Templates to answers. Law: jinja2 escapes every text; no page has scripts or styles inside, as its policy says."""
+"""Templates to answers. Jinja2 escapes every text; no page has scripts or styles inside, as its policy says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Geometry of charts for inline SVG. Law: numbers in, coordinates out; templates hold the marks and the words."""
+"""Geometry of charts for inline SVG. Numbers in, coordinates out; templates hold the marks and the words."""
 
 from __future__ import annotations
 
