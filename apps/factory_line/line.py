@@ -7,7 +7,7 @@ integrator has to write: submit frames without waiting, answer a conveyor once a
 
 With --parts FILE a board passes only if each part of the list has a picture.
 
-Law: a board passes only if every picture of it was judged OK. Decisions read the fields of results; sentences are for
+A board passes only if every picture of it was judged OK. Decisions read the fields of results; sentences are for
 people. The exit status is that of coe-inspect: 0 all boards are OK, 1 a board is NG or REVIEW, 2 wrong usage, 3 some
 pictures could not be inspected, 130 interrupted.
 """

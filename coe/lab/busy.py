@@ -1,4 +1,4 @@
-"""Processes that keep cores busy beside a benchmark, as other programs on a factory box do. Law: none outlives it.
+"""Processes that keep cores busy beside a benchmark, as other programs on a factory box do. None outlives it.
 
 A process ends when the pipe to its parent closes, so it ends however the parent ends.
 """

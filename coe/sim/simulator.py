@@ -3,8 +3,6 @@
 One disk serves all devices; each device has a lane on which weights are copied from host memory, and a processor that
 its executors share. Events wait on a heap until their time comes. The controller answers an event with commands, and
 each command starts work that ends in another event.
-
-The file is long because it shows, for each command, what the disk, the lanes and the processors then do.
 """
 
 from __future__ import annotations

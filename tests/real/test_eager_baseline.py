@@ -172,14 +172,11 @@ def test_what_batches_hold_of_a_gpu_is_seen_in_what_is_reserved(board, monkeypat
     assert cost.load_s > 0
 
 
-def test_what_opens_its_own_files_has_no_other_way(board):
-    with pytest.raises(ConfigError, match="onnx"):
+def test_what_opens_its_own_files_or_is_of_another_network_is_refused(board):
+    with pytest.raises(ConfigError, match="'onnx'"):
         EagerDevice(board[1], {"onnx": kinds.resolve("onnx")}, 1)
-
-
-def test_tensors_of_another_network_are_not_loaded(board):
     expert = replace(board[0].experts["body-a"], labels=("ok", "bad", "worse"))
-    with pytest.raises(StoreError, match="does not fit a narrow for ok, bad, worse; import the expert again"):
+    with pytest.raises(StoreError, match="ok, bad, worse"):
         on_cpu(board).load("pool", expert)
 
 

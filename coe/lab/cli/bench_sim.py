@@ -1,7 +1,4 @@
-"""`coe-bench sim`: compares strategies in virtual time, on a simulated box.
-
-The file is long because the command has many options, and each is checked before a long run.
-"""
+"""`coe-bench sim`: compares strategies in virtual time, on a simulated box."""
 
 from __future__ import annotations
 

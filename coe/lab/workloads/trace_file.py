@@ -1,4 +1,4 @@
-"""Workloads as files: a JSON line about the workload, then a line for each arrival. Law: a file tells what happened.
+"""Workloads as files: a JSON line about the workload, then a line for each arrival.
 
     {"coe_trace": 1, "task": "A1", "order": "iid", "board": "board_a", "counts": null}
     {"at_s": 0.004, "component": "R0402-1K", "serial": "S0001", "refdes": "R7",

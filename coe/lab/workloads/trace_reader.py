@@ -1,4 +1,4 @@
-"""A trace file, read back into a workload. Law: an error names file and line, and nothing is guessed."""
+"""A trace file, read back into a workload. An error names file and line; nothing is guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The requests of a simulation, and when they arrive. Law: the same names and seed give the same requests everywhere.
+"""The requests of a simulation, and when they arrive. The same names and seed give the same requests everywhere.
 
 Tasks are those of the paper's section 5.1. Requests come in one of two orders: drawn by count, or one board after
 another as a camera passes over them. Tails change the counts of a board, from all equal to a few common components.
