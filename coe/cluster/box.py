@@ -9,8 +9,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property
 
-from coe.cluster.decisions.forecast import GOSSIP_S, changed_experts, comes_in_s
-from coe.cluster.decisions.head_events import ExpertsReported, Release, StageDone
+from coe.cluster.decisions.head_events import GOSSIP_S, ExpertsReported, Release, StageDone, changed_experts, comes_in_s
 from coe.cluster.decisions.stage_rules import StageRules, stage_rules
 from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, NewRules, Parcel, RunStage
 from coe.core import Failure, FailureKind, Result, rule_of

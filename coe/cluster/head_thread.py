@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 from coe.board.rules import Rules
 from coe.cluster.decisions.expert_placement import ExpertNeeds, ExpertPlacement, Traffic
-from coe.cluster.decisions.forecast import stage_prices
 from coe.cluster.decisions.head import ClusterHead
 from coe.cluster.decisions.head_events import (
     BoxJoined,
@@ -27,7 +26,7 @@ from coe.cluster.decisions.head_events import (
     SendStage,
 )
 from coe.cluster.decisions.place_experts import budget_of, place_experts
-from coe.cluster.decisions.routing import BoxView, ReplicaRouting
+from coe.cluster.decisions.routing import BoxView, ReplicaRouting, stage_prices
 from coe.cluster.links import Link
 from coe.cluster.messages import BoxReport, NewRules, Parcel, RunStage, ToBox
 from coe.core import Failure, Request, Result

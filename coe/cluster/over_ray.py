@@ -20,8 +20,8 @@ from typing import Any
 from coe.cluster.actor import BoxActor, BoxRefusal, versions
 from coe.cluster.links import Boxes, BoxGone, Link, MakesBox, NotCarried, Say
 from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, Parcel
-from coe.cluster.ray_session import Calls, RayMachine, RaySession, first_line
-from coe.errors import CoeError, ConfigError, sentence_of
+from coe.cluster.ray_session import Calls, RayMachine, RaySession
+from coe.errors import CoeError, ConfigError, first_line, sentence_of
 
 _SIGN_OF_LIFE_S, _SILENT_S = 1.0, 30.0
 """A box reports after this time at the latest; it is given up if nothing came for the second time."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coe.cluster.links import BoxGone
-from coe.errors import ConfigError
+from coe.errors import ConfigError, first_line
 
 _CONNECT_S, _LAST_PORT = 5.0, 65535
 """The longest time until the head node answers the first bytes, and the first question."""
@@ -215,9 +215,3 @@ def _answers_as_head_node(address: str) -> bool:
     # It cannot be interrupted, and gives up after 40 s.
     threading.Thread(target=ask, daemon=True, name="coe-asks-head-node").start()
     return is_head.wait(_CONNECT_S)
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

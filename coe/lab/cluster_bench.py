@@ -12,10 +12,9 @@ from functools import cached_property
 import numpy as np
 
 from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
-from coe.cluster.decisions.forecast import stage_prices
 from coe.cluster.decisions.head import ClusterHead
 from coe.cluster.decisions.place_experts import budget_of, needs_of, place_experts
-from coe.cluster.decisions.routing import BoxView, Prices, ReplicaRouting, Routing
+from coe.cluster.decisions.routing import BoxView, Prices, ReplicaRouting, Routing, stage_prices
 from coe.cluster.decisions.stage_rules import StageRules, stage_rules
 from coe.core import Result, Verdict
 from coe.lab.bounds.bound import Bound, bound

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from coe.cluster.decisions.expert_placement import ExpertPlacement
-from coe.cluster.decisions.forecast import GOSSIP_S, changed_experts, comes_in_s
 from coe.cluster.decisions.head import ClusterHead
 from coe.cluster.decisions.head_events import (
+    GOSSIP_S,
     BoxJoined,
     BoxLost,
     ExpertsMoved,
@@ -23,6 +23,8 @@ from coe.cluster.decisions.head_events import (
     Release,
     SendStage,
     StageDone,
+    changed_experts,
+    comes_in_s,
 )
 from coe.cluster.decisions.routing import BoxView
 from coe.cluster.decisions.stage_rules import StageRules

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from coe.cluster.decisions.expert_placement import ExpertPlacement
 from coe.cluster.decisions.routing import BoxView
 from coe.cluster.decisions.stage_rules import StageRequest
 from coe.core import Failure, Finding
-from coe.scheduler.events import Arrived, Reply, Stopped
+from coe.scheduler.controller import Controller
+from coe.scheduler.events import Arrived, Command, Event, Evict, Evicted, Load, LoadFailed, Reply, Stopped
+
+GOSSIP_S = 0.05
+"""A box reports experts alone no more often than this, in seconds."""
 
 # Events, beside those of a box: `Arrived` and `Stopped`
 
@@ -101,3 +105,26 @@ class GiveRules:
 
 
 Order = SendStage | Reply | Release | GiveRules
+
+
+def changed_experts(event: Event | None, commands: Iterable[Command]) -> list[str]:
+    """Return the experts for which `comes_in_s` may have changed by a step of the box."""
+    changed = [command.expert for command in commands if isinstance(command, (Load, Evict))]
+    if isinstance(event, (Evicted, LoadFailed)):
+        changed.append(event.expert)
+    return changed
+
+
+def comes_in_s(controller: Controller, experts: Iterable[str]) -> dict[str, float]:
+    """Return the seconds in which each expert would be in some pool; 0 if it is there, or on its way.
+
+    Experts that the box's rules do not name any more are left out.
+    """
+    return {expert: _comes_in_s(controller, expert) for expert in experts if expert in controller.graph.experts}
+
+
+def _comes_in_s(controller: Controller, expert: str) -> float:
+    pools = controller.pools.values()
+    if any(expert in pool for pool in pools):
+        return 0.0
+    return min(controller.world.switch_s(pool, expert) for pool in pools)

@@ -44,8 +44,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from coe.board.router import Component, usage
 from coe.board.rules import Rules
 from coe.cluster.decisions.expert_placement import DEFAULT_TRAFFIC, BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
-from coe.cluster.decisions.forecast import stage_prices
 from coe.cluster.decisions.placement_solver import PlacementSolver
+from coe.cluster.decisions.routing import stage_prices
 from coe.core import added
 from coe.errors import ConfigError
 from coe.scheduler.costs import CostTable

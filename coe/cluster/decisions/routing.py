@@ -8,11 +8,15 @@ boxes as with few.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from coe.cluster.decisions.expert_placement import ExpertPlacement
+from coe.core import added
+from coe.scheduler.costs import CostTable
+from coe.scheduler.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,28 @@ class BoxView:
             if expert in self.waiting:
                 self.loads_s += seconds - self.absent_s(expert)
             self.comes_s[expert] = seconds
+
+
+def stage_prices(
+    costs: CostTable, plan: Plan, experts: Iterable[str], speeds: Mapping[str, float] | None = None
+) -> dict[str, StagePrice]:
+    """Return the seconds that a stage of each expert costs a busy box, and those of a load of the expert from disk.
+
+    Devices share the stages of a busy box, in full batches: their rates add up. `speeds` says how many times as fast
+    as one executor those of a device are together; without it they do not slow each other.
+    """
+    executors = Counter(executor.device for executor in plan.executors)
+    rates = {device: (speeds or {}).get(device, float(number)) for device, number in executors.items()}
+    return {expert: _price(costs, rates, expert) for expert in experts}
+
+
+def _price(costs: CostTable, rates: Mapping[str, float], expert: str) -> StagePrice:
+    by_device = {device: costs(device, expert) for device in rates}
+    a_second = added(
+        rate / max(1e-9, by_device[device].batch_s(by_device[device].max_batch) / by_device[device].max_batch)
+        for device, rate in rates.items()
+    )
+    return StagePrice(1 / a_second, min(cost.load_s for cost in by_device.values()))
 
 
 class Routing(Protocol):
