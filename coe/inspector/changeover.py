@@ -18,12 +18,13 @@ from coe.inspector import precision
 from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.line_boards import LineBoard
 from coe.inspector.measuring import body_bytes, file_bytes
+from coe.inspector.memory_split import with_workspaces
 from coe.inspector.opening import Assembly, Lineup, kinds_of, line_up, read_boards
 from coe.inspector.settings import fixed_bytes
 from coe.runtime.reading import weights
 from coe.runtime.trial import identity
 from coe.scheduler.events import RulesChanged
-from coe.scheduler.plan import Plan, with_workspaces
+from coe.scheduler.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from coe.inspector.asked_boards import Boards, Parts, asked_boards
 from coe.inspector.changeover import enrolled, prepared
 from coe.inspector.line_boards import LineBoard, LineBoards
 from coe.inspector.line_options import LineOptions
+from coe.inspector.memory_split import images_budget
 from coe.inspector.precision import LineCosts
 from coe.inspector.starting import start
 from coe.pictures.array_images import Order
@@ -34,7 +35,7 @@ from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
 from coe.runtime.engine import Trace
 from coe.scheduler.demand import Drift
-from coe.scheduler.plan import Plan, images_budget
+from coe.scheduler.plan import Plan
 from coe.scheduler.strategies import check_hurry, check_parts
 
 _END = object()

@@ -16,6 +16,7 @@ from coe.inspector.cores import chosen_threads
 from coe.inspector.line_boards import LineBoard, ReadBoard, Register
 from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import body_bytes, file_bytes, measure
+from coe.inspector.memory_split import images_budget
 from coe.inspector.precision import LineCosts, VariantChoice
 from coe.inspector.settings import Settings, experts_bytes, fixed_bytes, planned, settle
 from coe.inspector.variant_knapsack import Costs
@@ -24,7 +25,7 @@ from coe.runtime.copy_lane import Disk, Throttle
 from coe.runtime.device import Device
 from coe.runtime.inputs import Decoding
 from coe.scheduler.costs import Cost
-from coe.scheduler.plan import Plan, images_budget
+from coe.scheduler.plan import Plan
 from coe.store import kinds
 from coe.store.kinds import FileKind, Kind
 from coe.store.manifest import Manifest

@@ -15,9 +15,10 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.inspector import profile
 from coe.inspector.line_options import AUTO, LineOptions
+from coe.inspector.memory_split import inbox_bytes, plan
 from coe.inspector.profile import Fingerprint, Profile
 from coe.scheduler.costs import CostTable
-from coe.scheduler.plan import CacheSpec, Plan, inbox_bytes, plan
+from coe.scheduler.plan import CacheSpec, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Settings:
     """Executors, their threads and the workspace of their pools, by device, and the host memory that they share.
 
     A device without threads gets an equal part of the cores that are free (`coe.inspector.cores`). A device without a
-    workspace gets the workspace that `coe.scheduler.plan` reserves, or that the memory score `loaded` leaves. Each GPU
+    workspace gets the workspace that `coe.inspector.memory_split` reserves, or that the memory score `loaded` leaves. Each GPU
     has `device_bytes` of device memory, and all share `host_bytes` of host memory for copies; None is a default that
     depends on the free memory.
     """

@@ -11,10 +11,11 @@ from coe.board.rules import Rules
 from coe.config import format_bytes
 from coe.core import FULL, Expert
 from coe.errors import ConfigError, did_you_mean
+from coe.inspector.memory_split import TooSmall, workspace_bytes
 from coe.lab import preset
 from coe.lab.preset import BlobCostPreset, Preset, SourcedFigure
 from coe.scheduler.costs import Body, Cost, CostTable
-from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, TooSmall, executor_id, workspace_bytes
+from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, executor_id
 from coe.scheduler.strategies import Strategy
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from coe import config
 from coe.board.rules import Rules
+from coe.inspector.memory_split import inbox_bytes
 from coe.inspector.profile import BoardProfile, Chosen, Profile
-from coe.scheduler.plan import inbox_bytes
 from coe.system import usable_cores
 
 if TYPE_CHECKING:

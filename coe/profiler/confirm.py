@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from coe.config import format_bytes
 from coe.core import Finding
+from coe.inspector.memory_split import memory_scores
 from coe.inspector.profile import BoardProfile, Chosen, Profile
 from coe.profiler.site import ProfiledSite
 from coe.profiler.usage import usage
-from coe.scheduler.plan import memory_scores
 
 FindingsByImage = Sequence[tuple[str, Mapping[str, Finding]]]
 """For each image its component, and its findings by expert."""

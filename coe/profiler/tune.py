@@ -11,6 +11,7 @@ from coe.config import format_bytes
 from coe.core import Request
 from coe.errors import ConfigError
 from coe.inspector.measuring import divided, profiled_cost
+from coe.inspector.memory_split import workspace_bytes
 from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, Profile
 from coe.inspector.settings import Settings, planned
 from coe.profiler.configurations import PAPER_SHARE, MeanExpert
@@ -19,7 +20,7 @@ from coe.profiler.site import ProfiledSite
 from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
-from coe.scheduler.plan import Plan, workspace_bytes
+from coe.scheduler.plan import Plan
 from coe.scheduler.strategies import LATE_BINDING
 from coe.sim.agenda import Arrival
 from coe.sim.oracle import SampledOracle

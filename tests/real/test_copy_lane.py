@@ -16,13 +16,14 @@ from fake_gpu import FakeDriver
 from tables import with_slow_rows
 
 from coe.core import Finding, Request
+from coe.inspector.memory_split import plan
 from coe.pictures.image_source import ImageSource
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.engine import Engine
 from coe.runtime.reading import Weights
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
-from coe.scheduler.plan import CacheSpec, joined, plan
+from coe.scheduler.plan import CacheSpec, joined
 from coe.scheduler.strategies import strategy
 from coe.store.kinds import ExpertInput, ModuleKind
 from coe.store.store import Store

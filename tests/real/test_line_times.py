@@ -14,9 +14,9 @@ import pytest
 from quick_line import LIGHT, QuickDevice, quick
 
 from coe import config
+from coe.inspector.memory_split import images_budget
 from coe.lab.rows import Latencies
 from coe.pictures.image_source import ImageSource
-from coe.scheduler.plan import images_budget
 
 
 @pytest.fixture

@@ -16,11 +16,12 @@ from variants import Upgraded
 
 from coe.board.rules import Rules
 from coe.core import Finding, Verdict
+from coe.inspector.memory_split import workspace_bytes
 from coe.inspector.precision import VariantChoice, applied
 from coe.lab.strategies.by_load import ByLoad, OnMiss, Urgent
 from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.events import Command, Event, Load, Why
-from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, workspace_bytes
+from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import strategy
 from coe.testing import VirtualLine, pools_of
 

@@ -16,10 +16,11 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.config import parse_bytes
 from coe.errors import ConfigError
+from coe.inspector.memory_split import TooSmall
 from coe.lab import preset
 from coe.lab.machine import Configuration, SimulatedMachine
 from coe.scheduler.costs import Cost
-from coe.scheduler.plan import CacheSpec, Plan, TooSmall
+from coe.scheduler.plan import CacheSpec, Plan
 from coe.scheduler.strategies import names
 from coe.scheduler.strategies import strategy as named
 from coe.testing import rules_from
