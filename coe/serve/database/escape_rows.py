@@ -8,7 +8,7 @@ from sqlalchemy import Connection, insert, select
 
 from coe.serve.database import board_rows, event_log
 from coe.serve.database.event_log import NewEvent
-from coe.serve.database.row_types import in_turn, record, records, shown
+from coe.serve.database.row_types import in_turn, record, shown
 from coe.serve.database.tables import escape
 from coe.serve.enums import EventKind
 
@@ -59,9 +59,3 @@ def report(connection: Connection, new: NewEscape) -> Escape:
     body = shown(added, "board_id serial refdes component label found_at")
     event_log.append(connection, NewEvent(EventKind.ESCAPE_REPORTED, new.reported_us, body, board_id))
     return added
-
-
-def between(connection: Connection, start_us: int, end_us: int) -> list[Escape]:
-    """Return the escapes that were reported from `start_us` on and before `end_us`, the oldest first."""
-    query = select(escape).where(escape.c.reported_us >= start_us, escape.c.reported_us < end_us).order_by(escape.c.id)
-    return records(Escape, connection.execute(query))

@@ -43,7 +43,7 @@ def pareto(calls: Sequence[CallCount], by: By, *, is_blind: bool = False) -> lis
     counts: dict[str, dict[Outcome | None, int]] = defaultdict(lambda: defaultdict(int))
     for count in calls:
         if count.kind is CallKind.DEFECT or count.outcome is None or is_blind:
-            counts[_name(count, by)][count.outcome] += count.calls
+            counts[str(getattr(count, by))][count.outcome] += count.calls
     total = sum(sum(outcomes.values()) for outcomes in counts.values())
     bars, so_far = [], 0
     for name, outcomes in sorted(counts.items(), key=lambda item: (-sum(item[1].values()), item[0])):
@@ -61,13 +61,3 @@ def pareto(calls: Sequence[CallCount], by: By, *, is_blind: bool = False) -> lis
             )
         )
     return bars
-
-
-def _name(count: CallCount, by: By) -> str:
-    match by:
-        case By.COMPONENT:
-            return count.component
-        case By.EXPERT:
-            return count.expert
-        case By.LABEL:
-            return count.label
