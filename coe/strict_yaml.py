@@ -7,7 +7,7 @@ models that check the data turn text into numbers.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,11 @@ def _parsed(path: Path, raw: bytes, needs: str, spelling: Callable[[str], str]) 
         raise _error(path, _line(root), f"write entries of the form `key: value`; it needs {needs}")
     lines: dict[KeyPath, int] = {}
     return YamlDocument(path, _plain(path, root, (), lines), lines, hashlib.sha256(raw).hexdigest())
+
+
+def digest_of_all(digests: Sequence[str]) -> str:
+    """Return one SHA-256 for several, in their order; of one it is the same."""
+    return digests[0] if len(digests) == 1 else hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
 
 def nodes(text: str) -> yaml.Node | None:

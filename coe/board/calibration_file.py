@@ -7,6 +7,7 @@ that does not fit the board file any more, is refused: without it pictures would
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -92,6 +93,12 @@ def content(board: Path) -> bytes | None:
     if os.path.lexists(beside) and beside.resolve() != path.resolve():
         raise RulesError(f"{beside}: {board.name} is a link, and its calibration lies beside the file itself: {path}")
     return strict_yaml.content(path, "calibration file") if os.path.lexists(path) else None
+
+
+def digest_of_rules(board: Path) -> str:
+    """Return the digest of the rules in a board file as it is now, without reading them; raises RulesError."""
+    files = (strict_yaml.content(board), content(board))
+    return strict_yaml.digest_of_all([hashlib.sha256(data).hexdigest() for data in files if data is not None])
 
 
 def parse(board: Path, raw: bytes) -> YamlDocument:

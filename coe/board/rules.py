@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -139,7 +138,7 @@ class _RulesReader:
         if calibration is not None:
             over = calibration_file.parse(document.path, calibration)
             self.spec = calibration_file.laid_over(self.spec, document.path.name, over)
-            self.digest = hashlib.sha256(f"{document.digest} {over.digest}".encode()).hexdigest()
+            self.digest = strict_yaml.digest_of_all([document.digest, over.digest])
         self.experts = {name: self._expert(name, spec) for name, spec in self.spec.experts.items()}
         self.shared: dict[str, Step] = {}
         self.unsaid: dict[str, str] = {}

@@ -6,10 +6,10 @@ their ids; results show the names that the board files use.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from coe import strict_yaml
 from coe.board.graph import ExpertCircle, ExpertGraph
 from coe.board.router import Component, Router, Step
 from coe.board.rules import Rules
@@ -51,7 +51,7 @@ def union(members: Sequence[Member]) -> Rules:
     return Rules(
         " + ".join(member.rules.board for member in members),
         members[0].rules.path,
-        _digest(members),
+        strict_yaml.digest_of_all([member.rules.digest for member in members]),
         experts,
         Router(components, names=names),
         graph,
@@ -81,8 +81,3 @@ def _with_ids(root: Step, experts: Mapping[str, Expert], done: dict[Step, Step])
             }
             done[step] = replace(step, expert=experts[step.expert].id, outcomes=outcomes)
     return done[root]
-
-
-def _digest(members: Sequence[Member]) -> str:
-    digests = [member.rules.digest for member in members]
-    return digests[0] if len(digests) == 1 else hashlib.sha256(" ".join(digests).encode()).hexdigest()

@@ -6,7 +6,6 @@ version of its file, the images, the strategy, the precision and every expert's 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,8 +14,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from coe.board import calibration_file
 from coe.core import FULL
-from coe.errors import ConfigError
+from coe.errors import ConfigError, RulesError
 from coe.files import write_atomically
 from coe.results.summary import RunFigures
 from coe.scheduler.strategies import present_name
@@ -54,8 +54,8 @@ class RunIdentity:
 
         Call this once a line is open, because the line reads the files after the run did.
         """
-        with suppress(OSError):
-            if hashlib.sha256(path.read_bytes()).hexdigest() != self.rules:
+        with suppress(RulesError):  # a file that is gone says nothing
+            if calibration_file.digest_of_rules(path) != self.rules:
                 raise ConfigError(f"{path} was changed while the line was opened; start again")
         if experts != self.experts:
             raise ConfigError("experts in the store were changed while the line was opened; start again")
