@@ -78,7 +78,7 @@ def _parsed(path: Path, raw: bytes, needs: str, spelling: Callable[[str], str]) 
     try:
         text = spelling(raw.decode("utf-8-sig"))
         _refuse_cleverness(path, text)
-        root = nodes(text)
+        root: yaml.Node | None = yaml.compose(text, Loader=_Loader)
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise _error(path, line, "not UTF-8 text") from None
@@ -100,12 +100,6 @@ def _parsed(path: Path, raw: bytes, needs: str, spelling: Callable[[str], str]) 
 def digest_of_all(digests: Sequence[str]) -> str:
     """Return one SHA-256 for several, in their order; of one it is the same."""
     return digests[0] if len(digests) == 1 else hashlib.sha256(" ".join(digests).encode()).hexdigest()
-
-
-def nodes(text: str) -> yaml.Node | None:
-    """Return the nodes of a text without a byte order mark, and their places in it; None if it is empty."""
-    root: yaml.Node | None = yaml.compose(text, Loader=_Loader)
-    return root
 
 
 def _error(path: Path, line: int, message: str) -> RulesError:
