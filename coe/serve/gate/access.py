@@ -23,7 +23,7 @@ from coe.serve.database import keys
 from coe.serve.database.keys import Key
 from coe.serve.enums import Role
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operations import ANY, Operation, Router, Visit
+from coe.serve.gate.operations import ANY, Operation, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.request_data import json_body, read_query
 from coe.serve.secret_file import read_or_make
@@ -85,7 +85,7 @@ async def _key_of(gate: Gate, request: Request) -> Key | None:
     return await gate.read(lambda connection: keys.holder(connection, given, gate.now_us()))
 
 
-router = Router()
+router = OperationRouter()
 
 COOKIE = "coe_session"
 CSRF_HEADER = "X-CSRF-Token"

@@ -23,7 +23,7 @@ from coe.serve.database.recipe_versions import Recipe
 from coe.serve.enums import UNDECIDED, Intake
 from coe.serve.gate import role_views
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operations import ANY, FEED, Router, Visit, Whole
+from coe.serve.gate.operations import ANY, FEED, OperationRouter, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_confirmed
 from coe.serve.gate.request_data import JsonBody, shown
@@ -31,7 +31,7 @@ from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest, digest_of
 from coe.strict_model import StrictModel
 
-router = Router()
+router = OperationRouter()
 
 MAX_WAIT_S = 60.0
 """The longest time that a client may wait for a decision in one request."""

@@ -20,13 +20,13 @@ from coe.serve.database.call_rows import Call
 from coe.serve.database.verifications import NewVerification, Verification
 from coe.serve.enums import Outcome
 from coe.serve.gate.image_routes import golden_of
-from coe.serve.gate.operations import LARGEST_ID, VERIFY, Router, RowId, Visit, Whole
+from coe.serve.gate.operations import LARGEST_ID, VERIFY, OperationRouter, RowId, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.request_data import shown
 from coe.serve.text_checks import Note, Text
 from coe.strict_model import StrictModel
 
-router = Router()
+router = OperationRouter()
 
 CLAIM_S = 90
 """How long a person has for a call before others may take it."""

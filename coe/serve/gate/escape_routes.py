@@ -9,12 +9,12 @@ from sqlalchemy import Connection
 
 from coe.serve.database import audit, escape_rows
 from coe.serve.database.escape_rows import NewEscape
-from coe.serve.gate.operations import VERIFY, Router, Visit
+from coe.serve.gate.operations import VERIFY, OperationRouter, Visit
 from coe.serve.gate.request_data import shown
 from coe.serve.text_checks import Note, Spelt, SpeltText, Text
 from coe.strict_model import StrictModel
 
-router = Router()
+router = OperationRouter()
 
 
 class EscapeRequest(StrictModel):

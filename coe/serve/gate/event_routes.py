@@ -15,11 +15,11 @@ from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.event_log import Event, newest_id
 from coe.serve.gate import role_views
 from coe.serve.gate.access import admitted
-from coe.serve.gate.operations import ANY, Router, Visit
+from coe.serve.gate.operations import ANY, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.strict_model import StrictModel
 
-router = Router()
+router = OperationRouter()
 
 ALIVE_S = 15.0
 """After this time without an event the client gets a comment, so that nobody considers the connection dead.

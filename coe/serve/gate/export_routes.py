@@ -13,13 +13,13 @@ from coe.serve import export_files
 from coe.serve.clock import DAY_US
 from coe.serve.database import audit
 from coe.serve.export_files import FOLDER, MANIFEST, ExportScope
-from coe.serve.gate.operations import ENGINEER, Router, Visit
+from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
 from coe.serve.gate.problems import disk_full
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.text_checks import Text
 from coe.strict_model import StrictModel
 
-router = Router()
+router = OperationRouter()
 
 
 class ExportRequest(StrictModel):

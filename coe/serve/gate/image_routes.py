@@ -26,14 +26,14 @@ from coe.serve.database.findings import GoodPicture
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.database.views import View
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operations import READ, Router, Visit
+from coe.serve.gate.operations import READ, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig
 from coe.store.references import References
 from coe.store.store import Store
 
-router = Router()
+router = OperationRouter()
 
 LARGEST_SIDE = 1600
 """A larger picture is made smaller for the page; its file stays as it is."""

@@ -26,7 +26,7 @@ from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.enums import BoardState
 from coe.serve.gate.board_routes import hand_in, take_back, until_decided
-from coe.serve.gate.operations import ANY, FEED, Router, Visit
+from coe.serve.gate.operations import ANY, FEED, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_confirmed
 from coe.serve.gate.request_data import JsonBody, whole_body
@@ -35,7 +35,7 @@ from coe.serve.gate.upload_routes import check_pixels, discard_views, keep_view
 from coe.serve.request import BoardRequest
 from coe.strict_model import of_json
 
-router = Router()
+router = OperationRouter()
 
 LONGEST_WAIT_S = 60.0
 _VIEW = "image"

@@ -92,11 +92,11 @@ class Visit:
         return name
 
 
-Answer = Response | Mapping[str, Any] | None
+HandlerResult = Response | Mapping[str, Any] | None
 """A mapping is sent as JSON, with the first status of its operation; None means that there is no more to say."""
-Handler = Callable[[Visit], Awaitable[Answer]]
+Handler = Callable[[Visit], Awaitable[HandlerResult]]
 _H = TypeVar("_H", bound=Handler)
-_Q = TypeVar("_Q", bound=Callable[[Visit, Connection], Answer])
+_Q = TypeVar("_Q", bound=Callable[[Visit, Connection], HandlerResult])
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Operation:
     takes: str = ""
 
 
-class Router:
+class OperationRouter:
     """Collects operations where their handlers stand."""
 
     def __init__(self) -> None:
@@ -154,8 +154,8 @@ class Router:
     ) -> Callable[[_Q], _Q]:
         def added(query: _Q) -> _Q:
             @wraps(query)
-            async def handle(visit: Visit) -> Answer:
-                answer: Answer = await run(visit.gate, partial(query, visit))
+            async def handle(visit: Visit) -> HandlerResult:
+                answer: HandlerResult = await run(visit.gate, partial(query, visit))
                 return answer
 
             self.add(method, path, roles, **more)(handle)

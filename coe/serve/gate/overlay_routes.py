@@ -25,7 +25,7 @@ from coe.serve.clock import iso
 from coe.serve.database import audit, recipe_versions
 from coe.serve.database.recipe_versions import Confirmation, Recipe
 from coe.serve.gate import access
-from coe.serve.gate.operations import ENGINEER, Router, Visit, Whole
+from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipe_routes import version_of
 from coe.serve.gate.request_data import whole_body
@@ -35,7 +35,7 @@ from coe.serve.text_checks import Word
 from coe.serve.whole_board import WholeBoard
 from coe.strict_model import StrictModel
 
-router = Router()
+router = OperationRouter()
 
 PICTURE_HEADER, PROOF_HEADER = "X-Picture-SHA256", "X-Overlay-Proof"
 """In the answer with an overlay: which picture it is of, and what a confirmation must bring."""

@@ -16,13 +16,13 @@ from coe.serve.database import audit, event_log, recipe_versions
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.enums import EventKind
-from coe.serve.gate.operations import ANY, ENGINEER, READ, Router, Visit
+from coe.serve.gate.operations import ANY, ENGINEER, READ, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.request_data import shown
 from coe.serve.recipe_content import RecipeContent
 from coe.store.store import Store
 
-router = Router()
+router = OperationRouter()
 
 
 @router.read("/api/v1/recipes", READ, answers={200: "their names and versions"})

@@ -22,12 +22,12 @@ from starlette.responses import Response
 from coe.serve.clock import SECOND_US
 from coe.serve.database import audit, board_rows, call_rows, event_log, fault_log, hourly, outbox, states
 from coe.serve.enums import Intake, LineState, Process, Subject
-from coe.serve.gate.operations import ANY, ENGINEER, READ, Router, Visit, Whole
+from coe.serve.gate.operations import ANY, ENGINEER, READ, OperationRouter, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.request_data import shown
 from coe.strict_model import StrictModel
 
-router = Router()
+router = OperationRouter()
 _M = TypeVar("_M", GaugeMetricFamily, CounterMetricFamily)
 
 ALIVE_US = 10 * SECOND_US

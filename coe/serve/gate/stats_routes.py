@@ -18,7 +18,7 @@ from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.keys import Key
 from coe.serve.database.tallies import Tally
 from coe.serve.enums import CallKind, Dimension
-from coe.serve.gate.operations import READ, Router, Visit, Whole
+from coe.serve.gate.operations import READ, OperationRouter, Visit, Whole
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.gate.role_views import is_blind
 from coe.serve.recipe_content import RecipeContent
@@ -29,7 +29,7 @@ from coe.serve.statistics.pareto import Bar
 from coe.serve.statistics.yields import CONFIDENCE, Figure
 from coe.strict_model import StrictModel
 
-router = Router()
+router = OperationRouter()
 
 HOURS, MOST_HOURS = 24, 24 * 366
 """How far statistics look back, if the query does not say."""

@@ -18,12 +18,12 @@ from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.views import NewView, View
 from coe.serve.enums import FaultKind
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operations import FEED, Router, Visit
+from coe.serve.gate.operations import FEED, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, disk_full
 from coe.serve.gate.request_data import parts_of, shown
 from coe.serve.picture_folder import Receiving
 
-router = Router()
+router = OperationRouter()
 
 _TOGETHER = 1 << 20
 """Bytes are written in pieces of at least this size: each piece costs a change of threads."""

@@ -21,7 +21,7 @@ from coe.serve.gate import access, role_views, stats_routes
 from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operations import ADMIN, READ, Operation, Router, Visit
+from coe.serve.gate.operations import ADMIN, READ, Operation, OperationRouter, Visit
 from coe.serve.gate.pages import board_page, experts_page, recipe_pages, svg
 from coe.serve.gate.pages.rendering import STATIC, PageRouter, Shown, page, plain, static
 from coe.serve.gate.pages.svg import Drawing, Spot
@@ -34,7 +34,7 @@ from coe.serve.statistics.control_charts import Chart
 from coe.visible import is_visible
 
 router = PageRouter()
-parts = Router()
+parts = OperationRouter()
 """Parts that pages fetch; their refusals are problem JSON, like those of the API."""
 _NEWEST, _LISTED, _BARS = 24, 100, 12
 _HOURS_OF_OVERVIEW = 8

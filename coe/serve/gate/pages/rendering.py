@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from coe.serve.clock import SECOND_US
 from coe.serve.database import call_rows, fault_log
 from coe.serve.gate import access
-from coe.serve.gate.operations import ENGINEER, READ, Router, Visit
+from coe.serve.gate.operations import ENGINEER, READ, OperationRouter, Visit
 
 Shown = Mapping[str, Any]
 """What a template draws, by the names that it uses."""
@@ -31,7 +31,7 @@ STATIC = {
 """The files that pages load, and their media types."""
 
 
-class PageRouter(Router):
+class PageRouter(OperationRouter):
     """Collects pages where their queries stand."""
 
     def page(self, path: str, template: str, **more: Any) -> Callable[[_R], _R]:
