@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -49,61 +49,51 @@ def settle(board: Rules, options: LineOptions) -> Settings:
     Raises ConfigError for a named profile that cannot be used, or for memories of a GPU without executors. A profile at
     the default place that cannot be used is skipped with a warning.
     """
-    threads, loaded, say = options.threads, options.loaded, options.say
-    device_bytes, host_bytes = options.device_memory, options.host_memory
+    say, device_bytes, host_bytes = options.say, options.device_memory, options.host_memory
     machine = _find(options.profile, say)
     profiled = machine.boards.get(board.board) if machine else None
     if profiled and profiled.digest != board.digest:
         say(f"{board.path.name} has changed since it was profiled; run coe-profile --board {board.board} again")
         profiled = None
-    chosen = profiled.chosen if profiled else None
-    if options.executors is not None or chosen is None:
-        numbers: Mapping[str, int] = config.parse_executors(options.executors or config.EXECUTORS)
-    else:
-        numbers = chosen.executors
+    numbers: Mapping[str, int] = config.parse_executors(options.executors or config.EXECUTORS)
+    if profiled and options.executors is None:
+        numbers = profiled.chosen.executors
     if (device_bytes, host_bytes) != (None, None) and not any(map(config.is_gpu, numbers)):
         raise ConfigError(
             "device memory and host memory are for executors of a GPU, and none were asked for; "
             "give --executors cuda=1 too, or leave --device-memory and --host-memory out"
         )
-    single = options.strategy.single
-    if single:
+    if options.strategy.single:
         numbers = {next(iter(numbers)): 1}
-    if profiled and any(map(config.is_gpu, numbers)):
-        device_bytes = profiled.device_bytes if device_bytes is None else device_bytes
-        host_bytes = profiled.host_bytes if host_bytes is None else host_bytes
-    if profiled is None or single:
-        default = profiled.memory_bytes if profiled else config.parse_bytes(config.MEMORY)
-        return Settings(
-            memory_bytes=default if options.memory is None else options.memory,
-            executors=numbers,
-            threads=_each(numbers, threads),
-            profile=machine,
-            loaded=loaded,
-            device_bytes=device_bytes,
-            host_bytes=host_bytes,
-        )
-    chosen = profiled.chosen
-    same = dict(numbers) == dict(chosen.executors) and threads is None
-    fits = same and options.memory in (None, profiled.memory_bytes) and loaded is None
+    default_bytes = profiled.memory_bytes if profiled else config.parse_bytes(config.MEMORY)
+    memory_bytes = default_bytes if options.memory is None else options.memory
     settings = Settings(
-        profiled.memory_bytes if options.memory is None else options.memory,
-        numbers,
-        chosen.threads if same else _each(numbers, threads),
-        chosen.workspace_bytes if fits else {},
-        machine,
-        loaded,
-        device_bytes,
-        host_bytes,
+        memory_bytes=memory_bytes,
+        executors=numbers,
+        threads={} if options.threads is None else dict.fromkeys(numbers, options.threads),
+        profile=machine,
+        loaded=options.loaded,
+        device_bytes=device_bytes,
+        host_bytes=host_bytes,
     )
-    numbers_text = ",".join(f"{device}={number}" for device, number in settings.executors.items())
+    if profiled is None:
+        return settings
+    if any(map(config.is_gpu, numbers)):
+        settings = replace(
+            settings,
+            device_bytes=profiled.device_bytes if device_bytes is None else device_bytes,
+            host_bytes=profiled.host_bytes if host_bytes is None else host_bytes,
+        )
+    if options.strategy.single:
+        return settings
+    if dict(numbers) == dict(profiled.chosen.executors) and options.threads is None:
+        fits = memory_bytes == profiled.memory_bytes and options.loaded is None
+        spaces = profiled.chosen.workspace_bytes if fits else {}
+        settings = replace(settings, threads=profiled.chosen.threads, workspace_bytes=spaces)
+    numbers_text = ",".join(f"{device}={number}" for device, number in numbers.items())
     made = machine.made[:10] if machine else ""
-    say(f"using this machine's profile of {made}: {numbers_text}, {format_bytes(settings.memory_bytes)} of memory")
+    say(f"using this machine's profile of {made}: {numbers_text}, {format_bytes(memory_bytes)} of memory")
     return settings
-
-
-def _each(numbers: Mapping[str, int], threads: int | None) -> dict[str, int]:
-    return {} if threads is None else dict.fromkeys(numbers, threads)
 
 
 def _find(source: Profile | Path | str | None, say: Callable[[str], None]) -> Profile | None:

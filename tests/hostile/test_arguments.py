@@ -87,7 +87,7 @@ def test_there_are_enough_cases() -> None:
     assert len(CASES) > 150
 
 
-@pytest.mark.parametrize("value", sorted(MEMORY))
+@pytest.mark.parametrize("value", sorted(MEMORY | {"GiB", "1.5 TiBs", "1,5GiB", "1e9", "1 2", "0x10", ".5GiB", "0.4"}))
 @pytest.mark.parametrize("read", ["parse_bytes", "parse_bandwidth"])
 def test_an_amount_that_means_nothing_is_a_short_sentence(read: str, value: str) -> None:
     from coe import config
@@ -97,7 +97,7 @@ def test_an_amount_that_means_nothing_is_a_short_sentence(read: str, value: str)
     assert len(str(caught.value)) < 150
 
 
-@pytest.mark.parametrize("value", sorted(EXECUTORS))
+@pytest.mark.parametrize("value", sorted(EXECUTORS | {"cpu=", "cpu=\u00b2", "cpu=" + "9" * 5000, "cpu=1,", "cpu=65"}))
 def test_executors_that_mean_nothing_are_a_short_sentence(value: str) -> None:
     from coe import config
 
