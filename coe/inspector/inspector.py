@@ -14,6 +14,7 @@ import inspect
 import textwrap
 from typing import Unpack
 
+from coe import config
 from coe.errors import did_you_mean
 from coe.inspector.asked_boards import Boards
 from coe.inspector.line import Line
@@ -32,14 +33,13 @@ class Inspector(Line):
             print(line.submit("R7.png", component="R0402-10K", refdes="R7").result().verdict)
 
     Options that are not given come from this machine's profile (`coe-profile`), or are defaults. `set_boards` changes
-    the boards while the line runs. docs/api.md has a table of the options.
+    the boards while the line runs. docs/api.md has a table of the options. Errors are raised before any thread starts.
 
     Raises:
         ConfigError: An option cannot be used; `option` of the error is its name. Also for options that the strategy or
             several boxes would ignore.
         RulesError: A board file cannot be used.
         StoreError: Weights or references are missing, damaged, or do not fit the rules.
-        Each is raised before any thread is started.
     """
 
     def __init__(self, board: Boards, **options: Unpack[LineArguments]) -> None:
@@ -51,13 +51,14 @@ class Inspector(Line):
 def _complete_documentation() -> None:
     """Let `help(Inspector)` list the options, with their types, defaults and sentences."""
     types, fields = LineArguments.__annotations__, LineOptions.model_fields
+    made = {"store": None, "strategy": config.STRATEGY}  # the options whose defaults are made of these
     lines = ["Args:"]
     parameters = []
     for name, option in OPTIONS.items():
         said = f"{name}: {option.help}" + (f" Default: {option.default}." if option.default else "")
         lines += textwrap.wrap(said, 112, initial_indent="    ", subsequent_indent="        ")
         kind = types[name].__forward_arg__ if name in types else "Boards"
-        default = inspect.Parameter.empty if fields[name].is_required() else fields[name].default
+        default = inspect.Parameter.empty if fields[name].is_required() else made.get(name, fields[name].default)
         place = inspect.Parameter.POSITIONAL_OR_KEYWORD if name == "board" else inspect.Parameter.KEYWORD_ONLY
         parameters.append(inspect.Parameter(name, place, default=default, annotation=kind))
     Inspector.__doc__ = f"{inspect.cleandoc(Inspector.__doc__ or '')}\n\n" + "\n".join(lines)

@@ -77,7 +77,7 @@ class LineOptions(MachineOptions):
     strategy: Annotated[
         Strategy,
         Option(
-            "How experts are scheduled and evicted: a name, as coserve, or package.module:NAME; see docs/strategies.md",
+            "How experts are scheduled and evicted: a name, as coserve, or package.module:NAME; see docs/strategies.md.",
             INSPECTING,
             config.STRATEGY,
             rare=True,
@@ -105,7 +105,7 @@ class LineOptions(MachineOptions):
     max_wait_s: Annotated[
         float | None,
         Option(
-            "The longest time an image may take, as 60s; after half of it late-binding runs the image first.",
+            "The longest time an image may take, in a text as 60s; after half of it late-binding runs the image first.",
             INSPECTING | {Door.RUN},
             f"{config.MAX_WAIT_S:g}s",
             rare=True,
