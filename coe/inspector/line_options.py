@@ -77,7 +77,7 @@ class LineOptions(MachineOptions):
     strategy: Annotated[
         Strategy,
         Option(
-            "How experts are scheduled and evicted: a name, as coserve, or package.module:NAME; see docs/strategies.md.",
+            "How experts are scheduled and evicted: a name, coserve, or package.module:NAME. See docs/strategies.md.",
             INSPECTING,
             config.STRATEGY,
             rare=True,
