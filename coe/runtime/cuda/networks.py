@@ -32,12 +32,8 @@ class Network:
     normalization: tuple[Colour, Colour] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Contents:
-    """What lies in an expert's file, and in that of its body, if it has one."""
-
-    own: Content
-    body: Content | None
+_Contents = tuple[Content, Content | None]
+"""What lies in an expert's file, and in that of its body, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +99,8 @@ class Networks:
         if contents is None:
             # If a header cannot be read, this raises the reason.
             contents = _outlines(weights(self._store, expert))
-        return self.unpacking(contents.own, expert, contents.body)
+        own, body = contents
+        return self.unpacking(own, expert, body)
 
     def likely_unpacking(self, expert: Expert) -> Unpacking:
         """Return `unpacking_of` an expert, or one for a sound blob of its kind if the expert's file is damaged.
@@ -121,7 +118,7 @@ class Networks:
             file = weights(self._store, expert)
             try:
                 contents = _outlines(file)
-                unpacking = _unpacking(contents.own, contents.body)
+                unpacking = _unpacking(*contents)
                 network = Network(
                     expert.kind,
                     unpacking.structure,
@@ -136,7 +133,7 @@ class Networks:
 
 
 def _outlines(file: Weights) -> _Contents:
-    return _Contents(file.outline(), file.body.outline() if file.body is not None else None)
+    return file.outline(), file.body.outline() if file.body is not None else None
 
 
 def _unpacking(content: Content, body: Content | None) -> Unpacking:

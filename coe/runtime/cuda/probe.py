@@ -115,18 +115,6 @@ def gpu_trial(networks: Networks, driver: Driver, store: Store, expert: Expert, 
         bench.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class _Copies:
-    """An expert in pinned memory, and its body, if it has one."""
-
-    own: Copy
-    body: Copy | None
-
-    @property
-    def all(self) -> list[Copy]:
-        return [self.own] if self.body is None else [self.own, self.body]
-
-
 class _Bench:
     """The device memory of a trial: a worker with its graphs, and room for blobs; two are resident."""
 
@@ -143,19 +131,19 @@ class _Bench:
         except BaseException:
             self._worker.close()
             raise
-        self._copies: list[_Copies] = []
+        self._copies: list[Copy] = []
+        """The expert in pinned memory, and its body, if it has one."""
         self._residents: list[Resident] = []
         self._turns = itertools.count()
         with contextlib.suppress(CoeError):
-            copies = self._read()
-            self._copies.append(copies)
+            copies = self._copies = self._read()
             body = self._put_body(copies)
             self._residents += [self._put(copies, body), self._put(copies, body)]
 
     def copy(self) -> None:
         """Copy the weights from pinned memory to the device, and wait until they are there."""
         if self._copies:
-            self._pass(self._copies[0])
+            self._pass(self._copies)
 
     def load(self) -> None:
         """Read the weights from the file and copy them to the device, and wait until they are there."""
@@ -163,7 +151,7 @@ class _Bench:
         with contextlib.suppress(CoeError):
             copies = self._read()
             self._pass(copies)
-            for copy in copies.all:
+            for copy in copies:
                 self._host.give(copy.buffer)
 
     def answer(self, pixels: Image) -> Any:
@@ -188,22 +176,21 @@ class _Bench:
         self._worker.close()
         del self._worker, self._blobs, self._lane, self._host
 
-    def _read(self) -> _Copies:
-        own = Copy(*self._file.content(self._host))
-        return _Copies(own, Copy(*self._file.body.content(self._host)) if self._file.body is not None else None)
+    def _read(self) -> list[Copy]:
+        files = [self._file] if self._file.body is None else [self._file, self._file.body]
+        return [Copy(*file.content(self._host)) for file in files]
 
-    def _put_body(self, copies: _Copies) -> Resident | None:
-        if copies.body is None:
-            return None
-        unpacking = Unpacking(copies.body.content, self._likely.structure)
-        return self._blobs.put(f"body of {self._expert.id}", copies.body.data(), unpacking)
+    def _put_body(self, copies: list[Copy]) -> Resident | None:
+        for body in copies[1:]:
+            unpacking = Unpacking(body.content, self._likely.structure)
+            return self._blobs.put(f"body of {self._expert.id}", body.data(), unpacking)
+        return None
 
-    def _put(self, copies: _Copies, body: Resident | None) -> Resident:
-        common = copies.body.content if copies.body is not None else None
-        unpacking = self._networks.unpacking(copies.own.content, self._expert, common)
-        return self._blobs.put(self._expert.id, copies.own.data(), unpacking, body)
+    def _put(self, copies: list[Copy], body: Resident | None) -> Resident:
+        unpacking = self._networks.unpacking(copies[0].content, self._expert, *(body.content for body in copies[1:]))
+        return self._blobs.put(self._expert.id, copies[0].data(), unpacking, body)
 
-    def _pass(self, copies: _Copies) -> None:
+    def _pass(self, copies: list[Copy]) -> None:
         """Copy an expert and its body to the device, wait until they are there, and drop them."""
         body = self._put_body(copies)
         for resident in (self._put(copies, body), body):
