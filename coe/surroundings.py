@@ -1,6 +1,6 @@
 """Settings that keep libraries from writing into the user's folders and from sending anything.
 
-Law: nothing is written outside of the folders that the user named, and nothing calls out. Most libraries read their
+Nothing is written outside of the folders that the user named, and nothing calls out. Most libraries read their
 environment once, on import: call the function of a library before you import it. Values that the user set stay.
 """
 

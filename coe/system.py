@@ -1,4 +1,4 @@
-"""Features that not every operating system has. Law: no other module asks which system this is.
+"""Features that not every operating system has. No other module asks which system this is.
 
 Each function looks for the feature that it needs, and has an answer without it. Windows has no `fcntl`, no `resource`,
 no `/proc`, no C library that can be called by name, and no descriptor of a folder.

@@ -1,4 +1,4 @@
-"""`results.csv`: the results for a spreadsheet. Law: no cell is a formula, and no cell breaks a row.
+"""`results.csv`: the results for a spreadsheet. No cell is a formula, and no cell breaks a row.
 
 A spreadsheet runs a cell that begins with `=`, `+`, `-` or `@` (or their wide forms, a tab, a line break) as a formula:
 the name of a file could run commands on the machine of the person who opens the table. Such a cell gets an apostrophe

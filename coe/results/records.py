@@ -1,4 +1,4 @@
-"""A run's folder. Law: a result that was written is never lost.
+"""A run's folder. A result that was written is never lost.
 
 `results.jsonl` grows by one line for each result; a kill loses at most the line being written. `finish` puts the lines
 into the order of the images, and writes `results.csv` and `summary.json`. `run.json` says which run the results are of.

@@ -1,4 +1,4 @@
-"""`report.html`: a page that needs no other file. Law: jinja2 alone escapes all text that comes from outside.
+"""`report.html`: a page that needs no other file. Jinja2 alone escapes all text that comes from outside.
 
 The text of the page is in `report.html.j2`; this file prepares the results for it. The page loads nothing (its content
 security policy forbids it), and can be read without scripts and on paper.

@@ -1,4 +1,4 @@
-"""A result as a line of `results.jsonl`, and back. Law: every value of a line is checked before it is used."""
+"""A result as a line of `results.jsonl`, and back. Every value of a line is checked before it is used."""
 
 from __future__ import annotations
 

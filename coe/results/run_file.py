@@ -1,6 +1,6 @@
 """`run.json`: the identity of the run in a folder, and its figures so far.
 
-Law: a folder never holds results of two runs that could differ in a verdict. A run is bound to the board and the
+A folder never holds results of two runs that could differ in a verdict. A run is bound to the board and the
 version of its file, the images, the strategy, the precision and every expert's weights.
 """
 

@@ -1,4 +1,4 @@
-"""The counts of a run: in all, for each board and for each component. Law: only this file counts, for every reader."""
+"""The counts of a run: in all, for each board and for each component. Only this file counts, for every reader."""
 
 from __future__ import annotations
 

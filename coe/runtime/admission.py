@@ -1,4 +1,4 @@
-"""Admits images while there is room. Law: first come, first served, and every admitted ticket leaves exactly once.
+"""Admits images while there is room. First come, first served, and every admitted ticket leaves exactly once.
 
 Each image takes a ticket. While the first waiting ticket has no room, all tickets behind it wait too: small images
 cannot pass a large image for ever.

@@ -1,4 +1,4 @@
-"""Pictures become the inputs of experts, on threads that decode. Law: each kind gets an array that nobody else uses.
+"""Pictures become the inputs of experts, on threads that decode. Each kind gets an array that nobody else uses.
 
 A picture is decoded once for its first expert, and for those that will probably follow, as long as there is memory for
 their inputs. For any other expert it is decoded again rather than kept, because pictures are large.

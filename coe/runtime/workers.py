@@ -1,4 +1,4 @@
-"""Threads that do work in the order in which it comes, urgent work first. Law: work that was taken in is done."""
+"""Threads that do work in the order in which it comes, urgent work first. Work that was taken in is done."""
 
 from __future__ import annotations
 
