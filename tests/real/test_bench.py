@@ -22,12 +22,6 @@ from coe.store.store import Store
 SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 
 
-@pytest.fixture(scope="module")
-def work(prepared_work, tmp_path_factory):
-    """One folder of synthetic weights for all runs here."""
-    return linked_copy(prepared_work, tmp_path_factory.mktemp("bench") / "work")
-
-
 @pytest.mark.serial  # it looks at what the process grew by
 def test_strategies_are_measured_side_by_side(synthetic_work, tmp_path, call):
     work = linked_copy(synthetic_work, tmp_path / "work")

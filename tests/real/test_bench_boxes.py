@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import json
+from bench_rows import rows_of
 
 SMALL = ("sim", "--images", "100", "--strategy", "late-binding")
-
-
-def rows_of(said) -> list[dict[str, object]]:
-    assert said.status == 0, said.err
-    rows = json.loads(said.out)
-    assert isinstance(rows, list)
-    return rows
 
 
 def test_there_is_a_row_for_each_number_of_boxes_placement_and_mishap(call) -> None:

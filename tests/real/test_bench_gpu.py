@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import json
 
 import pytest
-from built_once import linked_copy
+from bench_rows import rows_of
 
 from coe.board import rules
 from coe.profiler.measure import MeasuredExpert, Target, measure
@@ -18,16 +17,8 @@ from coe.store.store import Store
 SMALL = ("switch", "--device", "cuda", "--kind", "narrow", "--input", "32", "--variant", "q8")
 
 
-@pytest.fixture(scope="module")
-def work(prepared_work, tmp_path_factory):
-    """One folder of synthetic weights for all runs here."""
-    return linked_copy(prepared_work, tmp_path_factory.mktemp("bench") / "work")
-
-
 def test_switches_on_a_gpu_stand_beside_the_plain_copy(driver, work, call):
-    said = call(*SMALL, "--repeats", "1", "--work", work, "--json", "-")
-    assert said.status == 0
-    (row,) = json.loads(said.out)
+    (row,) = rows_of(said := call(*SMALL, "--repeats", "1", "--work", work, "--json", "-"))
     assert (row["kind"], row["variant"]) == ("narrow", "q8")
     assert all(row[time] > 0 for time in ("read_s", "copy_s", "plain_copy_s", "activate_s", "ready_s"))
     assert row["batch_s"].keys() == row["switched_s"].keys() == {"1", "4", "8", "16"}
@@ -39,9 +30,7 @@ def bodies_copied(driver):
 
 
 def test_differences_to_a_parent_are_measured_while_the_body_stays_on_the_device(driver, tmp_path, call):
-    said = call(*SMALL[:-1], "q8,delta", "--repeats", "1", "--work", tmp_path, "--json", "-")
-    assert said.status == 0, said.err
-    q8, delta = json.loads(said.out)
+    q8, delta = rows_of(said := call(*SMALL[:-1], "q8,delta", "--repeats", "1", "--work", tmp_path, "--json", "-"))
     assert (q8["variant"], delta["variant"]) == ("q8", "delta")
     assert 0 < delta["bytes"] < q8["bytes"]
     assert bodies_copied(driver) == 1, "the body of all four came once"
@@ -52,9 +41,7 @@ def test_differences_to_a_parent_are_measured_while_the_body_stays_on_the_device
 
 
 def test_switches_in_turn_leave_no_device_memory_behind(driver, work, call):
-    said = call(*SMALL, "--cycles", "8", "--experts", "4", "--work", work, "--json", "-")
-    assert said.status == 0
-    (row,) = json.loads(said.out)
+    (row,) = rows_of(call(*SMALL, "--cycles", "8", "--experts", "4", "--work", work, "--json", "-"))
     assert row["reserved_after"] == row["reserved_before"] > 0
     assert row["peak_reserved"] <= row["budget"]
 

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-
-def rows_of(said) -> list[dict[str, object]]:
-    assert said.status == 0, said.err
-    rows = json.loads(said.out)
-    assert isinstance(rows, list)
-    return rows
+from bench_rows import rows_of
 
 
 def test_scale_prints_a_line_for_each_size_and_strategy(call) -> None:

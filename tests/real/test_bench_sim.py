@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from bench_rows import rows_of
 
 from coe.lab.contenders import all_contenders
 from coe.lab.workloads import trace_file
@@ -50,13 +51,6 @@ def small(tmp_path: Path) -> Path:
     path = tmp_path / "small.jsonl"
     trace_file.write(path, task("A1", requests=150))
     return path
-
-
-def rows_of(said) -> list[dict[str, object]]:
-    assert said.status == 0, said.err
-    rows = json.loads(said.out)
-    assert isinstance(rows, list)
-    return rows
 
 
 # What comes out

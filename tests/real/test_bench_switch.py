@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from built_once import linked_copy
+from bench_rows import rows_of
 
 SMALL = ("switch", "--kind", "narrow", "--input", "32")
 VARIANTS = ["as trained", "fp32", "bf16", "q8"]
 
 
-@pytest.fixture(scope="module")
-def work(prepared_work, tmp_path_factory):
-    """One folder of synthetic weights for all runs here."""
-    return linked_copy(prepared_work, tmp_path_factory.mktemp("bench") / "work")
-
-
 def test_every_variant_stands_beside_the_plain_limits_of_the_same_run(work, call):
-    said = call(*SMALL, "--repeats", "1", "--work", work, "--json", "-")
-    assert said.status == 0
-    rows = json.loads(said.out)
+    rows = rows_of(said := call(*SMALL, "--repeats", "1", "--work", work, "--json", "-"))
     assert [(row["kind"], row["variant"]) for row in rows] == [("narrow", variant) for variant in VARIANTS]
     sizes = [row["bytes"] for row in rows]
     assert sizes == sorted(sizes, reverse=True)
@@ -37,9 +27,10 @@ def test_every_variant_stands_beside_the_plain_limits_of_the_same_run(work, call
 
 
 def test_loads_and_evictions_in_turn_leave_no_descriptor_open(work, call):
-    said = call(*SMALL, "--variant", "q8", "--cycles", "8", "--experts", "4", "--work", work, "--json", "-")
-    assert said.status == 0
-    (row,) = json.loads(said.out)
+    options = ("--variant", "q8", "--cycles", "8", "--experts", "4", "--work", work, "--json", "-")
+    (row,) = rows_of(call(*SMALL, *options))
+        said := call(*SMALL, "--variant", "q8", "--cycles", "8", "--experts", "4", "--work", work, "--json", "-")
+    )
     assert (row["kind"], row["variant"], row["cycles"], row["experts"]) == ("narrow", "q8", 8, 4)
     assert row["descriptors_after"] == row["descriptors_before"] > 0
     assert "rss_slope_bytes" in row

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from built_once import linked_copy
 from fake_gpu import FakeDriver
 from tables import with_slow_rows
 
@@ -178,12 +177,6 @@ def test_what_opens_its_own_files_or_is_of_another_network_is_refused(board):
     expert = replace(board[0].experts["body-a"], labels=("ok", "bad", "worse"))
     with pytest.raises(StoreError, match="ok, bad, worse"):
         on_cpu(board).load("pool", expert)
-
-
-@pytest.fixture(scope="module")
-def work(prepared_work, tmp_path_factory):
-    """One folder of synthetic weights for all runs here."""
-    return linked_copy(prepared_work, tmp_path_factory.mktemp("bench") / "work")
 
 
 def test_the_eager_baseline_stands_beside_ours(work, call):

@@ -1,0 +1,14 @@
+"""What a command of `coe-bench` wrote as JSON to standard output."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def rows_of(said: Any) -> list[dict[str, Any]]:
+    """Return the rows of a run that succeeded."""
+    assert said.status == 0, said.err
+    rows = json.loads(said.out)
+    assert isinstance(rows, list)
+    return rows
