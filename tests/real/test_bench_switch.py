@@ -29,8 +29,6 @@ def test_every_variant_stands_beside_the_plain_limits_of_the_same_run(work, call
 def test_loads_and_evictions_in_turn_leave_no_descriptor_open(work, call):
     options = ("--variant", "q8", "--cycles", "8", "--experts", "4", "--work", work, "--json", "-")
     (row,) = rows_of(call(*SMALL, *options))
-        said := call(*SMALL, "--variant", "q8", "--cycles", "8", "--experts", "4", "--work", work, "--json", "-")
-    )
     assert (row["kind"], row["variant"], row["cycles"], row["experts"]) == ("narrow", "q8", 8, 4)
     assert row["descriptors_after"] == row["descriptors_before"] > 0
     assert "rss_slope_bytes" in row
