@@ -96,6 +96,10 @@ def no_expert(place: Path) -> None:
     shutil.rmtree(place / "store" / "idle" / "joint")
 
 
+def other_calibration(place: Path) -> None:
+    (place / "idle.calibration.yaml").write_text("board: idle\nexperts: {}\n")
+
+
 def other_rules(place: Path) -> None:
     with (place / "idle.yaml").open("a", encoding="utf-8") as file:
         file.write("# another version\n")
@@ -117,6 +121,7 @@ def nothing(place: Path) -> None:
         (one_other_expert, (), "other weights of 1 of 2 experts ('joint')"),
         (no_expert, (), "other weights of 1 of 2 experts ('joint')"),
         (other_rules, (), "another version of the board file"),
+        (other_calibration, (), "another version of the board file"),
         (nothing, ("--precision", "half"), "another precision ('fp32', not 'half'); give --precision fp32 again"),
         (nothing, ("--precision", "mixed"), "another precision ('fp32', not 'mixed')"),
         (
@@ -536,6 +541,7 @@ def test_a_picture_that_is_gone_when_the_report_is_written_is_a_note_there(
         (other_weights, "experts in the store were changed while the line was opened; start again"),
         (one_other_expert, "experts in the store were changed"),
         (other_rules, "idle.yaml was changed while the line was opened; start again"),
+        (other_calibration, "idle.yaml was changed"),
     ],
 )
 def test_a_line_that_opened_with_something_else_inspects_nothing(
