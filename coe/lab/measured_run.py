@@ -15,8 +15,8 @@ from coe.inspector.inspector import Picture
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import LineOptions
 from coe.lab.rows import Heading, Latencies, MachineFigures, Row, row
+from coe.lab.time_limits import ANY_TIME, Times
 from coe.profiler.line_run import LineRun, run_line, weights_files
-from coe.scheduler.strategies import ANY_TIME, Times
 
 _READ_REPEATS = 3
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from coe.lab.measured_run import MeasuredRun
 from coe.lab.rows import Row
 from coe.lab.simulated import PlannedBox, contender, run_plan
+from coe.lab.time_limits import ANY_TIME, Times
 from coe.lab.workloads.recorded import recorded
 from coe.lab.workloads.workload import Workload
-from coe.scheduler.strategies import ANY_TIME, Times
 
 
 def workload_of(measured: MeasuredRun) -> Workload:

@@ -11,12 +11,13 @@ from coe.lab.bounds.bound import bound
 from coe.lab.chrome_trace import ChromeTrace
 from coe.lab.machine import Configuration, SimulatedMachine
 from coe.lab.rows import Bounds, Heading, Latencies, Row, row
+from coe.lab.time_limits import ANY_TIME, Times
 from coe.lab.workloads.workload import Workload
 from coe.results.metrics import Recorder, Watcher
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
-from coe.scheduler.strategies import ANY_TIME, Strategy, Times, strategy
+from coe.scheduler.strategies import Strategy, strategy
 from coe.sim.agenda import Agenda, Arrival
 from coe.sim.oracle import Oracle, RecordedOracle, SampledOracle
 from coe.sim.simulator import Simulator, Speeds

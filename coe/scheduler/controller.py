@@ -20,7 +20,7 @@ from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.cases import Advance, Cases
 from coe.scheduler.costs import CostTable, Tier
-from coe.scheduler.deadlines import Deadlines, LeastTime
+from coe.scheduler.deadlines import Deadlines
 from coe.scheduler.demand import Demand
 from coe.scheduler.events import (
     Arrived,
@@ -49,6 +49,7 @@ from coe.scheduler.executor import Executor
 from coe.scheduler.expert_state import State
 from coe.scheduler.failures import STOPPED, BrokenExperts, not_run
 from coe.scheduler.history import History
+from coe.scheduler.least_time import LeastTime
 from coe.scheduler.line_foresight import LineForesight
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Arrange, Assign, Prefetch, Select, World
@@ -58,8 +59,8 @@ from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 class Controller:
     """Assigns, arranges, splits, loads and evicts by the policies of one strategy.
 
-    If the strategy looks at ages (line), an image goes first once half of `max_wait_s` (`config.MAX_WAIT_S` if None)
-    or half of its time until it is due is over. `parts` holds the parts list of each board by its key, in the order of
+    If the strategy looks at ages, an image goes first once half of `max_wait_s` (`config.MAX_WAIT_S` if None) or half
+    of its time until it is due is over. `parts` holds the parts list of each board by its key, in the order of
     the camera; without it the order is learned. The attribute `plan` has the pools that the strategy needs (see
     `Strategy.pooled`). Raises ConfigError if `max_wait_s` is not a time, or the strategy would ignore it or `parts`.
     """
@@ -103,7 +104,7 @@ class Controller:
         self._deadlines: Deadlines | None = None
         if strategy.hurries:
             self._least_time = LeastTime(self.world, self._cases)
-            self._deadlines = Deadlines(max_wait_s or config.MAX_WAIT_S, self._too_late_s)
+            self._deadlines = Deadlines(max_wait_s or config.MAX_WAIT_S, self._least_time.too_late_s)
         self._broken = BrokenExperts()
         self._gone: dict[str, Executor] = {}
         self._lost: dict[str, Failure] = {}
@@ -215,8 +216,9 @@ class Controller:
         if self._foresight is not None:
             self._foresight.follow(event.router, event.parts)
         self.world = self._seen()
+        if self._deadlines is not None:
+            self._least_time.follow(self.world)
         if self.executors:
-            self._least_time = LeastTime(self.world, self._cases)
             self._residency.change(self.world, self.plan)
             self._make_rankings()
         if self._stopped:
@@ -254,13 +256,10 @@ class Controller:
         if alone and stage.expert not in executor.pool:
             charge_s += self.world.switch_s(executor.pool, stage.expert)
         join = self._arrange.joins(stage.expert, executor.backlog, now)
-        executor.backlog.add(stage, charge_s, join=join, now=now, due_s=self._due_s(stage))
+        executor.backlog.add(stage, charge_s, join=join, now=now, due_s=self._due_s(stage.request_id))
 
-    def _too_late_s(self, dues: Mapping[int, float], now: float) -> float:
-        return self._least_time.too_late_s(dues, now)
-
-    def _due_s(self, stage: Stage) -> float:
-        return self._deadlines.due_s(stage.request_id) if self._deadlines is not None else math.inf
+    def _due_s(self, request_id: int) -> float:
+        return self._deadlines.due_s(request_id) if self._deadlines is not None else math.inf
 
     def _hurry(self, now: float) -> None:
         """Move waiting stages whose due times have changed, and name the boards that will miss."""
@@ -292,7 +291,7 @@ class Controller:
 
     def _withdraw(self, request_id: int, now: float) -> None:
         """Withdraw the stages of a decided request that wait; a stage that runs is awaited."""
-        due_s = self._deadlines.due_s(request_id) if self._deadlines is not None else math.inf
+        due_s = self._due_s(request_id)
         for expert in tuple(self._cases.awaits(request_id)):
             if any(backlog.withdraw(request_id, expert, due_s) for backlog in self._backlogs):
                 self._give_up(Stage(request_id, expert), now)
@@ -329,7 +328,7 @@ class Controller:
             cost = self.costs(executor.device, batch.expert)
             executor.backlog.put_back(stages, cost.batch_s(1), now)
             for stage in stages:
-                executor.backlog.hurry(stage.request_id, stage.expert, self._due_s(stage), math.inf)
+                executor.backlog.hurry(stage.request_id, stage.expert, self._due_s(stage.request_id), math.inf)
 
     def _load_failed(self, event: LoadFailed, now: float) -> None:
         self._residency.failed(event.pool, event.expert)

@@ -142,18 +142,3 @@ def check_parts(chosen: Strategy, parts: Mapping[str, Sequence[PlacedPart]]) -> 
             f"strategy '{chosen.name}' does not look ahead, so a parts list would mean nothing; leave it out, or use "
             f"{LATE_BINDING.name}"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """The longest time before an image is due, and the time within which its result is due; None means no bound."""
-
-    max_wait_s: float | None = None
-    within_s: float | None = None
-
-    def heeded_by(self, chosen: Strategy) -> Times:
-        """Return these bounds if the strategy looks at them, else no bounds."""
-        return self if chosen.hurries else Times()
-
-
-ANY_TIME = Times()

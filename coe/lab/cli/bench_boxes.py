@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from coe.lab.cluster_simulator import SimulatedNetwork
     from coe.lab.fleet import Fleet
     from coe.lab.simulated import Contender
-    from coe.scheduler.strategies import Times
+    from coe.lab.time_limits import Times
 
 PLACEMENTS = ("homes", "hash", "round-robin", "count-lru")
 MISHAPS = ("none", "lost", "joins")

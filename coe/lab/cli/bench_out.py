@@ -11,7 +11,8 @@ from coe.cli.options import STANDARD_OUTPUT, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
 from coe.lab.cli.bench_ways import EAGER, current
 from coe.lab.rows import Row, to_json, to_table
-from coe.scheduler.strategies import Strategy, Times, check_hurry, names, present_name
+from coe.lab.time_limits import Times
+from coe.scheduler.strategies import Strategy, check_hurry, names, present_name
 from coe.scheduler.strategies import strategy as named_strategy
 
 

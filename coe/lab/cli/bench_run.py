@@ -35,9 +35,9 @@ from coe.lab.cli.bench_circumstances import SettlingOption
 from coe.lab.cli.bench_runs import BenchRuns
 from coe.lab.cli.bench_source import check_host_only, check_source, given, synthetic_experts, variants
 from coe.lab.cli.bench_ways import CONFIGURED, EAGER, PAPER_DEFAULT, PROFILED, configurations, strategy_of
+from coe.lab.time_limits import Times
 from coe.lab.workloads import trace_file
 from coe.lab.workloads.picture_forms import PictureForm
-from coe.scheduler.strategies import Times
 from coe.scheduler.strategies import strategy as named_strategy
 
 if TYPE_CHECKING:

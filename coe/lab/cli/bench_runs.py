@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from coe import config
 from coe.lab.cli.bench_ways import EAGER, has_gpu, make_devices, strategy_of
-from coe.scheduler.strategies import ANY_TIME, Times
+from coe.lab.time_limits import ANY_TIME, Times
 from coe.scheduler.strategies import strategy as named_strategy
 
 if TYPE_CHECKING:

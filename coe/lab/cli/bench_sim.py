@@ -32,9 +32,9 @@ from coe.lab.cli.bench_circumstances import (
     ImagesOption,
     SettlingOption,
 )
+from coe.lab.time_limits import Times
 from coe.lab.workloads.workload import EVERY_S, ORDERS, TAILS, TASKS
 from coe.lab.workloads.workload import task as task_named
-from coe.scheduler.strategies import Times
 
 if TYPE_CHECKING:
     from coe.lab.machine import SimulatedMachine
