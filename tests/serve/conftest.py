@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from serving import Served, activated, config_of, embedded, serving
 from sqlalchemy import create_engine, make_url, text
+from stations import Shop
 from tiny_line import TINY
 
 from coe.serve.bridge import outbox_relay
@@ -136,6 +137,12 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def config(tmp_path: Path) -> ServeConfig:
     """A config whose line ends soon."""
     return config_of(tmp_path, drain_s=5)
+
+
+@pytest.fixture
+def shop(config: ServeConfig, database: Database, tiny: tuple[Path, Path]) -> Shop:
+    """The service with a worker on a quick device."""
+    return Shop(config, database, tiny)
 
 
 @pytest.fixture

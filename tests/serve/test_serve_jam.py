@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from quick_line import QuickDevice
-from serving import activated, embedded
-from stations import LIGHT, accept, quick_opener, state_of
-from tiny_line import TINY
+from serving import embedded
+from stations import LIGHT, Shop, quick_opener
 from waiting import eventually
 
 from coe.core import Verdict
@@ -41,9 +40,8 @@ def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
         yield database
 
 
-def jam(config: ServeConfig, database: Database, number: int, within_s: float | None = None) -> list[Board]:
-    recipe = activated(database, TINY)
-    return [accept(config, database, recipe.id, {"R1": LIGHT}, key=f"k{at}", within_s=within_s) for at in range(number)]
+def jam(shop: Shop, number: int, within_s: float | None = None) -> list[Board]:
+    return [shop.accept({"R1": LIGHT}, key=f"k{at}", within_s=within_s) for at in range(number)]
 
 
 def undecided(database: Database) -> int:
@@ -69,44 +67,37 @@ def products(config: ServeConfig) -> Iterator[Products]:
     products.close(at_once=True)
 
 
-def test_the_line_looks_around_between_boards_that_are_overdue(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
-    jam(config, database, 8, within_s=0.001)
-    station = Station(config, database, open_line=quick_opener(tiny, QuickDevice()))
+def test_the_line_looks_around_between_boards_that_are_overdue(shop: Shop) -> None:
+    jam(shop, 8, within_s=0.001)
+    station = Station(shop.config, shop.database, open_line=quick_opener(shop.tiny, QuickDevice()))
     left = []
     while not left or left[-1]:
         station.step()
-        left.append(undecided(database))
+        left.append(undecided(shop.database))
     station.close()
     assert max(before - after for before, after in pairwise([8, *left])) <= 2
     assert left == sorted(left, reverse=True)
 
 
-def test_the_line_looks_around_between_boards_of_a_recipe_that_cannot_be_opened(
-    config: ServeConfig, database: Database
-) -> None:
+def test_the_line_looks_around_between_boards_of_a_recipe_that_cannot_be_opened(shop: Shop) -> None:
     def refuse(boards: object) -> object:
         raise ConfigError("there are no weights")
 
-    jam(config, database, 8)
-    station = Station(config, database, open_line=refuse)  # type: ignore[arg-type]
+    jam(shop, 8)
+    station = Station(shop.config, shop.database, open_line=refuse)  # type: ignore[arg-type]
     left = [8]
     while left[-1]:
         station.step()
-        left.append(undecided(database))
+        left.append(undecided(shop.database))
     station.close()
     assert max(before - after for before, after in pairwise(left)) <= 2
 
 
-def test_the_board_that_is_due_first_is_found_whoever_has_left_and_come_back(
-    config: ServeConfig, database: Database
-) -> None:
-    recipe = activated(database, TINY)
+def test_the_board_that_is_due_first_is_found_whoever_has_left_and_come_back(shop: Shop) -> None:
     dues = {"a": 50.0, "b": None, "c": 20.0, "d": 30.0}
-    ids = {key: accept(config, database, recipe.id, {"R1": LIGHT}, key=key, within_s=s).id for key, s in dues.items()}
+    ids = {key: shop.accept({"R1": LIGHT}, key=key, within_s=s).id for key, s in dues.items()}
     queue = Queue()
-    with database.reading() as connection:
+    with shop.database.reading() as connection:
         queue.look(connection, now_us(), 0.0)
     waiting = {queued.board.id: queued for queued in queue}
 
@@ -129,43 +120,41 @@ def test_the_board_that_is_due_first_is_found_whoever_has_left_and_come_back(
 
 
 def test_few_boards_in_danger_are_named_in_one_transaction(
-    config: ServeConfig, database: Database, report: WorkerReport, products: Products, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, report: WorkerReport, products: Products, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_module, "NAMED_TOGETHER", 2)
     monkeypatch.setattr(report_module, "BEAT_S", 0.0)
-    ids = [board.id for board in jam(config, database, 5, within_s=0.001)]
+    ids = [board.id for board in jam(shop, 5, within_s=0.001)]
     queue = Queue()
-    with database.reading() as connection:
+    with shop.database.reading() as connection:
         queue.look(connection, now_us() + 1_000_000, time.monotonic())
     named = []
     for _ in range(4):
         report.worked({}, queue, LineState.WAITING, products, ())
-        named.append(endangered(database))
+        named.append(endangered(shop.database))
     assert named == [ids[:2], ids[:4], ids, ids]
 
 
 def test_a_board_that_will_be_late_is_named_once_the_database_answers(
-    config: ServeConfig, database: Database, report: WorkerReport, products: Products
+    shop: Shop, report: WorkerReport, products: Products
 ) -> None:
     """The scheduler says it once."""
-    board, *_ = jam(config, database, 1, within_s=60)
+    board, *_ = jam(shop, 1, within_s=60)
     runs = {board.id: BoardRun(board, Items([], []), due_s=1e9)}
     report.worked(runs, Queue(), LineState.RUNNING, products, ())
-    other = open_database(config.database_url)
+    other = open_database(shop.config.database_url)
     with other.writing(), pytest.raises(DatabaseError):
         report.worked(runs, Queue(), LineState.RUNNING, products, {board.id})
     other.close()
-    assert endangered(database) == []
+    assert endangered(shop.database) == []
     report.worked(runs, Queue(), LineState.RUNNING, products, ())
     report.worked(runs, Queue(), LineState.RUNNING, products, ())
-    assert endangered(database) == [board.id]
+    assert endangered(shop.database) == [board.id]
 
 
-def test_all_boards_in_danger_are_locked_before_the_first_event(
-    config: ServeConfig, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_boards_in_danger_are_locked_before_the_first_event(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who takes a board back has its lock, and waits for that of events: PostgreSQL would end one of the two."""
-    first, second = jam(config, database, 2)
+    first, second = jam(shop, 2)
     seen: list[set[int | None]] = []
     append = event_log.append
 
@@ -174,24 +163,21 @@ def test_all_boards_in_danger_are_locked_before_the_first_event(
         return append(connection, new)  # type: ignore[arg-type]
 
     monkeypatch.setattr(board_rows.event_log, "append", look)
-    with database.writing() as connection:
+    with shop.database.writing() as connection:
         board_rows.endanger(connection, [first, second], 7)
     assert seen == [{7}, {7}]
 
 
-def test_a_jam_that_begins_while_boards_are_under_way_ends_in_their_order(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
+def test_a_jam_that_begins_while_boards_are_under_way_ends_in_their_order(shop: Shop) -> None:
     ahead_s = 0.0
-    boards_of_jam = jam(config, database, 4, within_s=500)
-    device = QuickDevice()
-    device.gate.clear()
+    boards_of_jam = jam(shop, 4, within_s=500)
+    shop.device.gate.clear()
     clocks = Clocks(now_s=lambda: time.monotonic() + ahead_s)
-    station = Station(config, database, open_line=quick_opener(tiny, device), clocks=clocks)
-    eventually(lambda: station.step() or device.reached.is_set())
+    station = Station(shop.config, shop.database, open_line=quick_opener(shop.tiny, shop.device), clocks=clocks)
+    eventually(lambda: station.step() or shop.device.reached.is_set())
     ahead_s = 1000.0
-    eventually(lambda: station.step() or not undecided(database))
-    device.gate.set()
+    eventually(lambda: station.step() or not undecided(shop.database))
+    shop.device.gate.set()
     station.close()
-    assert {state_of(database, board.id).verdict for board in boards_of_jam} == {Verdict.REVIEW}
-    assert all(state_of(database, board.id).state not in UNDECIDED for board in boards_of_jam)
+    assert {shop.state(board).verdict for board in boards_of_jam} == {Verdict.REVIEW}
+    assert all(shop.state(board).state not in UNDECIDED for board in boards_of_jam)

@@ -43,9 +43,9 @@ from coe.serve.worker.station import MAX_ATTEMPTS, Station
 
 
 @pytest.fixture
-def shop(config: ServeConfig, sqlite_template: Path, tiny: tuple[Path, Path]) -> Iterator[Shop]:
-    with embedded(config, sqlite_template, busy_s=2.0) as database:
-        yield Shop(config, database, tiny)
+def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
+    with embedded(config, sqlite_template, busy_s=0.2) as database:
+        yield database
 
 
 def test_a_board_gets_its_verdict_its_calls_and_its_tallies(shop: Shop) -> None:
