@@ -1,4 +1,4 @@
-"""Pictures of good parts in a folder. Law: what stands in a folder of another name is not taken for good, and refused.
+"""Pictures of good parts in a folder; what stands in a folder of another name is refused.
 
 A folder that means good has the name of a component, or a usual word for good; a label that speaks against the part
 never does, whatever the word. A date says nothing of parts: such a folder is as good as the one in which it lies.

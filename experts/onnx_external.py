@@ -1,6 +1,6 @@
 """ONNX models whose weights lie in other files beside them, as torch exports them: made into one file for the store.
 
-Law: a file is read only if it lies in the folder of the model, and no more is read than the files hold.
+A file is read only if it lies in the folder of the model, and no more is read than the files hold.
 """
 
 from __future__ import annotations

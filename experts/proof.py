@@ -1,6 +1,6 @@
 """Whether held-out figures prove that an expert is better than one answer for all, and which pictures measure it.
 
-Law: a picture by which an epoch was chosen measures nothing. With few held-out pictures none is spent on choosing: the
+A picture by which an epoch was chosen measures nothing. With few held-out pictures none is spent on choosing: the
 last epoch counts, at which the learning rate has come down.
 """
 

@@ -1,4 +1,4 @@
-"""What stands in a foreign pickle for the classes and functions that it names. Law: a file gets no code to call.
+"""What stands in a foreign pickle for the classes and functions that it names: a file gets no code to call.
 
 Nothing that a file names is imported. Each name has a stand-in here, which holds the file's data and does nothing: the
 unpickler calls what it may call, with arguments from the file, and ultralytics evaluates words of its networks'

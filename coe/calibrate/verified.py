@@ -1,4 +1,4 @@
-"""Verified pictures: each with the expert that shall judge it, and the label that is true. Law: nothing is guessed.
+"""Verified pictures: each with the expert that shall judge it, and the label that is true. Nothing is guessed.
 
 Two layouts: `<expert>/<label>/<picture>`, as `coe-experts train` takes a labelled folder for each expert; or a table
 `images.csv` with the columns path, expert and label, and if wanted reference (the picture of a good part) and sha256.

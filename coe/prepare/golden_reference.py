@@ -1,6 +1,6 @@
 """Learning a golden reference from pictures of good parts: their median, and by how much they differ from it.
 
-Law: a bad picture among good pictures does not become a part of the reference, and its name is said. A picture is left
+A bad picture among good pictures does not become a part of the reference, and its name is said. A picture is left
 out if it does not fit the others, or if it differs from their median at far more pixels than the others do. The median
 itself stands as long as fewer than half of the pictures are bad at a place.
 """

@@ -1,6 +1,6 @@
 """Finding the body that experts share: the first tensors of their network, if they are equal to the bit.
 
-Layers that were frozen in training are such tensors, statistics of their batch norms included. Law: nothing but where
+Layers that were frozen in training are such tensors, statistics of their batch norms included. Nothing but where
 bytes lie changes, so an expert says the same as before.
 """
 

@@ -1,6 +1,6 @@
 """From a foreign file's tensors to those of a kind: out of the wrappers that trainings put around a network.
 
-Law: the tensors under one prefix are taken if they are all that the kind needs, and it is said under which. Whatever
+The tensors under one prefix are taken if they are all that the kind needs, and it is said under which. Whatever
 else the file holds is left out only if no network computes with it.
 """
 

@@ -1,4 +1,4 @@
-"""The id of an expert in a store, `<board>/<name>` or `<name>`. Law: no other module takes an id apart."""
+"""The id of an expert in a store, `<board>/<name>` or `<name>`; no other module takes an id apart."""
 
 from __future__ import annotations
 

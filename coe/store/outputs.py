@@ -1,4 +1,4 @@
-"""What networks put out. Law: outputs are proved to be finite numbers before anything of them is dropped.
+"""What networks put out: proved to be finite numbers before anything of it is dropped.
 
 A comparison with NaN is false, so a box whose score is NaN counts nowhere, and "nothing was seen" would follow.
 """

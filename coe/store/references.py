@@ -1,6 +1,6 @@
 """Golden references at rest: a picture of a good part and how much good parts vary, under `references/` of the store.
 
-Law: a reference is read whole and proved by its checksum, or not at all. As with experts, new files are written beside
+A reference is read whole and proved by its checksum, or not at all. As with experts, new files are written beside
 those that the manifest names, and the manifest is replaced last.
 """
 

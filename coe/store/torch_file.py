@@ -1,4 +1,4 @@
-"""Opening a file that torch saved, for import alone. Law: the memory to open a file is bounded before it is opened.
+"""Opening a file that torch saved, for import alone; the memory that it takes is bounded before it is opened.
 
 A pickle is read with `weights_only=True`, so nothing in it runs; but an archive can unpack to a thousand times its
 size, and a few bytes can claim a tensor that no memory can hold.
