@@ -1,4 +1,4 @@
-"""Where tensors lie in a blob: quantised tensors, then their scales, then the others. The bytes of a tensor never change.
+"""Where tensors lie in a blob: quantised tensors, their scales, then the others. The bytes of a tensor never change.
 
 So a blob can be divided into a body and the rest, and each part depends on its own tensors alone.
 """
