@@ -47,5 +47,5 @@ class LineArguments(TypedDict, total=False):
     say: Callable[[str], None]
     keep_trace: bool
     make_devices: Callable[..., Any] | None
-    make_decider: MakeDecider
+    make_decider: MakeDecider | None
     make_boxes: Callable[..., Any] | None

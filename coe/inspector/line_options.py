@@ -20,8 +20,6 @@ from coe.inspector.line_arguments import LineArguments, OnFull
 from coe.inspector.machine_options import ALL_DOORS, AUTO, INSPECTING, MachineOptions
 from coe.inspector.option import Door, Option, check_function, check_watchers, instance_of, one_of
 from coe.inspector.precision import check_precision
-from coe.results.metrics import Watcher
-from coe.scheduler.controller import Controller
 from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.store import Store
@@ -157,7 +155,7 @@ class LineOptions(MachineOptions):
         ),
     ] = ()
     watchers: Annotated[
-        Sequence[Watcher],
+        Sequence[Any],
         Option("Objects that see events and commands as they happen, on the control thread.", check=check_watchers),
     ] = ()
     say: Annotated[Callable[[str], None], Option("Called with a sentence before slow work.", check=check_function)] = (
@@ -165,12 +163,13 @@ class LineOptions(MachineOptions):
     )
     keep_trace: Annotated[bool, Option("Keep every event and its commands as `trace`.", typed=bool)] = False
     make_decider: Annotated[
-        Callable[..., Any],
+        Callable[..., Any] | None,
         Option(
             "Makes what decides, with the arguments of `Controller`, for experiments with scheduling.",
+            default="`Controller`",
             check=check_function,
         ),
-    ] = Controller
+    ] = None
 
     @classmethod
     def of(cls, board: Boards, **options: Unpack[LineArguments]) -> Self:
@@ -208,7 +207,7 @@ class LineOptions(MachineOptions):
             alone = {
                 "parts": any(board.parts for board in self.boards),
                 "keep_trace": self.keep_trace,
-                "make_decider": self.make_decider is not Controller,
+                "make_decider": self.make_decider is not None,
             }
             if given := [name for name, is_given in alone.items() if is_given]:
                 raise ConfigError(f"{', '.join(given)}: this is for one box, and several would ignore it; leave it out")

@@ -47,7 +47,7 @@ def start(options: LineOptions) -> Started:
 def start_here(options: LineOptions) -> Started:
     """Start the engine of this machine; raises ConfigError, RulesError or StoreError before any thread is started."""
     assembly = assemble(options)
-    decider = options.make_decider(
+    decider = (options.make_decider or Controller)(
         router=assembly.rules.router,
         graph=assembly.rules.graph,
         costs=assembly.costs.following(),

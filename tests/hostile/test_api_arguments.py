@@ -67,7 +67,7 @@ HOSTILE = [
     *(("watchers", value) for value in (3, [3], "watch", None)),
     *(("say", value) for value in (None, "aloud")),
     *(("make_devices", value) for value in (3, {"cpu": None})),
-    *(("make_decider", value) for value in (None, "controller", [])),
+    *(("make_decider", value) for value in (3, "controller", [])),
 ]
 
 
