@@ -107,7 +107,7 @@ class Scene:
 
     @property
     def traffic(self) -> Traffic:
-        """What the housing counts with: all images of the workload may wait together."""
+        """What expert placement counts with: all images of the workload may wait together."""
         return Traffic(self.network.move_s, len(self.workload.arrivals))
 
     def budget(self, box: str) -> BoxBudget:

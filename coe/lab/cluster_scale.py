@@ -1,4 +1,4 @@
-"""Measures what the head of a large cluster costs: the housing, the time of a decision, and its memory.
+"""Measures what the head of a large cluster costs: expert placement, the time of a decision, and its memory.
 
 The boxes are no controllers here: each answers its stages one after another, in the times of `StagePrice`, and loads an
 absent expert first. So the figures are the head's alone.
@@ -33,7 +33,7 @@ _BYTES = 100
 
 @dataclass(frozen=True, slots=True)
 class ClusterScale:
-    """One measurement. `place_s` is the time of the housing; a decision is a stage sent, and its answer taken in.
+    """One measurement. `place_s` is the time of expert placement; a decision is a stage sent, and its answer taken in.
 
     `us_per_image` is the processor time of the head, `busiest` the work of the busiest box over the mean.
 
