@@ -101,11 +101,15 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> lis
     A file that begins with a byte order mark is in UTF-8 or UTF-16, as the mark says; other files are in UTF-8, or in
     the encoding `fallback` if one is given.
     """
-    encoding = next((encoding for mark, encoding in _MARKS if raw.startswith(mark)), "utf-8")
-    try:
-        text = raw.decode(encoding)
-    except UnicodeDecodeError:
-        text = _by_fallback(path, noun, raw, fallback if encoding == "utf-8" else None)
+    marked = [encoding for mark, encoding in _MARKS if raw.startswith(mark)]
+    for encoding in marked or ["utf-8", fallback or "utf-8"]:
+        try:
+            text = raw.decode(encoding)
+            break
+        except UnicodeDecodeError:
+            continue
+    else:
+        raise ConfigError(f"{noun} {path} is not a text in UTF-8; save it as one")
     text = composed(text)  # names meet, however their accented letters are written
     if "\0" in text:
         raise ConfigError(f"{noun} {path} is not a text; export it again as text or CSV")
@@ -115,12 +119,3 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> lis
             what = noun.removeprefix("the ")
             raise ConfigError(f"{path}:{line.number}: a line of {len(line.text):,} characters; this is no {what}")
     return lines
-
-
-def _by_fallback(path: Path, noun: str, raw: bytes, fallback: str | None) -> str:
-    try:
-        if fallback is not None:
-            return raw.decode(fallback)
-    except UnicodeDecodeError:
-        pass
-    raise ConfigError(f"{noun} {path} is not a text in UTF-8; save it as one")
