@@ -91,8 +91,8 @@ class Controller:
             for spec in self.plan.executors
         }
         self.history = History()
-        self._foresight = LineForesight(router, self.demand.changed, parts) if strategy.foresees else None
-        if self._foresight is not None:
+        self._foresight = LineForesight(router, self.demand.changed, parts)
+        if strategy.foresees:
             self.history.watch(self._foresight)
         self.world = self._seen()
         self._backlogs = self.world.backlogs()
@@ -212,9 +212,8 @@ class Controller:
         self.plan = self.strategy.pooled(event.plan)
         self._cases.follow(event.router)
         self.demand.begin(_usage(event.graph), event.followers)
-        self.history.tell_only([] if self._foresight is None else [self._foresight])
-        if self._foresight is not None:
-            self._foresight.follow(event.router, event.parts)
+        self.history.tell_only([self._foresight] if self.strategy.foresees else [])
+        self._foresight.follow(event.router, event.parts)
         self.world = self._seen()
         if self._deadlines is not None:
             self._least_time.follow(self.world)

@@ -56,8 +56,7 @@ class Residency:
         if self.cache is not None:
             self._unread = deque(world.graph.by_probability)
         # Foreseen experts first.
-        foreseen = world.foresight.in_order() if world.foresight is not None else []
-        self._initial = deque(dict.fromkeys([*foreseen, *world.graph.by_probability]))
+        self._initial = deque(dict.fromkeys([*world.foresight.in_order(), *world.graph.by_probability]))
         self._turn = list(self.pools.values())
         self._least_bytes = {
             pool.device: min(world.costs(pool.device, expert).weights_bytes for expert in world.graph.experts)

@@ -216,7 +216,6 @@ def test_images_of_two_boards_in_turn_do_not_spoil_each_others_order() -> None:
             line.arrive(at_s + 0.5, of_b, board="B", serial=f"B{serial}", refdes=f"P{number}")
     line.run()
     foresight = line.controller.world.foresight
-    assert foresight is not None
     places = {expert: foresight.images_until(expert) for expert in sorted(line.board.experts)}
     # Both boards are over: the first part of the next comes first.
     assert places == {"A/r": 1, "A/c": 2, "A/d": 3, "B/d": 1, "B/c": 2, "B/r": 3}
@@ -229,7 +228,6 @@ def test_each_board_has_a_parts_list_of_its_own_and_keeps_it_through_a_changeove
     line.arrive(5.0, "R", board="A", serial="1", refdes="P0")
     line.run()
     foresight = line.controller.world.foresight
-    assert foresight is not None
     assert {id: foresight.next_place(id) for id in line.controller.graph.experts} == {
         "A/r": 2,
         "A/c": 1,
@@ -242,7 +240,6 @@ def test_nothing_is_foreseen_for_a_board_whose_images_stay_away() -> None:
     parts = {"A": parts_of("RC"), "B": parts_of("DR")}
     line = line_for("A", "B", strategy="late-binding", parts=parts)
     foresight = line.controller.world.foresight
-    assert foresight is not None
     for number in range(AWAY_IMAGES):
         line.arrive(5.0 + number, "RC"[number % 2], board="A", serial=str(number // 2), refdes=f"P{number % 2}")
     line.run()

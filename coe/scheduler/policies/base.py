@@ -49,8 +49,8 @@ class World:
     cache: HostCache | None = None
     history: History = field(default_factory=History)
     """The images under way with their components, serials and findings."""
-    foresight: LineForesight | None = None
-    """Which expert is needed at which place ahead; None if no policy of the strategy looks ahead."""
+    foresight: LineForesight = field(default_factory=lambda: LineForesight(Router({})))
+    """Which expert is needed at which place ahead; it foresees nothing if no policy of the strategy looks ahead."""
     router: Router = field(default_factory=lambda: Router({}))
     """The rules: which experts an image of a component will need."""
 
@@ -80,13 +80,9 @@ class World:
             return cost.load_s
         return cost.copy_s
 
-    def next_place(self, expert: str) -> int | None:
-        """Return the next place that needs an expert; None if none is foreseen."""
-        return None if self.foresight is None else self.foresight.next_place(expert)
-
     def images_until(self, expert: str) -> float:
         """Return at which image from now an expert is expected to be needed; stages on their way count as images."""
-        until = None if self.foresight is None else self.foresight.images_until(expert)
+        until = self.foresight.images_until(expert)
         use = self.demand.usage(expert) if until is None else 1 / until
         expected = self.demand.coming(expert) + config.OUTLOOK_IMAGES * use
         return config.OUTLOOK_IMAGES / expected if expected > 0 else math.inf

@@ -69,7 +69,7 @@ class Gain(Prefetch):
     def ahead(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         if self._changed:
             self._catch_up()
-        if self._loads_s or world.foresight is None:
+        if self._loads_s:
             return
         for expert in islice(self._foreseen, config.LOAD_CANDIDATES):
             place = world.foresight.next_place(expert)
@@ -143,8 +143,7 @@ class Gain(Prefetch):
         return config.OUTLOOK_IMAGES * demand.usage(expert) + demand.coming(expert)
 
     def _catch_up(self) -> None:
-        foresight = self._world.foresight
-        foresees = bool(self._foreseen) or (bool(self._changed) and foresight is not None and foresight.foresees())
+        foresees = bool(self._foreseen) or (bool(self._changed) and self._world.foresight.foresees())
         for expert in self._changed:
             if foresees:
                 self._foresee(expert)
@@ -189,7 +188,7 @@ class Gain(Prefetch):
             self._hurried.drop(expert)
 
     def _foresee(self, expert: str) -> None:
-        place = self._world.next_place(expert)
+        place = self._world.foresight.next_place(expert)
         if place is None or any(expert in holder.pool for holder in self._holders.values()):
             self._foreseen.drop(expert)
         else:

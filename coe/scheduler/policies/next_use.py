@@ -41,8 +41,7 @@ class NextUse(Eviction):
         self._step: dict[str, int] = {}
 
     def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
-        foresight = self._world.foresight
-        foresees = bool(self._changed) and foresight is not None and foresight.foresees()
+        foresees = bool(self._changed) and self._world.foresight.foresees()
         for expert in self._changed:
             if expert in self._pool:
                 self._place(expert, foresees=foresees)
@@ -63,7 +62,7 @@ class NextUse(Eviction):
     def _place(self, expert: str, *, foresees: bool) -> None:
         """Rank an expert by its next place, or by its loss where its open or coming stages count for more."""
         demand, foresight = self._world.demand, self._world.foresight
-        until = foresight.images_until(expert) if foresees and foresight is not None else None
+        until = foresight.images_until(expert) if foresees else None
         open_stages, coming = demand.open(expert), demand.coming(expert)
         if until is None or open_stages or coming * until > config.OUTLOOK_IMAGES:
             if expert in self._step:
@@ -75,7 +74,7 @@ class NextUse(Eviction):
             self._order.put(expert, loss_s / max(1, self._pool.frees(expert)))
             return
         self._forget(expert)
-        place = self._world.next_place(expert)
+        place = foresight.next_place(expert)
         assert place is not None, f"'{expert}' is foreseen"
         step = round(_STEPS * math.log2(max(self._rate(expert), 1e-30)))
         self._step[expert] = step
