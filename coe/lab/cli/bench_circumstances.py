@@ -9,9 +9,21 @@ from typing import Annotated
 import typer
 
 from coe import config
+from coe.cli.options import words_of
 from coe.errors import ConfigError
 from coe.lab.cli.bench_out import choices
-from coe.lab.workloads.workload import DISTURBED, EVERY_S, UNDISTURBED, Disturbance, Workload, placement
+from coe.lab.workloads.workload import (
+    DISTURBED,
+    EVERY_S,
+    ORDERS,
+    TAILS,
+    TASKS,
+    UNDISTURBED,
+    Disturbance,
+    Workload,
+    placement,
+)
+from coe.lab.workloads.workload import task as task_named
 
 FORESIGHT = ("learned", "parts", "none")
 
@@ -80,12 +92,43 @@ class Circumstances:
         every_s = None if every_ms is None else every_ms / 1e3
         return cls(images, every_s, DISTURBED if disturbed else UNDISTURBED, words, cold, settling)
 
-    def check_trace(self, name: str) -> None:
+    def _check_trace(self, name: str) -> None:
         """Raise ConfigError for an option that a trace file would ignore."""
         given = {"--images": self.images, "--every": self.every_s, "--disturbed": self.disturbance is DISTURBED or None}
         for option, value in given.items():
             if value is not None:
                 raise ConfigError(f"{option} is for tasks, and the trace {name} has its images; leave the option out")
+
+    def tasks(self, task: str, order: str | None, tail: str | None, seed: int) -> list[Workload]:
+        """Make the tasks in every order and tail of the options; a trace file has its own order and tail."""
+        from coe.lab.workloads import trace_file
+
+        orders = choices("--order", order or ORDERS[0], ORDERS)
+        tails = choices("--tail", tail or "board", TAILS)
+        workloads: list[Workload] = []
+        for name in TASKS if task.strip() == "all" else words_of(task):
+            if name in TASKS:
+                workloads += [
+                    task_named(
+                        name,
+                        order=o,
+                        tail=t,
+                        seed=seed,
+                        requests=self.images,
+                        every_s=EVERY_S if self.every_s is None else self.every_s,
+                        disturbance=self.disturbance,
+                    )
+                    for o in orders
+                    for t in tails
+                ]
+                continue
+            self._check_trace(name)
+            workload = trace_file.workload(name)
+            for option, given in (("--order", order), ("--tail", tail)):
+                if given is not None:
+                    raise ConfigError(f"{option} is for tasks, and the trace {name} has its own; leave the option out")
+            workloads.append(workload)
+        return workloads
 
     def of(self, workloads: Sequence[Workload], seed: int) -> list[Workload]:
         """Return each workload once for each word of --foresight; the words are named in its order.
@@ -121,6 +164,3 @@ class Circumstances:
         if self.cold:
             words.append("cold")
         return replace(workload, order=" ".join(words), cold=self.cold, settling=self.settling)
-
-
-PLAIN = Circumstances()

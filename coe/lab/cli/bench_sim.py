@@ -6,7 +6,6 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +22,6 @@ from coe.lab import preset
 from coe.lab.cli import bench_boxes, bench_out
 from coe.lab.cli.bench_circumstances import (
     FORESIGHT,
-    PLAIN,
     Circumstances,
     ColdOption,
     DisturbedOption,
@@ -32,9 +30,9 @@ from coe.lab.cli.bench_circumstances import (
     ImagesOption,
     SettlingOption,
 )
+from coe.lab.cli.bench_precisions import SimulatedRuns, precisions_of, shares_of
 from coe.lab.time_limits import Times
-from coe.lab.workloads.workload import EVERY_S, ORDERS, TAILS, TASKS
-from coe.lab.workloads.workload import task as task_named
+from coe.lab.workloads.workload import TAILS, TASKS
 
 if TYPE_CHECKING:
     from coe.lab.machine import SimulatedMachine
@@ -173,11 +171,11 @@ def sim(  # noqa: PLR0913
             },
             "is for one box, and --boxes names several",
         )
-    world = _World(_precisions(precision, sound, doubtful, warm), seed)
+    world = SimulatedRuns(precisions_of(precision, sound, doubtful, warm), seed)
     if warm and cold:
         raise ConfigError("--warm fills memory before the first image, and --cold nothing; leave one of them out")
     contenders = [contender(name) for name in (all_contenders() if strategy.strip() == "all" else words_of(strategy))]
-    shares = _shares("--bodies", bodies, "an expert")
+    shares = shares_of("--bodies", bodies, "an expert")
     presets = preset.names() if device.strip() == "all" else words_of(device)
     machines = [SimulatedMachine(name, share) for name in presets for share in shares]
     circumstances = Circumstances.parsed(images, every, disturbed, foresight, cold, settling)
@@ -188,7 +186,7 @@ def sim(  # noqa: PLR0913
         )
         workloads = [bench_boxes.workload_of(several.boards, images, circumstances.every_s, seed)]
     else:
-        workloads = circumstances.of(workloads_of(task, order, tail, seed, circumstances), seed)
+        workloads = circumstances.of(circumstances.tasks(task, order, tail, seed), seed)
     allowed = bench_out.heeded(Times(seconds(max_wait), seconds(within)), [each.strategy for each in contenders])
     check_json(json_to)
     _check(plot, trace, save_task, workloads)
@@ -220,111 +218,6 @@ def sim(  # noqa: PLR0913
         err.print(sentence)
 
 
-@dataclass(frozen=True, slots=True)
-class _World:
-    """What all runs have in common, and what was said about variants. None is the precision of experts as trained."""
-
-    precisions: Sequence[VariantShares | None]
-    seed: int
-    sentences: list[str] = field(default_factory=list)
-
-    def run(
-        self,
-        machine: SimulatedMachine,
-        workload: Workload,
-        contender: Contender,
-        prepared: VariantShares | None,
-        *,
-        trace: Path | None,
-        times: Times,
-    ) -> Row:
-        from coe.lab.simulated import run_plan, simulated_run
-        from coe.lab.simulated_precision import prepared_run
-
-        if prepared is None:
-            return simulated_run(machine, workload, contender, seed=self.seed, trace=trace, times=times)
-        run = prepared_run(machine, workload, contender.strategy, prepared)
-        self.sentences.extend(run.sentences)
-        named = replace(contender, name=f"{contender.name} {prepared.words}", strategy=run.strategy)
-        return run_plan(
-            run.workload,
-            named,
-            run.box,
-            seed=self.seed,
-            bounded=not prepared.at_loads,
-            trace=trace,
-            times=times,
-        )
-
-
-def _precisions(text: str, sound: str, doubtful: float, warm: bool) -> list[VariantShares | None]:
-    from coe.lab.simulated_precision import BLOBS, MODES, VariantShares
-
-    names = bench_out.choices("--precision", text, (FULL, *MODES))
-    shares = _shares("--sound", sound, "experts")
-    if warm and FULL in names:
-        raise ConfigError(
-            "--warm fills host memory of prepared experts alone; add --precision mixed, or leave --warm out"
-        )
-    if sound != "1" and not set(names) - {FULL, BLOBS}:
-        raise ConfigError("--sound is for lesser variants; add --precision on-miss, urgent or mixed, or leave it out")
-    precisions: list[VariantShares | None] = []
-    for name in names:
-        if name == FULL:
-            precisions.append(None)
-        else:
-            precisions += [VariantShares(name, share, doubtful, warm) for share in (shares if name != BLOBS else [1.0])]
-    return precisions
-
-
-def _shares(option: str, text: str, of: str) -> list[float]:
-    return [_share(option, part, of) for part in words_of(text)]
-
-
-def _share(option: str, text: str, of: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise ConfigError(f"{option}: '{text}' is no share of {of}; give numbers from 0 to 1, as 0.3,1")
-    return share
-
-
-def workloads_of(
-    task: str, order: str | None, tail: str | None, seed: int, circumstances: Circumstances = PLAIN
-) -> list[Workload]:
-    """Make the tasks in every order and tail of the options; a trace file has its own order and tail."""
-    from coe.lab.workloads import trace_file
-
-    orders = bench_out.choices("--order", order or ORDERS[0], ORDERS)
-    tails = bench_out.choices("--tail", tail or "board", TAILS)
-    workloads: list[Workload] = []
-    for name in TASKS if task.strip() == "all" else words_of(task):
-        if name in TASKS:
-            workloads += [
-                task_named(
-                    name,
-                    order=o,
-                    tail=t,
-                    seed=seed,
-                    requests=circumstances.images,
-                    every_s=EVERY_S if circumstances.every_s is None else circumstances.every_s,
-                    disturbance=circumstances.disturbance,
-                )
-                for o in orders
-                for t in tails
-            ]
-            continue
-        circumstances.check_trace(name)
-        workload = trace_file.workload(name)
-        for option, given in (("--order", order), ("--tail", tail)):
-            if given is not None:
-                raise ConfigError(f"{option} is for tasks, and the trace {name} has its own; leave the option out")
-        workloads.append(workload)
-    return workloads
-
-
 def _check(plot: Path | None, trace: Path | None, save_task: Path | None, workloads: Sequence[Workload]) -> None:
     """Check before a long run that its files can be written after it; raises ConfigError."""
     from coe.lab.workloads import trace_file
@@ -343,7 +236,10 @@ def _check(plot: Path | None, trace: Path | None, save_task: Path | None, worklo
 
 
 def _check_boxes(
-    machines: Sequence[SimulatedMachine], workloads: Sequence[Workload], contenders: Sequence[Contender], world: _World
+    machines: Sequence[SimulatedMachine],
+    workloads: Sequence[Workload],
+    contenders: Sequence[Contender],
+    world: SimulatedRuns,
 ) -> None:
     """Check before a long run that all runs are possible; raises ConfigError for unknown costs or too little memory."""
     from coe.lab.simulated_precision import prepared_run
