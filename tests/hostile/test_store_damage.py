@@ -165,7 +165,7 @@ def test_a_board_that_cannot_be_listed_is_reported(store, monkeypatch, call):
 def test_a_manifest_of_any_size_is_met(store):
     with (store.folder("t/a") / MANIFEST).open("ab") as file:
         file.truncate(1 << 40)
-    with pytest.raises(StoreError, match=r"manifest cannot be read \(it is larger than 16,777,216 bytes\)"):
+    with pytest.raises(StoreError, match="larger than 16,777,216 bytes"):
         store.manifest("t/a")
 
 
@@ -174,7 +174,7 @@ def test_a_manifest_that_lies_about_the_size_is_refused(store, size):
     edit(store, "t/a", bytes=size)
     edit(store, "t/c", bytes=size)
     for name in ("t/a", "t/c"):
-        with pytest.raises(StoreError, match=r"has [\d,]+ bytes, not -?[\d,]+ \(truncated\?\)"):
+        with pytest.raises(StoreError, match="truncated"):
             store.check(name)
 
 
@@ -482,7 +482,7 @@ def test_a_first_put_that_fails_leaves_no_folder(store, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(weights_file.os, "fsync", full)
-    with pytest.raises(StoreError, match=r"t/new: cannot be written to .*No space left"):
+    with pytest.raises(StoreError, match=r"t/new.*No space left"):
         put(store, "t/new")
     assert not store.folder("t/new").exists()
     with pytest.raises(NoSuchExpert):

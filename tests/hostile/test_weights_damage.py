@@ -77,7 +77,7 @@ def test_a_manifest_that_was_made_to_fit_does_not_make_the_weights_fit(store, pr
     for path in store.folder("t/b").iterdir():
         path.rename(store.folder("t/a") / path.name)
     edit(store, "t/a", id="t/a")
-    refused(store, "was made for expert 't/b', not for 't/a'")
+    refused(store, "'t/b', not for 't/a'")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_weights_of_another_expert_under_the_name_of_these_are_refused(store):
     store.path("t/a").write_bytes(store.path("t/b").read_bytes())
     refused(store, r"damaged \(its checksum differs")
     agree(store, "t/a")
-    refused(store, "was made for expert 't/b', not for 't/a'")
+    refused(store, "'t/b', not for 't/a'")
 
 
 def test_a_blob_of_another_expert_is_refused(store):
@@ -110,9 +110,9 @@ def test_a_blob_of_another_expert_is_refused(store):
     prepared = store.manifest("t/b").variants["bf16"].model_dump()
     (store.folder("t/a") / blob.name).write_bytes(blob.read_bytes())
     edit(store, "t/a", variants={"bf16": prepared})
-    with pytest.raises(StoreError, match="was made for expert 't/b', not for 't/a'"):
+    with pytest.raises(StoreError, match="'t/b', not for 't/a'"):
         store.check("t/a")
-    with pytest.raises(StoreError, match="was made for expert 't/b', not for 't/a'"):
+    with pytest.raises(StoreError, match="'t/b', not for 't/a'"):
         load(store, variant="bf16")
 
 
@@ -125,7 +125,7 @@ def test_experts_that_share_files_on_purpose_are_sound(store):
         assert store.manifest(name).original == "t/a"
     put(store, "t/twin")
     assert store.manifest("t/twin").original == ""
-    with pytest.raises(StoreError, match="an expert cannot share its own files"):
+    with pytest.raises(StoreError, match="its own files"):
         store.link("t/a", "t/a", labels=LABELS)
 
 
@@ -263,7 +263,7 @@ SENSE = {
     "metadata-no-json": ({**SOUND, "__metadata__": {"coe": "{"}}, 104, NO_SENSE),
     "metadata-brackets": ({**SOUND, "__metadata__": {"coe": "[" * 100_000}}, 104, NO_SENSE),
     "metadata-half": ({**SOUND, "__metadata__": {"coe": '{"id": "t/a"}'}}, 104, NO_SENSE),
-    "of-another": (of(id="t/b"), 104, "was made for expert 't/b', not for 't/a'"),
+    "of-another": (of(id="t/b"), 104, "'t/b', not for 't/a'"),
     "of-another-kind": (of(kind="other"), 104, "was made for a other of 8 pixels"),
     "labels-swapped": (of(labels=("bad", "ok")), 104, "was made for a small of 8 pixels for bad, ok"),
     "another-size": (of(input_size=16), 104, "was made for a small of 16 pixels"),
@@ -300,7 +300,7 @@ def test_numbers_that_are_not_finite_are_told_by_verify(store, tensor, number):
     made = state()
     made[tensor].view(-1)[1] = number
     put(store, "t/a", state=made)
-    with pytest.raises(StoreError, match=f"'{tensor}' holds numbers that are not finite"):
+    with pytest.raises(StoreError, match=f"'{tensor}'.*not finite"):
         verify(store, store.check("t/a"))
 
 
@@ -349,7 +349,7 @@ BLOBS = {
     "another-number-of-labels": (lambda header: {"labels": 3}, "is of another kind|for 3 labels"),
     "of-another": (
         lambda header: {"identity": header.identity.model_copy(update={"id": "t/b"})},
-        "was made for expert 't/b', not for 't/a'",
+        "'t/b', not for 't/a'",
     ),
     "labels-swapped": (
         lambda header: {"identity": header.identity.model_copy(update={"labels": ("bad", "ok")})},

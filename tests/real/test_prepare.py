@@ -166,7 +166,7 @@ def test_a_blob_of_the_format_before_is_prepared_again(store):
             manifest.model_copy(update={"variants": {"fp32": known.model_copy(update={"file": before.name})}})
         )
     again = Preparer(store, ("fp32",))
-    with pytest.raises(StoreError, match="a blob of version 1, not 2; prepare the expert again"):
+    with pytest.raises(StoreError, match="version 1, not 2"):
         store.check(weights)
     assert again.lacks(weights)
     assert again.prepare(weights).manifest.variants["fp32"].file == known.file
@@ -193,7 +193,7 @@ def test_damaged_weights_are_not_prepared(store):
     raw = bytearray(path.read_bytes())
     raw[-1] ^= 1
     path.write_bytes(raw)
-    with pytest.raises(StoreError, match=r"line/joint: weights\.safetensors is damaged"):
+    with pytest.raises(StoreError, match=r"line/joint: weights\.safetensors"):
         Preparer(store, ALL).prepare("line/joint")
 
 

@@ -148,7 +148,7 @@ def test_an_expert_whose_body_is_missing_is_not_linked(shared: Store) -> None:
     body = shared.manifest("trunk/a").body
     assert body is not None
     (shared.bodies / body.file).unlink()
-    with pytest.raises(StoreError, match=rf"trunk/a: {body.file} cannot be read: No such file"):
+    with pytest.raises(StoreError, match=rf"trunk/a: {body.file}.*No such file"):
         shared.link("trunk/e", "trunk/a", labels=("ok", "bad"))
     assert "trunk/e" not in shared.ids()
 

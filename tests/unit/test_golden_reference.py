@@ -72,7 +72,7 @@ def test_a_bad_part_changes_neither_median_nor_spread_even_if_it_is_not_told_apa
 def test_two_pictures_that_differ_make_no_reference(others: dict[str, np.ndarray]) -> None:
     """One of them is bad, and its defect would pass as the spread of good parts: it would be OK from then on."""
     pictures = {"a": noisy(PART, 0), "b": bad(noisy(PART, 1)), **others}
-    with pytest.raises(ConfigError, match=r"'a' and 'b' differ at \d+ pixels, .* give at least 3 pictures"):
+    with pytest.raises(ConfigError, match=r"'a' and 'b' differ at \d+ pixels"):
         learn(pictures)
     assert learn({"a": noisy(PART, 0), "b": noisy(PART, 1), **others}).images == 2
 
@@ -95,7 +95,7 @@ def test_another_part_and_another_shape_are_left_out_even_if_they_come_first() -
 
 
 def test_pictures_of_nothing_alike_make_no_reference() -> None:
-    with pytest.raises(ConfigError, match="no two of these pictures show the same part"):
+    with pytest.raises(ConfigError, match="no two of these pictures"):
         learn({str(seed): part(seed) for seed in (3, 4, 5)})
     with pytest.raises(ConfigError, match="at least one picture"):
         learn({})

@@ -327,7 +327,7 @@ def test_pairs_that_cannot_be_compared_are_left_out_and_named(pairs: Path) -> No
     assert remark.startswith("left out: 3.png: it does not fit its reference")
     for number in range(9):
         Image.fromarray(part(9)).save(pairs.parent / f"references/train/{number}.bmp")
-    with pytest.raises(ConfigError, match=r"most pairs cannot be compared, such as '\d.png': it does not fit"):
+    with pytest.raises(ConfigError, match=r"'\d.png'"):
         golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
 
 
@@ -414,7 +414,7 @@ def test_one_bad_part_among_good_ones_does_not_set_the_limit() -> None:
     assert typical(parts(30, 45, 60, 40, 255)) == parts(30, 45, 60, 40), "five parts do"
     few = parts(25, 30, component="U3")
     assert typical([*good, *few, GoodPart("U3", "bad", 170.0)]) == [*good, *few], "few parts are compared with all"
-    with pytest.raises(ConfigError, match=r"3 of 8 parts of U1 differ far more than the others .*; are they good"):
+    with pytest.raises(ConfigError, match="3 of 8 parts of U1"):
         typical(parts(20, 22, 25, 28, 30, 120, 140, 150))
     other = parts(1, 1, 1, 1, 1, 1, component="U2")
     assert typical([*good, *other]) == [*good, *other], "one component may vary more than another"

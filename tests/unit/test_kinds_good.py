@@ -151,7 +151,7 @@ def test_what_cannot_be_learned_is_refused(
 
 def test_too_few_good_parts_are_refused_with_the_reason(reference: Reference, tmp_path: Path) -> None:
     data = saved(tmp_path / "good", part(5), *(shifted(seed) for seed in range(4)))
-    with pytest.raises(ConfigError, match=r"4 of 5 images fit the reference, such as 00\.png: it does not fit"):
+    with pytest.raises(ConfigError, match=r"4 of 5 images.*00\.png"):
         KIND.train(EXPERT, plan_of(data, reference), lambda *_: None)
 
 
@@ -168,7 +168,7 @@ def test_an_expert_has_one_label_and_a_large_enough_input(expert: Expert, messag
 
 
 def test_a_heat_map_has_a_value_for_each_place() -> None:
-    with pytest.raises(ValueError, match="a heat map of 2 x 3 places has 5 values"):
+    with pytest.raises(ValueError, match="2 x 3 places has 5"):
         Heat(2, 3, bytes(5))
 
 

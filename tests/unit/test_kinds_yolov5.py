@@ -179,7 +179,7 @@ def test_an_image_that_lost_a_part_is_named_and_not_learned_from(tmp_path):
     noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
     whole = cv2.imencode(".jpg", noise)[1].tobytes()
     path.write_bytes(whole[:-900] + b"\xff\xd9")
-    with pytest.raises(ConfigError, match=r"6\.jpg' is damaged.*; remove it or save it again"):
+    with pytest.raises(ConfigError, match=r"6\.jpg' is damaged"):
         read_data_set(plan(data, tmp_path / "w"), JOINT)
 
 

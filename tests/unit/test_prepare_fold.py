@@ -141,9 +141,9 @@ def test_weights_that_are_no_numbers_are_named(value):
         return Parts(lambda self, x: self.norm(self.conv(x)))
 
     state = {**weights(make), "norm.bias": torch.full((4,), value)}
-    with pytest.raises(StoreError, match=r"'norm\.bias' holds numbers that are not finite"):
+    with pytest.raises(StoreError, match=r"'norm\.bias'.*not finite"):
         fold(Net(make), EXPERT, state)
-    with pytest.raises(StoreError, match="numbers that are not finite on random images"):
+    with pytest.raises(StoreError, match="random images"):
         fold(
             Net(make),
             EXPERT,

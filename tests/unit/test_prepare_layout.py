@@ -127,11 +127,11 @@ def test_q8_keeps_what_is_not_a_matrix_and_what_no_scale_can_hold():
 
 def test_weights_beyond_fp16_are_an_error_there_alone():
     state = {"w": torch.full((2,), 1e6)}
-    with pytest.raises(StoreError, match="'w' holds numbers that fp16 cannot; leave this variant out"):
+    with pytest.raises(StoreError, match=r"'w' .* fp16"):
         made(state, "fp16")
     assert tensors(made(state, "bf16"))["w"].tolist() == [999424.0] * 2
 
 
 def test_a_type_that_blobs_do_not_know_is_named():
-    with pytest.raises(StoreError, match=r"'w' is of type torch\.complex64, which a blob cannot hold"):
+    with pytest.raises(StoreError, match=r"'w' .*complex64"):
         made({"w": torch.zeros(2, dtype=torch.complex64)}, "fp32")
