@@ -21,7 +21,7 @@ from coe.errors import StoreError
 from coe.inspector import line_references, precision, weights_used
 from coe.inspector.line_boards import LineBoard, ReadBoard, Register
 from coe.inspector.line_options import LineOptions, say_nothing
-from coe.inspector.opening import Assembly, Lineup, assembled, kinds_of, read_boards
+from coe.inspector.opening import Assembly, Lineup, assemble_read, kinds_of, read_boards
 from coe.inspector.precision import LineCosts, VariantChoice
 from coe.inspector.settings import Settings
 from coe.inspector.starting import Started
@@ -69,7 +69,7 @@ def _assembly(
     assert isinstance(facts.costs, LineCosts)
     joined = union([board.member for board in boards])
     choice = VariantChoice(facts.variants, facts.escalate_below)
-    rules = precision.applied(joined, choice)
+    rules = precision.apply_choice(joined, choice)
     store = Snapshot(config.store, {})
     store.take(register.manifests, register.places)
     return Assembly(
@@ -110,7 +110,7 @@ class BoxOrder:
         store = self.config.store if self.config.store.root.is_dir() else Store()
         config = self.config.but(store=store, costs=costs or self.config.costs)
         boards = [_with_own_weights(config, board) for board in self.boards]
-        return BoxWorker(id, assembled(config, boards), fetch)
+        return BoxWorker(id, assemble_read(config, boards), fetch)
 
 
 def _with_own_weights(config: LineOptions, board: ReadBoard) -> ReadBoard:

@@ -40,7 +40,7 @@ class LineChange:
     experts: dict[str, Expert]
 
 
-def enrolled(assembly: Assembly, asked: Sequence[AskedBoard], kept: Sequence[LineBoard]) -> list[LineBoard]:
+def enrol_boards(assembly: Assembly, asked: Sequence[AskedBoard], kept: Sequence[LineBoard]) -> list[LineBoard]:
     """Read boards for a line that runs, and return them after the boards that are `kept` as they are.
 
     Raises ConfigError, RulesError or StoreError.
@@ -51,7 +51,7 @@ def enrolled(assembly: Assembly, asked: Sequence[AskedBoard], kept: Sequence[Lin
     return boards
 
 
-def prepared(assembly: Assembly, boards: Sequence[LineBoard], ending: Sequence[LineBoard]) -> LineChange:
+def prepare_change(assembly: Assembly, boards: Sequence[LineBoard], ending: Sequence[LineBoard]) -> LineChange:
     """Prepare a line for other boards while boards that leave are `ending`; the devices take their experts.
 
     An architecture of which the line knows no cost is measured, beside what runs. Raises ConfigError, RulesError or
@@ -74,7 +74,7 @@ def prepared(assembly: Assembly, boards: Sequence[LineBoard], ending: Sequence[L
         )
     for id, device in assembly.devices.items():
         device.admit(newcomers, settings.executors[id])
-    rules = precision.applied(current, lineup.choice)
+    rules = precision.apply_choice(current, lineup.choice)
     assembly.file_bytes.update(file_bytes(lineup.board, register.manifests))
     assembly.body_bytes.update(body_bytes(lineup.board, register.manifests))
     after = replace(assembly, boards=tuple(boards), rules=rules, lineup=lineup, plan=_plan(assembly, rules, lineup))

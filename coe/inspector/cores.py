@@ -59,7 +59,7 @@ def threads_each(executors: Mapping[str, int], cores: int) -> dict[str, int]:
     return {device: max(1, left // count) for device, count in executors.items() if not config.is_gpu(device)}
 
 
-def chosen_threads(
+def choose_threads(
     executors: Mapping[str, int], given: Mapping[str, int], cores: int | None, say: Callable[[str], None]
 ) -> dict[str, int]:
     """Return the threads of each executor, by device: the `given` number, else a part of the free cores.

@@ -22,7 +22,7 @@ from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import BoardsClash, ConfigError, LineClosed
 from coe.inspector import line_references
 from coe.inspector.asked_boards import Boards, Parts, asked_boards
-from coe.inspector.changeover import enrolled, prepared
+from coe.inspector.changeover import enrol_boards, prepare_change
 from coe.inspector.line_boards import LineBoard, LineBoards
 from coe.inspector.line_options import LineOptions
 from coe.inspector.memory_split import images_budget
@@ -130,8 +130,8 @@ class Line:
         with self._changing:
             if self._admission.closed:
                 raise LineClosed(CLOSED)
-            boards = enrolled(self._assembly, asked, [self._boards.named(name) for name in keep])
-            change = prepared(self._assembly, boards, self._boards.ending_after(boards))
+            boards = enrol_boards(self._assembly, asked, [self._boards.named(name) for name in keep])
+            change = prepare_change(self._assembly, boards, self._boards.ending_after(boards))
             self._changer.learn(change.now.router, change.experts)
             self._assembly = change.assembly
             self._boards.switch(boards, change.now, change.then)

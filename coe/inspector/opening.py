@@ -12,13 +12,13 @@ from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector import line_devices, line_references, precision, weights_used
 from coe.inspector.asked_boards import AskedBoard
-from coe.inspector.cores import chosen_threads
+from coe.inspector.cores import choose_threads
 from coe.inspector.line_boards import LineBoard, ReadBoard, Register
 from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import body_bytes, file_bytes, measure
 from coe.inspector.memory_split import images_budget
 from coe.inspector.precision import LineCosts, VariantChoice
-from coe.inspector.settings import Settings, experts_bytes, fixed_bytes, planned, settle
+from coe.inspector.settings import Settings, experts_bytes, fixed_bytes, plan_pools, settle
 from coe.inspector.variant_knapsack import Costs
 from coe.inspector.weights_used import reference_digests
 from coe.runtime.copy_lane import Disk, Throttle
@@ -132,10 +132,10 @@ def assemble(options: LineOptions) -> Assembly:
 
     Raises ConfigError, RulesError or StoreError for options that cannot work.
     """
-    return assembled(options, read_boards(options, options.boards))
+    return assemble_read(options, read_boards(options, options.boards))
 
 
-def assembled(options: LineOptions, read: Sequence[ReadBoard]) -> Assembly:
+def assemble_read(options: LineOptions, read: Sequence[ReadBoard]) -> Assembly:
     """Do as `assemble` does with boards that are read already; raises ConfigError or StoreError."""
     register = Register(options.precision)
     boards = tuple(register.enrol(board, alone=len(read) == 1) for board in read)
@@ -148,14 +148,14 @@ def assembled(options: LineOptions, read: Sequence[ReadBoard]) -> Assembly:
         settings.executors,
         store,
         known,
-        chosen_threads(settings.executors, settings.threads, options.free_cores, options.say),
+        choose_threads(settings.executors, settings.threads, options.free_cores, options.say),
         gpu=line_devices.GpuSettings(settings.device_bytes, settings.host_bytes, options.search_kernels),
         say=options.say,
     )
     lineup = line_up(options, joined, register.manifests, devices, known, settings)
     for id, device in devices.items():
         device.prepare(lineup.board.experts.values(), settings.executors[id])
-    plan = planned(
+    plan = plan_pools(
         settings,
         devices,
         lineup.board.experts,
@@ -232,7 +232,7 @@ def line_up(
         options.say(choice.reason)
     if before is not None:
         choice, costs = choice.after(before.choice), {**before.costs.by_variant, **costs}
-    return Lineup(precision.applied(board, choice), LineCosts(costs, choice), choice)
+    return Lineup(precision.apply_choice(board, choice), LineCosts(costs, choice), choice)
 
 
 def _known(costs: Costs, device: str, expert: str, variant: str) -> Cost:

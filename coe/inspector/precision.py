@@ -159,7 +159,7 @@ def choose(
     )
 
 
-def applied(board: Rules, choice: VariantChoice) -> Rules:
+def apply_choice(board: Rules, choice: VariantChoice) -> Rules:
     """Return a board whose experts run in their chosen variants.
 
     Each expert with a threshold gets a successor, `again_id` of its id: an expert with the same weights in fp32, as

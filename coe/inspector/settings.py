@@ -147,7 +147,7 @@ def experts_bytes(settings: Settings, devices: Mapping[str, DeviceBudget]) -> in
     return device_bytes + pools_bytes - set_aside
 
 
-def planned(
+def plan_pools(
     settings: Settings,
     devices: Mapping[str, DeviceBudget],
     experts: Mapping[str, Expert],

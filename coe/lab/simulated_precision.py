@@ -96,7 +96,7 @@ def prepared_run(
     costs = machine.blob_costs(board, list(configuration.executors))
     offers = _offers(costs, prepared.sound)
     choice = _choice(prepared.mode, offers, board, costs, machine, strategy, configuration)
-    applied = precision.applied(board, choice)
+    applied = precision.apply_choice(board, choice)
     table: CostTable = LineCosts(costs, choice)
     if prepared.at_loads:
         strategy = replace(strategy, residency=AT_LOADS[prepared.mode])

@@ -13,7 +13,7 @@ from coe.errors import ConfigError
 from coe.inspector.measuring import divided, profiled_cost
 from coe.inspector.memory_split import workspace_bytes
 from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, Profile
-from coe.inspector.settings import Settings, planned
+from coe.inspector.settings import Settings, plan_pools
 from coe.profiler.configurations import PAPER_SHARE, MeanExpert
 from coe.profiler.search import search_executors, search_memory
 from coe.profiler.site import ProfiledSite
@@ -210,7 +210,7 @@ class Setup:
 
     def plan(self, workspaces: Numbers) -> Plan:
         """Divide memory as a line would; raises ConfigError, naming the least budget, if an expert does not fit."""
-        return planned(
+        return plan_pools(
             Settings(self.search.site.memory_bytes, self.executors, self.threads, workspaces),
             self.search.site.memories(self.executors),
             self.search.site.board.experts,

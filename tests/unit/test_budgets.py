@@ -8,7 +8,7 @@ import pytest
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.inspector.settings import Settings, experts_bytes, fixed_bytes, planned
+from coe.inspector.settings import Settings, experts_bytes, fixed_bytes, plan_pools
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import CacheSpec
 
@@ -38,7 +38,7 @@ GPU, CPU = Box(100 * MIB, 40 * MIB, each=5 * MIB), Box(None, each=MIB)
 
 
 def plan_of(numbers, devices, memory=64 * MIB, demotes=True):
-    return planned(Settings(memory, numbers), devices, EXPERTS, COSTS, with_images=True, demotes=demotes)
+    return plan_pools(Settings(memory, numbers), devices, EXPERTS, COSTS, with_images=True, demotes=demotes)
 
 
 def test_each_memory_is_divided_among_its_own_executors():

@@ -9,7 +9,7 @@ import pytest
 
 from coe import system
 from coe.inspector import cores
-from coe.inspector.cores import chosen_threads, free_cores, threads_each
+from coe.inspector.cores import choose_threads, free_cores, threads_each
 
 
 class Machine:
@@ -85,7 +85,7 @@ def test_executors_get_equal_parts_and_those_of_a_gpu_keep_a_core_each() -> None
 
 def test_a_number_from_the_user_always_counts() -> None:
     said: list[str] = []
-    assert chosen_threads({"cpu": 2}, {"cpu": 7}, 1, said.append) == {"cpu": 7}
+    assert choose_threads({"cpu": 2}, {"cpu": 7}, 1, said.append) == {"cpu": 7}
     assert not said
 
 
@@ -97,14 +97,14 @@ def test_many_lines_that_open_one_after_another_look_once(monkeypatch) -> None:
     now = iter([100.0, 101.0, 110.0, 110.1, 111.0])
     monkeypatch.setattr(cores.time, "monotonic", lambda: next(now))
     for opened in range(4):
-        assert chosen_threads({"cpu": 1}, {}, None, lambda sentence: None) == {"cpu": 3}
+        assert choose_threads({"cpu": 1}, {}, None, lambda sentence: None) == {"cpu": 3}
         assert len(looks) == (1 if opened < 3 else 2)
 
 
 def test_fewer_cores_than_there_are_is_said_with_what_follows(monkeypatch) -> None:
     monkeypatch.setattr(system, "usable_cores", lambda: 4)
     said: list[str] = []
-    assert chosen_threads({"cpu": 1}, {}, 4, said.append) == {"cpu": 4}
+    assert choose_threads({"cpu": 1}, {}, 4, said.append) == {"cpu": 4}
     assert not said
-    assert chosen_threads({"cpu": 1}, {}, 3, said.append) == {"cpu": 3}
+    assert choose_threads({"cpu": 1}, {}, 3, said.append) == {"cpu": 3}
     assert said == ["other programs leave 3 of 4 cores free; threads: 3 for each executor of cpu"]

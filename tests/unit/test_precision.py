@@ -13,7 +13,7 @@ from coe import config
 from coe.board.graph import ExpertGraph
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.inspector.precision import VariantChoice, allowed, applied, check_precision, choose
+from coe.inspector.precision import VariantChoice, allowed, apply_choice, check_precision, choose
 from coe.scheduler.costs import Body, Cost
 from coe.store.manifest import Agreement, PreparedVariant
 from coe.testing import rules_from
@@ -199,7 +199,7 @@ components:
 
 def test_an_expert_that_looks_again_is_a_successor_with_the_same_successors():
     rules = rules_from(BOARD)
-    board = applied(rules, VariantChoice({"a": "bf16", "c": "q8"}, {"a": 0.25}))
+    board = apply_choice(rules, VariantChoice({"a": "bf16", "c": "q8"}, {"a": 0.25}))
     assert {id: expert.variant for id, expert in board.experts.items()} == {"a": "bf16", "c": "q8", "a@fp32": "fp32"}
     assert board.experts["a@fp32"].weights == board.experts["a"].weights
     assert set(board.graph.digraph.edges) == {("a", "c"), ("a", "a@fp32"), ("a@fp32", "c")}
@@ -210,13 +210,13 @@ def test_an_expert_that_looks_again_is_a_successor_with_the_same_successors():
 
 def test_who_begins_an_inspection_still_does_and_a_second_look_waits_for_the_first():
     rules = rules_from(BOARD + "  C: {count: 1, inspect: c}\n")
-    board = applied(rules, VariantChoice({"a": "bf16", "c": "q8"}, {"c": 0.25}))
+    board = apply_choice(rules, VariantChoice({"a": "bf16", "c": "q8"}, {"c": 0.25}))
     assert {id: board.graph.waits_for_others(id) for id in board.experts} == {"a": False, "c": False, "c@fp32": True}
 
 
 def test_a_board_in_full_precision_is_as_it_was():
     rules = rules_from(BOARD)
-    board = applied(rules, VariantChoice({"a": "fp32", "c": "fp32"}, {}))
+    board = apply_choice(rules, VariantChoice({"a": "fp32", "c": "fp32"}, {}))
     assert board.experts == rules.experts
     assert list(board.graph.digraph.edges) == list(rules.graph.digraph.edges)
     assert board.graph.by_probability == rules.graph.by_probability

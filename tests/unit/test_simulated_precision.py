@@ -32,7 +32,7 @@ components:
   A: {count: 2, inspect: body}
 """
 )
-MIXED = precision.applied(BOARD, VariantChoice({"body": "q8", "joint": FULL}, {"body": 0.5}))
+MIXED = precision.apply_choice(BOARD, VariantChoice({"body": "q8", "joint": FULL}, {"body": 0.5}))
 
 
 @cache
