@@ -55,11 +55,6 @@ class Group:
         return (place.stage for places in (self._hurried or {}, self._others) for place in places.values())
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        """The stages in the order in which they run."""
-        return tuple(self)
-
-    @property
     def since_s(self) -> float:
         """When the first stage came that is in no hurry; if all are in a hurry, when the most urgent stage came."""
         return next(iter((self._others or self._hurried or {}).values())).since_s
@@ -118,18 +113,14 @@ class Backlog:
         self._keys = 0
         self.size = 0
         """How many stages wait, as `len` says: read for every event, so it is no call."""
-        self._pending_s = 0.0
+        self.pending_s = 0.0
+        """The predicted time of everything that waits, in seconds."""
 
     def __len__(self) -> int:
         return self.size
 
     def __repr__(self) -> str:
         return f"<Backlog {len(self)} stages in {len(self._groups)} groups, {self.pending_s:.3f} s>"
-
-    @property
-    def pending_s(self) -> float:
-        """The predicted time of everything that waits, in seconds."""
-        return self._pending_s
 
     def waiting(self, expert: str) -> int:
         """Return how many stages wait for an expert."""
@@ -221,7 +212,7 @@ class Backlog:
     def _taken(self, group: Group, count: int, charged_s: float) -> None:
         """Note that `count` stages have left a group."""
         # Rounding must not pile up over weeks of stages.
-        self._pending_s = self._pending_s - charged_s if self.size > count else 0.0
+        self.pending_s = self.pending_s - charged_s if self.size > count else 0.0
         self.size -= count
         self._waiting[group.expert] -= count
         if not self._waiting[group.expert]:
@@ -238,6 +229,6 @@ class Backlog:
     def _put(self, group: Group, stage: Stage, charge_s: float, now: float, due_s: float = math.inf) -> None:
         group.add(Place(stage, charge_s, now), due_s)
         self.size += 1
-        self._pending_s += charge_s
+        self.pending_s += charge_s
         self._waiting[stage.expert] += 1
         self._changed(stage.expert)

@@ -20,7 +20,7 @@ def filled(text: str, *, join: bool) -> Backlog:
 
 
 def shape(backlog: Backlog) -> list[tuple[str, list[int]]]:
-    return [(group.expert, [stage.request_id for stage in group.stages]) for group in backlog.groups()]
+    return [(group.expert, [stage.request_id for stage in group]) for group in backlog.groups()]
 
 
 def test_with_join_a_stage_goes_behind_the_last_of_its_expert_as_in_figure_9() -> None:
@@ -130,7 +130,7 @@ def test_no_stage_is_lost_or_doubled_and_totals_are_sums(operations: list[tuple]
         backlog.check()
         assert sorted(i for _, ids in shape(backlog) for i in ids) == sorted(waiting)
         for group in backlog.groups():
-            times = [due[stage.request_id, stage.expert] for stage in group.stages]
+            times = [due[stage.request_id, stage.expert] for stage in group]
             assert times == sorted(times), "who is due first runs first"
             assert group.due_s == times[0]
         assert backlog.pending_s == pytest.approx(sum(waiting.values()), abs=1e-9)

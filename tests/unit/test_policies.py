@@ -81,7 +81,7 @@ def picture(controller: Controller) -> list[Any]:
     return [
         [
             executor.backlog.pending_s,
-            [(group.expert, tuple(group.stages), group.open, group.started_s) for group in executor.backlog.groups()],
+            [(group.expert, tuple(group), group.open, group.started_s) for group in executor.backlog.groups()],
             [
                 (expert, executor.pool.state(expert), executor.pool.size(expert))
                 for expert in executor.pool.by_arrival()
