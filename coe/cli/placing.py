@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +11,7 @@ import typer
 
 from coe.board import parts_list as parts_lists
 from coe.board.completeness import Expected
+from coe.cli.common import err
 from coe.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,9 +21,9 @@ if TYPE_CHECKING:
     from coe.board.rules import Rules
     from coe.inspector.line_options import LineOptions
     from coe.pictures.found_image import FoundImage
-    from coe.placement import Layout
+    from coe.placement import Layout, PlacementFile
 
-_NAMES = "kicad, altium, easyeda, eagle, generic, or package.module:NAME"
+_NAMES = "kicad, altium, easyeda, eagle, ... or package.module:NAME"
 
 
 def layout_of(
@@ -30,13 +33,20 @@ def layout_of(
             "--placements",
             metavar="FILE",
             help="A placement (pick-and-place) file: the pictures show whole boards, and each part is cut out of them. "
-            "Needs --dialect, --units and --recipe. See docs/placements.md.",
+            "Needs --recipe. See docs/placements.md.",
         ),
     ] = None,
     dialect: Annotated[
-        str | None, typer.Option("--dialect", help=f"What wrote the placement file: {_NAMES}. It is never guessed.")
+        str | None,
+        typer.Option("--dialect", help=f"What wrote the placement file: {_NAMES}. Default: any table with a header."),
     ] = None,
-    units: Annotated[str | None, typer.Option("--units", help="Unit of the placement file: mm, mil or inch.")] = None,
+    units: Annotated[
+        str | None,
+        typer.Option("--units", help="Unit of the placement file: mm, mil or inch. Default: what the file states."),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Take the placement file as it reads, without a question. See --dialect.")
+    ] = False,
     recipe: Annotated[
         Path | None,
         typer.Option(
@@ -68,21 +78,45 @@ def layout_of(
 
     Raises ConfigError if some are missing, or if a file cannot be used.
     """
-    needed = {"--placements": placements, "--dialect": dialect, "--units": units, "--recipe": recipe}
-    bottom = {"--bottom-x": bottom_x, "--bottom-angle": bottom_angle}
-    given = [name for name, value in {**needed, **bottom}.items() if value is not None]
+    needed = {"--placements": placements, "--recipe": recipe}
+    others = {"--dialect": dialect, "--units": units, "--bottom-x": bottom_x, "--bottom-angle": bottom_angle}
+    given = [name for name, value in {**needed, **others}.items() if value is not None]
     if not given:
         return None
     if missing := [name for name, value in needed.items() if value is None]:
         raise ConfigError(f"{given[0]} needs {', '.join(missing)} too")
     if (bottom_x is None) != (bottom_angle is None):
         raise ConfigError("give --bottom-x and --bottom-angle together, or neither")
-    from coe.placement import Bottom, lay_out, read_placements, read_recipe
+    from coe.placement import Bottom, lay_out, read_file, read_recipe
 
     assert placements is not None
     assert recipe is not None
     described = Bottom.of(bottom_x, bottom_angle) if bottom_x is not None and bottom_angle is not None else None
-    return lay_out(read_recipe(recipe), read_placements(placements, str(dialect), str(units)), described)
+    file = read_file(placements, dialect or "generic", units or "")
+    if dialect is None or units is None:
+        _confirm(placements, file, yes=yes)
+    return lay_out(read_recipe(recipe), file.placements, described)
+
+
+def _confirm(path: Path, file: PlacementFile, *, yes: bool) -> None:
+    """Say how a placement file reads, and ask whether that is right; raises ConfigError if nobody can answer, or no."""
+    x, y = ([getattr(place, axis) for place in file.placements] for axis in ("x_mm", "y_mm"))
+    sides = Counter(place.side for place in file.placements)
+    columns = ", ".join(f"{field} is '{name}'" for field, name in file.columns.items())
+    err.print(
+        f"{path.name}: {len(x)} parts ({', '.join(f'{count} {side}' for side, count in sides.items())}) in "
+        f"{file.stated or file.units}, x {min(x):g} to {max(x):g} mm, y {min(y):g} to {max(y):g} mm; {columns}"
+        + (f"; not read: {', '.join(file.unused)}" if file.unused else "")
+    )
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"is this how {path.name} is meant? Then give --yes, or --dialect generic --units {file.units}; else name "
+            "its dialect and unit"
+        )
+    if not typer.confirm("Is that right?", err=True):
+        raise ConfigError(f"{path.name}: name its dialect and its unit (--dialect, --units), or correct the file")
 
 
 def notes(layout: Layout) -> list[str]:

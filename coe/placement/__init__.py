@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from coe.placement.dialects import Dialect, Side, Units
     from coe.placement.location import Location, blind_to, locate, warnings_of
     from coe.placement.overlay_picture import overlay
-    from coe.placement.placements import Placement, parse_placements, read_placements
+    from coe.placement.placements import Placement, PlacementFile, parse_placements, read_file, read_placements
 
 # In this order, so that whoever needs no picture waits for no OpenCV.
 _MODULES = (
@@ -36,6 +36,7 @@ _MODULES = (
     *("crops", "location", "overlay_picture", "board_pictures"),
 )
 __all__ = [
+    "DIALECTS",
     "BoardPicture",
     "BoardRecipe",
     "BoardView",
@@ -44,6 +45,7 @@ __all__ = [
     "Layout",
     "Location",
     "Placement",
+    "PlacementFile",
     "Side",
     "Site",
     "Units",
@@ -56,6 +58,7 @@ __all__ = [
     "parse_placements",
     "parse_recipe",
     "read_board",
+    "read_file",
     "read_placements",
     "read_recipe",
     "serial_of",

@@ -8,6 +8,7 @@ Lengths are mm in the frame of the placement file, angles degrees counterclockwi
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from itertools import combinations
 from math import dist
@@ -39,6 +40,14 @@ Look = Literal["bright", "dark"]
 Corner = Literal["top-left", "top-right", "bottom-left", "bottom-right"]
 MOST_UNITS = 1000
 _NEEDS = "recipe, side, um_per_pixel, outline, fiducials and components"
+
+
+def fits(word: str, of_part: str) -> bool:
+    """Tell whether a word of a recipe, in which `*` stands for any signs, means a word of a part."""
+    if look(word) == look(of_part):
+        return True
+    pattern = ".*".join(re.escape(piece) for piece in look(word).split("*"))
+    return "*" in word and re.fullmatch(pattern, look(of_part)) is not None
 
 
 class OutlineSpec(StrictModel):
@@ -80,29 +89,31 @@ class PackageSpec(StrictModel):
 
 
 class MappingSpec(StrictModel):
-    """Placements with this package, this value, or both, are of this component type."""
+    """Placements with this package, value and reference designator are of this component type.
+
+    Each may be left out, but not all. A `*` stands for any signs, as in `R_0402*`.
+    """
 
     component: Name
     package: str | None = None
     value: str | None = None
+    refdes: str | None = None
 
     @model_validator(mode="after")
     def _says_something(self) -> MappingSpec:
-        if self.package is None and self.value is None:
-            raise ValueError("an entry of placed_as names a package, a value, or both")
+        if self.words == (None, None, None):
+            raise ValueError("an entry of placed_as names a package, a value, a refdes, or several of them")
         return self
 
-    def fits(self, package: str, value: str) -> bool:
+    def fits(self, package: str, value: str, refdes: str) -> bool:
         """Tell whether a placement is meant, whichever signs of one look its words are written with."""
-        return all(
-            word is None or look(word) == look(of_part)
-            for word, of_part in ((self.package, package), (self.value, value))
-        )
+        parts = zip(self.words, (package, value, refdes), strict=True)
+        return all(word is None or fits(word, of_part) for word, of_part in parts)
 
     @property
-    def words(self) -> tuple[str | None, str | None]:
-        """The package and the value as they are written."""
-        return self.package, self.value
+    def words(self) -> tuple[str | None, str | None, str | None]:
+        """The package, the value and the reference designator as they are written."""
+        return self.package, self.value, self.refdes
 
 
 class UnitSpec(StrictModel):

@@ -1,11 +1,14 @@
-"""The dialects of placement files: what each CAD program writes. Those of users come by the same entry point.
+"""What CAD programs and placement machines call the columns of a placement file, and their words for sides and units.
 
-Sources: files that KiCad, Altium Designer and EasyEDA export, and those of Eagle's `mountsmd.ulp`.
+All programs share one list: files are renamed, merged and half translated on their way. The dialects of users come by
+the same entry point. Sources: files that KiCad, Altium Designer, EasyEDA, Eagle, Fusion 360, DipTrace, LibrePCB,
+Allegro, Proteus, pcb-rnd and OpenPnP write, and those that board makers ask for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -37,60 +40,99 @@ class Units(StrEnum):
 class Dialect:
     """What a CAD program writes.
 
-    `columns` holds for each field the names of its column in any case; of the fields in `needs`, none may lack. Without
-    `header` the columns stand in the order of `columns`. `sides` are its words for the sides; without a column of sides
-    the name of the file ends as `endings` says. `remark` tells that header and units stand in remarks.
+    `columns` holds for each field (refdes, x, y, rotation, side, value, package, component) the names of its column,
+    the best first, in any case and with any of "-_. " between their words; of the fields in `needs`, none may lack.
+    Without `header` the columns stand in the order of `columns`, between spaces. `sides` are its words for the sides;
+    without a column of sides the name of the file ends as `endings` says.
+
+    Example:
+        Dialect({"refdes": ("part",), "x": ("right",), "y": ("up",), "rotation": ("turn",), "side": ("face",)},
+                sides={"front": Side.TOP, "rear": Side.BOTTOM})
     """
 
     columns: Mapping[str, tuple[str, ...]]
-    needs: tuple[str, ...] = ("refdes", "x", "y", "rotation", "side")
+    needs: tuple[str, ...] = ("refdes", "x", "y", "rotation")
     sides: Mapping[str, Side] = field(default_factory=dict)
     endings: Mapping[str, Side] = field(default_factory=dict)
     header: bool = True
-    remark: bool = False
-    fallback: str | None = None
 
 
 GROUP = "coe.dialects"
-_WINDOWS = "cp1252"
-"""What programs for Windows write if they write no UTF-8, say in a value with a micro sign."""
-_WORDS = {"top": Side.TOP, "bottom": Side.BOTTOM}
-_LETTERS = {"t": Side.TOP, "b": Side.BOTTOM}
 
 
-def _columns(**names: str) -> dict[str, tuple[str, ...]]:
-    return {field: tuple(of_field.split("|")) for field, of_field in names.items()}
+def plain(name: str) -> str:
+    """Return the name of a column as it is compared: without case, unit and signs between its words.
+
+    Example: `plain("Center-X(mm)")` is "center x".
+    """
+    bare = re.sub(r"\s*[(\[][^)\]]*[)\]]?", "", name.casefold())
+    return " ".join(re.split(r"[\s_./:*#-]+", bare)).strip()
 
 
-KICAD = Dialect(
-    _columns(refdes="ref", value="val", package="package", x="posx", y="posy", rotation="rot", side="side"),
-    sides=_WORDS,
-    remark=True,
-)
-"""Ref, Val, Package, PosX, PosY, Rot, Side: a .csv, or a .pos with "# Ref" before the names and "## Unit = mm"."""
-_DESIGNATOR = {"refdes": "designator", "rotation": "rotation", "side": "layer"}
-ALTIUM = Dialect(
-    _columns(value="comment", package="footprint", x="center-x|mid x", y="center-y|mid y", **_DESIGNATOR),
-    sides={"toplayer": Side.TOP, "bottomlayer": Side.BOTTOM, **_LETTERS},
-    fallback=_WINDOWS,
-)
-"""Designator, Comment, Layer, Footprint, Center-X(mm), Center-Y(mm), Rotation; "Mid X" in older versions."""
-EASYEDA = Dialect(
-    _columns(value="comment|device", package="footprint|package", x="mid x", y="mid y", **_DESIGNATOR),
-    sides={**_LETTERS, **_WORDS},
-)
-"""Designator, Footprint, Mid X, Mid Y, ..., Layer, Rotation, Comment: UTF-16 with tabs, or CSV; "12.7mm" in cells."""
+def _axis(letter: str) -> tuple[str, ...]:
+    return tuple(
+        form.replace("@", letter)
+        for form in (
+            *(
+                "pos@",
+                "pos @",
+                "position @",
+                "@ position",
+                "@ pos",
+                "@pos",
+                "center @",
+                "centre @",
+                "@ center",
+                "center@",
+            ),
+            *("mid @", "mid@", "@ mid", "symbol @", "sym @", "centroid @", "@ centroid", "@ location", "location @"),
+            *("@ loc", "loc @", "@ coord", "coord @", "@ coordinate", "coordinate @", "placement @", "part @", "@"),
+            "ref @",
+        )
+    )
+
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "refdes": (
+        *("refdes", "ref", "designator", "ref des", "reference designator", "reference", "ref designator", "part id"),
+        *("references", "designators", "component designator", "part name", "name", "id"),
+    ),
+    "x": _axis("x"),
+    "y": _axis("y"),
+    "rotation": (
+        *("rotation", "rot", "rotate", "angle", "orientation", "orient", "theta", "rotation angle", "part rotation"),
+        "degrees",
+    ),
+    "side": ("side", "layer", "tb", "top bottom", "board side", "placement side", "pcb side", "mirror", "mirrored"),
+    "value": ("value", "val", "comment", "part value", "part number", "device"),
+    "package": (
+        *("package", "footprint", "pattern", "decal", "part decal", "pcb decal", "symbol name", "package name"),
+        *("footprint name", "pcb footprint", "name"),
+    ),
+    "component": ("component",),
+}
+MIRRORED = ("mirror", "mirrored")
+"""The columns that say of a part whether it lies on the bottom side."""
+MIRRORS = {
+    **dict.fromkeys(("", "no", "n", "false", "0", "top"), Side.TOP),
+    **dict.fromkeys(("m", "yes", "y", "true", "1", "mirror", "mirrored", "bottom"), Side.BOTTOM),
+}
+SIDES = {
+    **dict.fromkeys(
+        ("top", "t", "toplayer", "top layer", "f.cu", "f", "front", "top side", "topside", "comp"), Side.TOP
+    ),
+    **dict.fromkeys(
+        ("bottom", "b", "bottomlayer", "bottom layer", "b.cu", "back", "bot", "bottom side", "bottomside", "solder"),
+        Side.BOTTOM,
+    ),
+}
+_EAGLE = {".mnt": Side.TOP, ".mnb": Side.BOTTOM}
+TABLE = Dialect(COLUMNS, sides=SIDES, endings=_EAGLE)
+"""A table with a header, of any of these programs."""
 EAGLE = Dialect(
-    dict.fromkeys(("refdes", "x", "y", "rotation", "value", "package"), ()),
-    needs=("refdes", "x", "y", "rotation", "value", "package"),
-    endings={".mnt": Side.TOP, ".mnb": Side.BOTTOM},
-    header=False,
-    fallback=_WINDOWS,
+    dict.fromkeys(("refdes", "x", "y", "rotation", "value", "package"), ()), sides=SIDES, endings=_EAGLE, header=False
 )
 """`mountsmd.ulp`: lines "name x y angle value package" without a header, in a .mnt (top) and a .mnb (bottom)."""
-GENERIC = Dialect(
-    {name: (name,) for name in ("refdes", "value", "package", "component", "x", "y", "rotation", "side")}, sides=_WORDS
-)
 
 
 def resolve(name: str) -> Dialect:
@@ -101,9 +143,26 @@ def resolve(name: str) -> Dialect:
     return dialect
 
 
+class _Dialects(Mapping[str, Dialect]):
+    """The dialects of installed packages by name, ours among them; they are looked for when one asks."""
+
+    def __getitem__(self, name: str) -> Dialect:
+        if name not in plugins.names(GROUP):
+            raise KeyError(name)
+        return resolve(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(plugins.names(GROUP))
+
+    def __len__(self) -> int:
+        return len(plugins.names(GROUP))
+
+
+DIALECTS: Mapping[str, Dialect] = _Dialects()
+
 UNIT_WORDS = {
-    **dict.fromkeys(("mm", "millimeter", "millimeters"), Units.MM),
-    **dict.fromkeys(("mil", "mils", "thou"), Units.MIL),
+    **dict.fromkeys(("mm", "millimeter", "millimeters", "millimetre", "millimetres"), Units.MM),
+    **dict.fromkeys(("mil", "mils", "thou", "th"), Units.MIL),
     **dict.fromkeys(("in", "inch", "inches"), Units.INCH),
 }
 """The words that files have for units."""

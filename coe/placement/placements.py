@@ -1,22 +1,24 @@
-"""Placement files: where each part lies on a board. Dialect and units are asked for, and nothing is guessed.
+"""Placement files: where each part lies on a board, as CAD programs and placement machines write them.
 
-A dialect is what one CAD program writes: the names of its columns, its words for the sides, where it states the units.
-A file whose header does not fit the dialect, or that states other units than were asked for, is refused in a sentence.
-Angles are degrees, counterclockwise, in all dialects. Coordinates become mm; the frame stays that of the file.
+Angles are degrees, counterclockwise. Coordinates become mm; the frame stays that of the file. What a file does not say,
+its unit or its side, is asked for and never guessed.
 """
 
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as xml
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from math import isfinite
 from pathlib import Path
 
 from coe import plugins, text_table
-from coe.errors import ConfigError
-from coe.placement.dialects import GROUP, UNIT_WORDS, Dialect, Side, Units, resolve
-from coe.text_table import TableHeader, TextLine
+from coe.errors import ConfigError, did_you_mean, first_line
+from coe.placement.dialects import GROUP, MIRRORED, MIRRORS, TABLE, UNIT_WORDS, Dialect, Side, Units, plain, resolve
+from coe.placement.placement_rows import Header, Row, find_header, rows, without_header
+from coe.text_table import TextLine
 
 FARTHEST_MM = 10_000.0
 """Coordinates beyond it are refused: no board is as large."""
@@ -26,7 +28,8 @@ FARTHEST_MM = 10_000.0
 class Placement:
     """A part as a placement file has it: mm and degrees (counterclockwise) in the frame of the file.
 
-    `package`, `value` and `component` are empty if the file has no such column. `line` is its line in the file.
+    `refdes` is empty for a place without a designator. `package`, `value` and `component` are empty if the file has no
+    such column. `line` is its line in the file.
     """
 
     refdes: str
@@ -40,138 +43,296 @@ class Placement:
     line: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class PlacementFile:
+    """A placement file as it was read: its parts of both sides in its order, and what a person should confirm.
+
+    `units` is the unit of its coordinates, `stated` the sentence that says where the file states it ("" if it does
+    not). `columns` holds the name of each field's column, `unused` those of columns that nothing is read from.
+    """
+
+    placements: tuple[Placement, ...]
+    units: Units
+    stated: str
+    columns: Mapping[str, str]
+    unused: tuple[str, ...]
+
+
 _NOUN = "the placement file"
-_STATED = re.compile(r"^[#\s]*units?(?:\s+used)?\s*[:=]\s*([a-z]+)", re.IGNORECASE)
-_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
-_FILLED = ("refdes", "x", "y", "rotation", "side")
-"""The fields whose cells are never empty."""
+_WINDOWS = "cp1252"
+"""What programs for Windows write if they write no UTF-8, say in a value with a micro sign."""
+_STATED = re.compile(r"^[#\s]*(?:u?units?(?:\s+used)?\s*[:=]|x\s*,\s*y\s+in\s)(.*)", re.IGNORECASE)
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z\u00b0\u00ba]*)")
+_DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
+_ZIP, _XML = b"PK\x03\x04", re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
+_MOST_TOLD = 5
 
 
-def read_placements(path: Path, dialect: str, units: str) -> tuple[Placement, ...]:
+def read_placements(path: Path, dialect: str = "generic", units: str = "") -> tuple[Placement, ...]:
     """Read a placement file: all its parts, of both sides, in the order of the file.
 
     `dialect` is the name of an entry point of `coe.dialects`, as kicad, or the dotted path of a `Dialect`; `units` is
-    mm, mil or inch. Raises ConfigError, with file and line, for an unknown dialect or unit, a file that cannot be read
-    or does not fit the dialect, coordinates that are no numbers, a part without a side, and a reference designator that
-    stands twice.
+    mm, mil or inch, or "" for the unit that the file states. Raises ConfigError, with file and line, for an unknown
+    dialect or unit, a file that cannot be read, that states another unit or none, coordinates that are no numbers, and
+    a part without a side.
     """
     return parse_placements(path, text_table.content(path, _NOUN), dialect, units)
 
 
-def parse_placements(path: Path, raw: bytes, dialect: str, units: str) -> tuple[Placement, ...]:
+def parse_placements(path: Path, raw: bytes, dialect: str, units: str = "") -> tuple[Placement, ...]:
     """Return the placements in a file's bytes; raises ConfigError as `read_placements` does, which names `path`."""
+    return parse_file(path, raw, dialect, units).placements
+
+
+def read_file(path: Path, dialect: str = "generic", units: str = "") -> PlacementFile:
+    """Read a placement file, with what a person should confirm; as `read_placements` else."""
+    return parse_file(path, text_table.content(path, _NOUN), dialect, units)
+
+
+def parse_file(path: Path, raw: bytes, dialect: str, units: str = "") -> PlacementFile:
+    """Return a placement file by its bytes; raises ConfigError as `read_placements` does, which names `path`."""
     form = resolve(dialect)
-    if units not in set(Units):
+    if units and units not in set(Units):
         raise ConfigError(f"'{units}' is not a unit of placement files; give mm, mil or inch")
-    reader = _PlacementReader(path, dialect, form, Units(units))
-    return reader.placements(text_table.parse(path, raw, _NOUN, form.fallback))
+    reader = _PlacementReader(path, dialect, form, Units(units) if units else None)
+    if _XML.match(raw):
+        return reader.openpnp(raw)
+    if raw.startswith(_ZIP):
+        return reader.file(_sheet(path, raw))
+    return reader.file(text_table.parse(path, raw, _NOUN, _WINDOWS))
+
+
+def _sheet(path: Path, raw: bytes) -> list[TextLine]:
+    """Return the rows of the first sheet of an .xlsx file, as lines with tabs between quoted cells."""
+    import openpyxl
+
+    try:
+        book = openpyxl.load_workbook(BytesIO(raw), read_only=True, data_only=True)
+        table = [
+            ["" if cell is None else str(cell) for cell in row]
+            for row in book.worksheets[0].iter_rows(values_only=True)
+        ]
+    except Exception as error:  # of a library that reads a foreign file
+        raise ConfigError(
+            f"{path}: the spreadsheet cannot be read ({first_line(error):.200}); save it as CSV"
+        ) from error
+    lines = ["\t".join('"' + " ".join(cell.split()).replace('"', '""') + '"' for cell in row) for row in table]
+    return [TextLine(number, line) for number, line in enumerate(lines, 1) if line.strip('"\t')]
 
 
 class _PlacementReader:
     """Reads one file; knows it, its dialect and its unit for what it refuses."""
 
-    def __init__(self, path: Path, name: str, dialect: Dialect, unit: Units) -> None:
-        self._path, self._name, self._dialect, self._unit = path, name, dialect, unit
+    def __init__(self, path: Path, name: str, dialect: Dialect, unit: Units | None) -> None:
+        self._path, self._name, self._dialect, self._asked = path, name, dialect, unit
+        self._stated: dict[Units, str] = {}
+        self._comma = False
 
-    def placements(self, lines: Sequence[TextLine]) -> tuple[Placement, ...]:
+    def file(self, lines: Sequence[TextLine]) -> PlacementFile:
         if not lines:
             raise ConfigError(f"{self._path}: the placement file is empty; export it again")
-        for line in lines:
-            if stated := _STATED.match(line.text):
-                self._expect_unit(line, stated[1])
         header = self._header(lines)
-        first = header.line.number + 1 if self._dialect.header else 0
-        by_refdes: dict[str, Placement] = {}
-        for line in lines:
-            if line.is_remark or line.number < first:
-                continue
-            place = self._placement(line, self._row(line, header))
-            before = by_refdes.setdefault(place.refdes, place)
-            if before is not place:
-                raise self._error(line, f"'{place.refdes}' stands in line {before.line} already; take one line out")
-        if not by_refdes:
-            raise ConfigError(f"{self._path}: there is no part in the placement file; export it again")
-        return tuple(by_refdes.values())
-
-    def _header(self, lines: Sequence[TextLine]) -> TableHeader:
-        """Find the header of a file; raises ConfigError if no line fits the dialect."""
-        columns = self._dialect.columns
-        if not self._dialect.header:
-            return TableHeader(lines[0], None, tuple(columns), {field: at for at, field in enumerate(columns)})
-        candidates = [line for line in lines if self._dialect.remark or not line.is_remark]
-        header = text_table.find_header(candidates, columns, self._dialect.needs, units=True)
-        if header is None:
-            names = ", ".join(columns[field][0] for field in self._dialect.needs)
-            raise ConfigError(
-                f"{self._path}: no line is the header of a {self._name} placement file (columns {names}); export it "
-                f"again, or name the dialect that the file has: {', '.join(plugins.names(GROUP))}"
-            )
-        bare = [text_table.UNIT.sub("", word) for word in header.words]
-        if twice := [bare[index] for index in header.columns.values() if bare.count(bare[index]) > 1]:
-            raise self._error(header.line, f"the column '{twice[0]}' is there twice; take one out")
+        statements = {line.number: match[1] for line in lines if (match := _STATED.match(line.text))}
+        for number, words in statements.items():
+            self._state(_unit_word(words), f"line {number}", number)
         for axis in ("x", "y"):
-            if stated := re.search(r"\(([a-z]+)\)$", header.words[header.columns[axis]]):
-                self._expect_unit(header.line, stated[1])
-        return header
+            name = header.names[header.columns[axis]]
+            if stated := re.search(r"[(\[]\s*([a-z]+)\s*[)\]]$", name, re.IGNORECASE):
+                self._state(stated[1], f"the column '{name}'", header.number)
+        parts = list(rows([line for line in lines if line.number not in statements], header))
+        if not parts:
+            raise ConfigError(f"{self._path}: there is no part in the placement file; export it again")
+        self._expect_cells(parts, header)
+        self._comma = self._has_decimal_commas(parts)
+        for row in parts:
+            for axis in ("x", "y"):
+                if unit := self._number(row, axis)[1]:
+                    self._state(unit, f"line {row.number}", row.number)
+        units, stated_where = self._unit()
+        names = {field: header.names[index] for field, index in header.columns.items()}
+        placements = tuple(self._placement(row, header, units) for row in parts)
+        return PlacementFile(placements, units, stated_where, names, header.unused)
 
-    def _row(self, line: TextLine, header: TableHeader) -> dict[str, str]:
-        """Return the cells of a line by field.
+    def openpnp(self, raw: bytes) -> PlacementFile:
+        """Read OpenPnP's board.xml."""
+        if b"<!ENTITY" in raw or b"<!DOCTYPE" in raw:
+            raise ConfigError(f"{self._path}: a document type has no place in a board of OpenPnP; export it again")
+        try:
+            root = xml.fromstring(raw)
+        except xml.ParseError as error:
+            raise ConfigError(f"{self._path}: is not XML that can be read ({error}); export it again") from None
+        placements = []
+        for number, place in enumerate(root.iter("placement"), 1):
+            location = place.find("location")
+            cells = {
+                "refdes": place.get("id", ""),
+                "package": place.get("part-id", ""),
+                "side": place.get("side", "Top"),
+            }
+            if location is None:
+                raise ConfigError(f"{self._path}: placement '{cells['refdes']}' has no location; export it again")
+            cells |= {"x": location.get("x", ""), "y": location.get("y", ""), "rotation": location.get("rotation", "0")}
+            self._state(location.get("units", ""), f"placement '{cells['refdes']}'", number)
+            placements.append(Row(number, cells))
+        if not placements:
+            raise ConfigError(f"{self._path}: there is no placement in it; export the board again")
+        units, stated = self._unit()
+        columns = {field: field for field in placements[0].cells or ()}
+        header = Header(0, ",", tuple(columns), (), {field: index for index, field in enumerate(columns)})
+        return PlacementFile(
+            tuple(self._placement(row, header, units) for row in placements), units, stated, columns, ()
+        )
 
-        A line with more cells than the header has a separator in a cell. Among cells between spaces a missing cell
-        would move those after it, so there a line has as many.
-        """
-        given, width = line.cells(header.separator), len(header.words)
-        if len(given) > width or (header.separator is None and len(given) < width):
+    def _header(self, lines: Sequence[TextLine]) -> Header:
+        """Find the header of a file; raises ConfigError if no line fits the dialect."""
+        dialect = self._dialect
+        found = find_header(
+            lines,
+            dialect.columns if dialect.header else TABLE.columns,
+            [field for field in dialect.needs if field != "side"],
+        )
+        if found is None and (not dialect.header or self._path.suffix.lower() in dialect.endings):
+            found = without_header(("refdes", "x", "y", "rotation", "value", "package"))
+        if found is None:
+            names = ", ".join(dialect.columns[field][0] for field in dialect.needs if dialect.columns[field])
+            wanted = f"columns {names}" if names else "refdes x y angle value package"
+            raise ConfigError(
+                f"{self._path}: no line is the header of a {self._name} placement file ({wanted}); export it again, or "
+                f"name the dialect that the file has: {', '.join(plugins.names(GROUP))}"
+            )
+        bare = [plain(name) for name in found.names]
+        if twice := [bare[index] for index in found.columns.values() if bare.count(bare[index]) > 1]:
+            raise self._error(found.number, f"the column '{twice[0]}' is there twice; take one out")
+        return found
+
+    def _expect_cells(self, parts: Sequence[Row], header: Header) -> None:
+        """Raise ConfigError that names the lines that cannot be divided into the columns, or lack a needed cell."""
+        wrong = [row.number for row in parts if row.cells is None]
+        if wrong:
             quote = "put a cell with separators or spaces in quotes"
-            raise self._error(line, f"this line has {len(given)} cells where {width} belong; {quote}")
-        row = {field: given[index] for field, index in header.columns.items() if index < len(given)}
-        for field in self._dialect.needs:
-            if field not in row or (field in _FILLED and not row[field]):
-                raise self._error(line, f"this line has no {field}; complete it, or take it out")
-        return row
+            width = len(header.names)
+            raise self._error(
+                wrong[0], f"this line does not have the {width} cells of the header; {quote}{_more(wrong)}"
+            )
+        for field in ("x", "y", "rotation", *(("side",) if self._sides(header) is not MIRRORS else ())):
+            lacking = [row.number for row in parts if field in header.columns and not (row.cells or {}).get(field)]
+            if lacking:
+                raise self._error(lacking[0], f"this line has no {field}; complete it, or take it out{_more(lacking)}")
 
-    def _placement(self, line: TextLine, row: Mapping[str, str]) -> Placement:
-        refdes = row["refdes"]
-        x_mm, y_mm = (self._millimetres(line, f"{refdes}: {axis}", row[axis]) for axis in ("x", "y"))
-        rotation, unit = self._number(line, f"{refdes}: rotation", row["rotation"])
-        if unit.casefold() not in ("", "deg"):
-            raise self._error(line, f"{refdes}: rotation '{row['rotation']}' is not in degrees")
-        side = self._side(line, refdes, row.get("side"))
-        words = {field: row.get(field, "") for field in ("package", "value", "component")}
-        return Placement(refdes, x_mm, y_mm, rotation % 360.0, side, **words, line=line.number)
+    def _has_decimal_commas(self, parts: Sequence[Row]) -> bool:
+        """Tell whether the file writes 12,5: some numbers have a comma, and none has a point."""
+        numbers = [(row.cells or {})[axis] for row in parts for axis in ("x", "y")]
+        if not any("," in number for number in numbers) or any("." in number for number in numbers):
+            return False
+        units = self._asked or next(iter(self._stated), None)
+        if units is not Units.MM and all(re.search(r",\d{3}\D*$", n) for n in numbers if "," in n):
+            raise ConfigError(
+                f"{self._path}: '{next(n for n in numbers if ',' in n)}' may be a decimal or thousands; "
+                "export the file with decimal points"
+            )
+        return True
 
-    def _side(self, line: TextLine, refdes: str, word: str | None) -> Side:
-        sides, endings = self._dialect.sides, self._dialect.endings
-        if word is None:
-            if (ending := self._path.suffix.lower()) not in endings:
-                known = " or ".join(f"{ending} ({side})" for ending, side in endings.items())
-                raise ConfigError(
-                    f"{self._path}: the name of the file tells the side in this dialect: let it end with {known}"
-                )
-            return endings[ending]
+    def _placement(self, row: Row, header: Header, units: Units) -> Placement:
+        cells = row.cells or {}
+        x_mm, y_mm = (self._millimetres(row, axis, units) for axis in ("x", "y"))
+        rotation, unit = self._number(row, "rotation")
+        if unit.casefold() not in _DEGREES:
+            raise self._error(row.number, f"{cells['refdes']}: rotation '{cells['rotation']}' is not in degrees")
+        words = {field: cells.get(field, "") for field in ("package", "value", "component")}
+        side = self._side(row, header)
+        return Placement(cells["refdes"], x_mm, y_mm, rotation % 360.0, side, **words, line=row.number)
+
+    def _sides(self, header: Header) -> Mapping[str, Side]:
+        index = header.columns.get("side")
+        is_mirror = index is not None and plain(header.names[index]) in MIRRORED
+        return MIRRORS if is_mirror and self._dialect.columns is TABLE.columns else self._dialect.sides
+
+    def _side(self, row: Row, header: Header) -> Side:
+        sides, cells = self._sides(header), row.cells or {}
+        if "side" not in header.columns:
+            return self._side_by_name()
+        word = cells.get("side", "")
         if word.casefold() not in sides:
-            raise self._error(line, f"{refdes}: '{word}' is not a side; known: {', '.join(sides)}")
+            known = ", ".join(name for name in sides if name)
+            raise self._error(row.number, f"{cells['refdes']}: '{word}' is not a side; known: {known}")
         return sides[word.casefold()]
 
-    def _millimetres(self, line: TextLine, what: str, text: str) -> float:
-        number, unit = self._number(line, what, text)
-        if unit:
-            self._expect_unit(line, unit)
-        length = number * self._unit.mm
+    def _side_by_name(self) -> Side:
+        """Return the side that the name of the file tells, as board.mnt or board-bottom.csv; raises ConfigError."""
+        if (ending := self._path.suffix.lower()) in self._dialect.endings:
+            return self._dialect.endings[ending]
+        words = {
+            self._dialect.sides[word]
+            for word in re.split(r"[^a-z]+", self._path.stem.casefold())
+            if len(word) > 1 and word in self._dialect.sides
+        }
+        if len(words) == 1:
+            return words.pop()
+        known = ", ".join(f"{ending} ({side})" for ending, side in self._dialect.endings.items()) or "-top or -bottom"
+        raise ConfigError(
+            f"{self._path}: no column tells the side of a part, and so the name of the file must: let it end with "
+            f"{known}, or have -top or -bottom in it"
+        )
+
+    def _millimetres(self, row: Row, axis: str, units: Units) -> float:
+        length = self._number(row, axis)[0] * units.mm
         if abs(length) > FARTHEST_MM:
-            raise self._error(line, f"{what} is {length / 1000:.3g} m away; are the units right?")
+            what = f"{(row.cells or {})['refdes']}: {axis}"
+            raise self._error(row.number, f"{what} is {length / 1000:.3g} m away; are the units right?")
         return length
 
-    def _number(self, line: TextLine, what: str, text: str) -> tuple[float, str]:
+    def _number(self, row: Row, field: str) -> tuple[float, str]:
         """Return a number, and the word for its unit, which may be empty."""
-        match = _NUMBER.fullmatch(text)
+        cells = row.cells or {}
+        text = cells[field].replace(",", ".", 1) if self._comma else cells[field]
+        match = _NUMBER.fullmatch(text.removeprefix("R") if field == "rotation" else text)
         if match is None or not isfinite(float(match[1])):
-            raise self._error(line, f"{what} is '{text}', which is not a number; write it as 12.5")
+            raise self._error(
+                row.number, f"{cells['refdes']}: {field} is '{cells[field]}', which is not a number; write it as 12.5"
+            )
         return float(match[1]), match[2]
 
-    def _expect_unit(self, line: TextLine, word: str) -> None:
-        if UNIT_WORDS.get(word.casefold()) is not self._unit:
-            raise self._error(line, f"the file states '{word}' as its unit, and {self._unit} was asked for")
+    def _state(self, word: str, where: str, number: int) -> None:
+        """Note that the file states a unit; raises ConfigError for another than was asked for, or two."""
+        unit = UNIT_WORDS.get(word.casefold())
+        if unit is None:
+            raise self._error(
+                number, f"the file states '{word}' as its unit{did_you_mean(word, UNIT_WORDS)}; known: mm, mil, inch"
+            )
+        if self._asked is not None and unit is not self._asked:
+            raise self._error(number, f"the file states '{word}' as its unit, and {self._asked} was asked for")
+        if self._stated and unit not in self._stated:
+            before, place = next(iter(self._stated.items()))
+            raise self._error(
+                number, f"the file states '{word}' here and {before} in {place}; say one of them with --units"
+            )
+        self._stated.setdefault(unit, where)
 
-    def _error(self, line: TextLine, message: str) -> ConfigError:
-        return ConfigError(f"{self._path}:{line.number}: {message}")
+    def _unit(self) -> tuple[Units, str]:
+        if self._stated:
+            unit, where = next(iter(self._stated.items()))
+            return unit, f"{unit}, as {where} states"
+        if self._asked is not None:
+            return self._asked, ""
+        raise ConfigError(f"{self._path}: the file does not say its unit; give it with --units: mm, mil or inch")
+
+    def _error(self, number: int, message: str) -> ConfigError:
+        return ConfigError(f"{self._path}:{number}: {message}")
+
+
+def _unit_word(text: str) -> str:
+    """Return the word for a unit in a remark such as "Rotation - degrees, X, Y - thou"; its first word without one.
+
+    "in" counts if there is no other, because it is a word of sentences too.
+    """
+    words: list[str] = re.findall("[a-z]+", text, re.IGNORECASE)
+    units = [word for word in words if word.casefold() in UNIT_WORDS]
+    return next((word for word in units if word.casefold() != "in"), (units or words or [text])[0])
+
+
+def _more(lines: Sequence[int]) -> str:
+    """Return which further lines have the same fault."""
+    if len(lines) == 1:
+        return ""
+    few = ", ".join(map(str, lines[1:_MOST_TOLD])) + (" ..." if len(lines) > _MOST_TOLD else "")
+    return f" (so are {len(lines) - 1} further lines: {few})"

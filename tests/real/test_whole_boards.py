@@ -127,7 +127,8 @@ def test_placements_are_the_parts_list_of_a_strategy_that_looks_ahead() -> None:
 @pytest.mark.parametrize(
     ("left_out", "more", "complaint"),
     [
-        ("--units", [], "--placements needs --units too"),
+        ("--units", [], "the file does not say its unit; give it with --units"),
+        ("--dialect", [], "Then give --yes, or --dialect generic --units mm"),
         ("--recipe", [], "--placements needs --recipe too"),
         ("", ["--bottom-x", "top"], "give --bottom-x and --bottom-angle together, or neither"),
         ("", ["--bottom-x", "top", "--bottom-angle", "top"], "is of the top side; leave out how the bottom side"),

@@ -134,7 +134,7 @@ def test_mirroring_twice_changes_nothing(x: float, angle: float, way: BottomAngl
             "lie in one line",
         ),
         ({"fiducials": {"diameter": 0.1, "at": {"F1": [2, 2], "F2": [20, 2]}}}, "would have 5.0 pixels; it needs 6"),
-        ({"placed_as": [{"component": "R0402"}]}, "names a package, a value, or both"),
+        ({"placed_as": [{"component": "R0402"}]}, "names a package, a value, a refdes"),
         ({"placed_as": [{"package": "x", "component": "Z"}]}, "'Z' is not among the components"),
         ({"panel": {}}, "a panel has either units or an array"),
         ({"panel": {"array": {"rows": 99, "columns": 99, "pitch": [1, 1]}}}, "9801 units are more than 1000"),
@@ -201,7 +201,38 @@ def test_what_does_not_fit_together_is_one_sentence(
 ) -> None:
     with pytest.raises(ConfigError, match=complaint) as caught:
         lay_out(recipe(**changes), placements, bottom)
-    assert "\n" not in str(caught.value)
+    assert len(str(caught.value).split("\n")) == 1 + str(caught.value).count("TODO")
+
+
+def test_all_parts_that_are_no_component_are_named_at_once_as_entries_to_paste() -> None:
+    parts = [
+        Placement(f"R{n}", 1.0 + n, 2.0, 0.0, Side.TOP, package=f"PKG_{n % 3}", value='1" x', line=n) for n in range(9)
+    ]
+    with pytest.raises(ConfigError) as caught:
+        lay_out(recipe(), [R1, *parts])
+    entries = yaml.safe_load("\n".join(str(caught.value).split("\n")[1:]))
+    assert entries == [{"package": f"PKG_{n}", "value": '1" x', "component": "TODO"} for n in range(3)]
+    mapped = recipe(placed_as=[{**entry, "component": "R0402"} for entry in entries])
+    assert len(lay_out(mapped, parts).sites) == 9
+
+
+def test_entries_take_patterns_and_designators() -> None:
+    marks = [Placement(f"FID{n}", 1.0, 2.0, 0.0, Side.TOP, package="Fiducial", line=n) for n in (1, 2)]
+    parts = [Placement("R7", 3.0, 2.0, 0.0, Side.TOP, package="R_0402_1005Metric", line=3)]
+    for entry in ({"package": "R_0402*"}, {"refdes": "R*"}, {"refdes": "R7"}):
+        placed = recipe(not_inspected=["FID*", "H*"], placed_as=[{**entry, "component": "R0402"}])
+        layout = lay_out(placed, [*marks, *parts])
+        assert [site.refdes for site in layout.sites] == ["R7"]
+        assert layout.not_inspected == ("FID1", "FID2")
+
+
+def test_designators_are_missed_and_counted_only_where_something_is_inspected() -> None:
+    logo = Placement("", 1.0, 2.0, 0.0, Side.TOP, package="Logo", line=5)
+    hole = Placement("REF**", 1.0, 2.0, 0.0, Side.TOP, package="Hole", line=6)
+    assert len(lay_out(recipe(not_inspected=["REF**"]), [R1, logo, hole, hole]).sites) == 1
+    for twice in ([R1, R1], [R1, replace(R1, refdes="")]):
+        with pytest.raises(ConfigError, match="placement file"):
+            lay_out(recipe(), twice)
 
 
 def test_parts_are_left_out_only_by_name_and_the_layout_names_them() -> None:

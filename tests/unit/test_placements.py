@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import openpyxl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from thorough import THOROUGH
 
 from coe import plugins
 from coe.errors import ConfigError
-from coe.placement import Placement, Side, read_placements
+from coe.placement import Placement, Side, read_file, read_placements
 
 TOP, BOTTOM = Side.TOP, Side.BOTTOM
 
@@ -90,15 +91,138 @@ def test_the_file_of_eagle_has_no_header_and_its_name_tells_the_side(tmp_path: P
     text = "R1 12.70 -3.50  90 10k R_0402\nC1  5.00  5.00 180 10\xb5F C_0603\n"
     (tmp_path / "board.mnt").write_bytes(text.encode("cp1252"))
     assert places(tmp_path / "board.mnt", "eagle") == [TWO[0], ("C1", 5.0, 5.0, 180.0, TOP, "C_0603", "10\xb5F")]
-    for values in ("", "100 nF "):
-        (tmp_path / "odd.mnt").write_text(f"C1 5 5 180 {values}C_0603\n")
-        with pytest.raises(ConfigError, match=r"odd\.mnt:1: this line has [57] cells where 6 belong"):
-            places(tmp_path / "odd.mnt", "eagle")
+    for values in ("", "100 nF"):
+        (tmp_path / "odd.mnt").write_text(f"C1 5 5 180 {values} C_0603\n")
+        assert places(tmp_path / "odd.mnt", "eagle")[0][5:] == ("C_0603", values)
     (tmp_path / "board.mnb").write_text("R1 12.70 -3.50 90 10k R_0402\n")
     assert places(tmp_path / "board.mnb", "eagle")[0][4] is BOTTOM
     (tmp_path / "board.txt").write_text("R1 12.70 -3.50 90 10k R_0402\n")
-    with pytest.raises(ConfigError, match=r"let it end with \.mnt \(top\) or \.mnb \(bottom\)"):
+    with pytest.raises(ConfigError, match=r"\.mnt \(top\), \.mnb \(bottom\)"):
         places(tmp_path / "board.txt", "eagle")
+
+
+def written(path: Path, content: str | bytes | list[list[object]]) -> Path:
+    """Write a text, bytes, or a spreadsheet."""
+    if isinstance(content, list):
+        book = openpyxl.Workbook()
+        for row in content:
+            book.active.append(row)
+        book.save(path)
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+R1, U2 = ("R1", 12.7, -3.5, 90.0, TOP), ("U2", 30.0, 4.0, 315.0, BOTTOM)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "units"),
+    [
+        (
+            "empty and spaced values.pos",
+            "## Unit = mm, Angle = deg.\n"
+            "# Ref     Val         Package             PosX       PosY       Rot  Side\n"
+            "R1                    R_0402           12.7000    -3.5000   90.0000  top\n"
+            "U2        24 C 64     SOIC 8 wide      30.0000     4.0000  315.0000  bottom\n## End\n",
+            "",
+        ),
+        (
+            "numbers as values.pos",
+            "# Ref  Val   Package    PosX     PosY    Rot   Side\n"
+            "R1     100   0402     12.7000  -3.5000  90.00  F.Cu\n"
+            "U2     555   8        30.0000   4.0000  315.0  B.Cu\n",
+            "mm",
+        ),
+        (
+            "librepcb.csv",
+            "Designator,Value,Device,Package,Position X,Position Y,Rotation,Side,Type\n"
+            "R1,10k,R-0402,R0402,12.7,-3.5,90.0,Top,THT+SMT\nU2,,X,SOIC,30,4,-45,Bottom,SMT\n",
+            "mm",
+        ),
+        (
+            "pcb-rnd.xy",
+            "# $Id$\n# PcbXY Version 1.0\n# X,Y in mm.  rotation in degrees.\n"
+            "# RefDes, Description, Value, X, Y, rotation, top/bottom\n# ---\n"
+            'R1,"R0402","10k",12.70,-3.50,90,top\nU2,"SO8","24C64",30.00,4.00,315,bottom\n',
+            "",
+        ),
+        (
+            "proteus.csv",
+            "LABCENTER PROTEUS PICK AND PLACE FILE\n=====\n\nComponent positions for X\n"
+            "Fields: Part ID, Value, Package, Layer, Rotation, X, Y\nUnits: Rotation - degrees, X, Y - thou\n\n"
+            '"R1","10k","0402",TOP,90,500,-137.795275\n"U2","24C64","SO8",BOTTOM,315,1181.102362,157.480315\n',
+            "",
+        ),
+        (
+            "fusion-top.csv",
+            "Name,X,Y,Angle,Value,Package\nR1,12.7,-3.5,90,10k,R0402\n",
+            "mm",
+        ),
+        (
+            "spreadsheet.xlsx",
+            [["Designator", "Mid X", "Mid Y", "Layer", "Rotation", "Comment"],
+             ["R1", "12.7mm", "-3.5mm", "T", 90, None], ["U2", "30mm", "4mm", "B", 315, 'a "b"\nc']],
+            "",
+        ),
+        (
+            "line breaks and commas.csv",
+            'Designator,Comment,Layer,Center-X(mm),Center-Y(mm),Rotation\n"R1","10k,\n1%","TopLayer","12.7","-3.5","90"\n'
+            '"U2","24C64, ""fast""","BottomLayer","30","4","315"\n',
+            "",
+        ),
+        (
+            "inch marks amid.csv",
+            '"Designator","Comment","Layer","Footprint","Center-X(mm)","Center-Y(mm)","Rotation"\n'
+            '"R1","0.1" pitch, 2 rows","TopLayer","R","12.7","-3.5","90"\n"U2","x","BottomLayer","S","30","4","315"\n',
+            "",
+        ),
+        (
+            "decimal commas.csv",
+            "Ref;PosX [mm];PosY [mm];Rot;Side\nR1;12,7;-3,5;90,0;top\nU2;30,0;4,0;315,0;bottom\n",
+            "",
+        ),
+        ("angles.csv", "ref,x,y,rot,layer\nR1,12.7mm,-3.5mm,R90,Top Layer\nU2,30mm,4mm,-45\u00b0,Bottom Layer\n", ""),
+        (
+            "mirror.txt",
+            "# refdes ! symbol_x ! symbol_y ! rotation ! mirror !\nR1 ! 12.7 ! -3.5 ! 90 ! !\nU2!30!4!315!YES!\n",
+            "mm",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) > 4 and "\n" not in value else "",
+)  # fmt: skip
+def test_files_are_read_as_people_have_them(
+    tmp_path: Path, name: str, content: str | bytes | list[list[object]], units: str
+) -> None:
+    found = [place[:5] for place in places(written(tmp_path / name, content), "generic", units)]
+    assert found == [R1, U2][: len(found)]
+    assert len(found) == (1 if name.startswith("fusion") else 2)
+
+
+def test_a_file_tells_what_was_read_and_what_was_not(tmp_path: Path) -> None:
+    file = read_file(
+        written(tmp_path / "a.csv", "Ref,PosX (mil),PosY (mil),Rot,Side,SMD,Height\nR1,1000,0,0,top,yes,1\n")
+    )
+    assert (file.units, file.unused, file.placements[0].x_mm) == ("mil", ("SMD", "Height"), 25.4)
+    assert "PosX (mil)" in file.stated
+    assert file.columns["x"] == "PosX (mil)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ref,PosX,PosY,Rot,Side\nR1,1,2,0,top\n",  # no unit
+        "Ref,PosX(mm),PosY(mil),Rot,Side\nR1,1,2,0,top\n",  # two units
+        "Ref;PosX;PosY;Rot;Side\nR1;1,250;2,500mil;0;top\n",  # thousands, or decimals
+        "Ref,Side,Val,PosX(mm),PosY(mm),Rot\nR1,top,100,5,12.7,3.5,90\n",  # a comma in a value moves the numbers
+        "Ref,PosX(mm),PosY(mm),Rot\nR1,1,2,0\n",  # no side
+        '<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "c">]><openpnp-board/>',
+        '<?xml version="1.0"?><openpnp-board><placements/></openpnp-board>',
+    ],
+)
+def test_what_a_file_does_not_say_is_not_guessed(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"a\.csv"):
+        read_file(written(tmp_path / "a.csv", text))
 
 
 GENERIC = "refdes,x,y,rotation,side\n"
@@ -113,16 +237,15 @@ GENERIC = "refdes,x,y,rotation,side\n"
         (GENERIC + "R1,nan,2,0,top\n", r"pnp.csv:2: R1: x is 'nan', which is not a number; write it as 12.5"),
         (GENERIC + "R1,1,inf,0,top\n", "R1: y is 'inf', which is not a number"),
         (GENERIC + "R1,1e999,2,0,top\n", "R1: x is '1e999', which is not a number"),
-        (GENERIC + 'R1,"1,5",2,0,top\n', "R1: x is '1,5', which is not a number"),
+        (GENERIC + 'R1,"1,5",2.0,0,top\n', "R1: x is '1,5', which is not a number"),
         (GENERIC + "R1,1_0,2,0,top\n", "which is not a number"),
-        (GENERIC + "R1,1,2,0,left\n", "'left' is not a side; known: top, bottom"),
+        (GENERIC + "R1,1,2,0,left\n", "'left' is not a side; known: top, "),
         (GENERIC + "R1,1,2,0rad,top\n", "rotation '0rad' is not in degrees"),
         (GENERIC + "R1,1,2,0\n", "this line has no side"),
-        (GENERIC + ",1,2,0,top\n", "this line has no refdes"),
-        (GENERIC + "R1,1,2,0,top\nR1,3,4,0,bottom\n", "pnp.csv:3: 'R1' stands in line 2 already"),
+        (GENERIC + "R1,1,2,0,\nR2,1,2,0,top\nR3,1,2,0,\n", r"pnp.csv:2: this line has no side.*1 further lines: 4"),
         (GENERIC + "R1,1mil,2,0,top\n", "the file states 'mil' as its unit, and mm was asked for"),
-        (GENERIC + "R1,1,2,0,top,more\n", "this line has 6 cells where 5 belong; put a cell with separators or spaces"),
-        (GENERIC.replace(",", " ") + "R1 1 2 0\n", "this line has 4 cells where 5 belong"),
+        (GENERIC + "R1,1,2,0,top,more\n", "pnp.csv:2: this line does not have the 5 cells of the header"),
+        (GENERIC.replace(",", " ") + "R1 1 2 0\n", "pnp.csv:2: this line does not have the 5 cells of the header"),
         ("x,refdes,x,y,rotation,side\n1,R1,1,2,0,top\n", "pnp.csv:1: the column 'x' is there twice; take one out"),
         (GENERIC + "R1,99999,2,0,top\n", "R1: x is 100 m away; are the units right"),
         ("units: mil\n" + GENERIC + "R1,1,2,0,top\n", "pnp.csv:1: the file states 'mil'"),
