@@ -11,7 +11,7 @@ from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
 from coe.core import FailureKind, Finding, Verdict
 from coe.errors import BoardsClash
-from coe.inspector.precision import VariantChoice, applied
+from coe.inspector.precision import VariantChoice, apply_choice
 from coe.scheduler.line_foresight import AWAY_IMAGES
 from coe.scheduler.plan import PoolSpec
 from coe.testing import VirtualLine, pools_of
@@ -162,7 +162,7 @@ def test_each_board_says_whether_it_stops_at_ng() -> None:
 
 def test_a_second_look_has_the_name_of_the_board_file() -> None:
     choice = VariantChoice({"A/r": "q8", "A/c": "fp32", "B/r": "fp32", "B/d": "fp32"}, {"A/r": 0.5})
-    rules = applied(joined({"A": A, "B": B}), choice)
+    rules = apply_choice(joined({"A": A, "B": B}), choice)
     doubtful = Finding("A/r", "q8", "ok", 1.0, margin=0.1)
     line = line_of(rules, 80, findings={(0, "A/r"): doubtful})
     line.arrive(5.0, "R", board="A")

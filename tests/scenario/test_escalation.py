@@ -13,14 +13,14 @@ from thorough import THOROUGH
 
 from coe.board.rules import Rules
 from coe.core import Finding, Verdict
-from coe.inspector.precision import VariantChoice, applied
+from coe.inspector.precision import VariantChoice, apply_choice
 from coe.results.metrics import Recorder
 from coe.testing import VirtualLine
 
 
 def half(rules: Rules, **below: float) -> Rules:
     """Let all experts run in bf16; those that `below` names look again under that margin."""
-    return applied(rules, VariantChoice(dict.fromkeys(rules.experts, "bf16"), below))
+    return apply_choice(rules, VariantChoice(dict.fromkeys(rules.experts, "bf16"), below))
 
 
 def says(expert: str, label: str, margin: float, score: float = 1.0) -> Finding:

@@ -15,7 +15,7 @@ from coe.board.router import Router
 from coe.board.rules import Rules
 from coe.core import Verdict
 from coe.errors import RulesError
-from coe.inspector.precision import VariantChoice, applied
+from coe.inspector.precision import VariantChoice, apply_choice
 from coe.lab.workloads.workload import with_counts
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.testing import VirtualLine, rules_from
@@ -106,7 +106,7 @@ def test_the_key_is_a_word_of_the_rules_and_survives_what_is_made_of_them() -> N
     text = "board: b\nstop_at_ng: true\nexperts:\n  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}\n"
     rules = rules_from(text + "components:\n  A: {inspect: a}\n")
     assert rules.components["A"].stop_at_ng
-    assert applied(rules, VariantChoice({"a": "q8"}, {"a": 0.5})).components["A"].stop_at_ng
+    assert apply_choice(rules, VariantChoice({"a": "q8"}, {"a": 0.5})).components["A"].stop_at_ng
     assert with_counts(rules, {"A": 3}).components["A"].stop_at_ng
     assert not board({"A": 1}).components["A"].stop_at_ng
     with pytest.raises(RulesError, match="stop_at_ng"):

@@ -17,7 +17,7 @@ from variants import Upgraded
 from coe.board.rules import Rules
 from coe.core import Finding, Verdict
 from coe.inspector.memory_split import workspace_bytes
-from coe.inspector.precision import VariantChoice, applied
+from coe.inspector.precision import VariantChoice, apply_choice
 from coe.lab.strategies.by_load import ByLoad, OnMiss, Urgent
 from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.events import Command, Event, Load, Why
@@ -31,7 +31,9 @@ CHOICE = {FINE: cost(), COARSE: cost(weights_bytes=4, load_s=0.25)}
 
 def line_of(rules: Rules, plan: Plan, residency: type[ByLoad], base: str = "coserve", **options: object) -> VirtualLine:
     """A line whose experts all have a choice, but for second looks."""
-    doubting = applied(rules, VariantChoice(dict.fromkeys(rules.experts, COARSE), dict.fromkeys(rules.experts, 0.5)))
+    doubting = apply_choice(
+        rules, VariantChoice(dict.fromkeys(rules.experts, COARSE), dict.fromkeys(rules.experts, 0.5))
+    )
     costs = {id: CHOICE if id in rules.experts else cost() for id in doubting.experts}
     chosen = replace(strategy(base), name="chosen", residency=residency)
     return VirtualLine(doubting, costs, plan, strategy=chosen, **options)  # type: ignore[arg-type]
@@ -99,7 +101,9 @@ def test_an_idle_disk_replaces_a_coarse_expert_where_there_is_room() -> None:
 def idle_with_two_coarse_experts(*devices: str) -> VirtualLine:
     """A line on which b and c, coarse, have the room of a at 11.3 s; more than two events a second wake it."""
     rules = board({"A": 9, "B": 2, "C": 1})
-    doubting = applied(rules, VariantChoice(dict.fromkeys(rules.experts, COARSE), dict.fromkeys(rules.experts, 0.5)))
+    doubting = apply_choice(
+        rules, VariantChoice(dict.fromkeys(rules.experts, COARSE), dict.fromkeys(rules.experts, 0.5))
+    )
     costs = {id: CHOICE if id in rules.experts else cost() for id in doubting.experts}
     costs["a"] = {FINE: cost(weights_bytes=36), COARSE: cost(weights_bytes=30)}
     plan = Plan(
@@ -152,7 +156,7 @@ def test_a_copy_in_host_memory_is_loaded_as_it_is() -> None:
     plan = Plan((PoolSpec("gpu0", "gpu", 24, 4),), (replace(pools_of(1, 1).executors[0], device="gpu", pool="gpu0"),))
     plan = replace(plan, cache=CacheSpec(100, demotes=True))
     rules = board({"A": 4, "B": 3, "C": 2})
-    doubting = applied(rules, VariantChoice(dict.fromkeys(rules.experts, COARSE), {}))
+    doubting = apply_choice(rules, VariantChoice(dict.fromkeys(rules.experts, COARSE), {}))
     choice = {name: replace(each, copy_s=0.05) for name, each in CHOICE.items()}
     chosen = replace(strategy("late-binding"), residency=Upgraded)
     line = VirtualLine(doubting, dict.fromkeys(rules.experts, choice), plan, strategy=chosen)
