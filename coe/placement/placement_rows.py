@@ -24,7 +24,7 @@ _MOST_JOINED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class PlacementHeader:
     """The columns of a file: their names, where each begins in its line, and which of them each field has.
 
     `separator` is None for spaces; `number` is the line of the header, 0 without one.
@@ -43,14 +43,16 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PlacementRow:
     """The cells of one part by field; None: the line cannot be divided into the header's columns."""
 
     number: int
     cells: Mapping[str, str] | None
 
 
-def find_header(lines: Sequence[TextLine], names: Mapping[str, Sequence[str]], needs: Collection[str]) -> Header | None:
+def find_header(
+    lines: Sequence[TextLine], names: Mapping[str, Sequence[str]], needs: Collection[str]
+) -> PlacementHeader | None:
     """Return the first line that has a column for each field of `needs`; None if no line has."""
     known = {plain(name) for of_field in names.values() for name in of_field} | _FURTHER_NUMBERS
     for line in lines:
@@ -64,18 +66,18 @@ def find_header(lines: Sequence[TextLine], names: Mapping[str, Sequence[str]], n
             if set(needs) <= columns.keys():
                 while words and not words[-1][0]:
                     words.pop()
-                return Header(
+                return PlacementHeader(
                     line.number, separator, tuple(word for word, _ in words), tuple(at for _, at in words), columns
                 )
     return None
 
 
-def without_header(fields: Sequence[str]) -> Header:
+def without_header(fields: Sequence[str]) -> PlacementHeader:
     """Return the columns of a file without a header, whose fields stand between spaces in this order."""
-    return Header(0, None, tuple(fields), (), {field: index for index, field in enumerate(fields)})
+    return PlacementHeader(0, None, tuple(fields), (), {field: index for index, field in enumerate(fields)})
 
 
-def rows(lines: Sequence[TextLine], header: Header) -> Iterator[Row]:
+def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[PlacementRow]:
     """Yield the rows below the header; remarks are passed over."""
     waiting: list[TextLine] = []
     for line in lines:
@@ -86,10 +88,10 @@ def rows(lines: Sequence[TextLine], header: Header) -> Iterator[Row]:
         cells = _spaced(text, header) if header.separator is None else _separated(text, header)
         if cells is None and header.separator is not None and text.count('"') % 2 and len(waiting) < _MOST_JOINED:
             continue  # a line break in a cell
-        yield Row(waiting[0].number, cells)
+        yield PlacementRow(waiting[0].number, cells)
         waiting = []
     if waiting:
-        yield Row(waiting[0].number, None)
+        yield PlacementRow(waiting[0].number, None)
 
 
 def _words(line: TextLine, separator: str | None, known: Collection[str]) -> list[tuple[str, int]]:
@@ -111,7 +113,7 @@ def _words(line: TextLine, separator: str | None, known: Collection[str]) -> lis
     return joined
 
 
-def _separated(text: str, header: Header) -> dict[str, str] | None:
+def _separated(text: str, header: PlacementHeader) -> dict[str, str] | None:
     width, separator = len(header.names), header.separator or ","
     last = max(header.columns.values())
     line = text.strip()
@@ -134,7 +136,7 @@ def _separated(text: str, header: Header) -> dict[str, str] | None:
     return {field: cells[index].replace('""', '"') for field, index in header.columns.items() if index < len(cells)}
 
 
-def _spaced(text: str, header: Header) -> dict[str, str] | None:
+def _spaced(text: str, header: PlacementHeader) -> dict[str, str] | None:
     """Divide a line between spaces: by its numbers, by where the names of the header stand, and the rest by order."""
     tokens = [(match[0], match.start()) for match in re.finditer(r'"[^"]*"|\S+', text)]
     names = [plain(name) for name in header.names]
@@ -163,14 +165,14 @@ def _spaced(text: str, header: Header) -> dict[str, str] | None:
 
 
 def _strangeness(
-    header: Header, at: int, tokens: Sequence[tuple[str, int]], first: int, surplus: int
+    header: PlacementHeader, at: int, tokens: Sequence[tuple[str, int]], first: int, surplus: int
 ) -> tuple[int, float]:
     """Return how little it fits that the numbers of a row begin with a token: by what is left over, then by place."""
     place = abs(tokens[at][1] - header.starts[first]) if header.starts else at
     return abs(surplus) if surplus < 0 or header.starts else 0, place
 
 
-def _texts(tokens: Sequence[tuple[str, int]], header: Header, count: int) -> list[str]:
+def _texts(tokens: Sequence[tuple[str, int]], header: PlacementHeader, count: int) -> list[str]:
     """Return the first `count` cells of a row: a token belongs to the last name that begins no later than it does."""
     cells = [""] * count
     for number, (token, start) in enumerate(tokens):

@@ -17,7 +17,7 @@ from pathlib import Path
 from coe import plugins, text_table
 from coe.errors import ConfigError, did_you_mean, first_line
 from coe.placement.dialects import GROUP, MIRRORED, MIRRORS, TABLE, UNIT_WORDS, Dialect, Side, Units, plain, resolve
-from coe.placement.placement_rows import Header, Row, find_header, rows, without_header
+from coe.placement.placement_rows import PlacementHeader, PlacementRow, find_header, rows, without_header
 from coe.text_table import TextLine
 
 FARTHEST_MM = 10_000.0
@@ -173,17 +173,17 @@ class _PlacementReader:
                 raise ConfigError(f"{self._path}: placement '{cells['refdes']}' has no location; export it again")
             cells |= {"x": location.get("x", ""), "y": location.get("y", ""), "rotation": location.get("rotation", "0")}
             self._state(location.get("units", ""), f"placement '{cells['refdes']}'", number)
-            placements.append(Row(number, cells))
+            placements.append(PlacementRow(number, cells))
         if not placements:
             raise ConfigError(f"{self._path}: there is no placement in it; export the board again")
         units, stated = self._unit()
         columns = {field: field for field in placements[0].cells or ()}
-        header = Header(0, ",", tuple(columns), (), {field: index for index, field in enumerate(columns)})
+        header = PlacementHeader(0, ",", tuple(columns), (), {field: index for index, field in enumerate(columns)})
         return PlacementFile(
             tuple(self._placement(row, header, units) for row in placements), units, stated, columns, ()
         )
 
-    def _header(self, lines: Sequence[TextLine]) -> Header:
+    def _header(self, lines: Sequence[TextLine]) -> PlacementHeader:
         """Find the header of a file; raises ConfigError if no line fits the dialect."""
         dialect = self._dialect
         found = find_header(
@@ -205,7 +205,7 @@ class _PlacementReader:
             raise self._error(found.number, f"the column '{twice[0]}' is there twice; take one out")
         return found
 
-    def _expect_cells(self, parts: Sequence[Row], header: Header) -> None:
+    def _expect_cells(self, parts: Sequence[PlacementRow], header: PlacementHeader) -> None:
         """Raise ConfigError that names the lines that cannot be divided into the columns, or lack a needed cell."""
         wrong = [row.number for row in parts if row.cells is None]
         if wrong:
@@ -219,7 +219,7 @@ class _PlacementReader:
             if lacking:
                 raise self._error(lacking[0], f"this line has no {field}; complete it, or take it out{_more(lacking)}")
 
-    def _has_decimal_commas(self, parts: Sequence[Row]) -> bool:
+    def _has_decimal_commas(self, parts: Sequence[PlacementRow]) -> bool:
         """Tell whether the file writes 12,5: some numbers have a comma, and none has a point."""
         numbers = [(row.cells or {})[axis] for row in parts for axis in ("x", "y")]
         if not any("," in number for number in numbers) or any("." in number for number in numbers):
@@ -232,7 +232,7 @@ class _PlacementReader:
             )
         return True
 
-    def _placement(self, row: Row, header: Header, units: Units) -> Placement:
+    def _placement(self, row: PlacementRow, header: PlacementHeader, units: Units) -> Placement:
         cells = row.cells or {}
         x_mm, y_mm = (self._millimetres(row, axis, units) for axis in ("x", "y"))
         rotation, unit = self._number(row, "rotation")
@@ -242,12 +242,12 @@ class _PlacementReader:
         side = self._side(row, header)
         return Placement(cells["refdes"], x_mm, y_mm, rotation % 360.0, side, **words, line=row.number)
 
-    def _sides(self, header: Header) -> Mapping[str, Side]:
+    def _sides(self, header: PlacementHeader) -> Mapping[str, Side]:
         index = header.columns.get("side")
         is_mirror = index is not None and plain(header.names[index]) in MIRRORED
         return MIRRORS if is_mirror and self._dialect.columns is TABLE.columns else self._dialect.sides
 
-    def _side(self, row: Row, header: Header) -> Side:
+    def _side(self, row: PlacementRow, header: PlacementHeader) -> Side:
         sides, cells = self._sides(header), row.cells or {}
         if "side" not in header.columns:
             return self._side_by_name()
@@ -274,14 +274,14 @@ class _PlacementReader:
             f"{known}, or have -top or -bottom in it"
         )
 
-    def _millimetres(self, row: Row, axis: str, units: Units) -> float:
+    def _millimetres(self, row: PlacementRow, axis: str, units: Units) -> float:
         length = self._number(row, axis)[0] * units.mm
         if abs(length) > FARTHEST_MM:
             what = f"{(row.cells or {})['refdes']}: {axis}"
             raise self._error(row.number, f"{what} is {length / 1000:.3g} m away; are the units right?")
         return length
 
-    def _number(self, row: Row, field: str) -> tuple[float, str]:
+    def _number(self, row: PlacementRow, field: str) -> tuple[float, str]:
         """Return a number, and the word for its unit, which may be empty."""
         cells = row.cells or {}
         text = cells[field].replace(",", ".", 1) if self._comma else cells[field]
