@@ -63,6 +63,8 @@ HOSTILE = [
     *(("precision", value) for value in (None, 32, "", "FP32", ["fp32"])),
     *(("on_full", value) for value in (None, "", "drop", True)),
     *(("board", value) for value in (None, 3, "", b"tiny")),
+    *(("store", value) for value in (5, b"experts", "", True, ["experts"])),
+    *(("costs", value) for value in (5, "costs.json", {}, [], len)),
     *(("profile", value) for value in (3, b"profile", [])),
     *(("watchers", value) for value in (3, [3], "watch", None)),
     *(("say", value) for value in (None, "aloud")),
