@@ -153,6 +153,13 @@ def test_what_is_wrong_with_an_image_is_its_result(line: Inspector, image: objec
     assert sentence in str(result.error)
 
 
+@WAYS
+def test_a_component_that_the_board_lacks_is_a_failure_of_its_image(line: Inspector, ask: Ask) -> None:
+    result = ask(line, LIGHT, "D")
+    assert result.failure is not None
+    assert (result.failure.kind, "'D'" in result.failure.reason) == (FailureKind.RULES, True)
+
+
 def test_a_pipe_that_nobody_writes_to_holds_nothing_up(line: Inspector, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     assert "not a file" in str(by_submit(line, tmp_path / "pipe.png", "C").error)
