@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from coe.board.rules import Rules
     from coe.inspector.line_options import LineOptions
     from coe.pictures.found_image import FoundImage
-    from coe.placement import Layout, PlacementFile
+    from coe.placement import Layout, Placement, PlacementFile
 
 _NAMES = "kicad, altium, easyeda, eagle, ... or package.module:NAME"
 
@@ -47,6 +47,15 @@ def layout_of(
     yes: Annotated[
         bool, typer.Option("--yes", help="Take the placement file as it reads, without a question. See --dialect.")
     ] = False,
+    bom: Annotated[
+        Path | None,
+        typer.Option(
+            "--bom",
+            metavar="FILE",
+            help="A bill of materials, with lists of designators: values and packages that the placement file lacks, "
+            "and the parts that are not fitted.",
+        ),
+    ] = None,
     recipe: Annotated[
         Path | None,
         typer.Option(
@@ -79,7 +88,13 @@ def layout_of(
     Raises ConfigError if some are missing, or if a file cannot be used.
     """
     needed = {"--placements": placements, "--recipe": recipe}
-    others = {"--dialect": dialect, "--units": units, "--bottom-x": bottom_x, "--bottom-angle": bottom_angle}
+    others = {
+        "--bom": bom,
+        "--dialect": dialect,
+        "--units": units,
+        "--bottom-x": bottom_x,
+        "--bottom-angle": bottom_angle,
+    }
     given = [name for name, value in {**needed, **others}.items() if value is not None]
     if not given:
         return None
@@ -95,7 +110,24 @@ def layout_of(
     file = read_file(placements, dialect or "generic", units or "")
     if dialect is None or units is None:
         _confirm(placements, file, yes=yes)
-    return lay_out(read_recipe(recipe), file.placements, described)
+    return lay_out(read_recipe(recipe), _with_bom(file.placements, bom), described)
+
+
+def _with_bom(placements: Sequence[Placement], bom: Path | None) -> Sequence[Placement]:
+    """Join placements with a BOM, and say which parts stand in one of the two files alone."""
+    if bom is None:
+        return placements
+    from coe.placement import join, read_bom
+
+    joined = join(placements, read_bom(bom))
+    for what, refdes in (
+        ("not fitted", joined.not_fitted),
+        ("only in the placement file", joined.only_placed),
+        (f"only in {bom.name}", joined.only_listed),
+    ):
+        if refdes:
+            err.print(f"{what}: {', '.join(refdes[:20])}{f' and {len(refdes) - 20} more' if len(refdes) > 20 else ''}")
+    return joined.placements
 
 
 def _confirm(path: Path, file: PlacementFile, *, yes: bool) -> None:

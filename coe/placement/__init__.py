@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from coe.placement.board_pictures import BoardPicture, read_board, serial_of
     from coe.placement.board_recipe import BoardRecipe, parse_recipe, read_recipe
     from coe.placement.board_view import BoardView
+    from coe.placement.bom import BomJoin, BomPart, join, read_bom
     from coe.placement.crops import crop, outline
     from coe.placement.dialects import Dialect, Side, Units
     from coe.placement.location import Location, blind_to, locate, warnings_of
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 # In this order, so that whoever needs no picture waits for no OpenCV.
 _MODULES = (
-    *("dialects", "placements", "board_recipe", "board_layout", "board_view"),
+    *("dialects", "placements", "bom", "board_recipe", "board_layout", "board_view"),
     *("crops", "location", "overlay_picture", "board_pictures"),
 )
 __all__ = [
@@ -40,6 +41,8 @@ __all__ = [
     "BoardPicture",
     "BoardRecipe",
     "BoardView",
+    "BomJoin",
+    "BomPart",
     "Bottom",
     "Dialect",
     "Layout",
@@ -51,6 +54,7 @@ __all__ = [
     "Units",
     "blind_to",
     "crop",
+    "join",
     "lay_out",
     "locate",
     "outline",
@@ -58,6 +62,7 @@ __all__ = [
     "parse_placements",
     "parse_recipe",
     "read_board",
+    "read_bom",
     "read_file",
     "read_placements",
     "read_recipe",

@@ -97,9 +97,12 @@ def parse_file(path: Path, raw: bytes, dialect: str, units: str = "") -> Placeme
     reader = _PlacementReader(path, dialect, form, Units(units) if units else None)
     if _XML.match(raw):
         return reader.openpnp(raw)
-    if raw.startswith(_ZIP):
-        return reader.file(_sheet(path, raw))
-    return reader.file(text_table.parse(path, raw, _NOUN, _WINDOWS))
+    return reader.file(lines_of(path, raw, _NOUN))
+
+
+def lines_of(path: Path, raw: bytes, noun: str) -> list[TextLine]:
+    """Return the lines of a text, or the rows of a spreadsheet as lines; raises ConfigError, which calls it `noun`."""
+    return _sheet(path, raw) if raw.startswith(_ZIP) else text_table.parse(path, raw, noun, _WINDOWS)
 
 
 def _sheet(path: Path, raw: bytes) -> list[TextLine]:

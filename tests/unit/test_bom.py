@@ -1,0 +1,73 @@
+"""Bills of materials as programs write them, and what they say beside a placement file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coe.errors import ConfigError
+from coe.placement import Placement, Side, join, read_bom
+from coe.placement.bom import designators
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("R1,R2", ["R1", "R2"]),
+        ("R1-R4", ["R1", "R2", "R3", "R4"]),
+        ("C1 C2;C3", ["C1", "C2", "C3"]),
+        ("R1..R3, U7", ["R1", "R2", "R3", "U7"]),
+        ("R8-10", ["R8", "R9", "R10"]),
+        ("R5-C9", ["R5-C9"]),  # no range
+        ("J1-J1", ["J1-J1"]),
+        ("TP_1, R1, R1", ["TP_1", "R1"]),
+    ],
+)
+def test_lists_of_designators(text: str, found: list[str]) -> None:
+    assert designators(text) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Comment,Designator,Footprint,LCSC\n10k,"R1,R2",R_0402,C1\n24C64,"U2",SOIC-8,C2\nDNP,R9,R_0402,\n',
+        '"Reference","Qty","Value","DNP","Footprint"\n"R1-R2","2","10k","","R_0402"\n"U2","1","24C64","","SOIC-8"\n'
+        '"R9","1","1k","Excluded from BOM","R_0402"\n',
+        "Qty;Value;Device;Package;Parts;Fitted\n2;10k;R;R_0402;R1, R2;yes\n1;24C64;U;SOIC-8;U2;yes\n"
+        "1;1k;R;R_0402;R9;Not Fitted\n",
+        "Bill of materials of X\n\nDesignator\tValue\tFootprint\nR1 R2\t10k\tR_0402\nU2\t24C64\tSOIC-8\n"
+        "R9\t1k DNP\tR_0402\n",
+        'Designator,Value,Footprint\n"R1,\nR2",10k,R_0402\nU2,24C64,SOIC-8\nR9,do not populate,R_0402\n',
+    ],
+    ids=["jlc", "kicad", "eagle", "text", "line breaks"],
+)
+def test_a_bom_names_values_packages_and_what_is_not_fitted(tmp_path: Path, text: str) -> None:
+    (tmp_path / "bom.csv").write_text(text)
+    parts = read_bom(tmp_path / "bom.csv")
+    fitted = {refdes: (part.value, part.package) for refdes, part in parts.items() if part.is_fitted}
+    assert fitted == {"R1": ("10k", "R_0402"), "R2": ("10k", "R_0402"), "U2": ("24C64", "SOIC-8")}
+    assert set(parts) - set(fitted) == {"R9"}
+
+
+def test_a_bom_fills_what_a_placement_file_lacks_and_tells_where_they_differ(tmp_path: Path) -> None:
+    (tmp_path / "bom.csv").write_text("Designator,Value,Footprint,DNP\nR1,10k,R_0402,\nR3,1k,R_0402,x\nR4,2k,R_0402,\n")
+    places = [
+        Placement("R1", 1, 2, 0, Side.TOP),
+        Placement("R2", 1, 2, 0, Side.TOP, package="own"),
+        Placement("R3", 1, 2, 0, Side.TOP),
+    ]
+    joined = join(places, read_bom(tmp_path / "bom.csv"))
+    assert [(p.refdes, p.value, p.package) for p in joined.placements] == [("R1", "10k", "R_0402"), ("R2", "", "own")]
+    assert (joined.not_fitted, joined.only_placed, joined.only_listed) == (("R3",), ("R2",), ("R4",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Value,Footprint\n10k,R\n", "Designator,Value\n", "Designator,Value\nR1,1k\nR1,2k\n"],
+    ids=["empty", "no designators", "no parts", "twice"],
+)
+def test_a_bom_that_cannot_be_used_is_refused_by_its_name(tmp_path: Path, text: str) -> None:
+    (tmp_path / "bom.csv").write_text(text)
+    with pytest.raises(ConfigError, match=r"bom\.csv"):
+        read_bom(tmp_path / "bom.csv")
