@@ -129,7 +129,7 @@ def test_an_expert_that_is_trained_again_joins_the_body_that_is_resident(
         store.put("trunk/b", kind="narrow", labels=manifest.labels, input_size=32, state=state)
         with store.changing("trunk/b") as trained:
             assert prepared.agreement is not None
-            put(store, trained, blob.header, blob.chunks(), agreement=prepared.agreement, escalate_below=0.0)
+            put(store, trained, blob, agreement=prepared.agreement, escalate_below=0.0)
         assert Sharing(store).share_new("trunk/b", "trunk/a") is not None
         line.set_boards(board)
         assert "b" not in line.rules.experts  # it has another name, as it has other weights
