@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import yaml
 from pydantic import Field
@@ -20,10 +21,12 @@ from coe import strict_yaml
 from coe.board.board_spec import BoardSpec, StatedScores
 from coe.core import NOTHING
 from coe.errors import RulesError, did_you_mean
+from coe.spelling import composed
 from coe.strict_model import Name, Share, StrictModel, of_yaml
 from coe.strict_yaml import KeyPath, YamlDocument
 
 _SUFFIX = ".calibration.yaml"
+_CALIBRATION = re.compile(r"\.calibration\.ya?ml$", re.IGNORECASE)
 _HEAD = """\
 # Written by `coe-experts calibrate`; it counts in the place of what {board} states of these experts.
 # To go back to the board file, take an expert out, or delete this file.
@@ -70,10 +73,10 @@ class CalibratedExpert(StatedScores):
 
 
 class BoardCalibration(StrictModel):
-    """A calibration file: the board's name, and its calibrated experts."""
+    """A calibration file: the calibrated experts, and at the end the board's name, which a file cut short lacks."""
 
-    board: Name
     experts: dict[Name, CalibratedExpert]
+    board: Name
 
 
 def is_calibration(path: Path) -> bool:
@@ -88,11 +91,51 @@ def path_for(board: Path) -> Path:
 
 
 def content(board: Path) -> bytes | None:
-    """Return the bytes of a board file's calibration; None if it has none. Raises RulesError."""
+    """Return the bytes of a board file's calibration; None if it has none.
+
+    Raises RulesError, also for a calibration of the board that lies in its folder under another name.
+    """
     path, beside = path_for(board), board.with_name(board.stem + _SUFFIX)
     if os.path.lexists(beside) and beside.resolve() != path.resolve():
         raise RulesError(f"{beside}: {board.name} is a link, and its calibration lies beside the file itself: {path}")
-    return strict_yaml.content(path, "calibration file") if os.path.lexists(path) else None
+    if os.path.lexists(path):
+        return strict_yaml.content(path, "calibration file")
+    if strays := _strays(path):
+        name = _board_of(board)
+        for stray in strays:
+            if _spelled(stray) == _spelled(path) or (name is not None and _board_of(stray) == name):
+                why = "no board file has the name of this calibration"
+                raise RulesError(f"{stray}: {why}; if it is that of {board.name}, call it {path.name}, else delete it")
+    return None
+
+
+def _strays(path: Path) -> list[Path]:
+    """Return the calibrations in a folder that lie beside no board file of their name, as after a renaming."""
+    try:
+        names = sorted(os.listdir(path.parent))
+    except OSError:  # who may read a file of a folder need not be allowed to list it
+        return []
+    return [
+        path.with_name(name) for name in names if _CALIBRATION.search(name) and not _has_board(path.with_name(name))
+    ]
+
+
+def _has_board(calibration: Path) -> bool:
+    boards = (calibration.name.removesuffix(_SUFFIX) + suffix for suffix in (".yaml", ".yml"))
+    return is_calibration(calibration) and any(calibration.with_name(name).is_file() for name in boards)
+
+
+def _spelled(calibration: Path) -> str:
+    """Return the name of a calibration's board, however it is spelled."""
+    return composed(_CALIBRATION.sub("", calibration.name)).lower()
+
+
+def _board_of(path: Path) -> str | None:
+    """Return the board's name that a file states; None if the file cannot be read."""
+    try:
+        return cast(dict[str, Any], strict_yaml.parse(path, strict_yaml.content(path)).data).get("board")
+    except RulesError:
+        return None
 
 
 def digest_of_rules(board: Path) -> str:

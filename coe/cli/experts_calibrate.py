@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,7 @@ from coe.cli.console import table_of
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.core import NOTHING, Expert
 from coe.errors import CoeError, ConfigError
-from coe.files import write_atomically
+from coe.files import FolderLock, NoLocks, NotWritten, write_atomically
 from coe.rates import CONFIDENCE, Rate
 from coe.store.store import Store
 from coe.strict_model import of_yaml
@@ -83,6 +84,9 @@ def calibrate(  # noqa: PLR0913
     assert rate is not None
     wanted = WantedRate(goal, rate, confidence)
     loaded = rules.load(board)
+    if write:  # before the pictures are judged, which takes long
+        with _alone(loaded.path):
+            pass
     pictures: dict[str, list[VerifiedPicture]] = {}
     for picture in verified.find(images_at, loaded.experts):
         pictures.setdefault(picture.expert, []).append(picture)
@@ -111,8 +115,28 @@ def calibrate(  # noqa: PLR0913
     wide(out).print(_table(outcomes))
     for outcome in outcomes:
         _show_curve(outcome)
-    _put(loaded, outcomes, write=write)
+    with _alone(loaded.path) if write else nullcontext():  # another calibration may end at the same time
+        _put(loaded, outcomes, write=write)
     raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
+
+
+@contextmanager
+def _alone(board: Path) -> Iterator[None]:
+    """Hold the lock of a board file's folder, in which its calibration is written; raises NotWritten."""
+    path, lock = calibration_file.path_for(board), None
+    try:
+        with suppress(NoLocks):
+            lock = FolderLock.take(path.parent, wait=True)
+    except OSError as error:
+        way = (
+            f"copy {board.name}, with its calibration if it has one, into a folder of your own, and calibrate it there"
+        )
+        raise NotWritten(f"{path} cannot be written: {error.strerror}; {way}") from error
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
 
 
 def check_pictures(asked: BoardExperts, expert: Expert, pictures: Sequence[VerifiedPicture]) -> None:

@@ -26,6 +26,7 @@ from coe.calibrate.thresholds import Goal, Use, WantedRate, choose, curve_of
 from coe.cli import experts_command
 from coe.core import Box, Expert, Finding
 from coe.errors import ConfigError
+from coe.files import FolderLock
 from coe.rates import Rate
 from coe.store.store import Store
 from coe.testing import rules_from
@@ -512,6 +513,30 @@ def test_a_calibration_that_does_not_fit_is_not_passed_over(lamp_board: Path, ru
     assert (said.status, "b.calibration.yaml:" in said.words) == (2, True)
     calibration_file.path_for(lamp_board).unlink()
     assert run("--escapes", "0.1", "--write").status == 0
+
+
+def test_calibrations_that_end_at_the_same_time_write_one_after_the_other(
+    lamp_board: Path, run: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, free = calibration_file.text, []
+
+    def noted(board: Path, calibration: BoardCalibration) -> str:
+        free.append(FolderLock.take(board.parent, wait=False))
+        return text(board, calibration)
+
+    monkeypatch.setattr(calibration_file, "text", noted)
+    assert run("--escapes", "0.1", "--write").status == 0
+    assert free == [None]
+
+
+def test_a_folder_that_takes_no_calibration_is_named_before_the_pictures_are_judged(
+    lamp_board: Path, run: Call
+) -> None:
+    (lamp_board.parent / ".lock").mkdir()
+    said = run("--escapes", "0.1", "--write")
+    assert (said.status, said.out) == (4, "")
+    assert all(word in said.words for word in ("b.calibration.yaml", "cannot be written", "copy"))
+    assert run("--escapes", "0.1").status == 0
 
 
 def test_an_expert_none_of_whose_pictures_can_be_judged_stays_as_it_is(lamp_board: Path, run: Call) -> None:

@@ -117,6 +117,49 @@ def test_a_calibration_that_cannot_be_read_is_refused(board: Path, tmp_path: Pat
         rules.load(board)
 
 
+@pytest.mark.parametrize(
+    ("board", "calibration"),
+    [
+        ("hall8.yaml", "hall7.calibration.yaml"),
+        ("board_hall7.yaml", "hall7.calibration.yaml"),
+        ("hall7.yaml", "hall7.calibration.yml"),
+        ("hall7.yaml", "Hall7.calibration.yaml"),
+        ("h\u00e4lle.yaml", "ha\u0308lle.calibration.yaml"),
+    ],
+)
+def test_a_calibration_is_not_lost_when_a_board_file_is_called_otherwise(
+    tmp_path: Path, board: str, calibration: str
+) -> None:
+    (tmp_path / board).write_text(BOARD)
+    (tmp_path / calibration).write_text(CALIBRATION)
+    for read in (rules.load, calibration_file.digest_of_rules):
+        with pytest.raises(RulesError) as refused:
+            read(tmp_path / board)
+        assert calibration in str(refused.value)
+        assert calibration_file.path_for(tmp_path / board).name in str(refused.value)
+    (tmp_path / calibration).rename(calibration_file.path_for(tmp_path / board))
+    assert rules.load(tmp_path / board).experts["body"].temperature == 1.5
+
+
+def test_calibrations_of_other_boards_in_the_folder_are_let_alone(board: Path, tmp_path: Path) -> None:
+    calibration_file.path_for(board).rename(tmp_path / "gone.calibration.yaml")
+    board.write_text(BOARD.replace("board: hall7", "board: hall9"))
+    (tmp_path / "other.calibration.yaml").write_text("[")
+    assert rules.load(board).experts["body"].temperature == 1
+
+
+def test_a_calibration_that_is_cut_short_is_refused(board: Path) -> None:
+    raw = calibration_file.content(board)
+    assert raw is not None
+    written = BoardCalibration(board="hall7", experts=calibration_file.entries(board, raw))
+    whole = calibration_file.text(board, written)
+    assert calibration_file.entries(board, whole.encode()) == written.experts
+    for length in range(len(whole.rstrip())):
+        calibration_file.path_for(board).write_text(whole[:length])
+        with pytest.raises(RulesError):
+            rules.load(board)
+
+
 def test_a_link_to_a_board_file_has_the_calibration_of_the_file(board: Path, tmp_path: Path) -> None:
     (tmp_path / "line").mkdir()
     link = tmp_path / "line" / "today.yaml"
