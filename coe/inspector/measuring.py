@@ -115,7 +115,8 @@ def profiled_cost(kind: KindProfile, expert: Expert, file_bytes: int) -> Cost:
         per_image_s=kind.line.per_image_s * area,
         base_s=kind.line.base_s,
         load_s=kind.load_s * file_bytes / max(1, kind.weights_bytes),
-        weights_bytes=whole_pages(file_bytes),
+        # A session takes more than its file, and as much for all experts of a kind.
+        weights_bytes=max(whole_pages(file_bytes), kind.weights_bytes if expert.variant == "int8" else 0),
         activation_bytes=int(kind.activation_bytes * area),
         max_batch=kind.max_batch,
         workspace_bytes=int(kind.workspace_bytes * area),

@@ -79,6 +79,9 @@ class BatchTime(StrictModel):
     bytes: Bytes
 
 
+Precision = Literal["fp32", "bf16", "q8", "int8"]
+
+
 class KindProfile(StrictModel):
     """The cost of a kind's experts, measured on one expert at one input size, with `threads` threads per executor.
 
@@ -90,7 +93,7 @@ class KindProfile(StrictModel):
     device: str
     threads: Count
     backend: Literal["torch", "onnxruntime"]
-    precision: Literal["fp32", "bf16"]
+    precision: Precision
     batches: tuple[BatchTime, ...]
     line: LatencyLine
     max_batch: Count

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from coe import regular
-from coe.core import Expert
+from coe.core import FULL, Expert
 from coe.errors import ImageError
 from coe.inspector import line_devices
-from coe.inspector.profile import BatchTime, KindProfile
+from coe.inspector.profile import BatchTime, KindProfile, Precision
 from coe.pictures.decoding import decode
 from coe.pictures.wide import AS_FILLED
 from coe.prepare.agreement import compare, findings
@@ -53,18 +53,18 @@ class Target:
     device: str
     threads: int
     backend: Literal["torch", "onnxruntime"] = "torch"
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"
 
     @property
     def is_the_engines(self) -> bool:
-        """Tell whether the engine runs experts in this way."""
-        return (self.backend, self.precision) == ("torch", "fp32")
+        """Tell whether the engine runs experts in this way: in fp32, or in a variant that was prepared."""
+        return self.backend == "torch" and self.precision in ("fp32", "q8", "int8")
 
     def step(self, kind: str) -> str:
         """Return the name of the step for the progress bar."""
         if self.device == "cuda":
             return f"{kind} on the GPU"
-        way = "" if self.is_the_engines else f", {self.backend} {self.precision}"
+        way = {("torch", "fp32"): ""}.get((self.backend, self.precision), f", {self.backend} {self.precision}")
         return f"{kind}, {self.threads} thread(s){way}"
 
 
@@ -206,7 +206,11 @@ def _trial(subject: MeasuredExpert, folder: Path) -> Iterator[Trial]:
         gpu=line_devices.GpuSettings(subject.device_bytes),
     )[target.device]
     if target.is_the_engines:
-        with device.trial(expert) as trial:
+        if target.precision != FULL and target.precision not in subject.store.manifest(expert.weights).variants:
+            raise CannotMeasure(
+                f"'{expert.weights}' is not prepared in {target.precision}, so its kind is not measured in it"
+            )
+        with device.trial(replace(expert, variant=target.precision)) as trial:
             yield trial
         return
     if target.device != "cpu" or (target.backend, target.precision) == ("onnxruntime", "bf16"):

@@ -135,11 +135,13 @@ class _Measuring:
         gpus = [Target("cuda", 1)] if _has_gpu(self.site, self.steps.say) else []
         others = [Target("cpu", cores, "torch", "bf16"), Target("cpu", cores, "onnxruntime")]
         others = others if self.effort.other_ways else []
+        variants: list[Target] = [Target("cpu", n, "torch", name) for name in ("q8", "int8") for n in threads]
         self.steps.expect(
             [
                 *((target.step(kind), seconds + _AROUND_S) for target in cpus for kind in samples),
                 *((target.step(kind), seconds / 2 + _AROUND_S) for target in gpus for kind in samples),
                 *((target.step(kind), seconds / 2 + _AROUND_S) for kind in samples for target in others),
+                *((target.step(kind), seconds / 4 + _AROUND_S) for kind, target in self._prepared(variants)),
                 (_CHOOSING, _CHOOSING_S),
                 (_CONFIRMING, _CONFIRMING_S),
             ]
@@ -155,7 +157,33 @@ class _Measuring:
                     self._kind(kind, target, seconds / 2)
                 except CannotMeasure as error:
                     self.steps.say(str(error))
+        for kind, target in self._prepared(variants):
+            self._kind(kind, target, seconds / 4)
+            self._say_what_pays(kind, target)
         return site
+
+    def _prepared(self, targets: Sequence[Target]) -> list[tuple[str, Target]]:
+        """Return the kinds, each with the targets in whose variants its sample is prepared."""
+        store, samples = self.site.store, self.site.samples
+        there = {kind: sample.weights in store.ids() for kind, sample in samples.items()}
+        return [
+            (kind, target)
+            for kind, sample in samples.items()
+            for target in targets
+            if there[kind] and target.precision in store.manifest(sample.weights).variants
+        ]
+
+    def _say_what_pays(self, kind: str, target: Target) -> None:
+        profile = self.draft.profile
+        full = profile.kind(kind, target.device, target.threads)
+        other = profile.kind(kind, target.device, target.threads, target.precision)
+        if full is not None and other is not None:
+            ratio = full.line.per_image_s / other.line.per_image_s
+            memory = other.weights_bytes / full.weights_bytes
+            took = f"{1e3 * other.line.per_image_s:.3g} ms an image"
+            self.steps.say(
+                f"{target.step(kind)}: {took}, {ratio:.2g} times as fast as fp32, in {memory:.0%} of its memory"
+            )
 
     def _with_gpu(self, target: Target) -> ProfiledSite:
         """Measure the kinds on a GPU; return the site with the GPU, or without it where the board does not fit."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -17,9 +19,12 @@ from coe.board.rules import load
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.inspector.precision import choose
+from coe.inspector.profile import KindProfile
 from coe.prepare import int8
 from coe.prepare.fold import network
 from coe.prepare.prepare import Preparer
+from coe.profiler.backends import CannotMeasure
+from coe.profiler.measure import MeasuredExpert, Target, measure
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.onnx_network import OnnxNetwork, flat, nested, nesting
 from coe.scheduler.costs import Cost
@@ -173,6 +178,20 @@ def test_mixed_takes_it_where_it_is_quicker_and_agrees(prepared: Store, tmp_path
     assert choose("mixed", offers, graph, {**costs, ("cpu", "joint", "int8"): slow}, 10_000, floor=0).variants == {
         "joint": "fp32"
     }
+
+
+def test_a_profile_measures_prepared_variants_as_the_engine_runs_them(prepared: Store) -> None:
+    expert, kind = replace(CLASSIFIER, variant="fp32"), kinds.resolve("narrow")
+
+    def profile(precision: Literal["q8", "int8"]) -> KindProfile:
+        target = Target("cpu", 1, "torch", precision)
+        return measure(MeasuredExpert(expert, kind, prepared, target), sizes=(1, 2), limit_s=0.2)
+
+    measured = profile("int8")
+    assert (measured.precision, len(measured.batches)) == ("int8", 2)
+    assert measured.weights_bytes >= prepared.manifest("line/joint").variants["int8"].bytes
+    with pytest.raises(CannotMeasure, match="q8"):
+        profile("q8")
 
 
 def test_a_damaged_model_fails_its_expert_alone(prepared: Store, pictures: list[Path], tmp_path: Path) -> None:
