@@ -70,14 +70,15 @@ def arrow(start: Point, end: Point, bend: float = 0) -> str:
     )
 
 
-def page(width: int, height: int, parts: Sequence[str]) -> str:
-    """Return a whole picture."""
+def page(width: int, height: int, title: str, parts: Sequence[str]) -> str:
+    """Return a whole picture, with a title for those who hear it."""
     return "\n".join(
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
             f'viewBox="0 0 {width} {height}" font-family="sans-serif" fill="{INK}">',
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
             f'orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="{INK}"/></marker></defs>',
+            f"<title>{escape(title)}</title>",
             f'<rect width="{width}" height="{height}" fill="{PAPER}"/>',
             *parts,
             "</svg>\n",
@@ -103,7 +104,7 @@ def structure() -> str:
     width, left, line = 1000, 24, 46
     above = [row for row in rows() if set(row[0]) & set(ANNEXES)]
     below = [row for row in rows() if not set(row[0]) & set(ANNEXES)]
-    parts = [text(left, 30, "coe/: a row imports only rows below it; nothing imports an annex", size=16, bold=True)]
+    parts = [text(left, 30, "coe/: a row imports only rows below it; the engine imports no annex", size=16, bold=True)]
     y = 48
     for (name,), inside in above:
         parts += [
@@ -125,7 +126,7 @@ def structure() -> str:
             text(left + 26, y + 37, inside, size=12),
         ]
         y += line + 6
-    return page(width, int(y + 30), parts)
+    return page(width, int(y + 30), "The packages of coe, row by row", parts)
 
 
 def machine(table: Table, places: Mapping[Any, Point], names: Mapping[Any, str], y: float, bends: Bends) -> list[str]:
@@ -200,7 +201,7 @@ def states() -> str:
             (board.RUNNING, board.ABORTED): (0, 0.72),
         },
     )
-    return page(1000, 740, parts)
+    return page(1000, 740, "The states of an expert in a pool and of a board of the station", parts)
 
 
 def way() -> str:
@@ -228,7 +229,7 @@ def way() -> str:
             *(text(x + 10, y + 47 + 14 * row, line, size=11) for row, line in enumerate(wrap(what, 29))),
         ]
         last = (middle, y + height)
-    return page(width, top + step * len(WAY) + 20, parts)
+    return page(width, top + step * len(WAY) + 20, "The way of a picture whose expert is not in memory", parts)
 
 
 PICTURES = {"structure.svg": structure, "states.svg": states, "way.svg": way}

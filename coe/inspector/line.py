@@ -93,6 +93,11 @@ class Line:
         return self._assembly.costs
 
     @property
+    def hurries(self) -> bool:
+        """Whether the strategy heeds due times: with another, `within_s` of an image is refused."""
+        return self._assembly.options.strategy.hurries
+
+    @property
     def plan(self) -> Plan:
         """The pools and executors; of one box, if there are several."""
         return self._assembly.options.strategy.pooled(self._assembly.plan)

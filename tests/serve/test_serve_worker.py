@@ -105,6 +105,14 @@ def test_what_is_found_after_the_due_time_is_late_also_if_the_decision_could_not
     assert shop.kinds(board)[-2:] == [EventKind.BOARD_DECIDED, EventKind.BOARD_AMENDED]
 
 
+def test_a_strategy_that_heeds_no_due_times_inspects_boards_that_have_them(shop: Shop) -> None:
+    board = shop.accept({"R1": LIGHT, "R2": DARK}, within_s=500)
+    with shop.deciding(strategy="coserve"):
+        eventually(lambda: shop.is_decided(board))
+    assert shop.state(board).verdict is Verdict.NG
+    assert [call.reason for call in shop.calls(board)] == [CallReason.EXPERT]
+
+
 def test_a_picture_that_was_changed_on_the_disk_is_review(shop: Shop) -> None:
     """A dark part whose file now shows a light part would be OK, and nobody would have seen the part."""
     board = shop.accept({"R1": DARK, "R2": LIGHT})
