@@ -1,6 +1,6 @@
 """Policies by family and name. A strategy has one policy of each family: a name, a dotted path, or a class.
 
-Each name is an entry point of the group `coe.policies.FAMILY`. CONTRIBUTING.md says step by step how to add a policy.
+Each name is an entry point of the group `coe.policies.FAMILY` (docs/strategies.md).
 """
 
 from __future__ import annotations
