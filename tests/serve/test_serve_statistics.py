@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -47,13 +48,14 @@ def calls(
 
 
 def test_a_shift_that_was_counted_by_hand() -> None:
-    # 80 boards of 50 opportunities and 20 of 100: 6,000. 10 boards had calls: 7 false, 2 confirmed, 1 accepted.
+    # 80 boards of 50 opportunities and 20 of 100: 6,000. Of 31 calls, 3 are open: 25 false, 2 confirmed, 1 accepted.
     decided = [boards(80, 74, verified=78, good=77), boards(20, 16, verified=20, good=19, recipe=2)]
-    answered = [calls(7, FALSE), calls(2, CONFIRMED), calls(1, ACCEPTED), calls(3)]
+    answered = [calls(25, FALSE), calls(2, CONFIRMED), calls(1, ACCEPTED), calls(3)]
     found = {one.name: one for one in yields.figures(decided, answered, 1, {1: 50, 2: 100})}
     assert found["raw_fpy"].value == pytest.approx(90.0)
     assert found["final_fpy"].value == pytest.approx(100 * 96 / 98)
-    assert found["false_call_ppm"].value == pytest.approx(7e6 / 6000)
+    assert found["false_call_ppm"].value == pytest.approx(25e6 / 6000)
+    assert (found["false_call_ppm"].asked, found["false_call_ppm"].open, found["final_fpy"].open) == (31, 3, 2)
     assert found["dpmo"].value == pytest.approx(2e6 / 6000)
     assert found["escape_rate"].value == pytest.approx(100 / 3)
     assert found["audit_ppm"].missing == "no audits"
@@ -97,7 +99,37 @@ def test_calls_that_nobody_has_answered_are_no_zero() -> None:
     for found in (yields.false_calls(waiting, 100), yields.defects(waiting, 100)):
         assert (found.value, found.missing) == (None, "no calls answered")
     assert yields.false_calls([], 100).value == 0
-    assert yields.false_calls([*waiting, calls(1, CONFIRMED)], 100).value == 0
+    assert yields.false_calls([calls(1), calls(9, CONFIRMED)], 100).value == 0
+
+
+def test_a_shift_whose_calls_are_open_is_no_good_shift() -> None:
+    # One clean board is verified at once; 121 wait for answers, of which one came.
+    decided = [boards(122, 1, verified=2, good=2)]
+    answered = [calls(1, FALSE), calls(120)]
+    found = {one.name: one for one in yields.figures(decided, answered, 0, {1: 100})}
+    for name in ("final_fpy", "false_call_ppm", "dpmo"):
+        assert found[name].value is None
+        assert found[name].missing.endswith("answered")
+    assert found["final_fpy"].lower < 2  # type: ignore[operator]
+    assert found["final_fpy"].upper > 99  # type: ignore[operator]
+    assert found["dpmo"].upper > 1e6 * 120 / 12_200  # type: ignore[operator]
+
+
+@given(st.lists(st.sampled_from([*Outcome, None]), min_size=1, max_size=30), st.data())
+def test_bounds_hold_whatever_the_open_calls_will_be(outcomes: list[Outcome | None], data: st.DataObject) -> None:
+    later = [data.draw(st.sampled_from(Outcome)) if outcome is None else outcome for outcome in outcomes]
+
+    def seen(said: Sequence[Outcome | None]) -> list[yields.Figure]:
+        counted = [calls(1, outcome) for outcome in said]
+        verified = sum(outcome is not None for outcome in said)
+        good = sum(outcome in (FALSE, ACCEPTED) for outcome in said)
+        of_boards = [boards(len(said), 0, verified=verified, good=good)]
+        return [yields.final_fpy(of_boards), yields.false_calls(counted, 100), yields.defects(counted, 100)]
+
+    for now, then in zip(seen(outcomes), seen(later), strict=True):
+        if now.lower is not None and now.upper is not None and then.value is not None:
+            assert now.lower <= then.value + 1e-9
+            assert then.value <= now.upper + 1e-9
 
 
 def test_a_defect_that_an_audit_found_is_a_defect_and_no_call() -> None:

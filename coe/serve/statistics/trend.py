@@ -1,4 +1,4 @@
-"""Figures over time. A time without boards, or in which nobody has answered a call, is a gap, not a zero."""
+"""Figures over time. A time without boards, or with too many calls that nobody has answered, is a gap, not a zero."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def _point(
     calls: Sequence[CallCount],
     of_recipe: Mapping[int, int],
 ) -> TrendPoint:
-    decided, verified = sum(count.boards for count in boards), sum(count.verified for count in boards)
+    decided = sum(count.boards for count in boards)
+    final = yields.final_fpy(boards).value
     total = yields.opportunities(boards, of_recipe)
     return TrendPoint(
         start_us=start_us,
@@ -66,7 +67,7 @@ def _point(
         calls=yields.number(calls),
         opportunities=total,
         raw_fpy=sum(count.clean for count in boards) / decided if decided else None,
-        final_fpy=sum(count.good for count in boards) / verified if verified else None,
+        final_fpy=final / 100 if final is not None else None,
         false_call_ppm=yields.false_calls(calls, total).value,
         dpmo=yields.defects(calls, total).value,
     )

@@ -6,7 +6,7 @@ First passes alone count. FPY is of boards, never of images. docs/serve.md has t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from coe.rates import Rate
@@ -16,6 +16,8 @@ from coe.serve.enums import CallKind, Outcome
 CONFIDENCE = 0.95
 """The true rate lies between the bounds of a figure with this probability at least (Clopper and Pearson, 1934)."""
 _EACH = 1 - (1 - CONFIDENCE) / 2
+MOST_OPEN = 0.1
+"""If more of what people are asked is open, there is no value: what they answered first would decide it."""
 
 
 class Unit(StrEnum):
@@ -32,8 +34,8 @@ FACTORS = {Unit.PERCENT: 100.0, Unit.PPM: 1e6}
 class Figure:
     """`events` of `trials` as a value in `unit`, between `lower` and `upper`.
 
-    `value` is None if there is none, and `missing` then says why. The bounds are None where events can outnumber
-    trials.
+    `value` is None if there is none, and `missing` then says why. Of what people are `asked`, `open` is not answered
+    yet: the bounds hold whatever the answers will be. They are None where events can outnumber trials.
     """
 
     name: str
@@ -46,19 +48,46 @@ class Figure:
     lower: float | None = None
     upper: float | None = None
     missing: str = ""
+    asked: int = 0
+    open: int = 0
 
 
-def figure(name: str, title: str, unit: Unit, definition: str, events: int, trials: int, missing: str) -> Figure:
+def figure(
+    name: str,
+    title: str,
+    unit: Unit,
+    definition: str,
+    events: int,
+    trials: int,
+    missing: str,
+    asked: Asked | None = None,
+) -> Figure:
     """Return a rate as a figure; `missing` says why there is none, if there are no trials."""
+    asked = asked or Asked(0, 0)
+    bare = Figure(name, title, unit, definition, events, trials, missing=missing, asked=asked.all, open=asked.open)
     if trials <= 0:
-        return Figure(name, title, unit, definition, events, trials, missing=missing)
+        return bare
     factor = FACTORS[unit]
-    value = factor * events / trials
     if events > trials:
-        return Figure(name, title, unit, definition, events, trials, value)
-    rate = Rate(events, trials)
-    lower, upper = factor * rate.lower(_EACH), factor * rate.upper(_EACH)
-    return Figure(name, title, unit, definition, events, trials, value, lower, upper)
+        return replace(bare, value=factor * events / trials, missing="")
+    most = min(trials, events + asked.open)
+    lower, upper = factor * Rate(events, trials).lower(_EACH), factor * Rate(most, trials).upper(_EACH)
+    if asked.open > MOST_OPEN * asked.all:
+        answered = f"{asked.all - asked.open:,} of {asked.all:,} answered"
+        return replace(bare, lower=lower, upper=upper, missing=answered)
+    return replace(bare, value=factor * events / max(1, trials - asked.left_out), lower=lower, upper=upper, missing="")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What people are asked for a figure: `all`, and how much of it is `open`.
+
+    `left_out` are those of the open ones that are trials: the value leaves them out, and the bounds do not.
+    """
+
+    all: int
+    open: int
+    left_out: int = 0
 
 
 NO_BOARDS, NO_VERIFIED, NO_AUDITS = "no boards", "no verified boards", "no audits"
@@ -93,14 +122,17 @@ def raw_fpy(boards: Sequence[BoardCount]) -> Figure:
 
 def final_fpy(boards: Sequence[BoardCount]) -> Figure:
     """Return the share of fully verified boards on which nobody confirmed a defect."""
+    decided = sum(count.boards for count in boards)
+    waiting = decided - sum(count.verified for count in boards)
     return figure(
         "final_fpy",
         "Final first-pass yield",
         Unit.PERCENT,
         "boards without confirmed defects / boards fully verified, first passes only",
         sum(count.good for count in boards),
-        sum(count.verified for count in boards),
+        decided if waiting < decided else 0,
         NO_VERIFIED,
+        Asked(decided, waiting, waiting),
     )
 
 
@@ -114,6 +146,7 @@ def false_calls(calls: Sequence[CallCount], opportunities: int) -> Figure:
         number(calls, Outcome.FALSE_CALL),
         0 if _unanswered(calls) else opportunities,
         NO_ANSWERS if _unanswered(calls) else NO_OPPORTUNITIES,
+        _asked(calls, CallKind.DEFECT),
     )
 
 
@@ -127,6 +160,7 @@ def defects(calls: Sequence[CallCount], opportunities: int) -> Figure:
         number(calls, Outcome.CONFIRMED, kinds=(CallKind.DEFECT, CallKind.AUDIT)),
         0 if _unanswered(calls) else opportunities,
         NO_ANSWERS if _unanswered(calls) else NO_OPPORTUNITIES,
+        _asked(calls, CallKind.DEFECT, CallKind.AUDIT),
     )
 
 
@@ -154,8 +188,9 @@ def audit(calls: Sequence[CallCount]) -> Figure:
         Unit.PPM,
         "1,000,000 x OK components in which a person found a defect / OK components that a person was shown blindly",
         number(calls, Outcome.CONFIRMED, Outcome.ACCEPTED, kinds=kinds),
-        _audited(calls),
+        number(calls, kinds=kinds) if _audited(calls) else 0,
         NO_AUDITS,
+        _asked(calls, CallKind.AUDIT, are_trials=True),
     )
 
 
@@ -169,9 +204,15 @@ def seeded(calls: Sequence[CallCount]) -> Figure:
         Unit.PERCENT,
         "known defects that people recognised / known defects that people were shown blindly",
         recognised,
-        recognised + number(calls, Outcome.FALSE_CALL, kinds=kinds),
+        recognised + number(calls, Outcome.FALSE_CALL, None, kinds=kinds),
         NO_SEEDED,
+        _asked(calls, CallKind.SEEDED, are_trials=True),
     )
+
+
+def _asked(calls: Sequence[CallCount], *kinds: CallKind, are_trials: bool = False) -> Asked:
+    waiting = number(calls, None, kinds=kinds)
+    return Asked(number(calls, kinds=kinds), waiting, waiting if are_trials else 0)
 
 
 def _unanswered(calls: Sequence[CallCount]) -> bool:
