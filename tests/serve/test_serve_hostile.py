@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import socket
 import struct
 import threading
@@ -170,6 +171,14 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing(served: Served) -> No
 
 
 NO_OBJECTS = (b"{", b"NaN", b'{"recipe": NaN}', b"\xff\xfe", b'{"recipe": "a", "recipe": "b"}', b"[" * 9999)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/boards/k1", "/api/v1/boards/k1/views/R1"])
+def test_a_body_that_is_compressed_is_refused_as_such(served: Served, path: str) -> None:
+    send = served.feeder.put if "views" in path else served.feeder.post
+    answer = send(path, content=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"})
+    problem(answer, 415, "encoded")
+    assert answer.headers["accept-encoding"] == "identity"
 
 
 def test_a_body_that_is_no_object_of_json_is_refused(served: Served) -> None:

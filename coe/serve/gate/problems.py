@@ -42,6 +42,7 @@ class ProblemKind(StrEnum):
     NO_MATCH = "no-match-given", HTTPStatus.PRECONDITION_REQUIRED
     TOO_LARGE = "too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     NOT_A_PICTURE = "not-a-picture", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+    ENCODED = "encoded", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
     TORN = "torn", HTTPStatus.UNPROCESSABLE_ENTITY
     TOO_SLOW = "too-slow", HTTPStatus.REQUEST_TIMEOUT
     DRAINING = "draining", HTTPStatus.SERVICE_UNAVAILABLE

@@ -51,7 +51,15 @@ def _read(content: bytes, form: type[_F]) -> JsonBody[_F]:
 
 
 async def parts_of(visit: Visit, limit: int) -> AsyncIterator[bytes]:
-    """Yield a body as it comes; raises Problem if it is larger than `limit` bytes, or comes too slowly."""
+    """Yield a body as it comes; raises Problem if it is compressed, larger than `limit` bytes, or comes too slowly."""
+    encoding = visit.request.headers.get("content-encoding", "identity").strip().casefold()
+    if encoding not in ("", "identity"):
+        raise Problem(
+            ProblemKind.ENCODED,
+            f"the body is encoded as {visible(encoding[:40])}, and bodies are read as they are",
+            "send it without Content-Encoding",
+            {"Accept-Encoding": "identity", "Connection": "close"},
+        )
     length = visit.request.headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > limit:
         raise _too_large(limit)
