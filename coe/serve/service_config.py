@@ -8,9 +8,9 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack
 
-from pydantic import AfterValidator, BeforeValidator, Field, create_model
+from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from coe import config, strict_yaml, values
 from coe.errors import ConfigError
@@ -55,6 +55,19 @@ def _address(host: str) -> str:
         raise ValueError(f"'{host}' is not an address of this machine; give 127.0.0.1, or 0.0.0.0 for all") from None
 
 
+def _key(value: Any) -> Any:
+    """Return what a person wrote as a key, in lower case; YAML reads `1` as a number."""
+    text = str(value).lower() if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    if len(text) != 1 or not text.isprintable() or text.isspace():
+        raise ValueError(f"'{value}' is not a key; write one letter, digit or sign, in quotes")
+    if text in PAGE_KEYS:
+        raise ValueError(f"the pages use '{text}' already; take another key than {', '.join(PAGE_KEYS)}")
+    return text
+
+
+PAGE_KEYS = "lvsrefwn"
+"""The keys that every page, and the verify page, have for other things than answers."""
+AnswerKey = Annotated[str, BeforeValidator(_key)]
 Size = Annotated[int, BeforeValidator(_bytes)]
 Seconds = Annotated[float, Field(gt=0, le=7 * 86400, allow_inf_nan=False)]
 Days = Annotated[int, Field(ge=0, le=36500)]
@@ -138,6 +151,32 @@ class Audits(StrictModel):
     seeded_per_100_calls: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 0.0
 
 
+class AnswerKeys(StrictModel):
+    """The key of each answer at the verify page."""
+
+    good: AnswerKey = "1"
+    defect: AnswerKey = "2"
+    accept: AnswerKey = "3"
+    later: AnswerKey = "0"
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        keys = [self.good, self.defect, self.accept, self.later]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise ValueError(f"two answers have the key '{twice[0]}'")
+        return self
+
+
+class VerifySection(StrictModel):
+    """How people answer calls at the verify page."""
+
+    answers_hold_s: Annotated[float, Field(ge=0, le=30, allow_inf_nan=False)] = 5.0
+    """How long an answer can be taken back before it is sent."""
+    single_keys: bool = True
+    """Whether one key is an answer; without them people press the buttons."""
+    keys: AnswerKeys = AnswerKeys()
+
+
 class ServeConfig(StrictModel):
     """A service. `station` names it in messages; `data` is the folder of its database and pictures."""
 
@@ -149,6 +188,7 @@ class ServeConfig(StrictModel):
     limits: Limits = Limits()
     retention: Retention = Retention()
     audits: Audits = Audits()
+    verify: VerifySection = VerifySection()
     sinks: Sinks = Sinks()
     drain_s: Seconds = 30.0
     """How long begun boards may take to finish after SIGTERM; the rest stay queued."""

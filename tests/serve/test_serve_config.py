@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import tomllib
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from coe.serve.bridge import sink_section
 from coe.serve.bridge.sink_section import expect_packages
 from coe.serve.bridge.sink_settings import Secret
 from coe.serve.bridge.sinks import Package
+from coe.serve.gate import pages
 
 
 def written(folder: Path, text: str) -> Path:
@@ -82,12 +84,24 @@ def test_the_line_takes_the_options_of_lines(tmp_path: Path) -> None:
         ("station: a\nsinks: {mqtt: {x: {host: a, format: cxf}}}", "sinks.mqtt.x.format: .*'cfx'"),
         ("station: a\nsinks:\n  no_such:Sink: {x: {}}", "serve.yaml:3: .*no_such:Sink.*cannot be imported"),
         ("station: a\nsinks: {coe.errors:ConfigError: {x: {}}}", "coe.errors:ConfigError.*SinkSettings"),
+        ("station: a\nverify: {answers_hold_s: 60}", "serve.yaml:2: verify.answers_hold_s"),
+        ("station: a\nverify:\n  keys: {good: go}", "serve.yaml:3: verify.keys.good: .*'go'"),
+        ("station: a\nverify:\n  keys: {good: W}", "serve.yaml:3: verify.keys.good: .*'w'"),
+        ("station: a\nverify:\n  keys: {good: 2}", "serve.yaml:3: verify.keys: .*'2'"),
         ("- a", "serve.yaml:1: write entries"),
     ],
 )
 def test_a_fault_is_named_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(RulesError, match=sentence):
         service_config.load(written(tmp_path, text))
+
+
+def test_keys_of_answers_are_those_of_the_keyboard_and_leave_the_keys_of_pages_alone(tmp_path: Path) -> None:
+    read = service_config.load(written(tmp_path, "station: a\nverify: {keys: {good: G, later: 7}, single_keys: false}"))
+    assert (read.verify.keys.good, read.verify.keys.defect, read.verify.keys.later) == ("g", "2", "7")
+    assert (read.verify.single_keys, read.verify.answers_hold_s) == (False, 5)
+    menu = (Path(pages.__file__).parent / "base.j2").read_text(encoding="utf-8")
+    assert set(re.findall(r'\("/\w*", "(.)"', menu)) <= set(service_config.PAGE_KEYS)
 
 
 def test_other_machines_are_let_in_with_tls(tmp_path: Path) -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from serve_rows import NOON, accepted, decision, ng, read, write
-from serving import Served
+from serve_rows import NOON, decision, ng, read, the, write
+from serving import Served, hand_in
 from tiny_line import TINY
+from waiting import eventually
 from whole_boards import BOARD, WHOLE, found, png, with_call
 
 from coe.serve.clock import now_us
-from coe.serve.database import call_rows, decisions, keys, recipe_versions, verifications
+from coe.serve.database import board_rows, call_rows, decisions, keys, recipe_versions, verifications
 from coe.serve.enums import Outcome, Role
+from coe.serve.service_config import VerifySection
 
 pytestmark = pytest.mark.slow
 CALLS = 50
@@ -57,11 +60,14 @@ def test_one_key_shows_the_whole_board_and_the_part_again(served: Served, browse
     assert (page.is_visible("#whole"), page.is_visible("#pictures")) == (True, False)
     assert page.get_attribute("#whole-button", "aria-pressed") == "true"
     page.keyboard.press("W")
-    assert (page.is_visible("#whole"), page.is_visible("#pictures")) == (False, True)
+    page.wait_for_selector("#pictures")
+    assert not page.is_visible("#whole")
     page.keyboard.press("w")
+    page.wait_for_selector("#whole")
     page.keyboard.press("2")
     page.wait_for_selector("#queue-empty:not([hidden])")
-    assert read(served.database, verifications.of_call, 1)[0].outcome is Outcome.CONFIRMED
+    page.goto(f"{served.address}/")
+    eventually(lambda: words_of(served, 1) == [Outcome.CONFIRMED])
 
 
 def test_placements_are_looked_at_and_confirmed(served: Served, browser: Any, tmp_path: Path) -> None:
@@ -90,40 +96,171 @@ def test_placements_are_looked_at_and_confirmed(served: Served, browser: Any, tm
     assert not errors
 
 
+def holding(served: Served, **settings: object) -> None:
+    """Give this gate other settings of the verify page."""
+    verify = VerifySection.model_validate(settings)
+    served.gate.config = served.gate.config.model_copy(update={"verify": verify})
+
+
+def with_pictures(served: Served, calls: int) -> None:
+    """Decide boards SN0, SN1, ... with a call each, R0, R1, ..., and its picture."""
+    for number in range(calls):
+        answer = hand_in(served.feeder, f"k{number}", {f"R{number}": "A"}, serial=f"SN{number}")
+        call = replace(ng(f"R{number}", view_id=number + 1), component="A")
+        with served.database.writing() as connection:
+            board = the(board_rows.get(connection, answer.json()["board"]))
+            decisions.write(connection, decision(board, call, at_us=NOON, fine=[]))
+
+
+def wait_drawn(page: Any, refdes: str) -> None:
+    page.wait_for_selector(f"#refdes:text-is('{refdes}')")
+    page.wait_for_selector("#unseen", state="hidden")
+
+
+def words_of(served: Served, id: int) -> list[Outcome]:
+    return [word.outcome for word in read(served.database, verifications.of_call, id)]
+
+
 def test_fifty_calls_are_verified_by_keyboard_and_nothing_is_loaded_from_elsewhere(
     served: Served, browser: Any
 ) -> None:
-    key = keys.generate()
-    with served.database.writing() as connection:
-        keys.add(connection, "ann", Role.OPERATOR, key, now_us=now_us())
-        for number in range(CALLS):
-            board = accepted(connection, f"k{number}", serial=f"SN{number}")
-            decisions.write(connection, decision(board, ng(f"R{number}"), at_us=NOON))
-    page = browser.new_page()
+    holding(served, answers_hold_s=30)
+    with_pictures(served, CALLS)
+    page = signed_in(served, browser, Role.OPERATOR, "/verify")
     asked: list[str] = []
     errors: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto(f"{served.address}/verify")
-    page.fill("#key", key)
-    page.keyboard.press("Enter")
-    page.wait_for_selector("#call:not([hidden])")
     presses = {"1": Outcome.FALSE_CALL, "2": Outcome.CONFIRMED, "3": Outcome.ACCEPTED}
     for number in range(CALLS):
-        page.wait_for_selector(f"#refdes:text-is('R{number}')")
+        wait_drawn(page, f"R{number}")
         page.keyboard.press("123"[number % 3])
     page.wait_for_selector("#queue-empty:not([hidden])")
-    # The last answer is taken back, and given anew.
+    # The last answer is taken back before anybody was told, and given anew.
     page.keyboard.press("Backspace")
-    page.wait_for_selector("#call:not([hidden])")
+    wait_drawn(page, f"R{CALLS - 1}")
     page.keyboard.press("1")
     page.wait_for_selector("#queue-empty:not([hidden])")
-    with served.database.reading() as connection:
-        assert call_rows.count_open(connection) == 0
-        words = [verifications.of_call(connection, id + 1) for id in range(CALLS)]
-    assert [word[0].outcome for word in words] == [presses["123"[number % 3]] for number in range(CALLS)]
-    assert [len(word) for word in words] == [1] * (CALLS - 1) + [2]
-    assert words[-1][-1].outcome is Outcome.FALSE_CALL
-    assert {word[-1].verified_by for word in words} == {"ann"}
+    page.goto(f"{served.address}/")
+    eventually(lambda: read(served.database, call_rows.count_open) == 0)
+    words = [words_of(served, id + 1) for id in range(CALLS)]
+    assert words == [[presses["123"[number % 3]]] for number in range(CALLS - 1)] + [[Outcome.FALSE_CALL]]
     assert all(url.startswith(served.address) for url in asked)
     assert not errors
+
+
+def test_an_answer_is_sent_when_its_time_is_over_and_can_still_be_corrected(served: Served, browser: Any) -> None:
+    holding(served, answers_hold_s=1)
+    with_pictures(served, 1)
+    page = signed_in(served, browser, Role.OPERATOR, "/verify")
+    wait_drawn(page, "R0")
+    page.keyboard.press("2")
+    page.wait_for_selector("#held li:has-text('Defect')")
+    page.wait_for_selector("#last:not([hidden])")
+    assert words_of(served, 1) == [Outcome.CONFIRMED]
+    page.keyboard.press("Backspace")
+    wait_drawn(page, "R0")
+    page.keyboard.press("1")
+    eventually(lambda: words_of(served, 1) == [Outcome.CONFIRMED, Outcome.FALSE_CALL])
+
+
+def test_each_of_the_last_answers_can_be_taken_back(served: Served, browser: Any) -> None:
+    holding(served, answers_hold_s=30)
+    with_pictures(served, 3)
+    page = signed_in(served, browser, Role.OPERATOR, "/verify")
+    for number in range(3):
+        wait_drawn(page, f"R{number}")
+        page.click("button[data-outcome='false call']")
+    page.wait_for_selector("#queue-empty:not([hidden])")
+    assert read(served.database, call_rows.count_open) == 3
+    page.click("#held li:has-text('R1') button")
+    wait_drawn(page, "R1")
+    page.click("[data-act=sign-out]")
+    page.wait_for_url("**/login")
+    assert [words_of(served, id) for id in (1, 2, 3)] == [[Outcome.FALSE_CALL], [], [Outcome.FALSE_CALL]]
+
+
+@pytest.mark.parametrize(
+    ("code", "gap_ms", "end"), [("470110230", 10, ""), ("SN0", 60, "Enter"), ("k0-0231", 20, "Tab")]
+)
+def test_a_scan_answers_no_call(served: Served, browser: Any, code: str, gap_ms: int, end: str) -> None:
+    holding(served, answers_hold_s=0)
+    with_pictures(served, 2)
+    page = signed_in(served, browser, Role.OPERATOR, "/")
+    page.wait_for_selector("#live")
+    page.clock.install()
+    page.goto(f"{served.address}/verify")
+    wait_drawn(page, "R0")
+    page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 60)
+    for key in [*code, *([end] if end else [])]:
+        page.keyboard.press(key)
+        page.clock.run_for(gap_ms)
+    page.clock.run_for(500)
+    if code == "SN0":
+        page.wait_for_url("**/boards/1")
+    else:
+        page.wait_for_selector(f"#say:has-text('{code}')")
+        assert page.is_visible("#refdes:text-is('R0')")
+    assert [words_of(served, id) for id in (1, 2)] == [[], []]
+
+
+def test_keys_of_answers_are_remapped_or_switched_off(served: Served, browser: Any) -> None:
+    holding(served, answers_hold_s=0, keys={"good": "g", "later": 9})
+    with_pictures(served, 2)
+    page = signed_in(served, browser, Role.OPERATOR, "/verify")
+    wait_drawn(page, "R0")
+    assert page.inner_text("button[data-outcome='false call'] kbd") == "g"
+    page.keyboard.press("9")
+    wait_drawn(page, "R1")
+    page.keyboard.press("G")
+    wait_drawn(page, "R0")
+    assert words_of(served, 2) == [Outcome.FALSE_CALL]
+    holding(served, answers_hold_s=0, single_keys=False)
+    page.reload()
+    wait_drawn(page, "R0")
+    page.keyboard.press("2")
+    page.wait_for_timeout(300)
+    page.keyboard.press("w")
+    assert page.locator(".answers kbd").count() == 0
+    page.click("button[data-outcome='accepted']")
+    page.wait_for_selector("#queue-empty:not([hidden])")
+    assert words_of(served, 1) == [Outcome.ACCEPTED]
+
+
+@pytest.mark.parametrize("lost", ["picture", "reference"])
+def test_a_part_whose_pictures_were_not_drawn_is_not_good(served: Served, browser: Any, lost: str) -> None:
+    holding(served, answers_hold_s=0)
+    with_pictures(served, 1)
+    page = signed_in(served, browser, Role.OPERATOR, "/")
+    page.wait_for_selector("#live")
+    page.route(f"**/api/v1/calls/*/{lost}", lambda route: route.abort())
+    page.goto(f"{served.address}/verify")
+    page.wait_for_selector("#unseen:has-text('could not be shown')")
+    for key in "13":
+        page.keyboard.press(key)
+        page.wait_for_selector("#say:has-text('could not be shown')")
+        page.evaluate("say('')")
+    page.click("button[data-outcome='false call']", force=True)
+    assert words_of(served, 1) == []
+    page.keyboard.press("2")
+    page.wait_for_selector("#queue-empty:not([hidden])")
+    assert words_of(served, 1) == [Outcome.CONFIRMED]
+
+
+def test_a_key_that_was_pressed_before_the_pictures_came_is_no_answer(served: Served, browser: Any) -> None:
+    holding(served, answers_hold_s=0)
+    with_pictures(served, 1)
+    page = signed_in(served, browser, Role.OPERATOR, "/")
+    page.wait_for_selector("#live")
+    waiting: list[Any] = []
+    page.route("**/api/v1/calls/*/picture", lambda route: waiting.extend([route]))
+    page.goto(f"{served.address}/verify")
+    page.wait_for_selector("#unseen:has-text('not drawn yet')")
+    page.keyboard.press("1")
+    page.wait_for_selector("#say:has-text('not drawn yet')")
+    waiting[0].continue_()
+    wait_drawn(page, "R0")
+    assert words_of(served, 1) == []
+    page.keyboard.press("1")
+    page.wait_for_selector("#queue-empty:not([hidden])")
+    assert words_of(served, 1) == [Outcome.FALSE_CALL]

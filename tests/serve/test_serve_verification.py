@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 import httpx
 from serve_rows import NOON, accepted, blind_audit, decided, decision, late, ng, read, the, write
-from serving import Served, client_of
+from serving import Served, client_of, hand_in, problem
 
+from coe.placement.dialects import Side
 from coe.serve.clock import now_us
 from coe.serve.database import audit, board_rows, call_queue, decisions, event_log, keys, verifications
 from coe.serve.database.call_rows import NewCall
@@ -187,3 +188,57 @@ def test_an_escape_counts_for_the_newest_decided_board_of_its_serial(served: Ser
     assert (unknown.status_code, unknown.json()["board"]) == (201, None)
     assert served.feeder.post("/api/v1/escapes", json=report).status_code == 403
     assert served.operator.post("/api/v1/escapes", json={}).status_code == 422
+
+
+def test_a_part_that_nobody_saw_is_neither_good_nor_accepted(served: Served) -> None:
+    hand_in(served.feeder, "k0", {"R1": "A"})
+    with_calls(served, ng("R1", view_id=1), ng("R2"))
+    key = served.operator.headers["Authorization"].removeprefix("Bearer ")
+    tag = {"If-Match": '"0"'}
+    with browser(served, key) as ann:
+        for id, drawn in ((1, {}), (1, {"drawn": False}), (2, {"drawn": True})):
+            for outcome in ("false call", "accepted"):
+                word = {"outcome": outcome, **drawn}
+                answer = ann.post(f"/api/v1/calls/{id}/verification", json=word, headers=tag)
+                problem(answer, 422, "unseen")
+        seen = {"outcome": "false call", "drawn": True}
+        assert ann.post("/api/v1/calls/1/verification", json=seen, headers=tag).status_code == 201
+    path = "/api/v1/calls/2/verification"
+    unseen = {"outcome": "accepted", "drawn": False}
+    problem(served.operator.post(path, json=unseen, headers=tag), 422, "unseen")
+    assert served.operator.post(path, json={**CONFIRMED, "drawn": False}, headers=tag).status_code == 201
+    entries = read(served.database, audit.newest, limit=2)
+    assert [entry.detail["drawn"] for entry in entries] == [False, True]
+
+
+def test_a_missing_reference_is_told_from_one_that_cannot_be_shown(served: Served) -> None:
+    with_calls(served, ng("R1"))
+    problem(served.operator.get("/api/v1/calls/1/reference"), 404, "no-reference")
+    problem(served.operator.get("/api/v1/calls/1/picture"), 404, "not-found")
+
+
+def test_calls_whose_answers_are_held_do_not_come_again(served: Served) -> None:
+    with_calls(served, ng("R1"), ng("R2"), ng("R3"))
+    key = served.operator.headers["Authorization"].removeprefix("Bearer ")
+    with browser(served, key) as ann:
+        assert ann.post("/api/v1/calls/next?without=1,3").json()["refdes"] == "R2"
+        assert ann.post("/api/v1/calls/next?after=1&without=2,3").json()["refdes"] == "R1"
+        assert ann.post("/api/v1/calls/next?without=1,2,3").status_code == 204
+        problem(ann.post("/api/v1/calls/next?without=1,x"), 400, "bad-request")
+
+
+def test_a_board_is_found_by_its_serial_that_of_a_unit_or_its_key(served: Served) -> None:
+    with served.database.writing() as connection:
+        id = accepted(connection, "k0").recipe_id
+        for key, serial, units in (("k1", "SN/1", {}), ("k2", "SN/1", {}), ("SN9", "", {"serials": {"u1": "SN2"}})):
+            new = board_rows.NewBoard(key, "d" * 64, id, serial, "", Side.TOP, "", units, "feeder", NOON, None)
+            board_rows.accept(connection, new)
+    found = {
+        serial: [
+            one["key"] for one in served.operator.get("/api/v1/boards", params={"serial": serial}).json()["boards"]
+        ]
+        for serial in ("SN/1", "SN2", "SN9", "SN", "%")
+    }
+    assert found == {"SN/1": ["k2", "k1"], "SN2": ["SN9"], "SN9": ["SN9"], "SN": [], "%": []}
+    assert served.feeder.get("/api/v1/boards", params={"serial": "SN2"}).status_code == 403
+    problem(served.operator.get("/api/v1/boards"), 400, "bad-request")

@@ -150,6 +150,14 @@ def newest_decided(connection: Connection, serial: str) -> int | None:
     return newest_id
 
 
+def of_serial(connection: Connection, serial: str, *, limit: int) -> list[Board]:
+    """Return the boards that have a serial, or a unit that has it, the newest first; else the board of this key."""
+    query = select(*_COLUMNS).where(_OF_SERIALS).order_by(board.c.id.desc()).limit(limit)
+    boards = records(Board, connection.execute(query, {"serials": [composed(serial)]}))
+    named = None if boards else of_key(connection, serial)
+    return boards if named is None else [named]
+
+
 def get(connection: Connection, id: int) -> Board | None:
     """Return a board, or None."""
     return found(Board, connection.execute(_OF_ID, {"of_id": id}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, and_, func, select
@@ -36,15 +37,17 @@ def claim_next(
     now_us: int,
     until_us: int,
     after_id: int = 0,
+    without: Collection[int] = (),
     is_again: bool = True,
 ) -> Call | None:
     """Reserve the next open call that nobody else looks at; None if there is none.
 
-    Calls after `after_id` come first, and then those before it, so that a call that was left out comes again. Without
-    `is_again` no call comes that is reserved already: it may be for another program with the same key.
+    Calls after `after_id` come first, and then those before it, so that a call that was left out comes again; calls
+    `without` do not come. Without `is_again` no call comes that is reserved already: it may be for another program with
+    the same key.
     """
     free = call_rows.is_free(by, session, now_us) if is_again else call_rows.is_unclaimed(now_us)
-    free = and_(call.c.verification_id.is_(None), free)
+    free = and_(call.c.verification_id.is_(None), free, call.c.id.not_in(without))
     for _ in range(_ATTEMPTS):
         id = connection.scalar(select(func.min(call.c.id)).where(free, call.c.id > after_id))
         id = id or connection.scalar(select(func.min(call.c.id)).where(free, call.c.id <= after_id))

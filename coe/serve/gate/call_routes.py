@@ -35,11 +35,15 @@ _SHOWN = "refdes component verdict reason detail expert label score late opened_
 
 
 class VerificationRequest(StrictModel):
-    """A person's word on a call; `label` is what the person sees, if that is not the label of the call."""
+    """A person's word on a call; `label` is what the person sees, if that is not the label of the call.
+
+    `drawn` says whether the person had the pictures of the call before the eyes.
+    """
 
     outcome: Outcome
     label: Text = ""
     note: Note = ""
+    drawn: bool | None = None
 
 
 class CallStatus(StrEnum):
@@ -53,6 +57,15 @@ class NextQuery(StrictModel):
     """Where the search for the next open call begins."""
 
     after: Annotated[RowId, Field(description="calls after the call of this id")] = 0
+
+
+class ClaimQuery(NextQuery):
+    """Which open call is reserved."""
+
+    without: Annotated[
+        str,
+        Field(pattern="^([0-9]{1,18}(,[0-9]{1,18}){0,99})?$", description="ids of calls to leave out, with commas"),
+    ] = ""
 
 
 class CallsQuery(NextQuery):
@@ -91,7 +104,7 @@ def get_call(visit: Visit, connection: Connection) -> Response:
     "POST",
     "/api/v1/calls/next",
     VERIFY,
-    query=NextQuery,
+    query=ClaimQuery,
     answers={200: "the call, with its ETag; X-Open-Calls says how many are open", 204: "no call is free"},
 )
 def claim_next(visit: Visit, connection: Connection) -> Response:
@@ -104,6 +117,7 @@ def claim_next(visit: Visit, connection: Connection) -> Response:
         now_us=now_us,
         until_us=now_us + CLAIM_S * SECOND_US,
         after_id=visit.query.after,
+        without=[int(id) for id in visit.query.without.split(",") if id],
         # A page that is loaded again shows its call again; of programs with one key nobody knows which is which.
         is_again=bool(visit.session),
     )
@@ -156,6 +170,7 @@ def _reserve(visit: Visit, connection: Connection, lasts_s: int) -> None:
         201: "the word was added",
         409: "another person looks at the call",
         412: "the call has changed",
+        422: "a part that nobody saw is neither good nor accepted",
         428: "If-Match is missing",
     },
 )
@@ -163,7 +178,8 @@ def verify(visit: Visit, connection: Connection) -> Response:
     """Answer a call.
 
     The word is added to earlier words and supersedes them; none is overwritten. Once all calls of a board are answered,
-    the board is verified.
+    the board is verified. Whoever has not seen the pictures can only confirm the defect: `drawn` must be true for the
+    other outcomes in a session of a browser, and must not be false for a program.
     """
     revision = _revision(visit)
     form: VerificationRequest = visit.body.form
@@ -176,10 +192,27 @@ def verify(visit: Visit, connection: Connection) -> Response:
     is_mine = (call.claimed_by, call.claimed_session) == (visit.caller, visit.session)
     if call.is_open and not is_mine and call.claimed_until_us > new.verified_us:
         raise _taken(call)
+    _expect_seen(visit, call, form)
     added = verifications.record_verification(connection, call, new)
     word = {"outcome": added.outcome.value, "label": added.label, "supersedes": added.supersedes}
+    if form.drawn is not None:
+        word["drawn"] = form.drawn
     audit.append(connection, visit.caller, "verify", f"call {call.id}", now_us=new.verified_us, detail=word)
     return JSONResponse(said(added), int(HTTPStatus.CREATED), {"ETag": _tag(revision + 1)})
+
+
+def _expect_seen(visit: Visit, call: Call, form: VerificationRequest) -> None:
+    """Raise Problem if a part is called good, or accepted, by somebody who did not see it.
+
+    A program shows pictures in its own way, or asks somebody who holds the board; a page always says what it drew.
+    """
+    is_seen = form.drawn is True and call.view_id is not None if visit.session else form.drawn is not False
+    if form.outcome is not Outcome.CONFIRMED and not is_seen:
+        raise Problem(
+            ProblemKind.UNSEEN,
+            f"the pictures of call {call.id} were not drawn, and a part that nobody saw is not '{form.outcome}'",
+            "look at the pictures of the call, and send `drawn` as true; without them confirm the defect, or leave it",
+        )
 
 
 def facts(connection: Connection, call: Call) -> dict[str, Any]:

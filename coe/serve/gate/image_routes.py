@@ -89,7 +89,7 @@ async def call_reference(visit: Visit) -> Response:
         if comparison.golden:
             return in_frame(load_golden(gate.config, comparison.golden).image, comparison.shot.place)
         if comparison.good is None:
-            raise not_found("good picture", "no such part was good yet")
+            raise Problem(ProblemKind.NO_REFERENCE, "there is no good picture", "no such part was good yet")
         return _pixels(gate, _Shot(comparison.good.view, CropPlace.of(comparison.good.place), comparison.shot.bits))
 
     return await _answer(visit, pixels)

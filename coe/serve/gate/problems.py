@@ -37,6 +37,8 @@ class ProblemKind(StrEnum):
     NO_SUCH_METHOD = "no-such-method", HTTPStatus.METHOD_NOT_ALLOWED
     BAD_REQUEST = "bad-request", HTTPStatus.BAD_REQUEST
     INVALID = "invalid", HTTPStatus.UNPROCESSABLE_ENTITY
+    NO_REFERENCE = "no-reference", HTTPStatus.NOT_FOUND
+    UNSEEN = "unseen", HTTPStatus.UNPROCESSABLE_ENTITY
     CONFLICT = "conflict", HTTPStatus.CONFLICT
     CHANGED = "changed", HTTPStatus.PRECONDITION_FAILED
     NO_MATCH = "no-match-given", HTTPStatus.PRECONDITION_REQUIRED

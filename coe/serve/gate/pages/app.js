@@ -1,4 +1,4 @@
-// What all pages share: keys, sending, boxes over pictures, and the part of the line's page that changes.
+// What all pages share: sending, boxes over pictures, and the part of the line's page that changes.
 "use strict";
 
 const csrf = document.querySelector("meta[name=csrf]")?.content ?? "sign in";
@@ -11,17 +11,17 @@ function say(text) {
   say.timer = setTimeout(() => { place.hidden = true; }, 6000);
 }
 
-// Send a request; the answer, or null after having said why there is none.
-async function send(method, path, body, headers = {}) {
+// Send a request; after having said why there is no answer: null if it was refused, undefined if it may be sent again.
+async function send(method, path, body, headers = {}, keepalive = false) {
   let answer;
   try {
     answer = await fetch(path, {
-      method, body: body === undefined || body instanceof Blob ? body : JSON.stringify(body),
+      method, keepalive, body: body === undefined || body instanceof Blob ? body : JSON.stringify(body),
       headers: { "X-CSRF-Token": csrf, ...(body === undefined ? {} : { "Content-Type": body instanceof Blob ? "application/octet-stream" : "application/json" }), ...headers },
     });
   } catch {
     say("The service does not answer.");
-    return null;
+    return undefined;
   }
   if (answer.ok) return answer;
   if (answer.status === 401 && !document.getElementById("sign-in")) {
@@ -30,19 +30,17 @@ async function send(method, path, body, headers = {}) {
   }
   const problem = await answer.json().catch(() => ({ detail: answer.statusText, way_out: "" }));
   say(`${problem.detail}. ${problem.way_out}`);
-  return null;
+  return answer.status >= 500 ? undefined : null;
 }
 
-document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.altKey || event.metaKey || event.target.matches("input:not([type=radio]), select, textarea")) return;
-  const link = document.querySelector(`nav a[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
-  if (link) { event.preventDefault(); link.click(); }
-});
+// What a page still has to send before its person signs out.
+let beforeLeaving = async () => {};
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-post], [data-act]");
   if (!button) return;
   if (button.dataset.act === "sign-out") {
+    await beforeLeaving();
     if (await send("DELETE", "/api/v1/session")) location.href = "/login";
   } else if (!button.dataset.ask || confirm(button.dataset.ask)) {
     if (await send("POST", button.dataset.post)) location.reload();

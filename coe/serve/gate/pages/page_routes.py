@@ -16,7 +16,7 @@ from coe.serve.clock import HOUR_US
 from coe.serve.database import audit, board_rows, call_rows, fault_log, hourly, recipe_versions, states
 from coe.serve.database.board_rows import Board
 from coe.serve.database.hourly import Window
-from coe.serve.enums import UNDECIDED, Dimension, Outcome, Process
+from coe.serve.enums import UNDECIDED, Dimension, Process
 from coe.serve.gate import access, role_views, stats_routes
 from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
@@ -113,7 +113,8 @@ def _under_way(connection: Connection, facts: dict[str, Any]) -> list[UnderWay]:
 @router.page("/verify", "verify.j2")
 def verify(visit: Visit, connection: Connection) -> Shown:
     """The operators' queue; the script claims calls and sends the answers."""
-    return {"claim_s": CLAIM_S, "outcomes": Outcome}
+    asked = visit.gate.config.verify
+    return {"claim_s": CLAIM_S, "asked": asked, "keys": asked.keys}
 
 
 @router.page("/statistics", "statistics.j2", query=ParetoQuery)

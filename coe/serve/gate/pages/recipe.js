@@ -27,6 +27,8 @@ document.getElementById("board-picture").addEventListener("change", async (event
 document.getElementById("overlay-confirm").addEventListener("click", async () => {
   if (await send("POST", `${place.dataset.path}/confirmation`, { picture, proof, blind_to: place.dataset.blindTo.split(",").filter(Boolean) })) location.reload();
 });
-document.addEventListener("keydown", (event) => {
-  if (event.key.toLowerCase() === "c" && !event.ctrlKey && !event.altKey && !event.metaKey && !asks.hidden) document.getElementById("overlay-confirm").click();
+onKey((key) => {
+  if (key !== "c" || asks.hidden) return false;
+  document.getElementById("overlay-confirm").click();
+  return true;
 });

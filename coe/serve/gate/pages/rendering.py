@@ -25,6 +25,7 @@ STATIC = {
     "icon.svg": "image/svg+xml",
     "style.css": "text/css",
     "app.js": "text/javascript",
+    "keys.js": "text/javascript",
     "verify.js": "text/javascript",
     "recipe.js": "text/javascript",
 }

@@ -1,14 +1,20 @@
-// One call after the other: claim, show, answer by one key. A claim that ends is given up, and the next call comes.
+// One call after the other: claim, show, answer. An answer is held for some seconds before it is sent, and can be taken
+// back until then. A claim that ends is given up, and the next call comes.
 "use strict";
 
-const claimS = Number(document.getElementById("verify").dataset.claimS);
 const at = (id) => document.getElementById(id);
+const claimS = Number(at("verify").dataset.claimS), holdS = Number(at("verify").dataset.holdS);
+const RETRY_S = 2, SAID = { "false call": "Good", confirmed: "Defect", accepted: "Accept" };
 let call = null, tag = "", endsAt = 0, last = null, busy = false, away = false;
+let shownMs = Infinity, drawnMs = Infinity;  // since when the call is shown, and since when with its pictures
+const held = [];  // answers that are not sent yet, the oldest first
 
 function show(next) {
   call = next;
   at("call").hidden = !next;
   at("queue-empty").hidden = Boolean(next);
+  shownMs = next ? performance.now() : Infinity;
+  drawnMs = Infinity;
   if (!next) return;
   const word = next.verdict.toLowerCase();
   at("refdes").textContent = next.refdes;
@@ -29,20 +35,60 @@ function show(next) {
   at("reference-title").textContent = next.golden ? "Golden reference" : "A good one";
   at("difference-shown").hidden = !next.golden;
   at("pictures").classList.toggle("three", next.golden);
-  picture("picture", boxes, next.picture);
-  picture("reference", [], next.picture);
+  const both = [picture("picture", boxes, next.picture), reference(next)];
   if (next.golden) picture("difference", boxes, next.picture);
+  allow(next, both);
   endsAt = performance.now() + claimS * 1000;
 }
 
-function picture(name, boxes, size) {
-  const image = at(name);
+// Nobody can call a part good that was not seen: those answers wait until part and reference are drawn.
+async function allow(shown, both) {
+  sayUnseen("The pictures are not drawn yet: only Defect and Later are possible.");
+  const [part, good] = await Promise.all(both);
+  if (call !== shown) return;
+  if (!part) sayUnseen("The part could not be shown: only Defect and Later are possible.");
+  else if (!good) sayUnseen("The reference could not be shown: only Defect and Later are possible. Later shows both again.");
+  else { drawnMs = performance.now(); sayUnseen(""); }
+}
+
+function sayUnseen(text) {
+  at("unseen").textContent = text;
+  at("unseen").hidden = !text;
+  document.querySelectorAll("[data-needs-eyes]").forEach((button) => button.setAttribute("aria-disabled", String(Boolean(text))));
+}
+
+// Show a picture; whether it was decoded and painted while its call is shown.
+async function picture(name, boxes, size) {
+  const image = at(name), shown = call;
   image.hidden = false;
   at(`no-${name}`).hidden = true;
   image.parentElement.querySelector("svg")?.remove();
-  image.onload = () => drawBoxes(image, boxes, size);
-  image.onerror = () => { image.hidden = true; at(`no-${name}`).hidden = false; };
   image.src = `/api/v1/calls/${call.call}/${name}`;
+  try {
+    await image.decode();
+  } catch {
+    if (call === shown) { image.hidden = true; at(`no-${name}`).hidden = false; }
+    return false;
+  }
+  if (call !== shown) return false;
+  drawBoxes(image, boxes, size);
+  // A frame is painted between two of these; none comes while nobody can see this tab.
+  do { await frame(); await frame(); } while (call === shown && image.offsetParent === null);
+  return call === shown;
+}
+
+const frame = () => new Promise((then) => requestAnimationFrame(then));
+
+// A part of which no good one was ever seen has no reference, and needs none.
+async function reference(shown) {
+  if (await picture("reference", [], shown.picture)) return true;
+  if (call !== shown) return false;
+  try {
+    const answer = await fetch(`/api/v1/calls/${shown.call}/reference`);
+    const isNone = answer.status === 404 && (await answer.json()).type === "urn:coe:problem:no-reference";
+    if (call === shown) at("no-reference").textContent = isNone ? "No good one was seen yet." : "The reference could not be shown.";
+    return isNone;
+  } catch { return false; }
 }
 
 // The whole view is large, so it is fetched when somebody asks for it.
@@ -58,32 +104,88 @@ async function take(path) {
   if (!answer) return;
   tag = answer.headers.get("ETag") ?? "";
   show(answer.status === 204 ? null : await answer.json());
-  at("left").textContent = answer.headers.get("X-Open-Calls");
+  at("left").textContent = Number(answer.headers.get("X-Open-Calls")) - held.length;
 }
 
-const next = (after = 0) => take(`/api/v1/calls/next?after=${after}`);
+const next = (after = 0) => take(`/api/v1/calls/next?after=${after}&without=${held.map((item) => item.call.call)}`);
 
-async function answer(outcome) {
-  if (!call || busy) return;
+// `atMs` is when the person pressed the key or the button: what came later was not seen.
+async function answer(outcome, atMs) {
+  if (!call || busy || atMs < shownMs) return;
+  const isDrawn = atMs >= drawnMs;
+  if (outcome !== "confirmed" && !isDrawn) { if (at("unseen").textContent) say(at("unseen").textContent); return; }
   busy = true;
-  const done = call;
-  const word = { outcome, label: at("new-label").value, note: at("note").value };
-  const sent = await send("POST", `/api/v1/calls/${done.call}/verification`, word, { "If-Match": tag });
-  if (sent) {
-    last = { ...done, tag: sent.headers.get("ETag") };
-    at("last").hidden = false;
-    at("last-refdes").textContent = done.refdes;
-    at("last-outcome").textContent = outcome;
-  }
+  const word = { outcome, label: at("new-label").value, note: at("note").value, drawn: isDrawn };
+  const item = { call, tag, word, untilMs: performance.now() + holdS * 1000, isSending: false };
+  if (call.open && endsAt - performance.now() < (holdS + 15) * 1000) await send("POST", `/api/v1/calls/${call.call}/claim`);
+  hold(item);
+  if (holdS === 0) await commit(item);
   await next();
   busy = false;
 }
 
-// Show the answered call again; its next answer supersedes the first one.
-async function again() {
-  if (!last || busy) return;
+function hold(item) {
+  const row = document.createElement("li"), button = document.createElement("button"), refdes = document.createElement("span"), said = document.createElement("b");
+  item.row = row;
+  item.left = document.createElement("small");
+  button.type = "button";
+  button.className = "plain";
+  refdes.className = "code";
+  refdes.textContent = item.call.refdes;
+  said.textContent = SAID[item.word.outcome];
+  button.append("Undo ", refdes);
+  button.addEventListener("click", () => takeBack(item));
+  row.append(button, " ", said, " ", item.left);
+  held.push(item);
+  at("held").prepend(row);
+  count();
+}
+
+function release(item) {
+  held.splice(held.indexOf(item), 1);
+  item.row.remove();
+  count();
+}
+
+// Say how long each held answer can still be taken back, and that Backspace takes back the newest.
+function count() {
+  at("held-box").hidden = !held.length;
+  for (const item of held) item.left.textContent = item.isSending ? "is sent" : `${Math.max(0, Math.ceil((item.untilMs - performance.now()) / 1000))} s`;
+}
+
+// Send a held answer: the one word on its call. A service that does not answer gets it again.
+async function commit(item) {
+  item.isSending = true;
+  const sent = await send("POST", `/api/v1/calls/${item.call.call}/verification`, item.word, { "If-Match": item.tag }, true);
+  item.isSending = false;
+  if (sent === undefined) { item.untilMs = performance.now() + RETRY_S * 1000; return; }
+  release(item);
+  if (!sent) return;
+  last = { ...item.call, open: false, tag: sent.headers.get("ETag") };
+  at("last").hidden = false;
+  at("last-refdes").textContent = last.refdes;
+  at("last-outcome").textContent = SAID[item.word.outcome];
+}
+
+const sendHeld = () => Promise.all(held.filter((item) => !item.isSending).map(commit));
+
+async function takeBack(item) {
+  if (busy || item.isSending || !held.includes(item)) return;
   busy = true;
-  if (call) await send("DELETE", `/api/v1/calls/${call.call}/claim`);
+  release(item);
+  if (call?.open) await send("DELETE", `/api/v1/calls/${call.call}/claim`);
+  if (!item.call.open || (await send("POST", `/api/v1/calls/${item.call.call}/claim`))) { show(item.call); tag = item.tag; }
+  else await next();
+  busy = false;
+}
+
+// Take the newest answer back. If it was sent, its call is shown again, and its next answer supersedes the first one.
+async function again() {
+  const newest = held.findLast((item) => !item.isSending);
+  if (newest) { takeBack(newest); return; }
+  if (!last || busy || held.length) return;
+  busy = true;
+  if (call?.open) await send("DELETE", `/api/v1/calls/${call.call}/claim`);
   show(last);
   tag = last.tag;
   last = null;
@@ -99,21 +201,34 @@ async function later() {
   busy = false;
 }
 
-document.querySelectorAll("[data-outcome]").forEach((button) => button.addEventListener("click", () => answer(button.dataset.outcome)));
+document.querySelectorAll("[data-outcome]").forEach((button) => button.addEventListener("click", (event) => answer(button.dataset.outcome, event.timeStamp)));
 at("later").addEventListener("click", later);
 at("whole-button").addEventListener("click", () => showWhole(at("whole").hidden));
 at("undo").addEventListener("click", again);
+onKey((key, atMs) => {
+  const button = document.querySelector(`[data-press="${CSS.escape(key)}"]`);
+  if (key === "n") { at("new-label").closest("details").open = true; at("new-label").focus(); }
+  else if (!button || button.hidden) return false;
+  else if (button.dataset.outcome) answer(button.dataset.outcome, atMs);
+  else if (atMs >= shownMs) button.click();
+  return true;
+});
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.altKey || event.metaKey) return;
+  if (event.ctrlKey || event.altKey || event.metaKey || event.repeat) return;
   if (event.target.matches("input")) { if (event.key === "Escape" || event.key === "Enter") event.target.blur(); return; }
-  const button = document.querySelector(`[data-press="${CSS.escape(event.key.toLowerCase())}"]`);
-  if (button && !button.hidden && !event.repeat) { event.preventDefault(); button.click(); }
-  else if (event.key === "Escape") showWhole(false);
+  if (event.key === "Escape") showWhole(false);
   else if (event.key === "Backspace") { event.preventDefault(); again(); }
-  else if (event.key.toLowerCase() === "n") { event.preventDefault(); at("new-label").closest("details").open = true; at("new-label").focus(); }
 });
 // Nobody is here once a claim has ended, so nothing is claimed until somebody does something.
 for (const kind of ["keydown", "pointerdown"]) document.addEventListener(kind, () => { if (away && !busy) { away = false; next(); } });
+// Nobody sees the time run out in a tab that is left or hidden, so its answers are sent.
+beforeLeaving = sendHeld;
+addEventListener("pagehide", sendHeld);
+document.addEventListener("visibilitychange", () => { if (document.hidden) sendHeld(); });
+setInterval(() => {
+  for (const item of held.filter((one) => !one.isSending && one.untilMs <= performance.now())) commit(item);
+  count();
+}, 250);
 setInterval(async () => {
   if (!call) {
     if (busy || away || document.hidden) return;

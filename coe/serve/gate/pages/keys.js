@@ -1,0 +1,60 @@
+// Keys of people, and of barcode scanners, which type: a burst of keys is the serial of a board and never an answer.
+"use strict";
+
+const SCAN_MS = 50;  // keys that come as close as this come from a scanner
+const QUIET_MS = 150;  // a key counts once no other has followed for so long: a slow scanner ends with Enter
+const keyHandlers = [];
+let burst = [], quiet = 0, dueMs = 0;
+
+// Let a page act on single keys; `handle(key, atMs)` says whether the key was meant for it.
+function onKey(handle) { keyHandlers.unshift(handle); }
+
+function wait(afterMs) {
+  clearTimeout(quiet);
+  dueMs = performance.now() + afterMs;
+  quiet = setTimeout(() => {
+    // Where the page was busy, keys that were pressed meanwhile are told after this timer.
+    if (performance.now() - dueMs > SCAN_MS) wait(SCAN_MS); else ended(false);
+  }, afterMs);
+}
+
+function ended(isEnter) {
+  const keys = burst;
+  drop();
+  const isFast = keys.some(({ atMs }, index) => index > 0 && atMs - keys[index - 1].atMs <= SCAN_MS);
+  if (isEnter || isFast) scanned(keys.map(({ key }) => key).join(""));
+  else if (keys.length > 1) say("Those keys came too fast for an answer. Press one key, and look.");
+  else keyHandlers.some((handle) => handle(keys[0].key.toLowerCase(), keys[0].atMs));
+}
+
+function drop() { clearTimeout(quiet); burst = []; }
+
+async function scanned(serial) {
+  const answer = await send("GET", `/api/v1/boards?${new URLSearchParams({ serial, limit: 1 })}`);
+  if (!answer) return;
+  const [board] = (await answer.json()).boards;
+  if (board) location.href = `/boards/${board.board}`;
+  else say(`A scan: there is no board with the serial ${serial}. Nothing was answered.`);
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey || event.target.matches("input:not([type=radio]), select, textarea")) return;
+  if (event.key.length === 1) {
+    if (event.key === " " && !burst.length) return;  // it presses the button that has the focus
+    event.preventDefault();
+    if (event.repeat) return;
+    burst.push({ key: event.key, atMs: event.timeStamp });
+    wait(QUIET_MS);
+  } else if ((event.key === "Enter" || event.key === "Tab") && burst.length) {
+    event.preventDefault();
+    ended(true);
+  }
+});
+// Who presses a button after a key means the button.
+document.addEventListener("pointerdown", drop, true);
+
+onKey((key) => {
+  const link = document.querySelector(`nav a[data-key="${CSS.escape(key)}"]`);
+  link?.click();
+  return Boolean(link);
+});
