@@ -19,6 +19,7 @@ from coe.serve.database.connecting import open_database
 from coe.serve.database.migration import migrate
 from coe.serve.enums import ActivationState, Role
 from coe.serve.recipe_content import RecipeContent
+from coe.serve.secret_file import make_all
 from coe.store.store import Store
 
 CONFIG, KEYS = "serve.yaml", "keys.json"
@@ -65,6 +66,7 @@ def create(folder: Path, wanted: Wanted) -> Created:
     write_atomically(path, [_config_text(board.board, wanted)])
     config = configs.load(path)
     config.data.mkdir(parents=True, exist_ok=True)
+    make_all(config.data)
     made = {role.value: keys.generate() for role in Role}
     write_atomically(keys_path, [json.dumps(made, indent=1) + "\n"], mode=0o600)
     _fill(config, board.board, content, made)

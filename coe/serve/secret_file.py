@@ -7,7 +7,20 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+SESSIONS = "session.secret"
+"""Signs the names of sessions, and proofs of overlays."""
+AUDITS = "audits.secret"
+"""Draws the blind audits; who can read it can foresee them."""
 _BYTES = 32
+
+
+def make_all(folder: Path) -> None:
+    """Make the secrets of a service that are not there, so that a disk that fills later keeps nobody from signing in.
+
+    Raises OSError.
+    """
+    for name in (SESSIONS, AUDITS):
+        read_or_make(folder / name)
 
 
 def read_or_make(path: Path) -> bytes:

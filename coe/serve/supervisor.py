@@ -29,6 +29,7 @@ from coe.serve.database.fault_log import NewFault
 from coe.serve.database.migration import expect_newest
 from coe.serve.enums import FaultKind, Intake, Process, Subject
 from coe.serve.exposure import expect_keys
+from coe.serve.secret_file import make_all
 from coe.serve.service_config import ServeConfig, load
 
 PROCESSES = (Process.GATE, Process.WORKER)
@@ -120,6 +121,8 @@ class Supervisor:
             expect_packages(self.config)
             _register_sinks(self.config, database)
             _reopen(database)
+            with suppress(OSError):  # of a service that an older version made; without room, whoever needs one says so
+                make_all(self.config.data)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: self.end())
             try:

@@ -44,10 +44,11 @@ from coe.serve.enums import BoardState, CallKind, EventKind, Outcome, Role
 from coe.serve.gate import role_views
 from coe.serve.picture_folder import Pictures
 from coe.serve.retention import sweep
+from coe.serve.secret_file import AUDITS
 from coe.serve.service_config import Audits, Retention
 from coe.serve.statistics import yields
 from coe.serve.statistics.pareto import By, pareto
-from coe.serve.worker.blind_audits import RESTS_US, SECRET, BlindAudits, Lottery
+from coe.serve.worker.blind_audits import RESTS_US, BlindAudits, Lottery
 
 ALL, NONE, EVERY_SEED = Audits(ok_per_1000=1000), Audits(), Audits(seeded_per_100_calls=100)
 LOTTERY = Lottery(b"a secret of this test")
@@ -120,10 +121,10 @@ def test_nothing_is_audited_and_no_secret_is_made_unless_the_config_says_so(
     audits = BlindAudits.of(config_of(tmp_path))
     with sqlite_database.writing() as connection:
         assert [one.kind for one in decide(connection, audits, "k1", ["R1"], ["R2"])] == [CallKind.DEFECT]
-    assert not (tmp_path / SECRET).exists()
+    assert not (tmp_path / AUDITS).exists()
     BlindAudits.of(config_of(tmp_path, audits={"ok_per_1000": 5}))
-    assert (tmp_path / SECRET).stat().st_mode & 0o777 == 0o600
-    assert len((tmp_path / SECRET).read_bytes()) == 32
+    assert (tmp_path / AUDITS).stat().st_mode & 0o777 == 0o600
+    assert len((tmp_path / AUDITS).read_bytes()) == 32
 
 
 def test_an_audit_stands_where_a_call_of_its_part_would_stand_with_a_face_of_its_type(database: Database) -> None:

@@ -14,7 +14,8 @@ from coe.serve.database import keys
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import session
 from coe.serve.enums import Role
-from coe.serve.gate.access import COOKIE, SECRET
+from coe.serve.gate.access import COOKIE
+from coe.serve.secret_file import SESSIONS
 
 
 def test_a_session_reads_and_needs_the_token_to_change_anything(served: Served) -> None:
@@ -55,7 +56,7 @@ def test_a_session_that_was_ended_stays_ended_and_the_others_of_its_key_go_on(se
     headers = {"Cookie": f"{COOKIE}={cookies[0]}", "X-CSRF-Token": csrf[1]}
     assert served.nobody.delete("/api/v1/session", headers=headers).status_code == 204
     assert [status_of(cookie) for cookie in cookies] == [401, 200]
-    (served.gate.config.data / SECRET).unlink()
+    (served.gate.config.data / SESSIONS).unlink()
     assert [status_of(cookie) for cookie in cookies] == [401, 401]
 
 
@@ -76,7 +77,7 @@ def test_signing_in_needs_a_valid_key_and_a_header_of_the_page(served: Served) -
 
 def test_the_secret_is_for_the_service_alone(served: Served) -> None:
     with closing(signed_in(served)):
-        path = served.gate.config.data / SECRET
+        path = served.gate.config.data / SESSIONS
         assert path.stat().st_mode & 0o777 == 0o600
         assert len(path.read_bytes()) == 32
-        assert not list(path.parent.glob(f"{SECRET}.*"))
+        assert not list(path.parent.glob(f"{SESSIONS}.*"))

@@ -303,6 +303,18 @@ def test_nobody_else_can_read_the_keys_while_they_are_written(
     assert {mode for name, mode in seen.items() if "keys.json" in name} == {0o600}
 
 
+def test_a_new_service_has_its_secrets_so_that_a_full_disk_keeps_nobody_from_signing_in(
+    own_tiny: tuple[Path, Path],
+) -> None:
+    board, store = own_tiny
+    made = create(board.parent / "service", Wanted(str(board), store))
+    data = service_config.load(made.config).data
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in data.glob("*.secret")} == {
+        "session.secret": 0o600,
+        "audits.secret": 0o600,
+    }
+
+
 @pytest.fixture
 def filled(service: Path, database: Database) -> ServeConfig:
     settings = service_config.load(service)

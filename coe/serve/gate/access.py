@@ -26,7 +26,7 @@ from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import ANY, Operation, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.request_data import json_body, read_query
-from coe.serve.secret_file import read_or_make
+from coe.serve.secret_file import SESSIONS, read_or_make
 from coe.strict_model import StrictModel
 
 _MOST_CHARACTERS = 200
@@ -91,8 +91,6 @@ COOKIE = "coe_session"
 CSRF_HEADER = "X-CSRF-Token"
 LASTS_H = 12
 """How long a session lasts: a shift."""
-SECRET = "session.secret"
-"""The file of the secret in the folder of the service; it signs the names of sessions, and proofs of overlays."""
 _SLACK_US = 60 * SECOND_US
 """A time server usually sets the clock back by less than this."""
 _MOST_BYTES = 4096
@@ -130,7 +128,7 @@ async def csrf_of(gate: Gate, request: Request) -> str:
 
 async def signature(gate: Gate, text: str) -> str:
     """Sign a text, so that the service knows it again later; `text` begins with its purpose."""
-    secret = await gate.run(lambda: read_or_make(gate.config.data / SECRET))
+    secret = await gate.run(lambda: read_or_make(gate.config.data / SESSIONS))
     return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
 
 

@@ -25,11 +25,9 @@ from coe.serve.database.call_rows import Call, NewCall
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
 from coe.serve.enums import CallKind, CallReason
-from coe.serve.secret_file import read_or_make
+from coe.serve.secret_file import AUDITS, read_or_make
 from coe.serve.service_config import Audits, ServeConfig
 
-SECRET = "audits.secret"
-"""The file of the secret in the folder of the service; who can read it can foresee the audits."""
 RESTS_US = 8 * HOUR_US
 """A known defect is shown again a shift after it was confirmed, when people have seen many others."""
 _LEAST, _MOST = 0.55, 0.85
@@ -63,7 +61,7 @@ class BlindAudits:
     def of(cls, config: ServeConfig) -> BlindAudits:
         """Return the audits of a service; its secret is made if there are any. Raises OSError."""
         is_on = config.audits != Audits()
-        return cls(config.audits, Lottery(read_or_make(config.data / SECRET) if is_on else b""))
+        return cls(config.audits, Lottery(read_or_make(config.data / AUDITS) if is_on else b""))
 
     def added(self, connection: Connection, decision: Decision, order: Sequence[str]) -> Decision:
         """Return a decision with its audits, drawn in the transaction that will write it.
