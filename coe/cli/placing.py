@@ -135,6 +135,7 @@ def _confirm(path: Path, file: PlacementFile, *, yes: bool) -> None:
     x, y = ([getattr(place, axis) for place in file.placements] for axis in ("x_mm", "y_mm"))
     sides = Counter(place.side for place in file.placements)
     columns = ", ".join(f"{field} is '{name}'" for field, name in file.columns.items())
+    columns += "" if "side" in file.columns else ", side is as the name of the file tells"
     err.print(
         f"{path.name}: {len(x)} parts ({', '.join(f'{count} {side}' for side, count in sides.items())}) in "
         f"{file.stated or file.units}, x {min(x):g} to {max(x):g} mm, y {min(y):g} to {max(y):g} mm; {columns}"

@@ -65,7 +65,7 @@ def plain(name: str) -> str:
 
     Example: `plain("Center-X(mm)")` is "center x".
     """
-    bare = re.sub(r"\s*[(\[][^)\]]*[)\]]?", "", name.casefold())
+    bare = re.sub(r"\s*[(\[][^)\]]*[)\]]?|(?<=.)[\s_-](mm|mils?|inch)$", "", name.casefold())
     return " ".join(re.split(r"[\s_./:*#-]+", bare)).strip()
 
 
@@ -86,12 +86,25 @@ def _axis(letter: str) -> tuple[str, ...]:
                 "center@",
             ),
             *("mid @", "mid@", "@ mid", "symbol @", "sym @", "centroid @", "@ centroid", "@ location", "location @"),
-            *("@ loc", "loc @", "@ coord", "coord @", "@ coordinate", "coordinate @", "placement @", "part @", "@"),
+            *(
+                "@ loc",
+                "loc @",
+                "location@",
+                "@ coord",
+                "coord @",
+                "@ coordinate",
+                "coordinate @",
+                "placement @",
+                "part @",
+                "@",
+            ),
             "ref @",
         )
     )
 
 
+MIRRORED = ("mirror", "mirrored", "sym mirror", "symbol mirror")
+"""The columns that say of a part whether it lies on the bottom side."""
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "refdes": (
         *("refdes", "ref", "designator", "ref des", "reference designator", "reference", "ref designator", "part id"),
@@ -101,9 +114,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "y": _axis("y"),
     "rotation": (
         *("rotation", "rot", "rotate", "angle", "orientation", "orient", "theta", "rotation angle", "part rotation"),
-        "degrees",
+        *("degrees", "sym rotate", "symbol rotate", "sym rotation", "symbol rotation"),
     ),
-    "side": ("side", "layer", "tb", "top bottom", "board side", "placement side", "pcb side", "mirror", "mirrored"),
+    "side": ("side", "layer", "tb", "top bottom", "board side", "placement side", "pcb side", *MIRRORED),
     "value": ("value", "val", "comment", "part value", "part number", "device"),
     "package": (
         *("package", "footprint", "pattern", "decal", "part decal", "pcb decal", "symbol name", "package name"),
@@ -111,18 +124,29 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "component": ("component",),
 }
-MIRRORED = ("mirror", "mirrored")
-"""The columns that say of a part whether it lies on the bottom side."""
 MIRRORS = {
     **dict.fromkeys(("", "no", "n", "false", "0", "top"), Side.TOP),
     **dict.fromkeys(("m", "yes", "y", "true", "1", "mirror", "mirrored", "bottom"), Side.BOTTOM),
 }
 SIDES = {
     **dict.fromkeys(
-        ("top", "t", "toplayer", "top layer", "f.cu", "f", "front", "top side", "topside", "comp"), Side.TOP
+        ("top", "t", "toplayer", "top layer", "f.cu", "f", "front", "top side", "topside", "comp", "component side"),
+        Side.TOP,
     ),
     **dict.fromkeys(
-        ("bottom", "b", "bottomlayer", "bottom layer", "b.cu", "back", "bot", "bottom side", "bottomside", "solder"),
+        (
+            "bottom",
+            "b",
+            "bottomlayer",
+            "bottom layer",
+            "b.cu",
+            "back",
+            "bot",
+            "bottom side",
+            "bottomside",
+            "solder",
+            "solder side",
+        ),
         Side.BOTTOM,
     ),
 }

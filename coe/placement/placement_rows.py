@@ -7,6 +7,7 @@ row and by where the header has its names.
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ _LIKE_A_NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?\s*([a-z]{1,
 _FURTHER_NUMBERS = frozenset({"ref x", "ref y", "pad x", "pad y", "height"})
 _MOST_JOINED = 20
 """So many lines may one row take up, by line breaks in its cells."""
+_LONGEST_JOINED = 1 << 16
+_NEXT_LINE = "\0"
+_MOST_ASKEW = 2
+"""So many signs a text may begin before the name of its column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,14 @@ class PlacementHeader:
     names: tuple[str, ...]
     starts: tuple[int, ...]
     columns: Mapping[str, int]
+    width: int = 0
+    """How many cells the line of the header has, with those that are empty."""
+
+    @property
+    def is_fixed_width(self) -> bool:
+        """Whether the names of a header between spaces stand as far from each other as columns of one width do."""
+        pairs = zip(self.starts, self.names, self.starts[1:], strict=False)
+        return any(start + len(name) + 1 < following for start, name, following in pairs)
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -56,19 +69,19 @@ def find_header(
     """Return the first line that has a column for each field of `needs`; None if no line has."""
     known = {plain(name) for of_field in names.values() for name in of_field} | _FURTHER_NUMBERS
     for line in lines:
-        for separator in SEPARATORS:
-            words = _words(line, separator, known)
+        for separator, joinable in (*((separator, known) for separator in SEPARATORS), (None, ())):
+            words = _words(line, separator, joinable)
             columns: dict[str, int] = {}
             for field, of_field in names.items():
                 bare = ["" if index in columns.values() else plain(word) for index, (word, _) in enumerate(words)]
                 if chosen := next((name for name in map(plain, of_field) if name in bare), None):
                     columns[field] = bare.index(chosen)
             if set(needs) <= columns.keys():
+                width = len(words)
                 while words and not words[-1][0]:
                     words.pop()
-                return PlacementHeader(
-                    line.number, separator, tuple(word for word, _ in words), tuple(at for _, at in words), columns
-                )
+                cells, starts = zip(*words, strict=True)
+                return PlacementHeader(line.number, separator, cells, starts, columns, width)
     return None
 
 
@@ -78,20 +91,60 @@ def without_header(fields: Sequence[str]) -> PlacementHeader:
 
 
 def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[PlacementRow]:
-    """Yield the rows below the header; remarks are passed over."""
+    """Yield the rows below the header; remarks, and lines without a letter or a digit, are passed over."""
+    found: list[tuple[int, str]] = []
     waiting: list[TextLine] = []
-    for line in lines:
-        if line.number <= header.number or (line.is_remark and not waiting):
+    below = [line for line in lines if line.number > header.number]
+    for line, following in itertools.zip_longest(below, below[1:]):
+        if not waiting and (_is_remark(line, header) or not re.search(r"[^\W_]", line.text)):
             continue
         waiting.append(line)
-        text = " ".join(one.text for one in waiting)
-        cells = _spaced(text, header) if header.separator is None else _separated(text, header)
-        if cells is None and header.separator is not None and text.count('"') % 2 and len(waiting) < _MOST_JOINED:
+        text = "\n".join(one.text for one in waiting)
+        may_go_on = following is not None and len(waiting) < _MOST_JOINED and len(text) < _LONGEST_JOINED
+        if may_go_on and _is_open(text, header) and not _is_row(following.text, header):
             continue  # a line break in a cell
-        yield PlacementRow(waiting[0].number, cells)
+        found.append((waiting[0].number, text))
         waiting = []
-    if waiting:
-        yield PlacementRow(waiting[0].number, None)
+    if header.separator is None:
+        yield from (PlacementRow(number, _spaced(text, header)) for number, text in found)
+        return
+    # Empty cells beyond the header are no cells where all rows have them; else a separator in a value moved the others.
+    widths = [len(_csv(text, header.separator)) for _, text in found]
+    widest = min((width for width in widths if width >= header.width), default=header.width)
+    yield from (PlacementRow(number, _separated(text, header, widest)) for number, text in found)
+
+
+def _is_remark(line: TextLine, header: PlacementHeader) -> bool:
+    """Tell whether a line begins with '#', and not because the cell before the designator does, as "#1" in a value."""
+    has_text_first = header.separator is not None and header.columns["refdes"] > 0
+    return line.is_remark and not (has_text_first and _is_row(line.text, header))
+
+
+def _csv(text: str, separator: str) -> list[str]:
+    """Return the cells of a row; none of several lines that are no such row by every rule."""
+    reader = csv.reader([text], delimiter=separator, skipinitialspace=True, strict="\n" in text)
+    try:
+        return [" ".join(cell.split("\n")).strip() for cell in next(reader, [])]
+    except csv.Error:
+        return []
+
+
+def _is_open(text: str, header: PlacementHeader) -> bool:
+    """Tell whether a line ends within a cell in quotes."""
+    if header.separator is None or text.count('"') % 2 == 0:
+        return False
+    reader = csv.reader([text, _NEXT_LINE], delimiter=header.separator, skipinitialspace=True)
+    return _NEXT_LINE in next(reader, [""])[-1]
+
+
+def _is_row(text: str, header: PlacementHeader) -> bool:
+    """Tell whether a line is a row by itself: then a quote in the line before was a sign of its value."""
+    cells = _separated(text, header, header.width)
+    return cells is not None and _has_numbers(cells)
+
+
+def _has_numbers(cells: Mapping[str, str]) -> bool:
+    return all(_LIKE_A_NUMBER.fullmatch(cells[field].removeprefix("R")) for field in NUMBERS)
 
 
 def _words(line: TextLine, separator: str | None, known: Collection[str]) -> list[tuple[str, int]]:
@@ -106,34 +159,40 @@ def _words(line: TextLine, separator: str | None, known: Collection[str]) -> lis
     joined: list[tuple[str, int]] = []
     while words:
         size = next(
-            (n for n in (3, 2) if plain(" ".join(word for word, _ in words[:n])) in known and len(words) >= n), 1
+            (
+                n
+                for n in (3, 2)
+                if plain(name := " ".join(word for word, _ in words[:n])) in known and name in line.text
+            ),
+            1,
         )
         joined.append((" ".join(word for word, _ in words[:size]), words[0][1]))
         words = words[size:]
     return joined
 
 
-def _separated(text: str, header: PlacementHeader) -> dict[str, str] | None:
-    width, separator = len(header.names), header.separator or ","
-    last = max(header.columns.values())
-    line = text.strip()
-    cells: list[str] = []
+def _separated(text: str, header: PlacementHeader, widest: int) -> dict[str, str] | None:
+    """Divide a line at its separators: of the ways that fit the header, the first that finds numbers where they are."""
+    names, separator, line = len(header.names), header.separator or ",", text.strip()
+    needed = max(header.columns[field] for field in ("refdes", *NUMBERS))
+    ways = []
     if len(line) > 1 and line[0] == line[-1] == '"':  # all in quotes, which may stand in a cell as well
-        cells = re.split(rf'"\s*{re.escape(separator)}\s*"', line[1:-1])
-    if len(cells) != width:
-        reader = csv.reader([text], delimiter=separator, skipinitialspace=True)
-        cells = [cell.strip() for cell in next(reader, [])]
-        while len(cells) > width and not cells[-1]:
-            cells.pop()
-    if len(cells) > width:
-        # A separator in an odd cell does no harm behind all that is needed: there each cell is whole in its quotes.
-        cells = [cell.strip() for cell in text.split(separator)[: last + 1]]
-        if not all(re.fullmatch(r'"[^"]*"', cell) for cell in cells):
-            return None
-        cells = [cell.strip('"') for cell in cells]
-    if len(cells) <= max(header.columns[field] for field in ("refdes", *NUMBERS)):
+        ways.append(re.split(rf'"\s*{re.escape(separator)}\s*"', line[1:-1]))
+    ways.append(_csv(text, separator))
+    if "\n" not in text:
+        ways.append([cell.strip().strip('"') for cell in text.split(separator)])
+    fitting = [
+        {field: cells[index].replace('""', '"') for field, index in header.columns.items() if index < len(cells)}
+        for cells in ways
+        if needed < len(cells) <= widest and not any(cells[names:])
+    ]
+    if fitting or "\n" in text:
+        return next(filter(_has_numbers, fitting), fitting[0] if fitting else None)
+    # A separator in an odd cell does no harm behind all that is needed: there each cell is whole in its quotes.
+    cells = [cell.strip() for cell in text.split(separator)[: max(header.columns.values()) + 1]]
+    if len(cells) <= needed or not all(re.fullmatch(r'"[^"]*"', cell) for cell in cells):
         return None
-    return {field: cells[index].replace('""', '"') for field, index in header.columns.items() if index < len(cells)}
+    return {field: cells[index].strip('"') for field, index in header.columns.items()}
 
 
 def _spaced(text: str, header: PlacementHeader) -> dict[str, str] | None:
@@ -142,43 +201,64 @@ def _spaced(text: str, header: PlacementHeader) -> dict[str, str] | None:
     names = [plain(name) for name in header.names]
     fields = {index: field for field, index in header.columns.items()}
     numeric = [fields.get(index) in NUMBERS or name in _FURTHER_NUMBERS for index, name in enumerate(names)]
-    if len(tokens) == len(names):
-        cells = [token for token, _ in tokens]
-        if all(_LIKE_A_NUMBER.fullmatch(cell) for cell, is_number in zip(cells, numeric, strict=True) if is_number):
-            return {field: cells[index].strip('"') for field, index in header.columns.items()}
     first = numeric.index(True)
     size = next((n for n, is_number in enumerate(numeric[first:]) if not is_number), len(numeric) - first)
     after = len(names) - first - size
-    candidates = []
-    for at in range(min(first, 1), len(tokens) - size + 1):
-        block = [token for token, _ in tokens[at : at + size]]
-        left, right = tokens[:at], tokens[at + size :]
-        enough = len(right) >= min(after, 1) and (len(right) <= after or after > 0)
-        if all(map(_LIKE_A_NUMBER.fullmatch, block)) and enough and len(left) >= 1:
-            candidates.append((_strangeness(header, at, tokens, first, len(right) - after), at))
-    if not candidates or (len(candidates) > 1 and sorted(candidates)[0][0] == sorted(candidates)[1][0]):
+    like = [bool(_LIKE_A_NUMBER.fullmatch(token)) for token, _ in tokens]
+    # A designator has no spaces, and so numbers that follow it can only begin at one place.
+    starts = range(first, first + 1) if first < 2 else range(1, len(tokens) - size + 1)
+    found = [at for at in starts if len(tokens) >= size and all(like[at : at + size])]
+    below = [at for at in found if _is_below_header(tokens, at, first, size, header)]
+    in_order = len(tokens) == len(names) and all(like[at] for at, is_number in enumerate(numeric) if is_number)
+    if in_order and not (below and header.is_fixed_width and (below != [first] or _is_moved(tokens[:first], header))):
+        return {field: tokens[index][0].strip('"') for field, index in header.columns.items()}
+    # Without a place below the header, a row of fewer cells tells nowhere which of them lacks.
+    found = [at for at in found if min(after, 1) <= len(tokens) - at - size <= (len(tokens) if after else 0)]
+    chosen = below or (found if len(tokens) > len(names) or not header.number else [])
+    if len(chosen) != 1:
         return None
-    at = min(candidates)[1]
+    at = chosen[0]
     cells = [*_texts(tokens[:at], header, first), *(token for token, _ in tokens[at : at + size])]
-    cells += _trailing([token for token, _ in tokens[at + size :]], after, is_eagle=not header.number)
+    right = tokens[at + size :]
+    cells += (
+        _texts(right, header, after, first + size)
+        if below and len(right) < after
+        else _trailing([token for token, _ in right], after, is_eagle=not header.number)
+    )
     return {field: cells[index].strip('"') for field, index in header.columns.items()}
 
 
-def _strangeness(
-    header: PlacementHeader, at: int, tokens: Sequence[tuple[str, int]], first: int, surplus: int
-) -> tuple[int, float]:
-    """Return how little it fits that the numbers of a row begin with a token: by what is left over, then by place."""
-    place = abs(tokens[at][1] - header.starts[first]) if header.starts else at
-    return abs(surplus) if surplus < 0 or header.starts else 0, place
+def _is_below_header(
+    tokens: Sequence[tuple[str, int]], at: int, first: int, size: int, header: PlacementHeader
+) -> bool:
+    """Tell whether the tokens from `at` stand below the names of the numbers, and a text before them below its own."""
+    if not header.starts:
+        return False
+    spans = zip(tokens[at : at + size], header.starts[first:], header.names[first:], strict=False)
+    below = all(start < begin + len(name) and begin < start + len(token) for (token, start), begin, name in spans)
+    places = [start - begin for begin in header.starts[1:first] for _, start in tokens[1:at]]
+    return below and (first < 2 or at == 1 or any(abs(place) <= _MOST_ASKEW for place in places))
 
 
-def _texts(tokens: Sequence[tuple[str, int]], header: PlacementHeader, count: int) -> list[str]:
-    """Return the first `count` cells of a row: a token belongs to the last name that begins no later than it does."""
+def _is_moved(texts: Sequence[tuple[str, int]], header: PlacementHeader) -> bool:
+    """Tell whether a text, taken in order, stands in another column: one is empty, and one has spaces."""
+    columns = zip(texts, header.starts, header.starts[1:], strict=False)
+    return any(not begin - _MOST_ASKEW <= start < end for (_, start), begin, end in columns)
+
+
+def _texts(tokens: Sequence[tuple[str, int]], header: PlacementHeader, count: int, begin: int = 0) -> list[str]:
+    """Return `count` cells from the column `begin`: a token is of the last name that begins no later than it does.
+
+    The first column of a row, its designator, has no spaces.
+    """
     cells = [""] * count
     for number, (token, start) in enumerate(tokens):
         column = 0
-        if number and header.starts:
-            column = max((index for index in range(count) if header.starts[index] <= start + 1), default=0)
+        if header.starts and (number or begin):
+            fitting = (index for index in range(count) if header.starts[begin + index] <= start + 1)
+            column = max(fitting, default=0)
+        if number and not begin and count > 1:
+            column = max(column, 1)
         cells[column] = f"{cells[column]} {token}".strip()
     return cells
 

@@ -15,7 +15,7 @@ from math import isfinite
 from pathlib import Path
 
 from coe import plugins, text_table
-from coe.errors import ConfigError, did_you_mean, first_line
+from coe.errors import ConfigError, first_line
 from coe.placement.dialects import GROUP, MIRRORED, MIRRORS, TABLE, UNIT_WORDS, Dialect, Side, Units, plain, resolve
 from coe.placement.placement_rows import PlacementHeader, PlacementRow, find_header, rows, without_header
 from coe.text_table import TextLine
@@ -61,11 +61,13 @@ class PlacementFile:
 _NOUN = "the placement file"
 _WINDOWS = "cp1252"
 """What programs for Windows write if they write no UTF-8, say in a value with a micro sign."""
-_STATED = re.compile(r"^[#\s]*(?:u?units?(?:\s+used)?\s*[:=]|x\s*,\s*y\s+in\s)(.*)", re.IGNORECASE)
+_STATED = re.compile(r"^[#\s\"]*(?:u?units?(?:\s+used)?\s*[:=]|x\s*,\s*y\s+in\s)(.*)", re.IGNORECASE)
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z\u00b0\u00ba]*)")
 _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
 _ZIP, _XML = b"PK\x03\x04", re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
 _MOST_TOLD = 5
+_OTHER_WORDS = ("comp", "solder")
+"""Words for sides which the name of a file may have for another reason, as solder-station.csv."""
 
 
 def read_placements(path: Path, dialect: str = "generic", units: str = "") -> tuple[Placement, ...]:
@@ -140,8 +142,8 @@ class _PlacementReader:
             self._state(_unit_word(words), f"line {number}", number)
         for axis in ("x", "y"):
             name = header.names[header.columns[axis]]
-            if stated := re.search(r"[(\[]\s*([a-z]+)\s*[)\]]$", name, re.IGNORECASE):
-                self._state(stated[1], f"the column '{name}'", header.number)
+            if stated := re.search(r"[(\[]\s*([a-z]+)\s*[)\]]$|[\s_-](mm|mils?|inch)$", name, re.IGNORECASE):
+                self._state(stated[1] or stated[2], f"the column '{name}'", header.number)
         parts = list(rows([line for line in lines if line.number not in statements], header))
         if not parts:
             raise ConfigError(f"{self._path}: there is no part in the placement file; export it again")
@@ -212,7 +214,7 @@ class _PlacementReader:
         """Raise ConfigError that names the lines that cannot be divided into the columns, or lack a needed cell."""
         wrong = [row.number for row in parts if row.cells is None]
         if wrong:
-            quote = "put a cell with separators or spaces in quotes"
+            quote = "put a cell with separators or spaces in quotes, or take a line out that is no part"
             width = len(header.names)
             raise self._error(
                 wrong[0], f"this line does not have the {width} cells of the header; {quote}{_more(wrong)}"
@@ -228,7 +230,7 @@ class _PlacementReader:
         if not any("," in number for number in numbers) or any("." in number for number in numbers):
             return False
         units = self._asked or next(iter(self._stated), None)
-        if units is not Units.MM and all(re.search(r",\d{3}\D*$", n) for n in numbers if "," in n):
+        if units is not Units.MM and all(re.search(r",\d{3}(?!\s*mm)\D*$", n) for n in numbers if "," in n):
             raise ConfigError(
                 f"{self._path}: '{next(n for n in numbers if ',' in n)}' may be a decimal or thousands; "
                 "export the file with decimal points"
@@ -255,10 +257,11 @@ class _PlacementReader:
         if "side" not in header.columns:
             return self._side_by_name()
         word = cells.get("side", "")
-        if word.casefold() not in sides:
+        side = sides.get(word.casefold(), sides.get(plain(word)))
+        if side is None:
             known = ", ".join(name for name in sides if name)
             raise self._error(row.number, f"{cells['refdes']}: '{word}' is not a side; known: {known}")
-        return sides[word.casefold()]
+        return side
 
     def _side_by_name(self) -> Side:
         """Return the side that the name of the file tells, as board.mnt or board-bottom.csv; raises ConfigError."""
@@ -267,7 +270,7 @@ class _PlacementReader:
         words = {
             self._dialect.sides[word]
             for word in re.split(r"[^a-z]+", self._path.stem.casefold())
-            if len(word) > 1 and word in self._dialect.sides
+            if len(word) > 1 and word in self._dialect.sides and word not in _OTHER_WORDS
         }
         if len(words) == 1:
             return words.pop()
@@ -287,7 +290,8 @@ class _PlacementReader:
     def _number(self, row: PlacementRow, field: str) -> tuple[float, str]:
         """Return a number, and the word for its unit, which may be empty."""
         cells = row.cells or {}
-        text = cells[field].replace(",", ".", 1) if self._comma else cells[field]
+        has_comma = self._comma or field == "rotation"  # no angle has thousands
+        text = cells[field].replace(",", ".", 1) if has_comma else cells[field]
         match = _NUMBER.fullmatch(text.removeprefix("R") if field == "rotation" else text)
         if match is None or not isfinite(float(match[1])):
             raise self._error(
@@ -299,16 +303,12 @@ class _PlacementReader:
         """Note that the file states a unit; raises ConfigError for another than was asked for, or two."""
         unit = UNIT_WORDS.get(word.casefold())
         if unit is None:
-            raise self._error(
-                number, f"the file states '{word}' as its unit{did_you_mean(word, UNIT_WORDS)}; known: mm, mil, inch"
-            )
+            raise self._error(number, f"the file states '{word}' as its unit; export it in mm, mil or inch")
         if self._asked is not None and unit is not self._asked:
             raise self._error(number, f"the file states '{word}' as its unit, and {self._asked} was asked for")
         if self._stated and unit not in self._stated:
             before, place = next(iter(self._stated.items()))
-            raise self._error(
-                number, f"the file states '{word}' here and {before} in {place}; say one of them with --units"
-            )
+            raise self._error(number, f"the file states '{word}' here and {before} in {place}; export it with one unit")
         self._stated.setdefault(unit, where)
 
     def _unit(self) -> tuple[Units, str]:
@@ -326,11 +326,11 @@ class _PlacementReader:
 def _unit_word(text: str) -> str:
     """Return the word for a unit in a remark such as "Rotation - degrees, X, Y - thou"; its first word without one.
 
-    "in" counts if there is no other, because it is a word of sentences too.
+    "in" counts if it comes first and there is no other, because it is a word of sentences too.
     """
     words: list[str] = re.findall("[a-z]+", text, re.IGNORECASE)
     units = [word for word in words if word.casefold() in UNIT_WORDS]
-    return next((word for word in units if word.casefold() != "in"), (units or words or [text])[0])
+    return next((word for word in units if word.casefold() != "in"), (words or [text])[0])
 
 
 def _more(lines: Sequence[int]) -> str:
