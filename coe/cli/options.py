@@ -117,7 +117,7 @@ def _parameter(name: str, door: Door) -> Parameter:
 
 StoreOption = Annotated[Path | None, line_option("store")]
 AllowKindOption = Annotated[list[str] | None, line_option("allow_kinds")]
-MaxWaitOption = Annotated[str | None, line_option("max_wait_s")]
+MaxWaitOption = Annotated[str | None, line_option("max_wait_s", Door.RUN)]
 WithinOption = Annotated[
     str | None,
     typer.Option(

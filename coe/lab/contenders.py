@@ -42,17 +42,23 @@ ABLATIONS = _ablations()
 
 @cache
 def all_contenders() -> dict[str, Contender]:
-    """Return every installed strategy and the paper's default configuration, by name."""
-    return dict(sorted([*((name, plain(name)) for name in strategies.names()), (PAPER_DEFAULT.name, PAPER_DEFAULT)]))
+    """Return every installed strategy and the paper's default configuration, by name; raises ConfigError."""
+    return {name: contender(name) for name in sorted([*strategies.names(), PAPER_DEFAULT.name])}
 
 
 def contender(name: str) -> Contender:
-    """Return a contender or an ablation by name, or by the dotted path of its strategy; raises ConfigError."""
+    """Return a contender or an ablation by name, or by the dotted path of its strategy; raises ConfigError.
+
+    No other strategy is imported, so that a package that cannot be imported ends no run without its strategies.
+    """
     name = PAPER_DEFAULT.name if name == "coserve-casual" else strategies.present_name(name)
-    known = all_contenders() | ABLATIONS
-    if name in known:
-        return known[name]
-    if ":" in name:
+    if name == PAPER_DEFAULT.name:
+        return PAPER_DEFAULT
+    if name in ABLATIONS:
+        return ABLATIONS[name]
+    plugged = strategies.names()
+    if name in plugged or ":" in name:
         return plain(name)
-    hint = did_you_mean(name, known) or did_you_mean(name, all_contenders())
+    known = sorted([*plugged, PAPER_DEFAULT.name])
+    hint = did_you_mean(name, [*known, *ABLATIONS]) or did_you_mean(name, known)
     raise ConfigError(f"there is no strategy '{name}'{hint} (or give package.module:NAME)")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ from coe.scheduler.strategies import COSERVE, LATE_BINDING, names, present_name,
 
 HASTY = replace(COSERVE, name="hasty")
 """A user's strategy, which lies in no package of ours."""
+RUN = "from coe.cli.start import bench; bench()"
 PATH = f"{__name__}:HASTY"
 
 
@@ -57,3 +62,24 @@ def test_what_is_no_strategy_is_refused_in_one_sentence(name: Any, words: list[s
 )
 def test_names_in_files_of_earlier_versions_are_known(former: str, present: str) -> None:
     assert present_name(former) == present
+
+
+def test_a_package_that_cannot_be_imported_ends_no_run_without_its_strategy(tmp_path: Path) -> None:
+    (tmp_path / "theirs-1.dist-info").mkdir()
+    (tmp_path / "theirs-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (tmp_path / "theirs-1.dist-info" / "entry_points.txt").write_text("[coe.strategies]\ntheirs = theirs:NONE\n")
+    (tmp_path / "theirs.py").write_text("raise RuntimeError('no licence')\n")
+    said = {
+        name: subprocess.run(
+            [sys.executable, "-c", RUN, "sim", "--task", "A1", "--images", "3", "--strategy", name],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for name in ("coserve", "theirs")
+    }
+    assert {name: (run.returncode, "no licence" in run.stderr) for name, run in said.items()} == {
+        "coserve": (0, False),
+        "theirs": (2, True),
+    }
