@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from serving import Served, activated, config_of, embedded, serving
@@ -153,6 +154,19 @@ def served(tmp_path: Path, sqlite_template: Path) -> Iterator[Served]:
         activated(database, TINY)
         with serving(config, database) as running:
             yield running
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    """Chromium, or a sentence that says what is missing."""
+    library = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("there is no chromium here; install Debian's package `chromium`")
+    with library.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield chromium
+        chromium.close()
 
 
 def _with_name(url: str, name: str) -> str:

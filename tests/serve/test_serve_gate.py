@@ -6,11 +6,12 @@ import hashlib
 import json
 import threading
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
 from serve_rows import NOON, decision, late, ng, read, the, write
-from serving import Served, hand_in, png, put
+from serving import Served, hand_in, png, problem, put
 from tiny_line import TINY
 
 from coe.serve.clock import now_us
@@ -303,3 +304,17 @@ def test_a_gate_that_ends_lets_its_clients_go(served: Served) -> None:
     served.server.should_exit = True
     client.join(10)
     assert not client.is_alive()
+
+
+def test_a_key_and_a_view_may_have_slashes(served: Served) -> None:
+    for key in ("P1/7", "100%2F/a b"):
+        path = f"/api/v1/boards/{quote(key, safe='')}"
+        assert served.feeder.put(f"{path}/views/r1%2FR1", content=png()).status_code == 201
+        views = {"r1/R1": {"refdes": "R1", "component": "A"}}
+        answer = served.feeder.post(path, json={"recipe": "tiny", "serial": key, "views": views})
+        assert (answer.status_code, answer.json().get("key")) == (202, key), answer.text
+        found = served.operator.get("/api/v1/boards", params={"serial": key}).json()["boards"]
+        assert [(one["key"], one["serial"]) for one in found] == [(key, key)]
+    hidden = served.feeder.put("/api/v1/boards/a%2F%0A/views/R1", content=png())
+    problem(hidden, 400, "bad-request")
+    assert served.feeder.put("/api/v1/boards/a/b/views/R1", content=png()).status_code == 404

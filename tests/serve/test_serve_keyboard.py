@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,19 +21,6 @@ from coe.serve.service_config import VerifySection
 
 pytestmark = pytest.mark.slow
 CALLS = 50
-
-
-@pytest.fixture
-def browser() -> Iterator[Any]:
-    """Chromium, or a sentence that says what is missing."""
-    library = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("there is no chromium here; install Debian's package `chromium`")
-    with library.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        yield chromium
-        chromium.close()
 
 
 def signed_in(served: Served, browser: Any, role: Role, path: str) -> Any:
@@ -264,3 +249,25 @@ def test_a_key_that_was_pressed_before_the_pictures_came_is_no_answer(served: Se
     page.keyboard.press("1")
     page.wait_for_selector("#queue-empty:not([hidden])")
     assert words_of(served, 1) == [Outcome.FALSE_CALL]
+
+
+def test_a_hidden_tab_has_no_stream_of_events_and_a_refresh_keeps_the_focus(served: Served, browser: Any) -> None:
+    with_pictures(served, 2)
+    page = signed_in(served, browser, Role.OPERATOR, "/")
+    page.wait_for_selector("#live")
+    page.add_init_script(
+        "window.streams = []; window.EventSource = class extends EventSource"
+        " { constructor(path) { super(path); streams.push(this); } };"
+    )
+    page.reload()
+    page.wait_for_function("streams.length === 1 && streams[0].readyState === EventSource.OPEN")
+    show = "is => { Object.defineProperty(document, 'hidden', { value: !is, configurable: true });"
+    show += " document.dispatchEvent(new Event('visibilitychange')); }"
+    page.evaluate(show, False)
+    assert page.evaluate("streams.map((one) => one.readyState)") == [2]
+    page.focus("#live a[href='/boards/1']")
+    old = page.query_selector("#live a[href='/boards/1']")
+    page.evaluate(show, True)
+    page.wait_for_function("(old) => !old.isConnected", arg=old)
+    assert page.evaluate("document.activeElement.getAttribute('href')") == "/boards/1"
+    page.wait_for_function("streams.length === 2 && streams[1].readyState === EventSource.OPEN")

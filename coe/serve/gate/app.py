@@ -15,7 +15,7 @@ from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import coe
 from coe.errors import CoeError
@@ -37,7 +37,7 @@ from coe.serve.gate import (
 from coe.serve.gate.access import guarded
 from coe.serve.gate.connections import SafeHeaders
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operations import NoQuery, Operation, Visit
+from coe.serve.gate.operations import QUOTED, NoQuery, Operation, Visit
 from coe.serve.gate.pages import page_routes
 from coe.serve.gate.problems import MEDIA_TYPE, Problem, answer
 
@@ -98,7 +98,22 @@ def application(gate: Gate) -> ASGIApp:
     # A redirect would name the host that the client claims to have asked.
     app.router.redirect_slashes = False
     # The outermost layer, because the answer to a fault of the service is made outside of all middleware.
-    return SafeHeaders(app)
+    return SafeHeaders(_with_quoted_names(app))
+
+
+def _with_quoted_names(app: ASGIApp) -> ASGIApp:
+    """Return an application that leaves a path of boards as it came if a name in it has a `/`, written as `%2F`.
+
+    Decoded, the name would be two parts of the path; `Visit.name` decodes it.
+    """
+
+    async def pass_on(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("raw_path", b"") if scope["type"] == "http" else b""
+        if path.startswith(b"/api/v1/boards/") and b"%2f" in path.lower():
+            scope = {**scope, "path": path.decode("ascii"), QUOTED: True}
+        await app(scope, receive, send)
+
+    return pass_on
 
 
 def described(operations: Sequence[Operation]) -> Operation:

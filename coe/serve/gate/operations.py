@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -44,6 +45,18 @@ Whole = Annotated[int, BeforeValidator(_decimal)]
 RowId = Annotated[Whole, Field(ge=0, le=LARGEST_ID)]
 
 
+QUOTED = "coe.is_quoted"
+"""In the scope of a request: its path was left as it came, because a name in it has a `/`, as `%2F`."""
+
+
+def _unquoted(part: str) -> str:
+    """Return a part of a path with its `%XX` decoded, as uvicorn decodes paths."""
+    encoded = part.encode("ascii", "replace")
+    return re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes.fromhex(found[1].decode()), encoded).decode(
+        errors="replace"
+    )
+
+
 class NoQuery(StrictModel):
     """The query of an operation without parameters."""
 
@@ -81,14 +94,17 @@ class Visit:
         return str(self.request.path_params[name])
 
     def name(self, part: str) -> str:
-        """Return a name in the path; raises Problem if it has hidden characters or is too long."""
-        name = self.part(part)
+        """Return a name in the path; raises Problem if it has hidden characters, is too long, or leads to a folder."""
+        name = _unquoted(self.part(part)) if self.request.scope.get(QUOTED) else self.part(part)
         if not 0 < len(name) <= NAME or not is_visible(name) or "\n" in name:
             raise Problem(
                 ProblemKind.BAD_REQUEST,
                 f"the {part} in the path is longer than {NAME} characters, or has hidden characters",
                 f"give a {part} of plain characters",
             )
+        if "/" in name and {".", ".."} & set(name.split("/")):
+            way_out = f"give a {part} without `..` between its slashes"
+            raise Problem(ProblemKind.BAD_REQUEST, f"the {part} in the path leads to a folder", way_out)
         return name
 
 

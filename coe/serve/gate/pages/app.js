@@ -110,18 +110,33 @@ document.querySelectorAll("img[data-outlines]").forEach((image) => {
 // The server draws the part that changes; an event, or two seconds while a board is under way, ask for it again.
 const live = document.getElementById("live");
 if (live) {
-  let waiting = false, again = false;
+  const kinds = ["board.accepted", "board.started", "board.endangered", "board.decided", "board.amended", "board.verified", "board.aborted", "call.verified", "recipe.activated", "recipe.failed", "state.changed", "fault.raised", "fault.cleared"];
+  let waiting = false, again = false, events = null;
   const refresh = async () => {
     if (waiting || document.hidden) { again = true; return; }
     waiting = true;
     const answer = await send("GET", live.dataset.part);
-    if (answer) live.innerHTML = await answer.text();
+    if (answer) redraw(await answer.text());
     setTimeout(() => { waiting = false; if (again) { again = false; refresh(); } }, 1000);
   };
-  const events = new EventSource("/api/v1/events");
-  for (const kind of ["board.accepted", "board.started", "board.endangered", "board.decided", "board.amended", "board.verified", "board.aborted", "call.verified", "recipe.activated", "recipe.failed", "state.changed", "fault.raised", "fault.cleared"])
-    events.addEventListener(kind, refresh);
+  // What has the focus keeps it: its link or its button is found again in what is new.
+  const redraw = (html) => {
+    const focused = live.contains(document.activeElement) ? document.activeElement : null;
+    const names = ["id", "href", "data-post"].filter((name) => focused?.hasAttribute(name));
+    live.innerHTML = html;
+    if (!focused || focused === live) return;
+    const same = names.length && live.querySelector(names.map((name) => `[${name}="${CSS.escape(focused.getAttribute(name))}"]`).join(""));
+    live.tabIndex = -1;
+    (same || live).focus({ preventScroll: true });
+  };
+  // A browser opens six connections to a service, so a tab that nobody sees has no stream.
+  const listen = () => {
+    events?.close();
+    events = document.hidden ? null : new EventSource("/api/v1/events");
+    for (const kind of kinds) events?.addEventListener(kind, refresh);
+  };
+  listen();
   setInterval(() => { if (live.querySelector(".under-way")) refresh(); }, 2000);
   setInterval(refresh, 15000);
-  document.addEventListener("visibilitychange", refresh);
+  document.addEventListener("visibilitychange", () => { listen(); refresh(); });
 }
