@@ -67,15 +67,20 @@ def find_header(
     lines: Sequence[TextLine], names: Mapping[str, Sequence[str]], needs: Collection[str]
 ) -> PlacementHeader | None:
     """Return the first line that has a column for each field of `needs`; None if no line has."""
-    known = {plain(name) for of_field in names.values() for name in of_field} | _FURTHER_NUMBERS
+    known_of = {field: [plain(name) for name in of_field] for field, of_field in names.items()}
+    known = {name for of_field in known_of.values() for name in of_field} | _FURTHER_NUMBERS
     for line in lines:
         for separator, joinable in (*((separator, known) for separator in SEPARATORS), (None, ())):
             words = _words(line, separator, joinable)
             columns: dict[str, int] = {}
-            for field, of_field in names.items():
-                bare = ["" if index in columns.values() else plain(word) for index, (word, _) in enumerate(words)]
-                if chosen := next((name for name in map(plain, of_field) if name in bare), None):
+            bare = [plain(word) for word, _ in words]
+            # The names of both axes stand in one order: x of the middle and y of the first pin are no place.
+            pairs = zip(known_of.get("x", ()), known_of.get("y", ()), strict=False)
+            pair = next((pair for pair in pairs if {*pair} <= {*bare}), ())
+            for field, of_field in {**known_of, **dict(zip("xy", ([name] for name in pair), strict=False))}.items():
+                if chosen := next((name for name in of_field if name in bare), None):
                     columns[field] = bare.index(chosen)
+                    bare[columns[field]] = ""
             if set(needs) <= columns.keys():
                 width = len(words)
                 while words and not words[-1][0]:

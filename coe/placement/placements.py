@@ -66,6 +66,7 @@ _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z\u0
 _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
 _ZIP, _XML = b"PK\x03\x04", re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
 _MOST_TOLD = 5
+_LIKE_A_SIDE = re.compile("side|layer|mirror|face|bottom", re.IGNORECASE)
 _OTHER_WORDS = ("comp", "solder")
 """Words for sides which the name of a file may have for another reason, as solder-station.csv."""
 
@@ -202,8 +203,8 @@ class _PlacementReader:
             names = ", ".join(dialect.columns[field][0] for field in dialect.needs if dialect.columns[field])
             wanted = f"columns {names}" if names else "refdes x y angle value package"
             raise ConfigError(
-                f"{self._path}: no line is the header of a {self._name} placement file ({wanted}); export it again, or "
-                f"name the dialect that the file has: {', '.join(plugins.names(GROUP))}"
+                f"{self._path}: no line is the header of a {self._name} placement file ({wanted}); name its "
+                f"columns so, or give the dialect that the file has: {', '.join(plugins.names(GROUP))}"
             )
         bare = [plain(name) for name in found.names]
         if twice := [bare[index] for index in found.columns.values() if bare.count(bare[index]) > 1]:
@@ -255,7 +256,7 @@ class _PlacementReader:
     def _side(self, row: PlacementRow, header: PlacementHeader) -> Side:
         sides, cells = self._sides(header), row.cells or {}
         if "side" not in header.columns:
-            return self._side_by_name()
+            return self._side_by_name(header)
         word = cells.get("side", "")
         side = sides.get(word.casefold(), sides.get(plain(word)))
         if side is None:
@@ -263,8 +264,10 @@ class _PlacementReader:
             raise self._error(row.number, f"{cells['refdes']}: '{word}' is not a side; known: {known}")
         return side
 
-    def _side_by_name(self) -> Side:
+    def _side_by_name(self, header: PlacementHeader) -> Side:
         """Return the side that the name of the file tells, as board.mnt or board-bottom.csv; raises ConfigError."""
+        if other := next((name for name in header.unused if _LIKE_A_SIDE.search(name)), None):
+            raise self._error(header.number, f"the column '{other}' may tell the sides; call it Side, or take it out")
         if (ending := self._path.suffix.lower()) in self._dialect.endings:
             return self._dialect.endings[ending]
         words = {

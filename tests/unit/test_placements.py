@@ -262,6 +262,15 @@ def test_files_are_read_as_people_have_them(
     assert found == ([R1] if name.startswith(("fusion", "a unit")) else [R1, U2])
 
 
+def test_x_and_y_are_of_one_point_and_a_side_is_not_read_past(tmp_path: Path) -> None:
+    odd = written(tmp_path / "odd.csv", "Ref,Mid X,Ref X,Ref Y,Rot,Side\nR1,12.7,1,2,90,top\n")
+    file = read_file(odd, units="mm")
+    assert (file.columns["x"], file.placements[0].x_mm, file.unused) == ("Ref X", 1.0, ("Mid X",))
+    top = written(tmp_path / "board-top.csv", "Ref,X(mm),Y(mm),Rot,Which side\nR1,12.7,-3.5,90,bottom\n")
+    with pytest.raises(ConfigError, match="Which side"):
+        read_file(top)
+
+
 def test_a_file_tells_what_was_read_and_what_was_not(tmp_path: Path) -> None:
     file = read_file(
         written(tmp_path / "a.csv", "Ref,PosX (mil),PosY (mil),Rot,Side,SMD,Height\nR1,1000,0,0,top,yes,1\n")
