@@ -56,7 +56,7 @@ class RunIdentity:
         """
         with suppress(RulesError):  # a file that is gone says nothing
             if calibration_file.digest_of_rules(path) != self.rules:
-                raise ConfigError(f"{path} was changed while the line was opened; start again")
+                raise ConfigError(f"{path}, or its calibration, was changed while the line was opened; start again")
         if experts != self.experts:
             raise ConfigError("experts in the store were changed while the line was opened; start again")
         if references != self.references:
@@ -112,7 +112,7 @@ def _differences(before: RunIdentity, now: RunIdentity, *, older: bool) -> Itera
     if older:
         yield f"holds a run of an earlier version, which did not write down its experts; {ELSEWHERE}"
     if before.rules != now.rules:
-        yield f"holds a run with another version of the board file; {ELSEWHERE}"
+        yield f"holds a run with another version of the board file, or of its calibration; {ELSEWHERE}"
     if before.images != now.images:
         yield f"holds a run with another set of images ('{before.images}', not '{now.images}'); {ELSEWHERE}"
     if before.layout != now.layout:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 
 from coe.errors import ConfigError
@@ -119,6 +120,7 @@ class Supervisor:
             _expect_claim(claim)
             expect_keys(self.config, database)
             expect_packages(self.config)
+            _expect_libraries()
             _register_sinks(self.config, database)
             _reopen(database)
             with suppress(OSError):  # of a service that an older version made; without room, whoever needs one says so
@@ -238,6 +240,13 @@ def _expect_claim(claim: Claim) -> None:
         if time.monotonic() > until_s:
             raise ConfigError(_CLAIMED)
         time.sleep(LOOK_S)
+
+
+def _expect_libraries() -> None:
+    """Raise ModuleNotFoundError if a library of the gate is missing: its process would end at each start."""
+    for name in ("starlette", "uvicorn", "prometheus_client"):
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
 
 
 def _register_sinks(config: ServeConfig, database: Database) -> None:

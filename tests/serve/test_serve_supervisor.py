@@ -21,6 +21,7 @@ from tiny_line import TINY, Call
 from waiting import eventually
 
 from coe.board import calibration_file
+from coe.cli.start import way_out
 from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.serve import backup, service_config, supervisor
@@ -227,6 +228,16 @@ def test_systemd_is_told_only_when_line_and_database_have_answered(
     assert told[:3] == [SystemdNotice.READY.encode(), SystemdNotice.ALIVE.encode(), SystemdNotice.ALIVE.encode()]
     monkeypatch.delenv(supervisor.SYSTEMD_SOCKET)
     assert not supervisor.notify(SystemdNotice.ALIVE)
+
+
+@pytest.mark.parametrize("library", ["starlette", "uvicorn", "prometheus_client"])
+def test_a_service_without_a_library_of_its_gate_does_not_start(
+    service: Path, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ModuleNotFoundError) as missing:
+        Supervisor(service).run()
+    assert (missing.value.name, "coe-vision[serve]" in way_out(missing.value)) == (library, True)
 
 
 def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny: tuple[Path, Path], call: Call) -> None:
