@@ -60,10 +60,10 @@ def figure(
     events: int,
     trials: int,
     missing: str,
-    asked: Asked | None = None,
+    asked: AskedCount | None = None,
 ) -> Figure:
     """Return a rate as a figure; `missing` says why there is none, if there are no trials."""
-    asked = asked or Asked(0, 0)
+    asked = asked or AskedCount(0, 0)
     bare = Figure(name, title, unit, definition, events, trials, missing=missing, asked=asked.all, open=asked.open)
     if trials <= 0:
         return bare
@@ -79,7 +79,7 @@ def figure(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedCount:
     """What people are asked for a figure: `all`, and how much of it is `open`.
 
     `left_out` are those of the open ones that are trials: the value leaves them out, and the bounds do not.
@@ -132,7 +132,7 @@ def final_fpy(boards: Sequence[BoardCount]) -> Figure:
         sum(count.good for count in boards),
         decided if waiting < decided else 0,
         NO_VERIFIED,
-        Asked(decided, waiting, waiting),
+        AskedCount(decided, waiting, waiting),
     )
 
 
@@ -210,9 +210,9 @@ def seeded(calls: Sequence[CallCount]) -> Figure:
     )
 
 
-def _asked(calls: Sequence[CallCount], *kinds: CallKind, are_trials: bool = False) -> Asked:
+def _asked(calls: Sequence[CallCount], *kinds: CallKind, are_trials: bool = False) -> AskedCount:
     waiting = number(calls, None, kinds=kinds)
-    return Asked(number(calls, kinds=kinds), waiting, waiting if are_trials else 0)
+    return AskedCount(number(calls, kinds=kinds), waiting, waiting if are_trials else 0)
 
 
 def _unanswered(calls: Sequence[CallCount]) -> bool:
