@@ -185,6 +185,8 @@ class FaultKind(StrEnum):
     """A recipe that was activated cannot be opened; the version before it came back."""
     DATABASE = "database"
     DISK_FULL = "disk full"
+    DISK_LOW = "disk low"
+    """Less of the disk is free than the config asks for; nothing has failed yet."""
     IMAGE_LOST = "image lost"
     """The file of an accepted view is missing or damaged."""
     RETENTION = "retention"

@@ -130,6 +130,8 @@ class Limits(StrictModel):
     views: Annotated[int, Field(ge=1, le=100_000)] = 10_000
     body_s: Seconds = 120.0
     """The longest time in which a client may send a body."""
+    free_share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.05
+    """With less of the disk of `data` free, a fault warns."""
 
 
 class Retention(StrictModel):

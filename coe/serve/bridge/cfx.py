@@ -36,7 +36,7 @@ _STOPS = {
     FaultKind.DATABASE,
     FaultKind.DISK_FULL,
 }
-_SERVICES = {FaultKind.DATABASE, FaultKind.DISK_FULL, FaultKind.SINK}
+_SERVICES = {FaultKind.DATABASE, FaultKind.DISK_FULL, FaultKind.DISK_LOW, FaultKind.SINK}
 
 
 class CfxFormat:

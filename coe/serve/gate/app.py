@@ -89,7 +89,7 @@ def application(gate: Gate) -> ASGIApp:
         for operation in [*operations, *page_routes.parts.operations]
     ]
     routes += [Route(shown.path, page_routes.paged(gate, shown), methods=[shown.method]) for shown in page_routes.PAGES]
-    errors = (Problem, CoeError, HTTPException, ClientDisconnect, Exception)
+    errors = (Problem, CoeError, HTTPException, ClientDisconnect, OSError, Exception)
     app = Starlette(
         routes=routes,
         lifespan=lifespan,

@@ -17,9 +17,10 @@ from coe.serve.component_pictures import Cutter
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError
-from coe.serve.database.fault_log import NewFault
-from coe.serve.enums import FaultKind, Process
+from coe.serve.database.fault_log import Fault
+from coe.serve.enums import FaultKind
 from coe.serve.gate.event_feed import Feed
+from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
 
@@ -44,8 +45,10 @@ class Gate:
     """The bytes of bodies that are in memory now."""
     _drawing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DRAWN))
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-gate"))
-    # They may be open from before the gate was started.
-    _faults: set[FaultKind] = field(default_factory=lambda: {FaultKind.DISK_FULL, FaultKind.RETENTION})
+    faults: OwnFaults = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.faults = OwnFaults(lambda: self.now_us())  # noqa: PLW0108 - the clock may be replaced later
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Do work that waits for a disk on a thread."""
@@ -65,30 +68,54 @@ class Gate:
         return await self.run(partial(self._write, query))
 
     def _read(self, query: Callable[[Connection], _T]) -> _T:
-        with self.database.reading() as connection:
-            return query(connection)
+        try:
+            with self.database.reading() as connection:
+                return query(connection)
+        except DatabaseError as error:
+            self.faults.database_failed(error)
+            raise
 
     def _write(self, query: Callable[[Connection], _T]) -> _T:
-        with self.database.writing() as connection:
-            result = query(connection)
+        try:
+            with self.database.writing() as connection:
+                result = query(connection)
+        except DatabaseError as error:
+            self.faults.database_failed(error)
+            raise
         self.feed.hurry()
         return result
 
     async def note_fault(self, kind: FaultKind, message: str) -> None:
-        """Record a fault of the gate; without a database it is shown when the database is back."""
-        self._faults.add(kind)
-        new = NewFault(Process.GATE, kind, message)
-        with suppress(DatabaseError):
-            await self.write(lambda connection: fault_log.note(connection, new, self.now_us()))
+        """Record a fault of the gate; it is shown at once, and written now or when the database is back."""
+        self.faults.note(kind, message)
+        await self.write_faults()
 
     async def overcome(self, kind: FaultKind) -> None:
         """Clear a fault of the gate, if it was noted, because the same work has now succeeded."""
-        if kind in self._faults:
-            self._faults.discard(kind)
-            with suppress(DatabaseError):
-                await self.write(
-                    lambda connection: fault_log.clear_about(connection, Process.GATE, kind, now_us=self.now_us())
-                )
+        if self.faults.overcome(kind):
+            await self.write_faults()
+
+    async def write_faults(self, also: Callable[[Connection], object] = lambda connection: None) -> None:
+        """Write what is new of the gate's own faults, and `also`, if the database takes it."""
+
+        def write(connection: Connection) -> Callable[[], None]:
+            also(connection)
+            return self.faults.write(connection)
+
+        with suppress(DatabaseError):
+            written = await self.write(write)
+            written()
+
+    def open_faults(self, connection: Connection) -> list[Fault]:
+        """Return the open faults, first those that are not in the database yet."""
+        kept = fault_log.open_faults(connection)
+        known = {(fault.process, fault.kind, fault.about) for fault in kept}
+        new = [one for one in self.faults.unwritten() if (one.process, one.kind, one.about) not in known]
+        return [*new, *kept]
+
+    def disk(self) -> DataDisk:
+        """Return the file system of the data folder as it is now; raises OSError."""
+        return DataDisk.of(self.config.data)
 
     def close(self) -> None:
         """End its threads and its connections."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from enum import StrEnum
 from http import HTTPStatus
@@ -11,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from coe import files
 from coe.errors import CoeError
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.verifications import CallChanged
@@ -104,11 +106,18 @@ def disk_full(detail: str) -> Problem:
 
 async def answer(request: Request, error: Exception) -> Response:
     """Turn any error of a handler into problem JSON."""
-    return _problem(error).response(request)
+    return problem_of(error).response(request)
 
 
-def _problem(error: Exception) -> Problem:
+def problem_of(error: Exception) -> Problem:
+    """Return what any error of a handler says to a client; raises an OSError that is none of a full disk."""
     match error:
+        case OSError() if files.is_full(error):
+            return disk_full(f"there is no room on the disk: {error.strerror}")
+        case OSError() if error.errno == errno.EROFS:
+            return disk_full("the disk of the service's folder is read-only")
+        case OSError():
+            raise error  # so that the log has it; the answer comes as for any other fault
         case Problem():
             return error
         case DatabaseError(kind=DatabaseErrorKind.FULL):

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import uvicorn
+from sqlalchemy import Connection as SqlConnection
 
 from coe import system
 from coe.errors import sentence_of
@@ -122,12 +123,18 @@ def _remove_old(gate: Gate, part: int, now_us: int, since_us: int | None) -> int
 
 
 async def _beat(gate: Gate) -> None:
-    """Give a sign of life, as long as the database takes it."""
     while True:
-        with suppress(DatabaseError):
-            await gate.write(
-                lambda connection: states.beat(
-                    connection, Process.GATE, pid=os.getpid(), now_us=gate.now_us(), facts={}
-                )
-            )
+        await give_sign(gate)
         await asyncio.sleep(BEAT_S)
+
+
+async def give_sign(gate: Gate) -> None:
+    """Look at the disk, and give a sign of life with the gate's own faults, if the database takes it."""
+    with suppress(OSError):
+        limits = gate.config.limits
+        gate.faults.look_at(await gate.run(gate.disk), limits.free_share, limits.body)
+
+    def beat(connection: SqlConnection) -> None:
+        states.beat(connection, Process.GATE, pid=os.getpid(), now_us=gate.now_us(), facts={})
+
+    await gate.write_faults(beat)

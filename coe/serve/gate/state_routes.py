@@ -7,6 +7,7 @@ person clears stays in the history.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -22,6 +23,7 @@ from starlette.responses import Response
 from coe.serve.clock import SECOND_US
 from coe.serve.database import audit, board_rows, call_rows, event_log, fault_log, hourly, outbox, states
 from coe.serve.enums import Intake, LineState, Process, Subject
+from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import ANY, ENGINEER, READ, OperationRouter, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.request_data import shown
@@ -46,7 +48,7 @@ async def live(visit: Visit) -> Mapping[str, Any]:
 @router.read("/v2/health/ready", None, query=None, answers={200: "they do", 503: "they do not"})
 def ready(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Line and database answer, and boards are accepted."""
-    if why := why_not_ready(connection, visit.gate.now_us()):
+    if why := visit.gate.faults.of_storage() or why_not_ready(connection, visit.gate.now_us()):
         raise Problem(ProblemKind.NOT_READY, why, "see the faults, or wait")
     return {"ready": True}
 
@@ -101,7 +103,9 @@ class FaultsQuery(StrictModel):
 @router.read("/api/v1/faults", READ, query=FaultsQuery, answers={200: "the faults"})
 def get_faults(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """The open faults, the newest first."""
-    found = fault_log.newest(connection, limit=MOST) if visit.query.all else fault_log.open_faults(connection)
+    found = visit.gate.open_faults(connection)
+    if visit.query.all:
+        found = [*(one for one in found if not one.id), *fault_log.newest(connection, limit=MOST)]
     return {"faults": [shown(fault, _SHOWN, fault="id", board="board_id") for fault in found[:MOST]]}
 
 
@@ -118,7 +122,7 @@ def clear(visit: Visit, connection: Connection) -> None:
 def get_metrics(visit: Visit, connection: Connection) -> Response:
     """Figures for Prometheus."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Computed(_metrics(connection, visit.gate.now_us())))
+    registry.register(_Computed(_metrics(connection, visit.gate)))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -132,8 +136,9 @@ class _Computed(Collector):
         return self.metrics
 
 
-def _metrics(connection: Connection, now_us: int) -> list[Metric]:
+def _metrics(connection: Connection, gate: Gate) -> list[Metric]:
     """Return the figures; they come from the database at each scrape, so that no restart resets them."""
+    now_us = gate.now_us()
     ages = {process: (now_us - beat.beat_us) / SECOND_US for process, beat in states.heartbeats(connection).items()}
     queues = outbox.queues(connection)
     waiting = {queue.sink: queue.waiting for queue in queues}
@@ -145,7 +150,8 @@ def _metrics(connection: Connection, now_us: int) -> list[Metric]:
         _counter("coe_boards_decided", "Boards by the verdict of their decision.", decided, "verdict"),
         _gauge("coe_boards_undecided", "Boards that wait for their decision.", {"": undecided}),
         _gauge("coe_calls_open", "Calls that nobody has answered.", {"": open_calls}),
-        _gauge("coe_faults_open", "Open faults.", {"": len(fault_log.open_faults(connection))}),
+        _gauge("coe_faults_open", "Open faults.", {"": len(gate.open_faults(connection))}),
+        _gauge("coe_disk_free_ratio", "Share of the disk of the data folder that is free.", _disk_free(gate)),
         _counter("coe_events", "Events that were appended.", {"": events}),
         _gauge("coe_intake_open", "1 if boards are accepted.", {"": is_open}),
         _gauge("coe_line_state", "1 for the state of the line.", {line: 1}, "state"),
@@ -153,6 +159,12 @@ def _metrics(connection: Connection, now_us: int) -> list[Metric]:
         _gauge("coe_outbox_oldest_seconds", "Age of the oldest such event.", oldest, "sink"),
         _gauge("coe_heartbeat_age_seconds", "Time since a process gave a sign of life.", ages, "process"),
     ]
+
+
+def _disk_free(gate: Gate) -> Mapping[str, float]:
+    with suppress(OSError):
+        return {"": gate.disk().free_share}
+    return {}
 
 
 def _metric(kind: type[_M], name: str, meaning: str, numbers: Mapping[Any, float], label: str = "") -> _M:

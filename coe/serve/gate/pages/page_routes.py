@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from coe.serve.clock import HOUR_US
 from coe.serve.database import audit, board_rows, call_rows, fault_log, hourly, recipe_versions, states
 from coe.serve.database.board_rows import Board
+from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.hourly import Window
 from coe.serve.enums import UNDECIDED, Dimension, Process
 from coe.serve.gate import access, role_views, stats_routes
@@ -23,9 +24,9 @@ from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import ADMIN, READ, Operation, OperationRouter, Visit
 from coe.serve.gate.pages import board_page, experts_page, recipe_pages, svg
-from coe.serve.gate.pages.rendering import STATIC, PageRouter, Shown, page, plain, static
+from coe.serve.gate.pages.rendering import STATIC, PageRouter, Shown, page, plain, static, storage_failed, words_of
 from coe.serve.gate.pages.svg import Drawing, Spot
-from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.problems import Problem, ProblemKind, not_found, problem_of
 from coe.serve.gate.state_routes import ALIVE_US
 from coe.serve.gate.stats_routes import ParetoQuery, WindowQuery
 from coe.serve.statistics import control_charts, pareto
@@ -91,7 +92,7 @@ def overview(visit: Visit, connection: Connection) -> Shown:
         "figures": figures,
         "late": sum(hour.late for hour in counts.boards),
         "decided": sum(hour.boards for hour in counts.boards),
-        "faults": fault_log.open_faults(connection),
+        "faults": visit.gate.open_faults(connection),
     }
 
 
@@ -181,9 +182,10 @@ def experts(visit: Visit, connection: Connection) -> Shown:
 def faults_page(visit: Visit, connection: Connection) -> Shown:
     """Faults, and for administrators the audit chain, verified."""
     is_admin = visit.key is not None and visit.key.role in ADMIN
+    unwritten = [fault for fault in visit.gate.open_faults(connection) if not fault.id]
     return {
         "is_admin": is_admin,
-        "faults": fault_log.newest(connection, limit=_LISTED),
+        "faults": [*unwritten, *fault_log.newest(connection, limit=_LISTED)],
         "entries": audit.newest(connection, limit=_LISTED) if is_admin else [],
         "proof": audit.prove(connection, newest=_PROVEN) if is_admin else None,
     }
@@ -206,13 +208,18 @@ def paged(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[Res
         try:
             key = None if operation.roles is None else await admitted(gate, request, operation.roles)
             return await answered(gate, operation, request, key)
+        except (DatabaseError, OSError) as error:
+            return storage_failed(gate, request, problem_of(error))
         except Problem as problem:
             if problem.kind is ProblemKind.NO_KEY:
                 way = URL("/login").include_query_params(next=str(request.url.replace(scheme="", netloc="")))
                 return RedirectResponse(str(way), int(HTTPStatus.SEE_OTHER))
-            visit = Visit(gate, request, key or await access.key_of(gate, request))
-            words = {"title": problem.status.phrase, "detail": problem.detail, "way_out": problem.way_out}
-            return await page(visit, "problem.j2", lambda connection: words, int(problem.status))
+            words = words_of(problem)
+            try:
+                visit = Visit(gate, request, key or await access.key_of(gate, request))
+                return await page(visit, "problem.j2", lambda connection: words, int(problem.status))
+            except DatabaseError as error:
+                return storage_failed(gate, request, problem_of(error))
 
     return handle
 

@@ -10,12 +10,15 @@ from typing import Any, TypeVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sqlalchemy import Connection
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from coe.serve.clock import SECOND_US
-from coe.serve.database import call_rows, fault_log
+from coe.serve.database import call_rows
 from coe.serve.gate import access
+from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import ENGINEER, READ, OperationRouter, Visit
+from coe.serve.gate.problems import RETRY_S, Problem
 
 Shown = Mapping[str, Any]
 """What a template draws, by the names that it uses."""
@@ -55,7 +58,7 @@ async def page(visit: Visit, template: str, query: Callable[[Connection], Shown]
     def read(connection: Connection) -> Shown:
         return {
             "open_calls": call_rows.count_open(connection),
-            "open_faults": len(fault_log.open_faults(connection)),
+            "open_faults": len(visit.gate.open_faults(connection)),
             **query(connection),
         }
 
@@ -74,6 +77,27 @@ async def page(visit: Visit, template: str, query: Callable[[Connection], Shown]
 def plain(template: str, /, **shown: Any) -> Response:
     """Return a page for somebody who is not signed in, or a part of a page."""
     return HTMLResponse(environment().get_template(template).render(shown))
+
+
+def words_of(problem: Problem) -> Shown:
+    """Return what the page of a refusal says."""
+    return {"title": problem.status.phrase, "detail": problem.detail, "way_out": problem.way_out}
+
+
+def storage_failed(gate: Gate, request: Request, problem: Problem) -> Response:
+    """Return the page of a refusal that needs no database and no secret; a browser asks again by itself."""
+    around = {
+        "station": gate.config.station,
+        "person": None,
+        "may": False,
+        "csrf": "",
+        "here": request.url.path,
+        "now_us": gate.now_us(),
+        "open_calls": 0,
+        "open_faults": len(gate.faults.unwritten()),
+    }
+    page = environment().get_template("problem.j2").render({**around, **words_of(problem)})
+    return HTMLResponse(page, int(problem.status), {**problem.headers, "Refresh": str(RETRY_S)})
 
 
 @cache

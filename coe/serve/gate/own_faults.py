@@ -1,0 +1,172 @@
+"""The gate's own faults. They are kept in memory until they are written, because the fault log may be what failed.
+
+A locked database or a full disk is shown at once: on the pages, at the API, in the metrics, by the readiness, and in
+the log of the process.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+from coe.serve.database import fault_log
+from coe.serve.database.connecting import MAX_WAL_BYTES
+from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
+from coe.serve.database.fault_log import Fault, NewFault
+from coe.serve.enums import FaultKind, Process
+
+HOLD_S = 10.0
+"""How long a fault of disk or database stays after it was last met: a small row may fit where a board does not."""
+DATABASE = "database"
+"""What a full disk is about if the database met it; empty for pictures."""
+NO_ROOM_BYTES = 1 << 20
+"""With less than this the disk counts as full, though nobody has failed to write yet."""
+_Key = tuple[FaultKind, str]
+_NO_DATABASE: _Key = (FaultKind.DATABASE, DATABASE)
+_FULL: tuple[_Key, ...] = ((FaultKind.DISK_FULL, DATABASE), (FaultKind.DISK_FULL, ""))
+_LOW: _Key = (FaultKind.DISK_LOW, "")
+
+
+@dataclass(frozen=True, slots=True)
+class DataDisk:
+    """The file system of the data folder, in bytes."""
+
+    total: int
+    free: int
+
+    @classmethod
+    def of(cls, folder: Path) -> DataDisk:
+        """Return that of a folder; raises OSError."""
+        usage = shutil.disk_usage(folder)
+        return cls(usage.total, usage.free)
+
+    @property
+    def free_share(self) -> float:
+        """The share that is free, 0..1."""
+        return self.free / self.total if self.total else 0.0
+
+
+@dataclass(slots=True)
+class _Noted:
+    fault: Fault
+    seen_s: float
+    is_written: bool = False
+
+
+class OwnFaults:
+    """The open faults of this process; any thread may use it."""
+
+    def __init__(self, now_us: Callable[[], int], now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_us, self._now_s = now_us, now_s
+        self._lock = threading.Lock()
+        self._open: dict[_Key, _Noted] = {}
+        self._over: set[_Key] = set()
+        # They may be open from before this process was started.
+        self._unsure: set[_Key] = {_NO_DATABASE, *_FULL, _LOW, (FaultKind.RETENTION, "")}
+
+    def note(self, kind: FaultKind, message: str, about: str = "") -> None:
+        """Note a fault; it is shown from now on, and written by the next `write`."""
+        key, now_us = (kind, about), self._now_us()
+        with self._lock:
+            before = self._open.get(key)
+            fault = (
+                Fault(0, Process.GATE, kind, about, message, None, now_us, now_us, 1, None, "")
+                if before is None
+                else replace(before.fault, message=message, seen_us=now_us, times=before.fault.times + 1)
+            )
+            self._open[key] = _Noted(fault, self._now_s())
+            self._over.discard(key)
+        if before is None:
+            _log(message)
+
+    def database_failed(self, error: DatabaseError) -> None:
+        """Note that the database did not do what it was asked."""
+        kind = FaultKind.DISK_FULL if error.kind is DatabaseErrorKind.FULL else FaultKind.DATABASE
+        self.note(kind, str(error), DATABASE)
+
+    def overcome(self, kind: FaultKind, about: str = "") -> bool:
+        """Clear a fault, because the same work has now succeeded; return whether there is something to write."""
+        key = (kind, about)
+        with self._lock:
+            noted = self._open.pop(key, None)
+            if noted is None and key not in self._unsure:
+                return False
+            self._unsure.discard(key)
+            self._over.add(key)
+        if noted is not None:
+            _log(f"over: {noted.fault.message}")
+        return True
+
+    def look_at(self, disk: DataDisk, least_share: float, largest_body: int) -> None:
+        """Take in how much of the disk is free: warn before it is full, and see when there is room again."""
+        if disk.free < NO_ROOM_BYTES:
+            self._see(_FULL[1], "the disk of the service's folder is full; make room")
+        elif disk.free > MAX_WAL_BYTES + largest_body:
+            self._pass(*_FULL)
+        if disk.free_share < least_share:
+            self._see(
+                _LOW,
+                f"{100 * disk.free_share:.1f} % of the disk of the service's folder is free ({disk.free / 2**30:.1f} "
+                f"GiB), less than `limits.free_share`; make room before it is full",
+            )
+        else:
+            self.overcome(*_LOW)
+
+    def write(self, connection: Connection) -> Callable[[], None]:
+        """Write what is new into the fault log; call what this returns once the transaction is on the disk."""
+        self._pass(_NO_DATABASE)
+        with self._lock:
+            new = {key: noted for key, noted in self._open.items() if not noted.is_written}
+            over = set(self._over)
+        now_us = self._now_us()
+        for (kind, about), noted in new.items():
+            fault_log.note(connection, NewFault(Process.GATE, kind, noted.fault.message, about), now_us)
+        for kind, about in over:
+            fault_log.clear_about(connection, Process.GATE, kind, about=about, now_us=now_us)
+
+        def written() -> None:
+            with self._lock:
+                for noted in new.values():
+                    noted.is_written = True
+                self._over -= over
+
+        return written
+
+    def unwritten(self) -> list[Fault]:
+        """Return the faults that the fault log does not show yet, the newest first."""
+        with self._lock:
+            faults = [noted.fault for noted in self._open.values() if not noted.is_written]
+        return sorted(faults, key=lambda fault: -fault.seen_us)
+
+    def of_storage(self) -> str:
+        """Return why nothing can be kept now; empty if it can."""
+        with self._lock:
+            return next((self._open[key].fault.message for key in (_NO_DATABASE, *_FULL) if key in self._open), "")
+
+    def _see(self, key: _Key, message: str) -> None:
+        """Note a fault that a look finds, once until it is over."""
+        with self._lock:
+            is_open = key in self._open
+        if not is_open:
+            self.note(key[0], message, key[1])
+
+    def _pass(self, *keys: _Key) -> None:
+        """Clear faults that were not met for a while."""
+        now_s = self._now_s()
+        for key in keys:
+            with self._lock:
+                noted = self._open.get(key)
+            if noted is None or now_s - noted.seen_s >= HOLD_S:
+                self.overcome(*key)
+
+
+def _log(message: str) -> None:
+    sys.stderr.write(f"gate: {message}\n")
+    sys.stderr.flush()

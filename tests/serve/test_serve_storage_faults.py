@@ -1,0 +1,203 @@
+"""A full disk and a locked database are shown at once, though the fault log lies in that very database."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from serving import Served, signed_in
+
+from coe.serve.clock import now_us
+from coe.serve.database import fault_log, states
+from coe.serve.database.connecting import Database, open_database, sqlite_url
+from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
+from coe.serve.enums import FaultKind, LineState, Process, Role, Subject
+from coe.serve.gate import access, own_faults
+from coe.serve.gate.own_faults import DataDisk, OwnFaults
+from coe.serve.gate.server import give_sign
+
+PAGES = ("/", "/verify", "/statistics", "/recipes", "/experts", "/faults")
+GIB = 1 << 30
+TIGHT = DataDisk(100 * GIB, 2 << 20)
+ROOMY, LOW, FULL = DataDisk(100 * GIB, 50 * GIB), DataDisk(100 * GIB, 3 * GIB), DataDisk(100 * GIB, 0)
+
+
+@pytest.fixture
+def station(served: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A gate that waits briefly for a lock, on a disk with room, beside a line that answers."""
+    patient = served.gate.database
+    served.gate.database = open_database(patient.url.render_as_string(), busy_s=0.1)
+    disk(monkeypatch, ROOMY)
+    with patient.writing() as connection:
+        states.change(connection, Subject.LINE, LineState.WAITING, by="test", now_us=now_us())
+        states.beat(connection, Process.WORKER, pid=1, now_us=now_us())
+    yield served
+    served.gate.database.close()
+    served.gate.database = patient
+
+
+def disk(monkeypatch: pytest.MonkeyPatch, size: DataDisk) -> None:
+    usage = SimpleNamespace(total=size.total, used=size.total - size.free, free=size.free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+
+
+@contextmanager
+def locked(database: Database) -> Iterator[None]:
+    """Hold the lock of the database's file in another connection."""
+    with closing(sqlite3.connect(str(database.url.database), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@contextmanager
+def locked_for_readers(served: Served) -> Iterator[None]:
+    """Give the gate a copy of its database whose file another connection has for itself alone."""
+    before = served.gate.database
+    before.shorten_log()
+    copy = shutil.copy(str(before.url.database), f"{before.url.database}.copy")
+    with closing(sqlite3.connect(copy, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN IMMEDIATE")
+        served.gate.database = open_database(sqlite_url(Path(copy)), busy_s=0.1)
+        try:
+            yield
+        finally:
+            served.gate.database.close()
+            served.gate.database = before
+
+
+def look(served: Served) -> None:
+    """Let the gate give its sign of life, as it does every two seconds."""
+    asyncio.run(give_sign(served.gate))
+
+
+def shown(served: Served) -> list[tuple[str, str]]:
+    """Return the open faults, as the API shows them."""
+    return [(fault["kind"], fault["about"]) for fault in served.operator.get("/api/v1/faults").json()["faults"]]
+
+
+def metric(served: Served, name: str) -> float:
+    samples = [line.split() for line in served.admin.get("/metrics").text.splitlines() if line[0] != "#"]
+    return next(float(value) for found, value in samples if found == name)
+
+
+def history(database: Database) -> list[tuple[FaultKind, str, str]]:
+    with database.reading() as connection:
+        return [(fault.kind, fault.about, fault.cleared_by) for fault in fault_log.newest(connection)]
+
+
+def test_a_locked_database_is_shown_everywhere_at_once_and_the_history_has_it_afterwards(
+    station: Served, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert station.nobody.get("/v2/health/ready").status_code == 200
+    with closing(signed_in(station, Role.ENGINEER)) as person, locked(station.gate.database):
+        look(station)
+        assert shown(station) == [("database", "database")]
+        assert station.operator.get("/api/v1/faults?all=1").json()["faults"][0]["kind"] == "database"
+        ready = station.nobody.get("/v2/health/ready")
+        assert (ready.status_code, ready.json()["type"]) == (503, "urn:coe:problem:not-ready")
+        assert metric(station, "coe_faults_open") == 1
+        assert "1 open fault" in person.get("/").text
+        page = person.get("/faults")
+        assert page.status_code == 200
+        assert "/api/v1/faults/0/clear" not in page.text
+        refused = person.delete("/api/v1/session", headers={"X-CSRF-Token": csrf(page.text)})
+        assert (refused.status_code, refused.json()["type"]) == (503, "urn:coe:problem:busy")
+    assert "locked" in capfd.readouterr().err
+    look(station)  # it answers again; the fault stays for a while, in the history too
+    assert history(station.database) == [(FaultKind.DATABASE, "database", "")]
+    monkeypatch.setattr(own_faults, "HOLD_S", 0.0)
+    look(station)
+    assert history(station.database) == [(FaultKind.DATABASE, "database", "gate")]
+    assert shown(station) == []
+    assert station.nobody.get("/v2/health/ready").status_code == 200
+
+
+def csrf(page: str) -> str:
+    return page.partition('name="csrf" content="')[2].partition('"')[0]
+
+
+def test_pages_say_what_is_wrong_when_the_database_cannot_even_be_read(station: Served) -> None:
+    with closing(signed_in(station, Role.ENGINEER)) as person, locked_for_readers(station):
+        for path in PAGES:
+            page = person.get(path)
+            assert (page.status_code, page.headers["content-type"][:9]) == (503, "text/html"), path
+            assert "locked" in page.text
+            assert page.headers["refresh"] == page.headers["retry-after"]
+        for path in ("/api/v1/faults", "/api/v1/boards/1", "/metrics", "/v2/health/ready", "/line/part"):
+            answer = person.get(path)
+            assert (answer.status_code, answer.json()["type"]) == (503, "urn:coe:problem:busy"), path
+    assert station.operator.get("/").status_code == 200
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_page_for_which_the_disk_has_no_room_says_so(
+    station: Served, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """As that of a service of before without its secret."""
+
+    def refuse(path: object) -> bytes:
+        raise OSError(number, "no room")
+
+    monkeypatch.setattr(access, "read_or_make", refuse)
+    page = station.operator.get("/")
+    assert (page.status_code, page.headers["content-type"][:9]) == (507, "text/html")
+    answer = station.nobody.post("/api/v1/session", json={"key": "x"}, headers={"Cookie": "coe_session=x"})
+    assert (answer.status_code, answer.json()["type"]) == (507, "urn:coe:problem:disk-full")
+
+
+def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(
+    station: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look(station)
+    assert shown(station) == []
+    assert metric(station, "coe_disk_free_ratio") == 0.5
+    disk(monkeypatch, LOW)
+    look(station)
+    look(station)
+    assert shown(station) == [("disk low", "")]
+    assert metric(station, "coe_disk_free_ratio") == pytest.approx(0.03)
+    assert station.nobody.get("/v2/health/ready").status_code == 200
+    disk(monkeypatch, FULL)
+    look(station)
+    assert sorted(shown(station)) == [("disk full", ""), ("disk low", "")]
+    assert station.nobody.get("/v2/health/ready").status_code == 503
+    disk(monkeypatch, ROOMY)
+    monkeypatch.setattr(own_faults, "HOLD_S", 0.0)
+    look(station)
+    assert shown(station) == []
+    assert station.nobody.get("/v2/health/ready").status_code == 200
+    assert [(kind, by) for kind, _, by in history(station.database)] == [
+        (FaultKind.DISK_FULL, "gate"),
+        (FaultKind.DISK_LOW, "gate"),
+    ]
+
+
+def test_a_database_that_met_a_full_disk_stays_a_fault_until_there_is_room_and_a_while_has_passed() -> None:
+    passed = [0.0]
+    faults = OwnFaults(lambda: 1, lambda: passed[0])
+    faults.database_failed(DatabaseError(DatabaseErrorKind.FULL, "full"))
+    assert faults.of_storage() == "full"
+    faults.look_at(ROOMY, 0.05, 0)
+    assert faults.of_storage() == "full"
+    passed[0] = own_faults.HOLD_S
+    faults.look_at(TIGHT, 0.0, 0)
+    assert faults.of_storage() == "full"
+    faults.look_at(ROOMY, 0.05, 0)
+    assert not faults.of_storage()
+
+
+def test_a_fault_of_an_earlier_process_is_cleared_when_its_cause_is_gone(station: Served) -> None:
+    with station.database.writing() as connection:
+        for kind in (FaultKind.DISK_LOW, FaultKind.DISK_FULL):
+            fault_log.note(connection, fault_log.NewFault(Process.GATE, kind, "before"), 1)
+    look(station)
+    assert shown(station) == []
