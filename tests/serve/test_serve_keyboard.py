@@ -99,7 +99,7 @@ def with_pictures(served: Served, calls: int) -> None:
 
 def wait_drawn(page: Any, refdes: str) -> None:
     page.wait_for_selector(f"#refdes:text-is('{refdes}')")
-    page.wait_for_selector("#unseen", state="hidden")
+    page.wait_for_selector("[data-outcome='false call'][aria-disabled='false']")
 
 
 def words_of(served: Served, id: int) -> list[Outcome]:
@@ -160,6 +160,7 @@ def test_each_of_the_last_answers_can_be_taken_back(served: Served, browser: Any
     assert read(served.database, call_rows.count_open) == 3
     page.click("#held li:has-text('R1') button")
     wait_drawn(page, "R1")
+    assert page.evaluate("document.activeElement.textContent") == "Undo R2"
     page.click("[data-act=sign-out]")
     page.wait_for_url("**/login")
     assert [words_of(served, id) for id in (1, 2, 3)] == [[Outcome.FALSE_CALL], [], [Outcome.FALSE_CALL]]
@@ -237,16 +238,22 @@ def test_a_key_that_was_pressed_before_the_pictures_came_is_no_answer(served: Se
     with_pictures(served, 1)
     page = signed_in(served, browser, Role.OPERATOR, "/")
     page.wait_for_selector("#live")
+    page.clock.install()
     waiting: list[Any] = []
     page.route("**/api/v1/calls/*/picture", lambda route: waiting.extend([route]))
     page.goto(f"{served.address}/verify")
     page.wait_for_selector("#unseen:has-text('not drawn yet')")
+    page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 2)
     page.keyboard.press("1")
-    page.wait_for_selector("#say:has-text('not drawn yet')")
     waiting[0].continue_()
+    page.wait_for_function("() => document.querySelector('#picture').naturalWidth > 0", polling=50)
+    page.clock.run_for(100)
     wait_drawn(page, "R0")
+    page.clock.run_for(400)
+    page.wait_for_selector("#say:has-text('not drawn yet')")
     assert words_of(served, 1) == []
     page.keyboard.press("1")
+    page.clock.run_for(400)
     page.wait_for_selector("#queue-empty:not([hidden])")
     assert words_of(served, 1) == [Outcome.FALSE_CALL]
 

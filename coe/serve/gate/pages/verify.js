@@ -6,6 +6,8 @@ const at = (id) => document.getElementById(id);
 const claimS = Number(at("verify").dataset.claimS), holdS = Number(at("verify").dataset.holdS);
 const RETRY_S = 2, SAID = { "false call": "Good", confirmed: "Defect", accepted: "Accept" };
 let call = null, tag = "", endsAt = 0, last = null, busy = false, away = false;
+const NOT_DRAWN = "The pictures are not drawn yet: only Defect and Later are possible.", SAY_AFTER_MS = 1000;
+let unseen = "";  // why this call can only be a defect, or be left for later
 let shownMs = Infinity, drawnMs = Infinity;  // since when the call is shown, and since when with its pictures
 const held = [];  // answers that are not sent yet, the oldest first
 
@@ -41,21 +43,25 @@ function show(next) {
   endsAt = performance.now() + claimS * 1000;
 }
 
-// Nobody can call a part good that was not seen: those answers wait until part and reference are drawn.
+// Nobody can call a part good that was not seen: those answers wait until part and reference are drawn. That takes a
+// moment with each call, so it is said where it lasts.
 async function allow(shown, both) {
-  sayUnseen("The pictures are not drawn yet: only Defect and Later are possible.");
+  lack(NOT_DRAWN);
+  setTimeout(() => { if (call === shown && unseen) tellUnseen(); }, SAY_AFTER_MS);
   const [part, good] = await Promise.all(both);
   if (call !== shown) return;
-  if (!part) sayUnseen("The part could not be shown: only Defect and Later are possible.");
-  else if (!good) sayUnseen("The reference could not be shown: only Defect and Later are possible. Later shows both again.");
-  else { drawnMs = performance.now(); sayUnseen(""); }
+  if (part && good) drawnMs = performance.now();
+  lack(!part ? "The part could not be shown: only Defect and Later are possible." : good ? "" : "The reference could not be shown: only Defect and Later are possible.");
+  tellUnseen();
 }
 
-function sayUnseen(text) {
-  at("unseen").textContent = text;
-  at("unseen").hidden = !text;
+function lack(text) {
+  unseen = text;
   document.querySelectorAll("[data-needs-eyes]").forEach((button) => button.setAttribute("aria-disabled", String(Boolean(text))));
+  if (text === NOT_DRAWN) at("unseen").hidden = true;
 }
+
+function tellUnseen() { at("unseen").textContent = unseen; at("unseen").hidden = !unseen; }
 
 // Show a picture; whether it was decoded and painted while its call is shown.
 async function picture(name, boxes, size) {
@@ -113,7 +119,7 @@ const next = (after = 0) => take(`/api/v1/calls/next?after=${after}&without=${he
 async function answer(outcome, atMs) {
   if (!call || busy || atMs < shownMs) return;
   const isDrawn = atMs >= drawnMs;
-  if (outcome !== "confirmed" && !isDrawn) { if (at("unseen").textContent) say(at("unseen").textContent); return; }
+  if (outcome !== "confirmed" && !isDrawn) { say(unseen || NOT_DRAWN); return; }
   busy = true;
   const word = { outcome, label: at("new-label").value, note: at("note").value, drawn: isDrawn };
   const item = { call, tag, word, untilMs: performance.now() + holdS * 1000, isSending: false };
@@ -143,8 +149,11 @@ function hold(item) {
 
 function release(item) {
   held.splice(held.indexOf(item), 1);
+  const hadFocus = item.row.contains(document.activeElement);
   item.row.remove();
   count();
+  // Not a button of an answer: who presses Enter once more means the undo.
+  if (hadFocus) (at("held").querySelector("button") ?? at("verify")).focus();
 }
 
 // Say how long each held answer can still be taken back, and that Backspace takes back the newest.
