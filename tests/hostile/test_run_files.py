@@ -541,7 +541,7 @@ def test_a_picture_that_is_gone_when_the_report_is_written_is_a_note_there(
         (other_weights, "experts in the store were changed while the line was opened; start again"),
         (one_other_expert, "experts in the store were changed"),
         (other_rules, "idle.yaml, or its calibration, was changed while the line was opened; start again"),
-        (other_calibration, "idle.yaml was changed"),
+        (other_calibration, "idle.yaml, or its calibration, was changed"),
     ],
 )
 def test_a_line_that_opened_with_something_else_inspects_nothing(
