@@ -175,6 +175,8 @@ class FaultKind(StrEnum):
     """What has gone wrong, for programs; people read `Fault.message`."""
 
     PROCESS_DIED = "process died"
+    PROCESS_SILENT = "process silent"
+    """A process gives no sign of life, and has not ended."""
     INSPECTOR_FAILED = "inspector failed"
     """The line cannot be opened, or cannot go on, with a recipe."""
     EXPERT_HANGS = "expert hangs"

@@ -32,6 +32,7 @@ from coe.serve.enums import FaultKind, Intake, Process, Subject
 from coe.serve.exposure import expect_keys
 from coe.serve.secret_file import make_all
 from coe.serve.service_config import ServeConfig, load
+from coe.serve.silent_worker import SilentWorker
 
 PROCESSES = (Process.GATE, Process.WORKER)
 """The processes in the order in which they start; the bridge comes after them if there is anybody to be told."""
@@ -82,6 +83,8 @@ class Child:
     started_s: float = 0.0
     pause_s: float = LEAST_PAUSE_S
     starts_s: float = 0.0
+    killed_why: str = ""
+    """Why the supervisor killed it; empty if it did not."""
 
 
 class Supervisor:
@@ -128,8 +131,9 @@ class Supervisor:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: self.end())
             try:
+                silent = SilentWorker(self.config, database)
                 while not self._is_ending:
-                    self._step(database, claim)
+                    self._step(database, claim, silent)
                     time.sleep(LOOK_S)
             finally:
                 notify(SystemdNotice.STOPPING)
@@ -139,7 +143,7 @@ class Supervisor:
             database.close()
             lock.release()
 
-    def _step(self, database: Database, claim: Claim) -> None:
+    def _step(self, database: Database, claim: Claim, silent: SilentWorker) -> None:
         now_s = time.monotonic()
         for child in self._children:
             self._care_for(child, now_s)
@@ -147,9 +151,19 @@ class Supervisor:
         if now_s - self._notified_s >= NOTIFY_S:
             self._notified_s = now_s
             self._keep_claim(claim, now_s)
+            self._watch(silent)
             if _answers(database):
                 notify(SystemdNotice.ALIVE if self._was_ready else SystemdNotice.READY)
                 self._was_ready = True
+
+    def _watch(self, silent: SilentWorker) -> None:
+        """Kill a worker that stands still; it is started again as one that died."""
+        worker = self.children[Process.WORKER]
+        with suppress(DatabaseError):  # whoever cannot be watched now is watched later
+            pid = worker.running.pid if worker.running else None
+            worker.killed_why = silent.look(pid, worker.started_s) or worker.killed_why
+            if worker.running is not None and worker.killed_why:
+                worker.running.kill()
 
     def _keep_claim(self, claim: Claim, now_s: float) -> None:
         """Raise ConfigError if another service has taken the database, as while its server was restarted."""
@@ -171,7 +185,8 @@ class Supervisor:
         if now_s - child.started_s >= HEALTHY_S:
             child.pause_s = LEAST_PAUSE_S
         _forget(child)
-        self._start_later(child, now_s, f"the {child.process.word} ended with status {status}")
+        why, child.killed_why = child.killed_why or f"the {child.process.word} ended with status {status}", ""
+        self._start_later(child, now_s, why)
 
     def _start(self, child: Child, now_s: float) -> None:
         child.started_s = now_s

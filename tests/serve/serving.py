@@ -7,9 +7,10 @@ import hashlib
 import io
 import shutil
 import socket
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +95,15 @@ def embedded(config: ServeConfig, template: Path, busy_s: float = 5.0) -> Iterat
     database = open_database(config.database_url, busy_s=busy_s)
     yield database
     database.close()
+
+
+@contextmanager
+def locked(database: Database) -> Iterator[None]:
+    """Hold the lock of the database's file in another connection, as a backup program or a shell does."""
+    with closing(sqlite3.connect(str(database.url.database), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
 
 
 def activated(database: Database, rules: str, name: str = "tiny", **content: object) -> recipe_versions.Recipe:

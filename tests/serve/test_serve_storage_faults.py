@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from serving import Served, signed_in
+from serving import Served, locked, signed_in
 
 from coe.serve.clock import now_us
 from coe.serve.database import fault_log, states
@@ -46,15 +46,6 @@ def station(served: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]
 def disk(monkeypatch: pytest.MonkeyPatch, size: DataDisk) -> None:
     usage = SimpleNamespace(total=size.total, used=size.total - size.free, free=size.free)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
-
-
-@contextmanager
-def locked(database: Database) -> Iterator[None]:
-    """Hold the lock of the database's file in another connection."""
-    with closing(sqlite3.connect(str(database.url.database), isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield
-        other.execute("ROLLBACK")
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from coe.board import calibration_file
 from coe.cli.start import way_out
 from coe.core import Verdict
 from coe.errors import ConfigError
-from coe.serve import backup, service_config, supervisor
+from coe.serve import backup, service_config, silent_worker, supervisor
 from coe.serve import command as serve
 from coe.serve.bridge import sink_section
 from coe.serve.clock import DAY_US, HOUR_US, now_us
@@ -135,6 +135,42 @@ def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_go_on(
 
     supervised(service, {Process.GATE: SLEEPS, Process.WORKER: ["/no/such/program"]}, until)
     assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "line")]
+
+
+STANDS_STILL = """
+import os, signal, sys
+from coe.serve.clock import now_us
+from coe.serve.database import states
+from coe.serve.database.connecting import open_database
+from coe.serve.enums import Process
+with open_database(sys.argv[1]).writing() as connection:
+    states.beat(connection, Process.WORKER, pid=os.getpid(), now_us=now_us())
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_worker_that_stands_still_is_killed_and_started_again(
+    service: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = service_config.load(service)
+    soon = config.model_copy(update={"line": config.line.model_copy(update={"hangs_after_s": 0.5})})
+    monkeypatch.setattr(supervisor, "load", lambda path: soon)
+    monkeypatch.setattr(supervisor, "NOTIFY_S", 0.1)
+    monkeypatch.setattr(silent_worker, "SILENT_S", 0.2)
+    monkeypatch.setattr(silent_worker, "STARTS_FOR", 1000)
+    worker = [sys.executable, "-c", STANDS_STILL, config.database_url]
+    pids = set()
+
+    def until(running: Supervisor) -> bool:
+        child = running.children[Process.WORKER].running
+        pids.add(child.pid if child else None)
+        return len(pids - {None}) >= 2
+
+    supervised(service, {Process.GATE: SLEEPS, Process.WORKER: worker}, until)
+    assert sorted(fault_kinds(database)) == [(FaultKind.PROCESS_DIED, "line"), (FaultKind.PROCESS_SILENT, "line")]
+    with database.reading() as connection:
+        messages = {fault.kind: fault.message for fault in fault_log.newest(connection)}
+    assert "no sign of life" in messages[FaultKind.PROCESS_DIED]
 
 
 def test_the_bridge_runs_where_the_config_has_sinks_which_are_told_from_the_start(

@@ -9,7 +9,7 @@ import resource
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import pytest
 from bridging import Remembered, append, told, waiting
 from quick_line import QuickDevice
 from serve_rows import NOON, decided, decision, ng
-from serving import Served, activated, client_of, embedded, hand_in, png, put
+from serving import Served, activated, client_of, embedded, hand_in, locked, png, put
 from sqlalchemy import event
 from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
 from tiny_line import TINY
@@ -54,15 +54,6 @@ def all_faults(database: Database) -> list[tuple[FaultKind, str]]:
 
 
 # ---- the database is locked for a minute; here for as long as it takes that everybody has met the lock
-
-
-@contextmanager
-def locked(database: Database) -> Iterator[None]:
-    """Hold the lock of the database's file in another connection, as a backup program or a shell does."""
-    with closing(sqlite3.connect(str(database.url.database), isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield
-        other.execute("ROLLBACK")
 
 
 def test_a_locked_database_loses_nothing_repeats_no_message_and_everybody_goes_on_afterwards(

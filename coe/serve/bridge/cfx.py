@@ -31,6 +31,7 @@ _STATES = {
 """States of SEMI E58."""
 _STOPS = {
     FaultKind.PROCESS_DIED,
+    FaultKind.PROCESS_SILENT,
     FaultKind.INSPECTOR_FAILED,
     FaultKind.EXPERT_HANGS,
     FaultKind.DATABASE,
