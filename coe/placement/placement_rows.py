@@ -121,8 +121,7 @@ def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[Placeme
 
 def _is_remark(line: TextLine, header: PlacementHeader) -> bool:
     """Tell whether a line begins with '#', and not because the cell before the designator does, as "#1" in a value."""
-    has_text_first = header.separator is not None and header.columns["refdes"] > 0
-    return line.is_remark and not (has_text_first and _is_row(line.text, header))
+    return line.is_remark and not (header.columns["refdes"] > 0 and _is_row(line.text, header))
 
 
 def _csv(text: str, separator: str) -> list[str]:
@@ -144,7 +143,7 @@ def _is_open(text: str, header: PlacementHeader) -> bool:
 
 def _is_row(text: str, header: PlacementHeader) -> bool:
     """Tell whether a line is a row by itself: then a quote in the line before was a sign of its value."""
-    cells = _separated(text, header, header.width)
+    cells = _spaced(text, header) if header.separator is None else _separated(text, header, header.width)
     return cells is not None and _has_numbers(cells)
 
 
@@ -215,12 +214,17 @@ def _spaced(text: str, header: PlacementHeader) -> dict[str, str] | None:
     found = [at for at in starts if len(tokens) >= size and all(like[at : at + size])]
     below = [at for at in found if _is_below_header(tokens, at, first, size, header)]
     in_order = len(tokens) == len(names) and all(like[at] for at, is_number in enumerate(numeric) if is_number)
-    if in_order and not (below and header.is_fixed_width and (below != [first] or _is_moved(tokens[:first], header))):
+    if not header.is_fixed_width:
+        if in_order and below not in ([], [first]):
+            return None
+        below = []
+    if in_order and not (below and (below != [first] or _is_moved(tokens[:first], header))):
         return {field: tokens[index][0].strip('"') for field, index in header.columns.items()}
     # Without a place below the header, a row of fewer cells tells nowhere which of them lacks.
     found = [at for at in found if min(after, 1) <= len(tokens) - at - size <= (len(tokens) if after else 0)]
     chosen = below or (found if len(tokens) > len(names) or not header.number else [])
-    if len(chosen) != 1:
+    is_told = below or not header.number or header.columns["refdes"] == 0 <= header.columns.get("side", first) - first
+    if len(chosen) != 1 or not is_told:
         return None
     at = chosen[0]
     cells = [*_texts(tokens[:at], header, first), *(token for token, _ in tokens[at : at + size])]
@@ -259,7 +263,7 @@ def _texts(tokens: Sequence[tuple[str, int]], header: PlacementHeader, count: in
     cells = [""] * count
     for number, (token, start) in enumerate(tokens):
         column = 0
-        if header.starts and (number or begin):
+        if header.starts and (number or begin or header.columns["refdes"]):
             fitting = (index for index in range(count) if header.starts[begin + index] <= start + 1)
             column = max(fitting, default=0)
         if number and not begin and count > 1:

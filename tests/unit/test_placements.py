@@ -245,6 +245,12 @@ R1, U2 = ("R1", 12.7, -3.5, 90.0, TOP), ("U2", 30.0, 4.0, 315.0, BOTTOM)
         ),
         ("three decimals.csv", "Ref;X;Y;Rot;Side\nR1;12,700mm;-3,500mm;90;top\nU2;30,000mm;4,000mm;315;bottom\n", ""),
         ("commas in angles.csv", 'Ref,X(mm),Y(mm),Rot,Side\nR1,12.7,-3.5,"90,0",top\nU2,30,4,"315,0",bottom\n', ""),
+        (
+            "designators behind values.txt",
+            "Val    Package  Ref  X(mm)  Y(mm)  Rot  Side\n"
+            "                R1   12.7   -3.5   90   top\n#1     8 pin    U2   30     4      315  bottom\n",
+            "",
+        ),
         ("hashes in values.csv", "Val,Ref,X(mm),Y(mm),Rot,Side\n#1,R1,12.7,-3.5,90,top\n,U2,30,4,315,bottom\n", ""),
         ("angles.csv", "ref,x,y,rot,layer\nR1,12.7mm,-3.5mm,R90,Top Layer\nU2,30mm,4mm,-45\u00b0,Bottom Layer\n", ""),
         (
@@ -290,6 +296,8 @@ def test_a_file_tells_what_was_read_and_what_was_not(tmp_path: Path) -> None:
         "Ref,Side,Val,PosX(mm),PosY(mm),Rot,Note\nR1,top,4,7,12.7,3.5,90,\nR2,top,1,1,2,0,\n",  # the same, no note
         'Ref,PosX(mm),PosY(mm),Rot,Side,Val\nR1,1,2,0,top,"x\nR2,1,2,0,top,4,7\n',  # a quote that hides a row
         "# Ref  Val  Package  PosX(mm)  PosY(mm)  Rot  Side\nR1  10k  402  1.2  3.4  top\n",  # no angle
+        "Ref Side Val Center-X(mm) Center-Y(mm) Rot Package Note\n"
+        + "R1  top      66.0071      11.0601      0   0402    5 %\n",  # no value, a note of two words
         "Units: measured in cm\nRef,PosX,PosY,Rot,Side\nR1,1,2,0,top\n",
         "Val X(mm) Y(mm) Rot Ref Side\n10 k 1 2 0 R1 top\n",
         "X(mm) Y(mm) Rot Ref Side\nR1 1 2 0 R1 top\n",  # spaces, numbers first
