@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, bindparam, func, insert, or_, select, union_all, update
+from sqlalchemy import BindParameter, Connection, bindparam, func, insert, select, union_all, update
 
 from coe.core import Verdict
 from coe.placement.dialects import Side
@@ -73,12 +73,13 @@ class Board:
         return shown(self, "key serial panel side work_order", **renamed)
 
 
-_COLUMNS = columns(board, "findings", "swept_us")
+COLUMNS = columns(board, "findings", "swept_us")
+"""The columns of `Board`."""
 # Statements of the line and of the intake are built once: to build them takes longer than to run them.
-_OF_ID = select(*_COLUMNS).where(board.c.id == bindparam("of_id"))
-_OF_KEY = select(*_COLUMNS).where(board.c.key == bindparam("of_key"))
+_OF_ID = select(*COLUMNS).where(board.c.id == bindparam("of_id"))
+_OF_KEY = select(*COLUMNS).where(board.c.key == bindparam("of_key"))
 _UNDECIDED_AFTER = (
-    select(*_COLUMNS)
+    select(*COLUMNS)
     .where(board.c.state.in_(UNDECIDED), board.c.id > bindparam("after_id"))
     .order_by(board.c.id)
     .limit(bindparam("at_most"))
@@ -87,7 +88,7 @@ _BEGIN = update(board).where(board.c.id == bindparam("begun_id"), board.c.state.
 _BEGIN_AND_COUNT = _BEGIN.values(attempts=board.c.attempts + 1)
 _SERIALS: BindParameter[Any] = bindparam("serials", expanding=True)
 _NAMED = board.alias()
-_OF_SERIALS = board.c.id.in_(
+OF_SERIALS = board.c.id.in_(
     union_all(
         select(_NAMED.c.id).where(_NAMED.c.serial.in_(_SERIALS)),
         select(unit_serial.c.board_id).where(unit_serial.c.serial.in_(_SERIALS)),
@@ -98,7 +99,7 @@ _VERSIONS = recipe.alias()
 _EARLIER = (
     select(func.count())
     .select_from(board)
-    .where(_OF_SERIALS, board.c.side == bindparam("of_side"), board.c.id != bindparam("of_id"))
+    .where(OF_SERIALS, board.c.side == bindparam("of_side"), board.c.id != bindparam("of_id"))
     # The sum with 0 keeps SQLite from reading all boards of the recipe by its index: serials narrow the search more.
     .where((board.c.recipe_id + 0).in_(select(_VERSIONS.c.id).where(_VERSIONS.c.name == _PRODUCT)))
 )
@@ -115,7 +116,7 @@ def accept(connection: Connection, new: NewBoard) -> Board:
     row = {name: getattr(new, name) for name in NewBoard.__dataclass_fields__}
     row |= {"state": BoardState.ACCEPTED, "request": dict(new.request)}
     row["pass_number"] = 1 + _count(connection, _EARLIER_TOO, new)
-    accepted = record(Board, connection.execute(insert(board).values(row).returning(*_COLUMNS)).one())
+    accepted = record(Board, connection.execute(insert(board).values(row).returning(*COLUMNS)).one())
     if units := _units(new):
         connection.execute(insert(unit_serial), [{"serial": serial, "board_id": accepted.id} for serial in units])
     body = {**accepted.facts, "due_us": accepted.due_us}
@@ -145,17 +146,9 @@ def _units(one: NewBoard | Board) -> list[str]:
 
 def newest_decided(connection: Connection, serial: str) -> int | None:
     """Return the id of the newest decided board that has a serial, or that is the panel of a unit that has it."""
-    query = select(func.max(board.c.id)).where(_OF_SERIALS, board.c.decided_us.is_not(None))
+    query = select(func.max(board.c.id)).where(OF_SERIALS, board.c.decided_us.is_not(None))
     newest_id: int | None = connection.scalar(query, {"serials": [composed(serial)]})
     return newest_id
-
-
-def of_serial(connection: Connection, serial: str, *, limit: int) -> list[Board]:
-    """Return the boards that have a serial, or a unit that has it, the newest first; else the board of this key."""
-    query = select(*_COLUMNS).where(_OF_SERIALS).order_by(board.c.id.desc()).limit(limit)
-    boards = records(Board, connection.execute(query, {"serials": [composed(serial)]}))
-    named = None if boards else of_key(connection, serial)
-    return boards if named is None else [named]
 
 
 def get(connection: Connection, id: int) -> Board | None:
@@ -181,19 +174,9 @@ def count_undecided(connection: Connection) -> int:
     return connection.scalar(select(func.count()).where(board.c.state.in_(UNDECIDED))) or 0
 
 
-def newest(connection: Connection, *, limit: int = 50, before_id: int | None = None, serial: str = "") -> list[Board]:
-    """Return boards, the newest first; with `serial` those whose serial or key begins with it."""
-    query = select(*_COLUMNS).order_by(board.c.id.desc()).limit(limit)
-    if before_id is not None:
-        query = query.where(board.c.id < before_id)
-    if serial:
-        query = query.where(
-            or_(
-                board.c.serial.startswith(composed(serial), autoescape=True),
-                board.c.key.startswith(serial, autoescape=True),
-            )
-        )
-    return records(Board, connection.execute(query))
+def newest(connection: Connection, *, limit: int = 50) -> list[Board]:
+    """Return boards, the newest first."""
+    return records(Board, connection.execute(select(*COLUMNS).order_by(board.c.id.desc()).limit(limit)))
 
 
 def take_up(connection: Connection, id: int) -> bool:

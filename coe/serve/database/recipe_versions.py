@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,12 @@ def add(connection: Connection, name: str, content: Mapping[str, Any], *, by: st
 def get(connection: Connection, id: int) -> Recipe:
     """Return the version of an id, which a row refers to."""
     return record(Recipe, connection.execute(select(recipe).where(recipe.c.id == id)).one())
+
+
+def titles(connection: Connection, ids: Iterable[int]) -> dict[int, tuple[str, int]]:
+    """Return name and version of recipes by their ids."""
+    query = select(recipe.c.id, recipe.c.name, recipe.c.version).where(recipe.c.id.in_(set(ids)))
+    return {row.id: (row.name, row.version) for row in connection.execute(query)}
 
 
 class KeptRecipes:

@@ -143,6 +143,9 @@ board = _table(
     Index("ix_board_decided_us", "decided_us"),
     Index("ix_board_unswept", "swept_us", "state", "verdict", "decided_us"),
     Index("ix_board_serial_side", "serial", "side"),
+    Index("ix_board_accepted_us", "accepted_us", "id"),
+    Index("ix_board_verdict_accepted_us", "verdict", "accepted_us", "id"),
+    Index("ix_board_state_accepted_us", "state", "accepted_us", "id"),
 )
 
 unit_serial = _table(
@@ -195,6 +198,7 @@ call = _table(
     Index("ix_call_open", "verification_id", "id"),
     Index("ix_call_lender", "component", "kind", "reason", "id"),
     Index("ix_call_opened_us", "opened_us"),
+    Index("ix_call_kind_board_id", "kind", "board_id"),
 )
 
 verification = _table(

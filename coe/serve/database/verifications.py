@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,4 +160,10 @@ def get(connection: Connection, id: int) -> Verification | None:
 def of_call(connection: Connection, call_id: int) -> list[Verification]:
     """Return all words on a call, the oldest first; the last one counts."""
     query = select(verification).where(verification.c.call_id == call_id).order_by(verification.c.id)
+    return records(Verification, connection.execute(query))
+
+
+def of_calls(connection: Connection, call_ids: Sequence[int]) -> list[Verification]:
+    """Return all words on some calls, the oldest first."""
+    query = select(verification).where(verification.c.call_id.in_(call_ids)).order_by(verification.c.id)
     return records(Verification, connection.execute(query))

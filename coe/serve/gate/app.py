@@ -30,6 +30,7 @@ from coe.serve.gate import (
     inference_routes,
     overlay_routes,
     recipe_routes,
+    search_routes,
     state_routes,
     stats_routes,
     upload_routes,
@@ -56,6 +57,7 @@ register_url_convertor("int", _Number())
 _MODULES = (
     upload_routes,
     board_routes,
+    search_routes,
     call_routes,
     escape_routes,
     export_routes,

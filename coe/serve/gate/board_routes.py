@@ -20,11 +20,10 @@ from coe.serve.database import audit, board_rows, findings, recipe_versions, sta
 from coe.serve.database.board_rows import Board, NewBoard
 from coe.serve.database.keys import Key
 from coe.serve.database.recipe_versions import Recipe
-from coe.serve.database.tables import NAME
 from coe.serve.enums import UNDECIDED, Intake
 from coe.serve.gate import role_views
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operations import ANY, FEED, READ, OperationRouter, Visit, Whole
+from coe.serve.gate.operations import ANY, FEED, OperationRouter, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_confirmed
 from coe.serve.gate.request_data import JsonBody, shown
@@ -36,7 +35,6 @@ router = OperationRouter()
 
 MAX_WAIT_S = 60.0
 """The longest time that a client may wait for a decision in one request."""
-_MOST_LISTED = 100
 _SHOWN = (
     "key state verdict late revision serial panel side work_order components reason accepted_us due_us "
     "started_us decided_us verified_us"
@@ -169,21 +167,6 @@ def _new_board(gate: Gate, key: str, digest: str, body: JsonBody[BoardRequest], 
         due_us=due_us,
         components=len(form.views if form.whole is None else content.components),
     )
-
-
-class BoardsQuery(StrictModel):
-    """Which boards are asked for, and how many."""
-
-    serial: Annotated[str, Field(min_length=1, max_length=NAME, description="of a board or a unit; else a key")]
-    limit: Annotated[Whole, Field(ge=1, le=_MOST_LISTED, description="how many")] = 20
-
-
-@router.read("/api/v1/boards", READ, query=BoardsQuery, answers={200: "boards"})
-def get_boards(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """The boards of a serial, the newest first; if no board and no unit has it, the board of this key."""
-    asked: BoardsQuery = visit.query
-    boards = board_rows.of_serial(connection, asked.serial, limit=asked.limit)
-    return {"boards": [shown(one, _SHOWN, board="id") for one in role_views.boards_of(connection, boards, visit.key)]}
 
 
 class BoardQuery(StrictModel):

@@ -51,13 +51,15 @@ def _time(given: Any) -> Any:
         ) from None
 
 
+Moment = Annotated[datetime | None, BeforeValidator(_time)]
+"""A time of a query, in UTC; an empty text is none."""
+
+
 class WindowQuery(StrictModel):
     """The window of statistics."""
 
     hours: Annotated[Whole, Field(ge=1, le=MOST_HOURS, description="how many whole hours to look back")] = HOURS
-    until: Annotated[
-        datetime | None, BeforeValidator(_time), Field(description="the end, in UTC or with its offset; else now")
-    ] = None
+    until: Annotated[Moment, Field(description="the end, in UTC or with its offset; else now")] = None
     recipe: Annotated[str, Field(description="only boards of this recipe")] = ""
 
 

@@ -42,6 +42,8 @@ document.addEventListener("click", async (event) => {
   if (button.dataset.act === "sign-out") {
     await beforeLeaving();
     if (await send("DELETE", "/api/v1/session")) location.href = "/login";
+  } else if (button.dataset.act === "print") {
+    print();
   } else if (!button.dataset.ask || confirm(button.dataset.ask)) {
     if (await send("POST", button.dataset.post)) location.reload();
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from sqlalchemy import Connection
 
 from coe.serve.database import blind, board_rows, findings, recipe_versions, verifications
 from coe.serve.database import views as pictures
+from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import Call
 from coe.serve.database.verifications import Verification
 from coe.serve.gate import role_views
@@ -28,6 +30,20 @@ class Audited:
     word: Verification | None
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryStep:
+    """What happened to a board, for its history; `call` is what it was about, `word` what a person said of it.
+
+    `superseded` says that a later word corrects this one.
+    """
+
+    at_us: int
+    what: str
+    call: Call | None = None
+    word: Verification | None = None
+    superseded: bool = False
+
+
 @router.page("/boards/{id:int}", "board.j2")
 def board(visit: Visit, connection: Connection) -> Shown:
     """A board with its findings."""
@@ -41,9 +57,15 @@ def board(visit: Visit, connection: Connection) -> Shown:
     others = {call.view_id for call in of_board if call.view_id is not None} - views.keys()
     views |= {view.id: view for view in (pictures.get(connection, id) for id in others) if view is not None}
     sizes = {call.id: picture_of(call, views[call.view_id].pixels) for call in of_board if call.view_id in views}
+    seen = role_views.board_of(connection, inspected, visit.key)
+    audits = [] if role_views.is_blind(visit.key) else blind.of_boards(connection, [inspected.id])
+    words = verifications.of_calls(connection, [call.id for call in (*of_board, *audits)])
+    newest = {word.call_id: word for word in words}
     return {
-        "board": role_views.board_of(connection, inspected, visit.key),
-        "audits": [] if role_views.is_blind(visit.key) else _audits(connection, inspected.id),
+        "board": seen,
+        "audits": [Audited(audit, newest.get(audit.id)) for audit in audits],
+        "answers": {call.id: newest[call.id] for call in of_board if call.id in newest},
+        "history": _history(seen, {call.id: call for call in (*of_board, *audits)}, words),
         "recipe": recipe_versions.get(connection, inspected.recipe_id),
         "calls": of_board,
         "good": [
@@ -63,9 +85,16 @@ def _outline(call: Call) -> dict[str, Any]:
     return {"refdes": call.refdes, "look": call.verdict.value.lower(), "polygon": call.place["polygon"]}
 
 
-def _audits(connection: Connection, board_id: int) -> list[Audited]:
-    audits = blind.of_boards(connection, [board_id])
-    words = [
-        verifications.get(connection, audit.verification_id) if audit.verification_id else None for audit in audits
-    ]
-    return [Audited(call, word) for call, word in zip(audits, words, strict=True)]
+def _history(board: Board, calls: Mapping[int, Call], words: Sequence[Verification]) -> list[HistoryStep]:
+    """Return what happened to a board in the order of time: its way, its calls, and every word on them."""
+    way = [(board.accepted_us, "accepted"), (board.started_us, "inspection began"), (board.decided_us, "decided")]
+    corrected = {word.supersedes for word in words}
+    steps = [HistoryStep(at_us, what) for at_us, what in way if at_us is not None]
+    steps += [HistoryStep(call.opened_us, "call", call) for call in calls.values()]
+    for word in words:
+        what = "answer" if word.supersedes is None else "correction"
+        steps.append(HistoryStep(word.verified_us, what, calls[word.call_id], word, word.id in corrected))
+    if board.verified_us is not None:
+        steps.append(HistoryStep(board.verified_us, "verified"))
+    # The sort is stable: at one moment a board is decided before its calls are there, and answered before verified.
+    return sorted(steps, key=lambda step: step.at_us)

@@ -30,10 +30,15 @@ function ended(isEnter) {
 function drop() { clearTimeout(quiet); burst = []; }
 
 async function scanned(serial) {
-  const answer = await send("GET", `/api/v1/boards?${new URLSearchParams({ serial, limit: 1 })}`);
-  if (!answer) return;
-  const [board] = (await answer.json()).boards;
-  if (board) location.href = `/boards/${board.board}`;
+  let boards = [];
+  for (const asked of [{ serial, limit: 2 }, { key: serial }]) {
+    const answer = await send("GET", `/api/v1/boards?${new URLSearchParams(asked)}`);
+    if (!answer) return;
+    boards = (await answer.json()).boards;
+    if (boards.length) break;
+  }
+  if (boards.length > 1) location.href = `/boards?${new URLSearchParams({ scan: serial })}`;
+  else if (boards.length) location.href = `/boards/${boards[0].board}`;
   else say(`A scan: there is no board with the serial ${serial}. Nothing was answered.`);
 }
 
@@ -54,6 +59,8 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("pointerdown", drop, true);
 
 onKey((key) => {
+  const field = key === "/" && document.getElementById("scan");
+  if (field) { field.select(); return true; }
   const link = document.querySelector(`nav a[data-key="${CSS.escape(key)}"]`);
   link?.click();
   return Boolean(link);

@@ -108,7 +108,15 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     env.filters.update(
-        percent=percent, clock=clock, day=day, ago=ago, number=number, ppm=number, bytes=in_bytes, ticks=ticks
+        percent=percent,
+        clock=clock,
+        day=day,
+        second=second,
+        ago=ago,
+        number=number,
+        ppm=number,
+        bytes=in_bytes,
+        ticks=ticks,
     )
     return env
 
@@ -139,6 +147,11 @@ def clock(moment_us: int | None) -> str:
 def day(moment_us: int | None) -> str:
     """Return day and time in UTC; "–" for None."""
     return "–" if moment_us is None else _moment(moment_us).strftime("%Y-%m-%d %H:%M")
+
+
+def second(moment_us: int) -> str:
+    """Return day and time in UTC to the second."""
+    return _moment(moment_us).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def ago(moment_us: int, now_us: int) -> str:

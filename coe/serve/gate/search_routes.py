@@ -1,0 +1,106 @@
+"""Find boards: by serial, key, verdict, component, state and time. Who searches blindly finds what an operator sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, Field
+from sqlalchemy import Connection
+
+from coe.core import Verdict
+from coe.serve.clock import SECOND_US
+from coe.serve.database import board_rows, board_search, recipe_versions
+from coe.serve.database.board_rows import Board
+from coe.serve.database.board_search import BoardFilter
+from coe.serve.database.keys import Key
+from coe.serve.enums import BoardState
+from coe.serve.gate import role_views
+from coe.serve.gate.operations import ANY, OperationRouter, RowId, Visit, Whole
+from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.gate.request_data import shown
+from coe.serve.gate.stats_routes import Moment
+from coe.strict_model import StrictModel
+
+router = OperationRouter()
+
+_MOST_FOUND = 500
+_SHOWN = (
+    "key state verdict late revision serial panel side work_order components reason accepted_us due_us "
+    "started_us decided_us verified_us"
+)
+_T = TypeVar("_T")
+_Given = Annotated[_T | None, BeforeValidator(lambda given: None if given == "" else given)]
+"""A condition; an empty text, as an empty field of a form sends it, is none."""
+
+
+class BoardsQuery(StrictModel):
+    """Which boards are searched, and how many."""
+
+    serial: Annotated[_Given[str], Field(description="boards of this serial, and panels with a unit of it")] = None
+    key: Annotated[_Given[str], Field(description="the board that was handed in under this key")] = None
+    verdict: Annotated[_Given[Verdict], Field(description="OK, NG or REVIEW")] = None
+    component: Annotated[_Given[str], Field(description="boards with a call of this component type")] = None
+    state: Annotated[_Given[BoardState], Field(description="where the board stands")] = None
+    since: Annotated[Moment, Field(description="accepted at this time or later, in UTC or with its offset")] = None
+    until: Annotated[Moment, Field(description="accepted before this time, in UTC or with its offset")] = None
+    limit: Annotated[Whole, Field(ge=1, le=_MOST_FOUND, description="how many")] = 100
+    after: Annotated[_Given[RowId], Field(description="`next` of the answer before: the boards that follow")] = None
+
+    @property
+    def asked(self) -> BoardFilter:
+        """The filter of the database."""
+        return BoardFilter(
+            self.serial, self.key, self.verdict, self.component, self.state, _us(self.since), _us(self.until)
+        )
+
+
+def _us(moment: datetime | None) -> int | None:
+    if moment is None:
+        return None
+    return int(moment.replace(microsecond=0).timestamp()) * SECOND_US + moment.microsecond
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBoards:
+    """A page of boards as a reader sees them, the newest first; `next` is the `after` of what follows, if any does.
+
+    `recipes` are name and version by the id of a recipe.
+    """
+
+    boards: list[Board]
+    recipes: Mapping[int, tuple[str, int]]
+    next: int | None
+
+
+def search(connection: Connection, query: BoardsQuery, key: Key | None) -> FoundBoards:
+    """Return the boards of a query as the holder of a key sees them; raises Problem for an unknown `after`."""
+    after = None
+    if query.after is not None:
+        after = board_rows.get(connection, query.after)
+        if after is None:
+            detail = f"`after` names board {query.after}, which does not exist"
+            raise Problem(ProblemKind.BAD_REQUEST, detail, "give `next` of the answer before, or leave `after` out")
+    is_blind = role_views.is_blind(key)
+    rows = board_search.find(connection, query.asked, limit=query.limit + 1, after=after, is_blind=is_blind)
+    boards = role_views.boards_of(connection, rows[: query.limit], key)
+    recipes = recipe_versions.titles(connection, (board.recipe_id for board in boards))
+    return FoundBoards(boards, recipes, boards[-1].id if len(rows) > query.limit else None)
+
+
+@router.read("/api/v1/boards", ANY, query=BoardsQuery, answers={200: "boards, and `next` if others follow"})
+def get_boards(visit: Visit, connection: Connection) -> Mapping[str, Any]:
+    """Boards of a serial, key, verdict, component, state or time, the newest first.
+
+    All conditions must hold. `called` counts the calls of a board.
+    """
+    found = search(connection, visit.query, visit.key)
+    return {"boards": [_facts(board, found) for board in found.boards], "next": found.next}
+
+
+def _facts(board: Board, found: FoundBoards) -> dict[str, Any]:
+    recipe, version = found.recipes[board.recipe_id]
+    renamed = {"board": "id", "pass": "pass_number", "called": "calls"}
+    return {**shown(board, _SHOWN, **renamed), "recipe": recipe, "version": version}
