@@ -104,7 +104,7 @@ class SilentWorker:
         return False
 
     def _tell(self, silent_s: float) -> None:
-        message = f"the worker gives no sign of life for {silent_s:.0f} s; boards that are due are REVIEW without it"
+        message = f"the worker has given no sign of life for {silent_s:.0f} s; due boards are REVIEW without it"
         new = NewFault(Process.SUPERVISOR, FaultKind.PROCESS_SILENT, message, Process.WORKER)
         with self._database.writing() as connection:
             fault_log.note(connection, new, self._clocks.now_us())

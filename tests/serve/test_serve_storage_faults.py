@@ -25,7 +25,7 @@ from coe.serve.gate.server import give_sign
 
 PAGES = ("/", "/verify", "/statistics", "/recipes", "/experts", "/faults")
 GIB = 1 << 30
-TIGHT = DataDisk(100 * GIB, 2 << 20)
+TIGHT, NEARLY = DataDisk(100 * GIB, 2 << 20), DataDisk(100 * GIB, 5 * GIB)
 ROOMY, LOW, FULL = DataDisk(100 * GIB, 50 * GIB), DataDisk(100 * GIB, 3 * GIB), DataDisk(100 * GIB, 0)
 
 
@@ -153,8 +153,10 @@ def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(
     assert metric(station, "coe_disk_free_ratio") == 0.5
     disk(monkeypatch, LOW)
     look(station)
+    disk(monkeypatch, NEARLY)
     look(station)
     assert shown(station) == [("disk low", "")]
+    disk(monkeypatch, LOW)
     assert metric(station, "coe_disk_free_ratio") == pytest.approx(0.03)
     assert station.nobody.get("/v2/health/ready").status_code == 200
     disk(monkeypatch, FULL)

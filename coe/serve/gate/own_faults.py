@@ -26,6 +26,8 @@ HOLD_S = 10.0
 """How long a fault of disk or database stays after it was last met: a small row may fit where a board does not."""
 DATABASE = "database"
 """What a full disk is about if the database met it; empty for pictures."""
+ROOM_AGAIN = 1.1
+"""The warning clears itself at so many times the share below which it comes, so that it does not come and go."""
 NO_ROOM_BYTES = 1 << 20
 """With less than this the disk counts as full, though nobody has failed to write yet."""
 _Key = tuple[FaultKind, str]
@@ -116,7 +118,7 @@ class OwnFaults:
                 f"{100 * disk.free_share:.1f} % of the disk of the service's folder is free ({disk.free / 2**30:.1f} "
                 f"GiB), less than `limits.free_share`; make room before it is full",
             )
-        else:
+        elif disk.free_share >= ROOM_AGAIN * least_share:
             self.overcome(*_LOW)
 
     def write(self, connection: Connection) -> Callable[[], None]:
