@@ -19,6 +19,7 @@ from coe.errors import ConfigError, first_line
 from coe.placement.dialects import GROUP, MIRRORED, MIRRORS, TABLE, UNIT_WORDS, Dialect, Side, Units, plain, resolve
 from coe.placement.placement_rows import PlacementHeader, PlacementRow, find_header, rows, without_header
 from coe.text_table import TextLine
+from coe.visible import visible
 
 FARTHEST_MM = 10_000.0
 """Coordinates beyond it are refused: no board is as large."""
@@ -109,19 +110,26 @@ def lines_of(path: Path, raw: bytes, noun: str) -> list[TextLine]:
 
 
 def _sheet(path: Path, raw: bytes) -> list[TextLine]:
-    """Return the rows of the first sheet of an .xlsx file, as lines with tabs between quoted cells."""
+    """Return the rows of the one sheet of an .xlsx file that has any, as lines with tabs between quoted cells."""
     import openpyxl
 
     try:
         book = openpyxl.load_workbook(BytesIO(raw), read_only=True, data_only=True)
-        table = [
-            ["" if cell is None else str(cell) for cell in row]
-            for row in book.worksheets[0].iter_rows(values_only=True)
-        ]
+        sheets = {
+            sheet.title: [
+                ["" if cell is None else str(cell) for cell in row] for row in sheet.iter_rows(values_only=True)
+            ]
+            for sheet in book.worksheets
+        }
     except Exception as error:  # of a library that reads a foreign file
         raise ConfigError(
             f"{path}: the spreadsheet cannot be read ({first_line(error):.200}); save it as CSV"
         ) from error
+    filled = {title: table for title, table in sheets.items() if sum(any(row) for row in table) > 1}
+    if len(filled) > 1:
+        names = ", ".join(f"'{visible(title)}'" for title in filled)
+        raise ConfigError(f"{path}: several sheets have rows ({names}); save the one with the parts as CSV")
+    table = next(iter(filled.values()), next(iter(sheets.values()), []))
     lines = ["\t".join('"' + " ".join(cell.split()).replace('"', '""') + '"' for cell in row) for row in table]
     return [TextLine(number, line) for number, line in enumerate(lines, 1) if line.strip('"\t')]
 

@@ -277,6 +277,20 @@ def test_x_and_y_are_of_one_point_and_a_side_is_not_read_past(tmp_path: Path) ->
         read_file(top)
 
 
+def test_a_spreadsheet_with_parts_on_several_sheets_is_refused_by_their_names(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    for title in ("top", "bottom", "empty"):
+        sheet = book.create_sheet(title)
+        for row in (["Ref", "X (mm)", "Y (mm)", "Rot", "Side"], ["R1", 1, 2, 0, title]) if title != "empty" else ():
+            sheet.append(row)
+    book.save(tmp_path / "a.xlsx")
+    with pytest.raises(ConfigError, match="'top', 'bottom'"):
+        read_file(tmp_path / "a.xlsx")
+    del book["bottom"]
+    book.save(tmp_path / "a.xlsx")
+    assert [place.refdes for place in read_file(tmp_path / "a.xlsx").placements] == ["R1"]
+
+
 def test_a_file_tells_what_was_read_and_what_was_not(tmp_path: Path) -> None:
     file = read_file(
         written(tmp_path / "a.csv", "Ref,PosX (mil),PosY (mil),Rot,Side,SMD,Height\nR1,1000,0,0,top,yes,1\n")
