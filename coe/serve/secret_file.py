@@ -15,7 +15,7 @@ _BYTES = 32
 
 
 def make_all(folder: Path) -> None:
-    """Make the secrets of a service that are not there, so that a disk that fills later keeps nobody from signing in.
+    """Make the secrets of a service that are not there, so that no page needs room on the disk later.
 
     Raises OSError.
     """

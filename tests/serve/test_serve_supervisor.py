@@ -350,7 +350,7 @@ def test_nobody_else_can_read_the_keys_while_they_are_written(
     assert {mode for name, mode in seen.items() if "keys.json" in name} == {0o600}
 
 
-def test_a_new_service_has_its_secrets_so_that_a_full_disk_keeps_nobody_from_signing_in(
+def test_a_new_service_has_its_secrets_so_that_no_page_needs_room_on_the_disk(
     own_tiny: tuple[Path, Path],
 ) -> None:
     board, store = own_tiny
