@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
 from coe.serve.bridge.sink_settings import BrokerSettings
-from coe.serve.bridge.sinks import Origin, Package
-
-if TYPE_CHECKING:
-    from coe.serve.bridge.amqp_connection import AmqpConnection
+from coe.serve.bridge.sinks import Origin, Package, SinkConnection
 
 
 class AmqpSettings(BrokerSettings):
@@ -27,8 +24,8 @@ class AmqpSettings(BrokerSettings):
         """The format of its messages."""
         return "cfx"
 
-    def connection(self, origin: Origin) -> AmqpConnection:
+    def connection(self, origin: Origin) -> SinkConnection:
         """Make the connection; raises ConfigError for an unreadable password or certificate."""
         from coe.serve.bridge.amqp_connection import AmqpConnection
 
-        return AmqpConnection(self, origin)
+        return AmqpConnection(self, origin, node=self.node, virtual_host=self.virtual_host)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from proton import Delivery, Link, ProtonException, SSLDomain, Terminus, Timeout
 from proton import Message as Envelope
@@ -16,12 +16,9 @@ from proton.reactor import SenderOption
 from proton.utils import BlockingConnection, BlockingSender
 
 from coe.errors import ConfigError
-from coe.serve.bridge.sink_settings import Tls
+from coe.serve.bridge.sink_settings import BrokerSettings, Tls
 from coe.serve.bridge.sinks import Message, Origin, SinkConnection, SinkFailed
 from coe.serve.clock import SECOND_US
-
-if TYPE_CHECKING:
-    from coe.serve.bridge.amqp import AmqpSettings
 
 ANSWER_S = 10.0
 """How long the broker may take to answer."""
@@ -55,8 +52,9 @@ class _Durable(SenderOption):
 class AmqpConnection(SinkConnection):
     """A connection to an AMQP 1.0 broker, with one link."""
 
-    def __init__(self, settings: AmqpSettings, origin: Origin) -> None:
+    def __init__(self, settings: BrokerSettings, origin: Origin, *, node: str, virtual_host: str) -> None:
         self._settings, self._handle = settings, origin.handle
+        self._node, self._virtual_host = node, virtual_host
         self._password = settings.password_text(origin)
         self._tls = None if settings.tls is None else domain_of(settings.tls, f"{origin.key}.tls")
         self._connection: BlockingConnection | None = None
@@ -68,8 +66,8 @@ class AmqpConnection(SinkConnection):
         options: dict[str, Any] = {"allow_insecure_mechs": True}
         if settings.user:
             options |= {"user": settings.user, "password": self._password}
-        if settings.virtual_host:
-            options["virtual_host"] = settings.virtual_host
+        if self._virtual_host:
+            options["virtual_host"] = self._virtual_host
         scheme = "amqp" if self._tls is None else "amqps"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         try:
@@ -80,7 +78,7 @@ class AmqpConnection(SinkConnection):
                 heartbeat=IDLE_S,
                 **options,
             )
-            self._sender = self._connection.create_sender(settings.node, options=_Durable())
+            self._sender = self._connection.create_sender(self._node, options=_Durable())
         except _FAILURES as error:
             raise self._failure("cannot be reached", error) from error
 

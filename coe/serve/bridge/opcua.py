@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from coe.errors import ConfigError
-from coe.serve.bridge.sinks import Origin, Package, SinkSettings
-
-if TYPE_CHECKING:
-    from coe.serve.bridge.opcua_server import OpcUaConnection
+from coe.serve.bridge.sinks import Origin, Package, SinkConnection, SinkSettings
 
 
 class OpcUaSettings(SinkSettings):
@@ -47,7 +44,7 @@ class OpcUaSettings(SinkSettings):
             )
         return self
 
-    def connection(self, origin: Origin) -> OpcUaConnection:
+    def connection(self, origin: Origin) -> SinkConnection:
         """Make the server; raises ConfigError for a file that is not there."""
         from coe.serve.bridge.opcua_server import OpcUaConnection
 

@@ -12,7 +12,8 @@ import logging
 import threading
 from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from asyncua import ua
 from asyncua.common.node import Node
@@ -25,9 +26,6 @@ from asyncua.ua.uaerrors import UaError
 from coe.serve.bridge.sinks import Message, Origin, SinkConnection, SinkFailed, StationStatus
 from coe.serve.clock import SECOND_US
 from coe.serve.enums import EventKind, LineState
-
-if TYPE_CHECKING:
-    from coe.serve.bridge.opcua import OpcUaSettings
 
 NAMESPACE = "urn:coe:serve"
 COMPANION = "http://opcfoundation.org/UA/MachineVision"
@@ -74,10 +72,27 @@ class _Readers(UserManager):
         return User(role=UserRole.User)
 
 
+class ServerSettings(Protocol):
+    """What the server needs of its settings (`coe.serve.bridge.opcua.OpcUaSettings`)."""
+
+    @property
+    def host(self) -> str: ...  # noqa: D102
+    @property
+    def port(self) -> int: ...  # noqa: D102
+    @property
+    def nodeset(self) -> Path | None: ...  # noqa: D102
+    @property
+    def certificate(self) -> Path | None: ...  # noqa: D102
+    @property
+    def private_key(self) -> Path | None: ...  # noqa: D102
+    @property
+    def clients(self) -> tuple[Path, ...]: ...  # noqa: D102
+
+
 class OpcUaConnection(SinkConnection):
     """The server, on a thread with its own event loop; with `clients`, PEM files, only they may read, and encrypted."""
 
-    def __init__(self, settings: OpcUaSettings, origin: Origin) -> None:
+    def __init__(self, settings: ServerSettings, origin: Origin) -> None:
         self._settings, self._station = settings, origin.station
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

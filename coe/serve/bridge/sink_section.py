@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from pydantic import Field, create_model, model_validator
 
@@ -18,9 +18,6 @@ from coe.serve.bridge.sink_settings import Host
 from coe.serve.bridge.sinks import Origin, Sink, SinkSettings
 from coe.strict_model import Name, StrictModel
 from coe.strict_yaml import KeyPath
-
-if TYPE_CHECKING:
-    from coe.serve.service_config import ServeConfig
 
 GROUP = "coe.sinks"
 MakeError = Callable[[KeyPath, str], CoeError]
@@ -84,7 +81,16 @@ def _kind(name: str) -> type[SinkSettings]:
     return kind
 
 
-def expect_packages(config: ServeConfig) -> None:
+class HasSinks(Protocol):
+    """What is needed of a config (`coe.serve.service_config.ServeConfig`)."""
+
+    @property
+    def station(self) -> str: ...  # noqa: D102
+    @property
+    def sinks(self) -> Sinks: ...  # noqa: D102
+
+
+def expect_packages(config: HasSinks) -> None:
     """Raise ConfigError if a sink of the config needs a package that is not installed."""
     for kind, _, sink in config.sinks.listed():
         if (package := sink.needs) is not None and find_spec(package.module) is None:
@@ -93,7 +99,7 @@ def expect_packages(config: ServeConfig) -> None:
             )
 
 
-def sinks_of(config: ServeConfig) -> Iterator[Sink]:
+def sinks_of(config: HasSinks) -> Iterator[Sink]:
     """Yield the sinks of a config; raises ConfigError for a missing package, an unreadable secret or certificate."""
     expect_packages(config)
     for kind, name, sink in config.sinks.listed():

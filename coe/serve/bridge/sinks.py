@@ -19,7 +19,6 @@ from coe.errors import CoeError, did_you_mean
 from coe.strict_model import StrictModel
 
 if TYPE_CHECKING:
-    from coe.serve.bridge.sink_section import Sinks
     from coe.serve.database.board_rows import Board
     from coe.serve.database.event_log import Event
     from coe.serve.database.fault_log import Fault
@@ -123,6 +122,13 @@ class Package:
     extra: str
 
 
+class SinkSection(Protocol):
+    """What a sink may know of the section `sinks`: the `hosts` that the service may reach."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]: ...  # noqa: D102
+
+
 class SinkSettings(StrictModel, ABC):
     """The keys of a sink in `serve.yaml`: fields are checked as all of the file is, and paths count from its folder.
 
@@ -150,7 +156,7 @@ class SinkSettings(StrictModel, ABC):
         make = plugins.load(self.format_name, None, group=FORMATS, noun="format of messages")
         return cast("Format", make(origin, self.heartbeat_s))  # type: ignore[operator]
 
-    def check(self, name: str, sinks: Sinks) -> None:
+    def check(self, name: str, section: SinkSection) -> None:
         """Raise ValueError if the sink of this name does not fit the rest of the section `sinks`."""
 
 

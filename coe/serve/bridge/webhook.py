@@ -16,16 +16,13 @@ from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field, HttpUrl
 
 from coe.serve.bridge.sink_settings import Secret, Tls
-from coe.serve.bridge.sinks import ChoosesFormat, Message, Origin, SinkConnection, SinkFailed
+from coe.serve.bridge.sinks import ChoosesFormat, Message, Origin, SinkConnection, SinkFailed, SinkSection
 from coe.serve.clock import SECOND_US, now_us
-
-if TYPE_CHECKING:
-    from coe.serve.bridge.sink_section import Sinks
 
 _MOST_ANSWER_BYTES = 1 << 16
 
@@ -46,9 +43,9 @@ class WebhookSettings(ChoosesFormat):
         """The host that it goes to."""
         return (self.url.host or "").strip("[]").lower()
 
-    def check(self, name: str, sinks: Sinks) -> None:
+    def check(self, name: str, section: SinkSection) -> None:
         """Raise ValueError for a host that is not listed, or a password in the URL."""
-        if self.host not in sinks.hosts:
+        if self.host not in section.hosts:
             raise ValueError(f"webhook '{name}' goes to {self.host}, which is not in `hosts`; add it there")
         if self.url.username or self.url.password:
             raise ValueError(f"webhook '{name}' has a password in its URL; requests are signed with `secret`")
