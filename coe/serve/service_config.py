@@ -65,7 +65,7 @@ def _key(value: Any) -> Any:
     return text
 
 
-PAGE_KEYS = "lvsrefwn"
+PAGE_KEYS = "lvsrefwnb"
 """The keys that every page, and the verify page, have for other things than answers."""
 AnswerKey = Annotated[str, BeforeValidator(_key)]
 Size = Annotated[int, BeforeValidator(_bytes)]
