@@ -187,8 +187,8 @@ class Profile(StrictModel):
     boards: dict[str, BoardProfile] = Field(default_factory=dict)
 
     def kind(self, name: str, device: str, threads: int, precision: str = "fp32") -> KindProfile | None:
-        """Return the profile of a kind run by torch with these threads, at its largest input; None if there is none."""
-        wanted = (name, device, threads, precision, "torch")
+        """Return the profile of a kind run as the engine does, at its largest input; None if there is none."""
+        wanted = (name, device, threads, precision, "onnxruntime" if precision == "int8" else "torch")
         fitting = [k for k in self.kinds if (k.kind, k.device, k.threads, k.precision, k.backend) == wanted]
         return max(fitting, key=lambda k: k.input_size, default=None)
 

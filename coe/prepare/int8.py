@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,8 @@ OFF = 1e-3
 """By how much of the largest output the exported model may differ from torch, in float."""
 _LAYERS = ("Conv", "Gemm", "MatMul")
 """The operators that hold weights; all computation between the first and the last of them is quantised."""
-_MOST_PARTS = 3
+_PROVED = 3
+"""How many inputs the exported model is proved with: another number than it was traced with."""
 
 
 def export(
@@ -44,7 +45,7 @@ def export(
     exported, or if the model says something else than torch does.
     """
     network = _Network(kind, module).eval()
-    batch = torch.from_numpy(np.stack([*pictures[:_MOST_PARTS]]))
+    batch = torch.from_numpy(np.stack([pictures[number % len(pictures)] for number in range(_PROVED)]))
     with torch.inference_mode():
         expected = kind.forward(module, batch)
     names = [f"output{number}" for number in range(len(flat(expected)))]
@@ -114,19 +115,14 @@ class _Network(torch.nn.Module):
         return self.kind.forward(self.module, images)
 
 
-def _reader(pictures: Sequence[kinds.Image]) -> Iterator[dict[str, kinds.Image]]:
-    for picture in pictures:
-        yield {"images": picture[None]}
-
-
 class _Reader:
     """Gives pictures to onnxruntime one by one, from which it takes the range of each activation."""
 
     def __init__(self, pictures: Sequence[kinds.Image]) -> None:
-        self._pictures = _reader(pictures)
+        self._inputs = iter([{"images": picture[None]} for picture in pictures])
 
     def get_next(self) -> dict[str, kinds.Image] | None:
-        return next(self._pictures, None)
+        return next(self._inputs, None)
 
 
 def _kept_float(graph: onnx.GraphProto, *, ends: bool) -> list[str]:

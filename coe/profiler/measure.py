@@ -58,13 +58,13 @@ class Target:
     @property
     def is_the_engines(self) -> bool:
         """Tell whether the engine runs experts in this way: in fp32, or in a variant that was prepared."""
-        return self.backend == "torch" and self.precision in ("fp32", "q8", "int8")
+        return (self.backend, self.precision) in (("torch", "fp32"), ("torch", "q8"), ("onnxruntime", "int8"))
 
     def step(self, kind: str) -> str:
         """Return the name of the step for the progress bar."""
         if self.device == "cuda":
             return f"{kind} on the GPU"
-        way = {("torch", "fp32"): ""}.get((self.backend, self.precision), f", {self.backend} {self.precision}")
+        way = "" if (self.backend, self.precision) == ("torch", "fp32") else f", {self.backend} {self.precision}"
         return f"{kind}, {self.threads} thread(s){way}"
 
 

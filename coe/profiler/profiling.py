@@ -135,7 +135,8 @@ class _Measuring:
         gpus = [Target("cuda", 1)] if _has_gpu(self.site, self.steps.say) else []
         others = [Target("cpu", cores, "torch", "bf16"), Target("cpu", cores, "onnxruntime")]
         others = others if self.effort.other_ways else []
-        variants: list[Target] = [Target("cpu", n, "torch", name) for name in ("q8", "int8") for n in threads]
+        variants = [Target("cpu", n, "torch", "q8") for n in threads]
+        variants += [Target("cpu", n, "onnxruntime", "int8") for n in threads]
         self.steps.expect(
             [
                 *((target.step(kind), seconds + _AROUND_S) for target in cpus for kind in samples),

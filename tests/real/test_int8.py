@@ -148,8 +148,9 @@ def test_a_model_that_says_something_else_than_torch_is_refused() -> None:
             return logits * 2 if len(images) > 2 else logits
 
     kind = Odd()
-    with pytest.raises(StoreError):
-        int8.export(kind, CLASSIFIER, network(kind, CLASSIFIER, trained(CLASSIFIER)), images(CLASSIFIER))
+    for count in (5, 1):  # one picture proves it for batches of other sizes as well
+        with pytest.raises(StoreError):
+            int8.export(kind, CLASSIFIER, network(kind, CLASSIFIER, trained(CLASSIFIER)), images(CLASSIFIER, count))
 
 
 def test_a_line_in_mixed_precision_runs_it_and_looks_twice_where_it_doubts(prepared: Store, tmp_path: Path) -> None:
@@ -183,15 +184,15 @@ def test_mixed_takes_it_where_it_is_quicker_and_agrees(prepared: Store, tmp_path
 def test_a_profile_measures_prepared_variants_as_the_engine_runs_them(prepared: Store) -> None:
     expert, kind = replace(CLASSIFIER, variant="fp32"), kinds.resolve("narrow")
 
-    def profile(precision: Literal["q8", "int8"]) -> KindProfile:
-        target = Target("cpu", 1, "torch", precision)
+    def profile(backend: Literal["torch", "onnxruntime"], precision: Literal["q8", "int8"]) -> KindProfile:
+        target = Target("cpu", 1, backend, precision)
         return measure(MeasuredExpert(expert, kind, prepared, target), sizes=(1, 2), limit_s=0.2)
 
-    measured = profile("int8")
-    assert (measured.precision, len(measured.batches)) == ("int8", 2)
+    measured = profile("onnxruntime", "int8")
+    assert (measured.backend, measured.precision, len(measured.batches)) == ("onnxruntime", "int8", 2)
     assert measured.weights_bytes >= prepared.manifest("line/joint").variants["int8"].bytes
     with pytest.raises(CannotMeasure, match="q8"):
-        profile("q8")
+        profile("torch", "q8")
 
 
 def test_a_damaged_model_fails_its_expert_alone(prepared: Store, pictures: list[Path], tmp_path: Path) -> None:
