@@ -13,7 +13,7 @@ from pathlib import Path
 
 from coe import text_table
 from coe.errors import ConfigError
-from coe.placement.dialects import plain
+from coe.placement.placement_rows import PlacementHeader, find_header
 from coe.placement.placements import Placement, lines_of
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -38,7 +38,7 @@ _YES = ("1", "x", "y", "yes", "true", "dnp", "dni", "dnf", "excluded from bom")
 _NOT_FITTED = re.compile(
     r"\b(dnp|dni|dnf|nofit|not fitted|do not (?:populate|place|fit)|no stuff|unpopulated)\b", re.IGNORECASE
 )
-_NO = ("0", "n", "no", "false", "not fitted", "dnp", "dni", "-")
+_NO = ("0", "n", "no", "false", "not fitted", "dnp", "dni")
 _RANGE = re.compile(r"([A-Za-z_]+)(\d+)\s*(?:-|\.\.\.?|\u2013)\s*([A-Za-z_]*)(\d+)")
 _MOST_IN_RANGE = 1000
 
@@ -74,29 +74,26 @@ def read_bom(path: Path) -> dict[str, BomPart]:
     with other words.
     """
     lines = lines_of(path, text_table.content(path, _NOUN), _NOUN)
-    for number, line in enumerate(lines):
-        for separator in (",", ";", "\t"):
-            names = [plain(cell) for cell in next(csv.reader([line.without_mark.text], delimiter=separator), [])]
-            columns = {
-                field: names.index(known)
-                for field, words in COLUMNS.items()
-                if (known := next((word for word in words if word in names), None)) is not None
-            }
-            if "refdes" in columns and len(columns) > 1:
-                return _parts(path, lines[number + 1 :], separator, columns)
-    names_of = ", ".join(COLUMNS["refdes"][:4])
-    raise ConfigError(f"{path}: no line is the header of a BOM, with designators ({names_of}) and values or packages")
+    headers = (find_header(lines, COLUMNS, ("refdes", field)) for field in COLUMNS if field != "refdes")
+    header = next((found for found in headers if found is not None and found.separator is not None), None)
+    if header is None:
+        names = ", ".join(COLUMNS["refdes"][:4])
+        raise ConfigError(f"{path}: no line is the header of a BOM, with designators ({names}) and values or packages")
+    return _parts(path, [line for line in lines if line.number > header.number], header)
 
 
-def _parts(
-    path: Path, lines: Sequence[text_table.TextLine], separator: str, columns: Mapping[str, int]
-) -> dict[str, BomPart]:
+def _parts(path: Path, lines: Sequence[text_table.TextLine], header: PlacementHeader) -> dict[str, BomPart]:
     parts: dict[str, BomPart] = {}
     # Cells may have line breaks, and so the lines are read as one text.
-    reader = csv.reader((line.text + "\n" for line in lines), delimiter=separator, skipinitialspace=True)
+    reader = csv.reader((line.text + "\n" for line in lines), delimiter=header.separator or ",", skipinitialspace=True)
     for row in reader:
         number = lines[min(reader.line_num, len(lines)) - 1].number
-        cells = {field: " ".join(row[index].split()) for field, index in columns.items() if index < len(row)}
+        if any(row[len(header.names) :]):
+            raise ConfigError(
+                f"{path}:{number}: this line has more cells than the header; put a list of designators, and any other "
+                "cell with a separator, in quotes"
+            )
+        cells = {field: " ".join(row[index].split()) for field, index in header.columns.items() if index < len(row)}
         value, left_out = cells.get("value", ""), cells.get("left_out", "").casefold() in _YES
         is_fitted = not left_out and not _NOT_FITTED.search(value) and cells.get("fitted", "yes").casefold() not in _NO
         part = BomPart(value, cells.get("package", ""), is_fitted, number)

@@ -64,8 +64,15 @@ def test_a_bom_fills_what_a_placement_file_lacks_and_tells_where_they_differ(tmp
 
 @pytest.mark.parametrize(
     "text",
-    ["", "Value,Footprint\n10k,R\n", "Designator,Value\n", "Designator,Value\nR1,1k\nR1,2k\n"],
-    ids=["empty", "no designators", "no parts", "twice"],
+    [
+        "",
+        "Value,Footprint\n10k,R\n",
+        "Designator,Value\n",
+        "Designator,Value\nR1,1k\nR1,2k\n",
+        "Value,Designator,Footprint\n10k,R1,R2,R_0402\n",  # R2 would be a package, and R2 itself unknown
+        "Designator,Value,DNP\nR1,R2,10k,x\n",  # the mark of parts that are not fitted would be lost
+    ],
+    ids=["empty", "no designators", "no parts", "twice", "a list without quotes", "a mark that moved"],
 )
 def test_a_bom_that_cannot_be_used_is_refused_by_its_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "bom.csv").write_text(text)
