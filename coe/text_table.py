@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,6 @@ from coe.spelling import composed
 MAX_BYTES = 64 << 20
 SEPARATORS = (",", ";", "\t", None)
 """What may stand between cells; None means spaces."""
-UNIT = re.compile(r"\s*\(.*\)$")
-"""What may stand behind the name of a column, as "(mm)"."""
 _LONGEST_LINE = 1 << 16
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
@@ -61,19 +58,17 @@ class TableHeader:
 
 
 def find_header(
-    lines: Iterable[TextLine], names: Mapping[str, Sequence[str]], needs: Collection[str], *, units: bool = False
+    lines: Iterable[TextLine], names: Mapping[str, Sequence[str]], needs: Collection[str]
 ) -> TableHeader | None:
     """Return the first line that has a column for each field of `needs`; None if no line has.
 
-    `names` holds the names of each field's column, in lower case: the first that is there counts. With `units` a name
-    may be followed by its unit, as "Center-X(mm)" is.
+    `names` holds the names of each field's column, in lower case: the first that is there counts.
     """
     for line in lines:
         for separator in SEPARATORS:
             words = [cell.casefold() for cell in line.without_mark.cells(separator)]
-            bare = [UNIT.sub("", word) for word in words] if units else words
-            there = {field: next((name for name in known if name in bare), None) for field, known in names.items()}
-            columns = {field: bare.index(name) for field, name in there.items() if name is not None}
+            there = {field: next((name for name in known if name in words), None) for field, known in names.items()}
+            columns = {field: words.index(name) for field, name in there.items() if name is not None}
             if all(field in columns for field in needs):
                 return TableHeader(line, separator, tuple(words), columns)
     return None
