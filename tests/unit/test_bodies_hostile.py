@@ -118,7 +118,8 @@ def test_a_layer_whose_norm_was_trained_on_is_in_no_prepared_body(tmp_path: Path
 # What goes on at the same time
 
 
-def swept_by_another(store: Store, monkeypatch: pytest.MonkeyPatch, id: str) -> None:
+@contextmanager
+def swept_by_another(store: Store, monkeypatch: pytest.MonkeyPatch, id: str) -> Iterator[None]:
     """Just before the manifest of an expert is written, train `trunk/a` again, and sweep as `share` does."""
     rewrite = Store.rewrite
     threads: list[threading.Thread] = []
@@ -132,6 +133,8 @@ def swept_by_another(store: Store, monkeypatch: pytest.MonkeyPatch, id: str) -> 
         rewrite(self, manifest)
 
     monkeypatch.setattr(Store, "rewrite", rewritten)
+    yield
+    threads[0].join()
 
 
 def test_no_body_is_swept_away_while_another_expert_is_linked_to_it(
@@ -139,8 +142,8 @@ def test_no_body_is_swept_away_while_another_expert_is_linked_to_it(
 ) -> None:
     for id in IDS[1:3]:  # so that a alone holds the body
         put(shared, id, weights("d"))
-    swept_by_another(shared, monkeypatch, "trunk/e")
-    shared.link("trunk/e", "trunk/a", labels=("ok", "bad"))
+    with swept_by_another(shared, monkeypatch, "trunk/e"):
+        shared.link("trunk/e", "trunk/a", labels=("ok", "bad"))
     shared.check("trunk/e")
 
 
