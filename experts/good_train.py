@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coe.comparing import left_out
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.rates import Rate, tolerance_factor
@@ -95,10 +96,10 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
         if plan.init is not None:
             load_matching(network, plan.init)
         taken = TakenPictures(plan.data)
-        names, images, remarks = _aligned(kind, expert, plan, reference, taken)
-        trained = _learned(network, expert, plan, (names, images, remarks), progress)
-        remarks = [*trained.remarks, *taken.identical()]
-        return replace(trained, remarks=tuple(remarks), took=taken.sentence(), learned=taken.learned)
+        parts = _aligned(kind, expert, plan, reference, taken)
+        trained = _learned(network, expert, plan, parts, progress)
+        remarks = (*trained.remarks, *taken.identical())
+        return replace(trained, remarks=remarks, took=taken.sentence(), learned=taken.learned)
 
 
 def _reference(expert: Expert, plan: TrainingPlan) -> Reference:
@@ -119,43 +120,44 @@ def _reference(expert: Expert, plan: TrainingPlan) -> Reference:
 
 def _aligned(
     kind: ModuleKind, expert: Expert, plan: TrainingPlan, reference: Reference, taken: TakenPictures
-) -> tuple[list[str], torch.Tensor, list[str]]:
+) -> tuple[list[str], torch.Tensor, dict[str, str]]:
     """Return names and inputs (n, 3, S, S) uint8 of the good parts that fit the reference, and why others do not."""
-    paths = good_parts.pictures(expert, plan)
-    names, inputs, remarks = [], [], []
-    for _, path in paths:
+    names, inputs, unfit = [], [], {}
+    for _, path in good_parts.pictures(expert, plan):
         name = path.relative_to(plan.data).as_posix()
         prepared = kind.compare(good_parts.pixels(path, plan, taken), reference, expert)  # type: ignore[attr-defined]
         assert isinstance(prepared, PairInput)
         if prepared.doubt:
-            remarks.append(f"left out: {name}: {prepared.doubt}")
+            unfit[name] = prepared.doubt
         else:
             names.append(name)
             inputs.append(prepared.pixels)
-    if len(inputs) < FEW or len(inputs) < len(paths) / 2:
-        why = f", such as {remarks[0].removeprefix('left out: ')}" if remarks else ""
+    left_out.check(len(inputs), unfit)
+    if len(inputs) < FEW:
+        others = "".join(f", {name} not ({reason})" for name, reason in list(unfit.items())[:1])
         raise ConfigError(
-            f"{plan.data}: {len(inputs)} of {len(paths)} images fit the reference{why}; give at least {FEW} good "
-            f"parts, and better {ADVISED}"
+            f"{plan.data}: {len(inputs)} of {len(inputs) + len(unfit)} images fit the reference{others}; give at "
+            f"least {FEW} good parts, and better {ADVISED}"
         )
-    return names, torch.from_numpy(np.stack(inputs)), remarks
+    return names, torch.from_numpy(np.stack(inputs)), unfit
 
 
 def _learned(
     network: GoodNetwork,
     expert: Expert,
     plan: TrainingPlan,
-    parts: tuple[list[str], torch.Tensor, list[str]],
+    parts: tuple[list[str], torch.Tensor, dict[str, str]],
     progress: Progress,
 ) -> Trained:
-    names, images, remarks = parts
+    names, images, unfit = parts
     groups = images.split(_BATCH)
     pixels = torch.cat([network.pixels(group) for group in groups])
     features = torch.cat([network.features(group) for group in groups])
     kept = _typical(pixels, features)
-    strange = [name for place, name in enumerate(names) if place not in kept]
-    remarks += [f"left out: {name}: it looks unlike the other good parts" for name in strange]
-    left_out = len(remarks)
+    strange = {name: "it looks unlike the other good parts" for place, name in enumerate(names) if place not in kept}
+    without = unfit | strange
+    left_out.check(len(kept), without)
+    remarks = [f"left out: {name}: {reason}" for name, reason in without.items()]
     if len(kept) < ADVISED:
         remarks.append(
             f"only {len(kept)} good parts: a limit from so few is wide, and defects may pass; give {ADVISED} or more"
@@ -177,7 +179,7 @@ def _learned(
         "called": float(called.events),
         "called_at_most": called.upper(),
         "limit": limit,
-        "left_out": float(left_out),
+        "left_out": float(len(without)),
     }
     progress(plan.epochs, plan.epochs, metrics)
     return Trained(state, expert.labels, metrics, tuple(remarks), in_frame=True)

@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from coe.comparing import left_out as left_out_rule
 from coe.comparing.alignment import align, same_shape
 from coe.comparing.comparison import is_dark
 from coe.comparing.motion import LEAST_FIT, LEAST_SEEN, OPENING, lasting_differences
@@ -61,9 +62,9 @@ class Learned:
 def learn(pictures: Mapping[str, DecodedImage]) -> Learned:
     """Learn a reference from good parts, (H, W, 3) uint8 RGB by name; all are brought into the frame of one of them.
 
-    Raises ConfigError if there is no picture, if they are dark, if no two of several pictures fit each other, or if
-    only two do and show something different: then nothing tells which of them is good, and what differs would pass as
-    the spread.
+    Raises ConfigError if there is no picture, if they are dark, if no two of several pictures fit each other, if most
+    do not (`coe.comparing.left_out`), or if only two do and show something different: then nothing tells which of them
+    is good, and what differs would pass as the spread.
     """
     if not pictures:
         raise ConfigError("a reference needs at least one picture of a good part")
@@ -73,6 +74,7 @@ def learn(pictures: Mapping[str, DecodedImage]) -> Learned:
         strange = _strange(kept)
         left_out |= strange
         kept = {name: picture for name, picture in kept.items() if name not in strange}
+    left_out_rule.check(len(kept), left_out)
     if len(kept) == 2:
         _refuse_different(kept)
     image, spread = _median_and_spread(list(kept.values()))
@@ -122,7 +124,10 @@ def _aligned_to_best(pictures: Mapping[str, DecodedImage]) -> tuple[dict[str, De
             break
     assert best is not None
     if len(pictures) > 1 and len(best[0]) < 2:
-        raise ConfigError("no two of these pictures show the same part in the same place; give pictures of one part")
+        raise ConfigError(
+            "no two of these pictures show the same part in the same place; give pictures of one part, or "
+            + left_out_rule.WITHOUT_REFERENCE
+        )
     return best
 
 

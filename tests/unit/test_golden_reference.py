@@ -101,6 +101,17 @@ def test_pictures_of_nothing_alike_make_no_reference() -> None:
         learn({})
 
 
+@pytest.mark.parametrize(("alike", "others", "made"), [(3, 12, False), (3, 4, False), (4, 4, True)])
+def test_the_fewer_are_left_out_and_never_most(alike: int, others: int, made: bool) -> None:
+    pictures = {f"alike-{seed}": noisy(PART, seed) for seed in range(alike)}
+    pictures |= {f"other-{seed}": part(seed) for seed in range(10, 10 + others)}
+    if made:
+        assert (learn(pictures).images, len(learn(pictures).left_out)) == (alike, others)
+        return
+    with pytest.raises(ConfigError, match=rf"{alike} of {alike + others} pictures.*`patch`"):
+        learn(pictures)
+
+
 def test_a_stored_reference_comes_back_whole(tmp_path: Path) -> None:
     references = References(Store(tmp_path))
     learned = learn({str(seed): noisy(PART, seed) for seed in range(3)})
