@@ -10,6 +10,8 @@ import yaml
 from coe.board import rules
 from coe.core import NOTHING, Expert
 
+TODO = "TODO"
+"""The word in a file where a person must decide."""
 _HEAD = """\
 # A draft: every picture goes to REVIEW until each TODO is done.
 board: {board}

@@ -26,6 +26,28 @@ if TYPE_CHECKING:
 _NAMES = "kicad, altium, easyeda, eagle, ... or package.module:NAME"
 
 
+DialectOption = Annotated[
+    str | None,
+    typer.Option("--dialect", help=f"What wrote the placement file: {_NAMES}. Default: any table with a header."),
+]
+UnitsOption = Annotated[
+    str | None,
+    typer.Option("--units", help="Unit of the placement file: mm, mil or inch. Default: what the file states."),
+]
+YesOption = Annotated[
+    bool, typer.Option("--yes", help="Take the placement file as it reads, without a question. See --dialect.")
+]
+BomOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--bom",
+        metavar="FILE",
+        help="A bill of materials, with lists of designators: values and packages that the placement file lacks, and "
+        "the parts that are not fitted.",
+    ),
+]
+
+
 def layout_of(
     placements: Annotated[
         Path | None,
@@ -36,26 +58,10 @@ def layout_of(
             "Needs --recipe. See docs/placements.md.",
         ),
     ] = None,
-    dialect: Annotated[
-        str | None,
-        typer.Option("--dialect", help=f"What wrote the placement file: {_NAMES}. Default: any table with a header."),
-    ] = None,
-    units: Annotated[
-        str | None,
-        typer.Option("--units", help="Unit of the placement file: mm, mil or inch. Default: what the file states."),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Take the placement file as it reads, without a question. See --dialect.")
-    ] = False,
-    bom: Annotated[
-        Path | None,
-        typer.Option(
-            "--bom",
-            metavar="FILE",
-            help="A bill of materials, with lists of designators: values and packages that the placement file lacks, "
-            "and the parts that are not fitted.",
-        ),
-    ] = None,
+    dialect: DialectOption = None,
+    units: UnitsOption = None,
+    yes: YesOption = False,
+    bom: BomOption = None,
     recipe: Annotated[
         Path | None,
         typer.Option(
@@ -109,11 +115,11 @@ def layout_of(
     described = Bottom.of(bottom_x, bottom_angle) if bottom_x is not None and bottom_angle is not None else None
     file = read_file(placements, dialect or "generic", units or "")
     if dialect is None or units is None:
-        _confirm(placements, file, yes=yes)
-    return lay_out(read_recipe(recipe), _with_bom(file.placements, bom), described)
+        confirm(placements, file, yes=yes)
+    return lay_out(read_recipe(recipe), with_bom(file.placements, bom), described)
 
 
-def _with_bom(placements: Sequence[Placement], bom: Path | None) -> Sequence[Placement]:
+def with_bom(placements: Sequence[Placement], bom: Path | None) -> Sequence[Placement]:
     """Join placements with a BOM, and say which parts stand in one of the two files alone."""
     if bom is None:
         return placements
@@ -130,7 +136,7 @@ def _with_bom(placements: Sequence[Placement], bom: Path | None) -> Sequence[Pla
     return joined.placements
 
 
-def _confirm(path: Path, file: PlacementFile, *, yes: bool) -> None:
+def confirm(path: Path, file: PlacementFile, *, yes: bool) -> None:
     """Say how a placement file reads, and ask whether that is right; raises ConfigError if nobody can answer, or no."""
     x, y = ([getattr(place, axis) for place in file.placements] for axis in ("x_mm", "y_mm"))
     sides = Counter(place.side for place in file.placements)

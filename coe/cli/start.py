@@ -30,6 +30,7 @@ class Exit(IntEnum):
 MODULES = {
     "inspect": "coe.cli.inspect",
     "experts": "coe.cli.experts_command",
+    "board": "coe.cli.board_command",
     "profile": "coe.cli.profile_command",
     "bench": "coe.lab.cli.bench",
     "serve": "coe.serve.command",
@@ -44,6 +45,11 @@ def inspect() -> None:
 def experts() -> None:
     """Run `coe-experts`."""
     _start("experts")
+
+
+def board() -> None:
+    """Run `coe-board`."""
+    _start("board")
 
 
 def bench() -> None:

@@ -145,6 +145,11 @@ class Layout:
         """The parts of one board in the order of their crops: the parts list of an `Inspector`."""
         return tuple(PlacedPart(site.component, site.refdes) for site in self.sites if site.unit == self.sites[0].unit)
 
+    @property
+    def middle(self) -> tuple[float, float]:
+        """The middle of the outline in mm."""
+        return (self.low.x_mm + self.high.x_mm) / 2, (self.low.y_mm + self.high.y_mm) / 2
+
     def check(self, components: Mapping[str, object], board: str) -> None:
         """Raise ConfigError if the layout has components that the rules of a board do not have."""
         for name in dict.fromkeys(site.component for site in self.sites):

@@ -21,7 +21,7 @@ from coe import config, strict_yaml
 from coe.placement.dialects import Side
 from coe.placement.placements import FARTHEST_MM
 from coe.spelling import look
-from coe.strict_model import Name, StrictModel, of_yaml
+from coe.strict_model import Name, Share, StrictModel, of_yaml
 from coe.strict_yaml import KeyPath, YamlDocument
 
 
@@ -36,6 +36,7 @@ Length = Annotated[float, Field(gt=0, le=FARTHEST_MM, allow_inf_nan=False)]
 Degrees = Annotated[float, Field(ge=-360, le=360, allow_inf_nan=False)]
 Position = tuple[Coordinate, Coordinate]
 Extent = Annotated[Position, AfterValidator(_rising)]
+Slant = Annotated[float, Field(ge=-0.3, le=0.3, allow_inf_nan=False)]
 Look = Literal["bright", "dark"]
 Corner = Literal["top-left", "top-right", "bottom-left", "bottom-right"]
 MOST_UNITS = 1000
@@ -71,6 +72,19 @@ class FiducialsSpec(StrictModel):
     diameter: Length
     look: Look = "bright"
     search: Length = 5.0
+
+
+class CameraSpec(StrictModel):
+    """How the camera sees a board that lies well: `coe-board new` measures it.
+
+    The board lies turned by `turn` degrees, counterclockwise; the middle of the outline is at `middle` of the picture,
+    in shares of its width and height. Half a picture (of its longer side) to the right of it, and below it, all is
+    smaller by `keystone`, as shares: the camera looks aslant.
+    """
+
+    turn: Degrees = 0.0
+    middle: tuple[Share, Share] = (0.5, 0.5)
+    keystone: tuple[Slant, Slant] = (0.0, 0.0)
 
 
 class PackageSpec(StrictModel):
@@ -185,6 +199,7 @@ class RecipeSpec(StrictModel):
     tolerance_um: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] = 100.0
     most_turn: Annotated[float, Field(gt=0, le=30, allow_inf_nan=False)] = 5.0
     most_stretch: Annotated[float, Field(gt=0, le=0.2, allow_inf_nan=False)] = 0.02
+    camera: CameraSpec = CameraSpec()
     components: Annotated[dict[Name, PackageSpec], Field(min_length=1)]
     placed_as: tuple[MappingSpec, ...] = ()
     not_inspected: tuple[str, ...] = ()

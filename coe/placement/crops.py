@@ -16,6 +16,8 @@ from coe.placement.fit import Fit, Numbers
 
 _COARSE = 1.5
 """A crop whose pixels are so many times as large as the picture's is cut at the picture's scale, then made smaller."""
+_ASLANT_PX = 0.25
+"""A crop whose corners lie as far from a parallelogram is cut by a projective map."""
 OUTSIDE = (18, 22, 27)
 """The colour, RGB, of what lies outside of a picture, where a crop is shown with what lies around it."""
 
@@ -63,14 +65,20 @@ def upright(pixels: DecodedImage, corners: Numbers, width_px: int, height_px: in
     coarser = float(np.hypot(*right))
     at_scale = wanted if coarser < _COARSE else (round(wanted[0] * coarser), round(wanted[1] * coarser))
     right, down = right * wanted[0] / at_scale[0], down * wanted[1] / at_scale[1]
-    cut = cv2.warpAffine(
-        pixels,
-        np.column_stack([right, down, begin + (right + down) / 2]),
-        at_scale,
-        flags=cv2.INTER_CUBIC | cv2.WARP_INVERSE_MAP,
-        borderMode=cv2.BORDER_CONSTANT if around_px else cv2.BORDER_REPLICATE,
-        borderValue=OUTSIDE,
-    )
+    warp: Numbers = np.column_stack([right, down, begin + (right + down) / 2])
+    flags = cv2.INTER_CUBIC | cv2.WARP_INVERSE_MAP
+    mode = cv2.BORDER_CONSTANT if around_px else cv2.BORDER_REPLICATE
+    aslant = float(np.hypot(*(corners[0] + corners[2] - corners[1] - corners[3])))
+    if aslant < _ASLANT_PX:
+        cut = cv2.warpAffine(pixels, warp, at_scale, flags=flags, borderMode=mode, borderValue=OUTSIDE)
+    else:
+        share = np.array([at_scale[0] / wanted[0], at_scale[1] / wanted[1]])
+        ends = [np.array(end) * (width_px, height_px) + around_px for end in ((0, 0), (1, 0), (1, 1), (0, 1))]
+        square = np.array(ends) * share - 0.5
+        warp = np.asarray(
+            cv2.getPerspectiveTransform(square.astype(np.float32), corners.astype(np.float32)), np.float64
+        )
+        cut = cv2.warpPerspective(pixels, warp, at_scale, flags=flags, borderMode=mode, borderValue=OUTSIDE)
     return np.asarray(cut if at_scale == wanted else cv2.resize(cut, wanted, interpolation=cv2.INTER_AREA))
 
 

@@ -1,8 +1,10 @@
 """Where a board lies in a picture. One whose fiducials contradict the recipe, or fit twice, is not registered.
 
-The board is expected in the middle of the picture, at the recipe's scale. Each fiducial may have several discs near it;
-the discs that lie to each other as the fiducials do are chosen together. How well discs look does not tell two such
-choices apart: fiducials tarnish, or are out of focus, and test pads beside them look better then.
+The board is expected in the middle of the picture, at the recipe's scale, or as the recipe's camera sees it. Discs are
+held against the recipe as the board lies levelled: unturned, its middle at (0, 0), seen straight from above. Each
+fiducial may have several discs near it; the discs that lie to each other as the fiducials do are chosen together. How
+well discs look does not tell two such choices apart: fiducials tarnish, or are out of focus, and test pads beside them
+look better then.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 from coe.pictures.array_images import DecodedImage
 from coe.placement.board_layout import Layout, Point
 from coe.placement.fiducials import LEAST_CONTRAST, Disc, discs, mean_in
-from coe.placement.fit import Fit, Numbers, fitted, residual_um, similarity
+from coe.placement.fit import Fit, Numbers, fitted, projective, residual_um, similarity, through, view_of
 
 _WAYS: tuple[tuple[str, Numbers], ...] = tuple(
     (words, np.array(way, np.float64))
@@ -69,10 +71,10 @@ def locate(pixels: DecodedImage, layout: Layout, skip: Iterable[str] = ()) -> Lo
     if unknown := sorted(set(skipped) - set(layout.units)):
         raise ValueError(f"the layout has no unit '{unknown[0]}'")
     grey = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8)
-    expected = _expected(grey, layout)
-    location = _registered(grey, layout, expected)
+    view = _view(grey, layout)
+    location = _registered(grey, layout, view)
     if location.fit is None:
-        reasons = location.reasons + _lies_otherwise(grey, layout, expected)
+        reasons = location.reasons + _lies_otherwise(grey, layout, view)
         return replace(location, reasons=reasons, skipped=skipped)
     if reasons := _landmark_contradicts(grey, layout, location.fit):
         return replace(location, fit=None, reasons=reasons, skipped=skipped)
@@ -95,18 +97,24 @@ def _points(points: Iterable[Point]) -> Numbers:
     return np.array([(point.x_mm, point.y_mm) for point in points], np.float64)
 
 
-def _expected(grey: DecodedImage, layout: Layout) -> Fit:
-    """Return the map that puts the middle of the outline into the middle of the picture."""
+def _view(grey: DecodedImage, layout: Layout) -> Numbers:
+    """Return how the recipe's camera sees the levelled board, as a map (3, 3) of pixels."""
     height, width = grey.shape
-    scale = 1000 / layout.recipe.um_per_pixel
-    x, y = (layout.low.x_mm + layout.high.x_mm) / 2, (layout.low.y_mm + layout.high.y_mm) / 2
-    return Fit(
-        np.array([[scale, 0, (width - 1) / 2 - scale * x], [0, -scale, (height - 1) / 2 + scale * y]], np.float64)
-    )
+    camera = layout.recipe.camera
+    middle = camera.middle[0] * width - 0.5, camera.middle[1] * height - 0.5
+    return view_of(camera.turn, middle, camera.keystone, max(width, height) / 2)
 
 
-def _registered(grey: DecodedImage, layout: Layout, expected: Fit) -> Location:
-    """Find the fiducials where the map expects them, and fit the board to them."""
+def _expected(view: Numbers, layout: Layout) -> Fit:
+    """Return the map that puts the middle of the outline where the camera sees it."""
+    scale, (x, y) = 1000 / layout.recipe.um_per_pixel, layout.middle
+    levelled = np.array([[scale, 0, -scale * x], [0, -scale, scale * y]], np.float64)
+    return Fit(levelled).behind(view, layout.middle)
+
+
+def _registered(grey: DecodedImage, layout: Layout, view: Numbers) -> Location:
+    """Find the fiducials where the camera should see them, and fit the board to them."""
+    expected = _expected(view, layout)
     recipe, names = layout.recipe, list(layout.fiducials)
     form, scale = recipe.fiducials, 1000 / recipe.um_per_pixel
     points = _points(layout.fiducials.values())
@@ -118,7 +126,8 @@ def _registered(grey: DecodedImage, layout: Layout, expected: Fit) -> Location:
     if missing := [name for name in names if name not in best]:
         where = f"within {form.search:g} mm of where {_listed(missing)} should be"
         return Location(expected, best, reasons=(f"no fiducial was found {where}",))
-    choices = list(_choices(points, near, layout))
+    back: Numbers = np.asarray(np.linalg.inv(view), np.float64)
+    choices = list(_choices(points, [[_seen(disc, back) for disc in those] for those in near], layout))
     if not choices:
         why = (
             f"the fiducials do not lie to each other as in the recipe: at {recipe.um_per_pixel:g} um a pixel, give "
@@ -127,9 +136,21 @@ def _registered(grey: DecodedImage, layout: Layout, expected: Fit) -> Location:
         return Location(expected, best, reasons=(why,))
     good = [choice for choice in choices if choice.residual_um <= recipe.tolerance_um]
     chosen = max(good, key=lambda choice: choice.score) if good else min(choices, key=lambda c: c.residual_um)
-    reasons = _contradiction(layout, chosen, list(_choices(points, found, layout)) if good else [])
-    by_name = dict(zip(names, chosen.discs, strict=True))
-    return Location(expected, by_name, None if reasons else chosen.fit, chosen.residual_um, reasons)
+    levelled = [[_seen(disc, back) for disc in those] for those in found] if good else []
+    reasons = _contradiction(layout, chosen, list(_choices(points, levelled, layout)) if good else [])
+    by_name = dict(zip(names, (_seen(disc, view) for disc in chosen.discs), strict=True))
+    fit = chosen.fit.behind(view, layout.middle)
+    if recipe.camera.keystone != (0.0, 0.0) and len(points) > 3:
+        # Boards that do not lie quite flat are seen a little more or less aslant each.
+        pixels = np.array([(disc.x_px, disc.y_px) for disc in by_name.values()])
+        fit = projective(points, pixels, layout.middle)
+    return Location(expected, by_name, None if reasons else fit, chosen.residual_um, reasons)
+
+
+def _seen(disc: Disc, view: Numbers) -> Disc:
+    """Return a disc with its middle as a map of pixels takes it."""
+    ((x, y),) = through(view, np.array([[disc.x_px, disc.y_px]]))
+    return replace(disc, x_px=float(x), y_px=float(y))
 
 
 def _contradiction(layout: Layout, chosen: _Choice, rivals: list[_Choice]) -> tuple[str, ...]:
@@ -260,16 +281,16 @@ def _landmark_contradicts(grey: DecodedImage, layout: Layout, fit: Fit) -> tuple
     return ()
 
 
-def _lies_otherwise(grey: DecodedImage, layout: Layout, expected: Fit) -> tuple[str, ...]:
+def _lies_otherwise(grey: DecodedImage, layout: Layout, view: Numbers) -> tuple[str, ...]:
     """Return how the board lies if it lies turned over, or round, so that a person need not guess."""
-    x, y = (layout.low.x_mm + layout.high.x_mm) / 2, (layout.low.y_mm + layout.high.y_mm) / 2
+    x, y = layout.middle
     ways = {
         "mirrored: is it of the other side?": 1,
         "turned by 180 degrees: does the board lie the wrong way round?": -1,
     }
     for words, up in ways.items():
         moved = {name: Point(2 * x - point.x_mm, y + up * (point.y_mm - y)) for name, point in layout.fiducials.items()}
-        if _registered(grey, replace(layout, fiducials=moved), expected).registered:
+        if _registered(grey, replace(layout, fiducials=moved), view).registered:
             return (f"the picture fits if it is {words}",)
     return ()
 

@@ -21,7 +21,7 @@ import typer
 
 from coe.cli.start import MODULES
 
-COMMANDS = ("coe-inspect", "coe-experts", "coe-bench", "coe-profile", "coe-serve")
+COMMANDS = ("coe-inspect", "coe-board", "coe-experts", "coe-bench", "coe-profile", "coe-serve")
 LINES = [
     (place, shlex.split(re.sub(r"\$\w+", "1", line), comments=True))  # a loop's variable is a number
     for place, line in pages.commands()

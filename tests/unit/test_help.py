@@ -7,12 +7,13 @@ import pytest
 import typer
 from tiny_line import Call
 
-from coe.cli import experts_command, inspect, profile_command
+from coe.cli import board_command, experts_command, inspect, profile_command
 from coe.lab.cli import bench
 from coe.serve import command as serve
 
 APPLICATIONS = {
     "coe-bench": bench.app,
+    "coe-board": board_command.app,
     "coe-experts": experts_command.app,
     "coe-inspect": inspect.app,
     "coe-profile": profile_command.app,

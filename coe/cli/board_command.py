@@ -1,0 +1,67 @@
+"""`coe-board`: a first board, from what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coe import config
+from coe.cli import board_placed, first_board
+from coe.cli.common import Exit, application, out, run
+from coe.cli.first_board import MakeBoard
+from coe.cli.options import takes
+from coe.errors import ConfigError
+
+app = application(
+    "Make a first board from what is there: photographs, or a placement file and pictures of whole boards."
+)
+
+
+@app.callback()
+def board() -> None:
+    """Make a first board from what is there: photographs, or a placement file and pictures of whole boards."""
+
+
+@app.command()
+@takes("placed", board_placed.placed)
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the board: letters, digits and ._+-, as line7.")],
+    *,
+    placed: MakeBoard | None,
+    to: Annotated[
+        Path, typer.Option("--to", metavar="FOLDER", help="Folder for what is written. Files there are never replaced.")
+    ] = Path("."),
+    run_next: Annotated[
+        bool, typer.Option("--run", help="Run the next commands, too, if nothing is left to decide.")
+    ] = False,
+) -> None:
+    """Make a first board, in commented files that a person edits; files that are there are never replaced.
+
+    It ends with what a person must decide (TODO in the files), and with the next commands. Exit status 1 with --run if
+    something is left to decide.
+
+    Example: coe-board new line7 --placements pnp.csv
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", name):
+        raise ConfigError(f"'{name}' is no name of a board; give letters, digits and ._+-, as line7")
+    rules = to / config.RULES_FOLDER / f"{name}.yaml"
+    first_board.refuse_present({rules: None})
+    ways = [make for make in (placed,) if make is not None]
+    if len(ways) != 1:
+        raise ConfigError("give what the board is made from: --placements, a placement file")
+    made = ways[0](name, to)
+    first_board.write(made)
+    if not run_next:
+        raise typer.Exit(Exit.OK)
+    if made.open_lines:
+        out.print(f"nothing is run before what is left to decide is decided: {len(made.open_lines)} lines")
+        raise typer.Exit(Exit.NOT_GOOD)
+    raise typer.Exit(first_board.run_commands(made))
+
+
+def main() -> None:
+    """Run the command."""
+    run(app)

@@ -1,0 +1,88 @@
+"""What `coe-board new` hands over: files that a person edits, what is left to decide, and the next commands.
+
+Files that are there are never replaced.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from coe.board.drafting import TODO
+from coe.cli.common import err, out, point_out
+from coe.errors import ConfigError
+from coe.files import replacing, writing
+
+
+@dataclass(frozen=True, slots=True)
+class FirstBoard:
+    """A first board, before anything is written.
+
+    `files` holds the bytes of each file by its path. `notes` are sentences about what was found and guessed.
+    `commands` are the next commands, each as its words.
+    """
+
+    files: Mapping[Path, bytes]
+    notes: tuple[str, ...]
+    commands: tuple[tuple[str, ...], ...]
+
+    @property
+    def open_lines(self) -> tuple[str, ...]:
+        """Where a person must decide, each as "file:line: text"."""
+        return tuple(
+            f"{path}:{number}: {line.strip()}"
+            for path, raw in self.files.items()
+            if path.suffix in (".yaml", ".csv")
+            for number, line in enumerate(raw.decode("utf-8").splitlines(), 1)
+            if TODO in line.partition("#")[2]
+        )
+
+
+MakeBoard = Callable[[str, Path], FirstBoard]
+"""What each way to begin returns: it makes the board of a name, in a folder, and writes nothing."""
+
+
+def refuse_present(paths: Mapping[Path, object]) -> None:
+    """Raise ConfigError, which names all of them, if files are there that would be replaced."""
+    if present := [str(path) for path in paths if path.is_symlink() or path.exists()]:
+        some = ", ".join(present[:5]) + (f" and {len(present) - 5} more" if len(present) > 5 else "")
+        raise ConfigError(
+            f"{some}: is there already, and nothing is replaced; move it away, or give another NAME or --to"
+        )
+
+
+def write(board: FirstBoard) -> None:
+    """Write the files of a new board, and say what they are and what comes next; raises ConfigError for files there."""
+    refuse_present(board.files)
+    for path, raw in board.files.items():
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                file.write(raw)
+    for note in board.notes:
+        point_out("note", note)
+    for path in board.files:
+        if path.suffix in (".yaml", ".csv"):
+            out.print(f"written: {path}")
+    for line in board.open_lines:
+        out.print(f"to decide: {line}")
+    if board.commands:
+        out.print("then:")
+    for words in board.commands:
+        out.print(f"  {shlex.join(words)}")
+
+
+def run_commands(board: FirstBoard) -> int:
+    """Run the next commands, one after another, until one fails; return the exit status of the last that ran."""
+    status = 0
+    for words in board.commands:
+        err.print(f"$ {shlex.join(words)}")
+        program = Path(sys.executable).with_name(words[0])
+        status = subprocess.run([str(program), *words[1:]], check=False).returncode
+        if status:
+            return status
+    return status

@@ -1,0 +1,190 @@
+"""A first board recipe from a placement file: what its names tell, and TODO where a person must decide.
+
+Parts of one package and one value become one component. Fiducials and mounting holes are told by their designators and
+packages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import dist
+
+from coe.errors import ConfigError
+from coe.placement.board_recipe import Look
+from coe.placement.dialects import Side
+from coe.placement.package_sizes import NamedSize, size_of
+from coe.placement.placements import Placement
+
+_FIDUCIAL = re.compile(r"fid|fd\d|fm\d", re.IGNORECASE)
+_FIDUCIAL_PACKAGE = re.compile("fiducial", re.IGNORECASE)
+_HOLE = re.compile(r"(mh|mk|mp|hole|h)\d*", re.IGNORECASE)
+_HOLE_PACKAGE = re.compile(r"mounting.?hole|mtg|hole", re.IGNORECASE)
+_NO_PART = re.compile(r"tp\d*|ref\*\*|logo.*|g\*+|kibuzzard.*|mark\d*", re.IGNORECASE)
+_NO_PART_PACKAGE = re.compile(r"test.?point|logo|symbol|silk|kibuzzard|netti|solderjumper", re.IGNORECASE)
+_SCREWS = {"2": 2.2, "2.5": 2.7, "3": 3.2, "4": 4.3}
+_FIDUCIAL_MM, _HOLE_MM = 1.0, 3.2
+_SPELT = {ord(sign): letter for sign, letter in zip("\u2126\u03a9\u00b5\u03bc", "RRuu", strict=True)}
+"""Ohm and micro, as names of components spell them."""
+UNKNOWN_MM = 3.0
+"""The side of a package whose name tells no size, until a person says it."""
+_EDGE_MM = 2.0
+"""By how much the outline is taken to reach over the parts where no file tells it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A disc that may tell how the board lies: a fiducial or a hole, with its diameter in mm."""
+
+    name: str
+    x_mm: float
+    y_mm: float
+    diameter_mm: float
+    look: Look
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPart:
+    """A component of the draft: the parts of one package and one value, and how large they are.
+
+    `source` says where the size comes from; it is empty if the name of the package tells none.
+    """
+
+    name: str
+    package: str
+    value: str
+    refdes: tuple[str, ...]
+    size_mm: tuple[float, float]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoardPlan:
+    """What a placement file tells of one side of a board: parts by component, marks, and its extent in mm."""
+
+    side: Side
+    placements: tuple[Placement, ...]
+    parts: tuple[DraftPart, ...]
+    marks: tuple[Mark, ...]
+    left_out: tuple[str, ...]
+    x: tuple[float, float]
+    y: tuple[float, float]
+    outline_is_known: bool = False
+    component_of: Mapping[str, str] = field(default_factory=dict)
+
+
+def plan(
+    placements: Sequence[Placement],
+    side: Side,
+    library: Sequence[NamedSize] = (),
+    outline: tuple[float, float, float, float] | None = None,
+) -> BoardPlan:
+    """Return what is inspected on a side; `outline` is its left, bottom, right and top in mm, if a file tells it.
+
+    Raises ConfigError for a side without parts.
+    """
+    marks: list[Mark] = []
+    kinds: dict[tuple[str, str], list[Placement]] = {}
+    left_out: list[str] = []
+    for place in placements:
+        mark = _mark(place)
+        if mark is not None and (place.side is side or mark.look == "dark"):
+            marks.append(mark)
+        if place.side is not side:
+            continue
+        if mark is not None or not place.refdes or _is_no_part(place):
+            left_out.append(place.refdes)
+        else:
+            kinds.setdefault((place.package, place.component or place.value), []).append(place)
+    if not kinds:
+        raise ConfigError(f"the placement file has no part on the {side} side; give --side, or another file")
+    parts, taken = [], set[str]()
+    for (package, value), places in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
+        name = _name(package, value, taken)
+        size = size_of(package, library)
+        parts.append(
+            DraftPart(
+                name,
+                package,
+                value,
+                tuple(place.refdes for place in places),
+                (size.width_mm, size.height_mm) if size else (UNKNOWN_MM, UNKNOWN_MM),
+                size.source if size else "",
+            )
+        )
+    left, bottom, right, top = outline or _extent(kinds, parts, marks)
+    return BoardPlan(
+        side,
+        tuple(place for places in kinds.values() for place in places),
+        tuple(parts),
+        tuple(_without_twins(marks)),
+        tuple(dict.fromkeys(refdes for refdes in left_out if refdes)),
+        (left, right),
+        (bottom, top),
+        outline is not None,
+        {refdes: part.name for part in parts for refdes in part.refdes},
+    )
+
+
+def _mark(place: Placement) -> Mark | None:
+    """Return the fiducial or the hole that a placement is; None if it is a part."""
+    if _FIDUCIAL.match(place.refdes) or _FIDUCIAL_PACKAGE.search(place.package):
+        diameter = _millimetres(place.package) or _FIDUCIAL_MM
+        return Mark(place.refdes, place.x_mm, place.y_mm, diameter, "bright")
+    if _HOLE_PACKAGE.search(place.package) and _HOLE.match(place.refdes or "H"):
+        screw = re.search(r"M(\d(?:\.5)?)(?!\d|\.\d*mm)", place.package)
+        diameter = _millimetres(place.package) or (_SCREWS.get(screw[1]) if screw else None) or _HOLE_MM
+        return Mark(place.refdes, place.x_mm, place.y_mm, diameter, "dark")
+    return None
+
+
+def _millimetres(package: str) -> float | None:
+    match = re.search(r"_(\d+(?:\.\d+)?)mm", package)
+    return float(match[1]) if match else None
+
+
+def _is_no_part(place: Placement) -> bool:
+    return bool(_NO_PART.fullmatch(place.refdes) or _NO_PART_PACKAGE.search(place.package))
+
+
+def _name(package: str, value: str, taken: set[str]) -> str:
+    """Return a name for a component, of the signs that names may have, and none twice."""
+    short = re.sub(r"_(HandSolder\w*|\d{4}Metric.*)", "", package.rpartition(":")[2])
+    short = re.sub(r"(?<=[A-Za-z0-9])_\d.*", "", re.sub(r"^([A-Z]+)_(?=\d)", r"\1", short))
+    words = "-".join(word for word in (short, value) if word)
+    words = words.translate(_SPELT)
+    bare = re.sub(r"-{2,}", "-", re.sub(r"[^A-Za-z0-9._+-]+", "-", words)).strip("-._+")[:60] or "part"
+    number, name = 1, bare
+    while name.casefold() in taken:
+        number += 1
+        name = f"{bare}-{number}"
+    taken.add(name.casefold())
+    return name
+
+
+def _extent(
+    kinds: Mapping[tuple[str, str], Sequence[Placement]], parts: Sequence[DraftPart], marks: Sequence[Mark]
+) -> tuple[float, float, float, float]:
+    """Return the extent of all parts and marks, and a little more, in full tenths of a mm."""
+    reach = {refdes: max(part.size_mm) / 2 for part in parts for refdes in part.refdes}
+    places = [(place.x_mm, place.y_mm, reach[place.refdes]) for of_kind in kinds.values() for place in of_kind]
+    places += [(mark.x_mm, mark.y_mm, mark.diameter_mm / 2) for mark in marks]
+    low_x, low_y = (min(place[axis] - place[2] for place in places) - _EDGE_MM for axis in (0, 1))
+    high_x, high_y = (max(place[axis] + place[2] for place in places) + _EDGE_MM for axis in (0, 1))
+    return round(low_x, 1), round(low_y, 1), round(high_x, 1), round(high_y, 1)
+
+
+def _without_twins(marks: Sequence[Mark]) -> list[Mark]:
+    """Return marks of which none lies on another, each with a name of its own."""
+    kept: list[Mark] = []
+    for mark in marks:
+        if all(dist((mark.x_mm, mark.y_mm), (one.x_mm, one.y_mm)) > mark.diameter_mm for one in kept):
+            names = {one.name for one in kept}
+            name = re.sub(r"[^A-Za-z0-9._+-]", "", mark.name) or "H"
+            number = 1
+            while name in names:
+                number += 1
+                name = f"{mark.name or 'H'}-{number}"
+            kept.append(Mark(name, mark.x_mm, mark.y_mm, mark.diameter_mm, mark.look))
+    return kept
