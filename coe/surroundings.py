@@ -37,6 +37,11 @@ def quiet_matplotlib() -> None:
     os.environ.setdefault("MPLCONFIGDIR", str(folder() / "matplotlib"))
 
 
+def quiet_timm() -> None:
+    """Keep timm's way to its hub of weights from calling out and from counting; call before import."""
+    os.environ["HF_HUB_OFFLINE"] = os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
+
 @cache
 def _folder(process: int) -> Path:
     # A folder for each process: a forked child must not remove the folder of its parent.

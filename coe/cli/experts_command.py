@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn
 from coe import config
 from coe.board import rules
 from coe.cli import (
+    experts_backbone,
     experts_calibrate,
     experts_evaluate,
     experts_import,
@@ -56,6 +57,7 @@ app.command()(experts_reference.reference)
 app.command()(experts_calibrate.calibrate)
 app.command()(experts_evaluate.evaluate)
 app.command()(experts_overlay.overlay)
+app.add_typer(experts_backbone.app, name="backbone")
 
 
 @app.command("list")

@@ -22,7 +22,7 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.pictures import finding
 from coe.plugins import running
-from coe.prepare import accept, data_set
+from coe.prepare import accept, backbones, data_set
 from coe.store import bodies, kinds
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import ModuleKind, Trained, TrainingPlan
@@ -120,6 +120,10 @@ def train(  # noqa: PLR0913
     if body is not None and init is not None:
         raise ConfigError("--body says which expert to start from; leave --init out")
     start = body or init
+    if isinstance(resolved, ModuleKind) and resolved.backbone:
+        if body is not None:
+            raise ConfigError(f"kind '{expert.kind}' shares its frozen layers by itself; leave --body and --freeze out")
+        start = init or backbones.of_kind(shelf, resolved, tuple(allow_kind or ()))
     if start and resolved.preprocessing is not None:
         expert = replace(expert, preprocessing=shelf.manifest(start).preprocessing)
     learned_from = {}
@@ -164,7 +168,7 @@ def train(  # noqa: PLR0913
         input_size=expert.input_size,
         state=trained.state,
         metrics=trained.metrics,
-        source=f"trained on {data.name}, {epochs} epochs, seed {seed}",
+        source=f"trained on {data.name}, {epochs} epochs, seed {seed}{f', from {start}' if start else ''}",
         learned=_learned_since(shelf, start, trained),
         preprocessing=trained.preprocessing,
         unproven=trained.unproven,
@@ -174,6 +178,8 @@ def train(  # noqa: PLR0913
             manifest = stored.model_copy(update={"reference": frames.pop()})
             shelf.rewrite(manifest)
     _tell(trained, manifest)
+    if isinstance(resolved, ModuleKind) and resolved.backbone:
+        bodies.divide_backbone(shelf, id)
     status = Exit.OK if body is None else experts_share.share_new(shelf, id, body, allow_kind or ())
     if not no_prepare:
         experts_prepare.prepare_new(store, id, _samples_of(data), allow_kind or ())

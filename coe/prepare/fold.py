@@ -104,10 +104,10 @@ class _WatchedPass:
 
     def ran(self, part: torch.nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         self.runs[part] += 1
-        if type(part) is Conv2d:
+        if isinstance(part, Conv2d):
             # The tensor itself is kept as well: Python reuses an id once its object is gone.
             self._outputs[id(output)] = (part, output)
-        elif type(part) is BatchNorm2d and inputs and id(inputs[0]) in self._outputs:
+        elif isinstance(part, BatchNorm2d) and inputs and id(inputs[0]) in self._outputs:
             self._pairs.append((self._outputs[id(inputs[0])][0], part))
 
     def pairs(self) -> Pairs:
@@ -134,7 +134,7 @@ class _WatchedPass:
 @contextmanager
 def _watching(module: torch.nn.Module) -> Iterator[_WatchedPass]:
     seen = _WatchedPass(module)
-    hooks = [part.register_forward_hook(seen.ran) for part in seen.names if type(part) in (Conv2d, BatchNorm2d)]
+    hooks = [part.register_forward_hook(seen.ran) for part in seen.names if isinstance(part, Conv2d | BatchNorm2d)]
     try:
         yield seen
     finally:

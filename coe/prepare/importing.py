@@ -35,7 +35,7 @@ class Brought:
     state: Mapping[str, torch.Tensor] | None = None
     file: Path | None = None
 
-    def put(self, store: Store, source: str) -> Manifest:
+    def put(self, store: Store, source: str, licence: str = "") -> Manifest:
         """Put the expert into a store; raises StoreError."""
         expert = self.expert
         return store.put(
@@ -48,6 +48,7 @@ class Brought:
             source=source,
             preprocessing=expert.preprocessing,
             outputs=expert.outputs,
+            licence=licence,
         )
 
 

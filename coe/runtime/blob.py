@@ -55,7 +55,7 @@ def folded_skeleton(module: torch.nn.Module, pairs: Iterable[tuple[str, str]]) -
     """Give a network the structure that a blob's header states, and return it; it is changed in place.
 
     Each of `pairs` names a convolution and the batch norm folded into it: the convolution gets a bias (zeros, of the
-    dtype and on the device of its weight) if it has none, the norm becomes an identity. Then `state_dict` has the names
+    dtype and on the device of its weight) if it has none, the norm becomes its activation or an identity. Then `state_dict` has the names
     and shapes of the blob's tensors. Raises StoreError if a name is not a convolution or a batch norm of the network.
     """
     modules = dict(module.named_modules(remove_duplicate=False))
@@ -69,7 +69,8 @@ def folded_skeleton(module: torch.nn.Module, pairs: Iterable[tuple[str, str]]) -
         if conv.bias is None:
             bias = conv.weight.new_zeros(conv.out_channels)
             conv.bias = torch.nn.Parameter(bias, requires_grad=conv.weight.requires_grad)
-        module.set_submodule(norm_name, torch.nn.Identity().train(norm.training))
+        # timm's norms end with the activation that follows them.
+        module.set_submodule(norm_name, getattr(norm, "act", torch.nn.Identity()).train(norm.training))
     return module
 
 

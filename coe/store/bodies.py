@@ -14,6 +14,7 @@ from pathlib import Path
 from coe.errors import StoreError
 from coe.files import TEMPORARY
 from coe.store import blob_file, blob_layout, weights_file
+from coe.store.kind_data import BACKBONE
 from coe.store.blob_layout import BlobBytes
 from coe.store.manifest import Manifest, PreparedVariant
 from coe.store.store import Store
@@ -54,6 +55,16 @@ def divide(store: Store, manifest: Manifest, names: Collection[str]) -> Manifest
         )
         store.rewrite(divided)
     return divided
+
+
+def divide_backbone(store: Store, weights: str) -> Manifest:
+    """Divide a new expert of a kind with a backbone: its frozen layers are the body; return the new manifest.
+
+    Experts with the same frozen layers then have the same body, whichever is trained first. Raises StoreError.
+    """
+    with store.changing(weights) as manifest:
+        header = weights_file.header(store.folder(weights) / manifest.file)
+        return divide(store, manifest, [entry.name for entry in header.entries if entry.name.startswith(BACKBONE)])
 
 
 def names(store: Store, manifest: Manifest) -> list[str]:

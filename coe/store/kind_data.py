@@ -17,6 +17,8 @@ from coe.preprocessing import Preprocessing
 from coe.store.learned import LearnedPictures
 
 Image = NDArray[np.uint8]
+BACKBONE = "backbone."
+"""How the names of an expert's frozen layers begin, if its kind has a backbone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,22 @@ class Trained:
     learned: LearnedPictures | None = None
     preprocessing: Preprocessing | None = None
     unproven: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedWeights:
+    """Weights of a pretrained network inside an installed package, so that nothing is downloaded from elsewhere.
+
+    `distribution` is the package as pip names it, `package` the folder that it installs, `file` a path in it; `sha256`
+    proves the file, in hexadecimal. `input_size` is the side in pixels of the pictures of the pretraining.
+    """
+
+    distribution: str
+    package: str
+    file: str
+    sha256: str
+    licence: str
+    input_size: int
 
 
 Progress = Callable[[int, int, dict[str, float]], None]

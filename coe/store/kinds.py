@@ -18,7 +18,18 @@ from coe.pictures.image_source import Reference
 from coe.preprocessing import WHOLLY, Colour, Outputs, Preprocessing
 from coe.store import safetensors_header, torch_file
 from coe.store.blob_format import Identity
-from coe.store.kind_data import ExpertInput, Foreign, Image, Layer, Prepared, Progress, Trained, TrainingPlan
+from coe.store.kind_data import (
+    BACKBONE,
+    ExpertInput,
+    Foreign,
+    Image,
+    Layer,
+    PackagedWeights,
+    Prepared,
+    Progress,
+    Trained,
+    TrainingPlan,
+)
 from coe.store.store_reader import load_tensors
 from coe.store.weights_file import holds
 from coe.surroundings import quiet_torch
@@ -27,6 +38,7 @@ quiet_torch()  # before a kind imports torchvision, which imports torch's compil
 
 GROUP = "coe.kinds"
 __all__ = [  # who writes a kind imports from here alone
+    "BACKBONE",
     "Comparing",
     "ExpertInput",
     "FileKind",
@@ -35,6 +47,7 @@ __all__ = [  # who writes a kind imports from here alone
     "Kind",
     "Layer",
     "ModuleKind",
+    "PackagedWeights",
     "Prepared",
     "Progress",
     "Reference",
@@ -93,7 +106,15 @@ class Comparing(ABC):
 
 
 class ModuleKind(Kind):
-    """A kind that runs as a torch module whose weights are views of a blob."""
+    """A kind that runs as a torch module whose weights are views of a blob.
+
+    `backbone` is the kind of the pretrained network whose frozen layers its experts have, "" for none: their names begin
+    with `BACKBONE`, the store keeps them once for all these experts, and trainings start from `backbones/<that kind>`.
+    `packaged` are weights of such a network that come in an installed package.
+    """
+
+    backbone: str = ""
+    packaged: PackagedWeights | None = None
 
     @abstractmethod
     def skeleton(self, expert: Expert) -> torch.nn.Module:

@@ -78,7 +78,7 @@ class Manifest(BaseModel):
     reference in whose frame the expert learned, or "". `learned` tells which pictures it learned from (None: nobody
     knows). `preprocessing` and `outputs` are None in older manifests, and where the kind decides. `unproven` says why
     its held-out figures do not prove that it is better than one answer for all; "" if they do, None if nobody has
-    measured it.
+    measured it. `licence` is that of a backbone's weights, "" if nobody has said it.
     """
 
     # A metric that is not a number is written as NaN, not as a null that could not be read back.
@@ -104,6 +104,7 @@ class Manifest(BaseModel):
     preprocessing: Preprocessing | None = None
     outputs: Outputs | None = None
     unproven: str | None = None
+    licence: str = ""
 
     @property
     def files(self) -> tuple[str, ...]:

