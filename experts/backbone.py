@@ -1,8 +1,8 @@
 """Frozen layers of pretrained networks: what kinds that learn from a few pictures see with.
 
-A backbone is an expert without labels in the store, `backbones/NAME`, NAME being the kind of its network. An expert of a
-`BackboneKind` is the backbone, which the store keeps once for all experts of the kind as their body, and its own part.
-The networks are timm's, which are torchvision's for ResNets, cut after the last stage that is looked at.
+A backbone is an expert without labels in the store, `backbones/NAME`, where NAME is the kind of its network. An expert
+of a `BackboneKind` is the backbone, which the store keeps once for all experts of the kind as their body, and its own
+part. The networks are timm's, whose ResNets are torchvision's, cut after the last stage that is looked at.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from coe.core import Expert
-from coe.errors import ConfigError, did_you_mean
+from coe.errors import ConfigError
 from coe.preprocessing import NORMALIZATIONS, Preprocessing
 from coe.store.kinds import BACKBONE, ModuleKind
 from coe.surroundings import quiet_timm
@@ -57,7 +57,7 @@ class BackboneKind(ModuleKind):
     """The base class of kinds whose experts are a frozen backbone and an own part.
 
     The skeleton holds the backbone as its first submodule, `backbone`, made by `layers`; `forward` asks `maps` for what
-    it sees. `backbone` is the kind of the network and `stages` are the numbers of the stages that are looked at, from 0.
+    it sees. `backbone` is the kind of the network, and `stages` are the numbers of the stages that count, from 0.
     Training copies the weights of `plan.init` with `load_backbone`, and leaves them as they are.
     """
 
@@ -73,10 +73,11 @@ class BackboneKind(ModuleKind):
         """Build the backbone's layers as far as the last stage, with random weights, ready to infer."""
         network: Any = create(self.architecture.timm_name, labels=0)
         network.prune_intermediate_layers(list(self.stages), prune_norm=True, prune_head=True)
-        return _frozen(network)
+        layers: torch.nn.Module = network.eval().requires_grad_(False)
+        return layers
 
     def maps(self, module: torch.nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
-        """Return the features (n, channels, h, w) of each stage of images (n, 3, S, S) uint8, in the weights' precision.
+        """Return each stage's features (n, channels, h, w) of images (n, 3, S, S) uint8, as precise as the weights.
 
         The same images and weights give the same numbers on the same machine with as many threads.
         """
@@ -125,31 +126,21 @@ def load_backbone(module: torch.nn.Module, kind: BackboneKind, expert: Expert, i
     """
     if init is None:
         raise ConfigError(
-            f"expert '{expert.id}': kind '{kind.name}' looks through the layers of a pretrained {kind.backbone}, and "
+            f"expert '{expert.id}': kind '{kind.name}' sees with the layers of a pretrained {kind.backbone}, and "
             "was given none; name one with --init, or bring it into the store with `coe-experts backbone add`"
         )
     try:
         tensors = load_file(init)
     except (OSError, SafetensorError) as error:
-        raise ConfigError(f"'{init}' cannot be read as safetensors ({error}); give the weights of a backbone") from error
+        raise ConfigError(
+            f"'{init}' cannot be read as safetensors ({error}); give the weights of a backbone"
+        ) from error
     wanted = module.backbone.state_dict()  # type: ignore[union-attr, operator]
     theirs = {name.removeprefix(BACKBONE): tensor for name, tensor in tensors.items()}
     for name, tensor in wanted.items():
         if name not in theirs or theirs[name].shape != tensor.shape:
             raise ConfigError(
-                f"expert '{expert.id}': '{init.name}' is not a {kind.backbone} (its '{name}' is missing, or has another "
+                f"expert '{expert.id}': '{init.name}' is not a {kind.backbone} (its '{name}' is missing, or of another "
                 f"shape); kind '{kind.name}' needs the weights of a {kind.backbone}"
             )
     module.backbone.load_state_dict({name: theirs[name] for name in wanted})  # type: ignore[union-attr, operator]
-
-
-def architecture_of(name: str) -> Architecture:
-    """Return the network of a backbone's kind; raises ConfigError if there is none of that name."""
-    if name not in ARCHITECTURES:
-        hint = did_you_mean(name, ARCHITECTURES) or f"; there are {', '.join(ARCHITECTURES)}"
-        raise ConfigError(f"there is no backbone '{name}'{hint}")
-    return ARCHITECTURES[name]
-
-
-def _frozen(network: torch.nn.Module) -> torch.nn.Module:
-    return network.eval().requires_grad_(False)

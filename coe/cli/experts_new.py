@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from coe import config
 from coe.board import rules
 from coe.cli import experts_prepare, experts_reference, experts_share
-from coe.cli.common import Exit, err, out, point_out
+from coe.cli.common import err, out, point_out
 from coe.cli.console import Progress, words
 from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOption, finite, words_of
 from coe.core import Expert
@@ -119,11 +119,7 @@ def train(  # noqa: PLR0913
         raise ConfigError("--body and --freeze belong together: which expert to start from, and which layers to keep")
     if body is not None and init is not None:
         raise ConfigError("--body says which expert to start from; leave --init out")
-    start = body or init
-    if isinstance(resolved, ModuleKind) and resolved.backbone:
-        if body is not None:
-            raise ConfigError(f"kind '{expert.kind}' shares its frozen layers by itself; leave --body and --freeze out")
-        start = init or backbones.of_kind(shelf, resolved, tuple(allow_kind or ()))
+    start = body or init or backbones.start_of(shelf, resolved, tuple(allow_kind or ()))
     if start and resolved.preprocessing is not None:
         expert = replace(expert, preprocessing=shelf.manifest(start).preprocessing)
     learned_from = {}
@@ -178,9 +174,7 @@ def train(  # noqa: PLR0913
             manifest = stored.model_copy(update={"reference": frames.pop()})
             shelf.rewrite(manifest)
     _tell(trained, manifest)
-    if isinstance(resolved, ModuleKind) and resolved.backbone:
-        bodies.divide_backbone(shelf, id)
-    status = Exit.OK if body is None else experts_share.share_new(shelf, id, body, allow_kind or ())
+    status = experts_share.share_trained(shelf, id, body, resolved, allow_kind or ())
     if not no_prepare:
         experts_prepare.prepare_new(store, id, _samples_of(data), allow_kind or ())
     raise typer.Exit(status)

@@ -19,6 +19,7 @@ from coe.prepare.sharing import Sharing, SharingOutcome, resident, stored
 from coe.store import bodies
 from coe.store.blob_format import Variant
 from coe.store.expert_id import ExpertId
+from coe.store.kinds import Kind, ModuleKind
 from coe.store.manifest import Manifest
 from coe.store.store import Store
 
@@ -83,7 +84,14 @@ def experts_of(shelf: Store, board: str) -> list[str]:
     return ids
 
 
-def share_new(shelf: Store, id: str, parent: str, allow_kinds: Sequence[str]) -> Exit:
+def share_trained(shelf: Store, id: str, body: str | None, kind: Kind, allow_kinds: Sequence[str]) -> Exit:
+    """Let an expert that was just trained share its frozen layers: those of its backbone, or those of `body`."""
+    if isinstance(kind, ModuleKind) and kind.backbone:
+        bodies.divide_backbone(shelf, id)
+    return Exit.OK if body is None else _share_new(shelf, id, body, allow_kinds)
+
+
+def _share_new(shelf: Store, id: str, parent: str, allow_kinds: Sequence[str]) -> Exit:
     """Let an expert that was just trained share the frozen layers of its parent, and say what that saves.
 
     If it cannot, as when the parent changed during the training, the expert stays whole, and the reason is said.

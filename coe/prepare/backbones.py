@@ -1,4 +1,4 @@
-"""Backbones: pretrained networks without their heads, in the store as `backbones/NAME`, for kinds that look through them.
+"""Backbones: pretrained networks without their heads, as `backbones/NAME` in the store, for kinds that see with them.
 
 They come from a file of the user's, or from a package that is installed. Nothing is downloaded.
 """
@@ -17,7 +17,7 @@ from coe.errors import ConfigError, StoreError
 from coe.prepare import importing
 from coe.prepare.facts import Wishes
 from coe.store import kinds
-from coe.store.kinds import ModuleKind, PackagedWeights
+from coe.store.kinds import Kind, ModuleKind, PackagedWeights
 from coe.store.manifest import Manifest
 from coe.store.store import Store
 from coe.store.store_reader import NoSuchExpert
@@ -53,9 +53,7 @@ def add_packaged(store: Store, kind: str, allowed: tuple[str, ...] = ()) -> Adde
     return _add(store, file, expert, resolved, (f"{source.distribution}, {file.name}", source.licence))
 
 
-def add_file(
-    store: Store, file: Path, expert: Expert, licence: str, allowed: tuple[str, ...] = ()
-) -> Added:
+def add_file(store: Store, file: Path, expert: Expert, licence: str, allowed: tuple[str, ...] = ()) -> Added:
     """Add a file of weights as a backbone, `expert.weights`; raises ConfigError, StoreError.
 
     If a backbone of that name is there with other weights, it stays: experts may have learned on it.
@@ -63,27 +61,28 @@ def add_file(
     return _add(store, file, expert, _resolved(expert.kind, allowed), (file.name, licence))
 
 
-def of_kind(store: Store, kind: ModuleKind, allowed: tuple[str, ...] = ()) -> str:
-    """Return the backbone from which trainings of a kind start; its packaged weights are added if it is not there.
+def start_of(store: Store, kind: Kind, allowed: tuple[str, ...] = ()) -> str | None:
+    """Return the backbone from which trainings of a kind start, None for a kind without one.
 
-    Raises ConfigError if there is none, StoreError if it is damaged.
+    Packaged weights are added if they are not there. Raises ConfigError if there are none, StoreError if the store's
+    are damaged.
     """
+    if not isinstance(kind, ModuleKind) or not kind.backbone:
+        return None
     id = f"{BOARD}/{kind.backbone}"
     try:
         store.manifest(id)
     except NoSuchExpert:
         if _resolved(kind.backbone, allowed).packaged is None:
             raise ConfigError(
-                f"kind '{kind.name}' looks through the layers of a pretrained {kind.backbone}, and the store has no "
+                f"kind '{kind.name}' sees with the layers of a pretrained {kind.backbone}, and the store has no "
                 f"{id}; add it: coe-experts backbone add FILE --kind {kind.backbone}"
             ) from None
         add_packaged(store, kind.backbone, allowed)
     return id
 
 
-def _add(
-    store: Store, file: Path, expert: Expert, kind: ModuleKind, origin: tuple[str, str]
-) -> Added:
+def _add(store: Store, file: Path, expert: Expert, kind: ModuleKind, origin: tuple[str, str]) -> Added:
     brought = importing.bring_backbone(file, expert, kind, Wishes())
     assert brought.state is not None, "a backbone is tensors"
     try:
@@ -103,7 +102,9 @@ def _add(
 def _resolved(name: str, allowed: tuple[str, ...]) -> ModuleKind:
     kind = kinds.resolve(name, allowed)
     if not isinstance(kind, ModuleKind):
-        raise ConfigError(f"kind '{name}' runs its file as it is; a backbone is a network whose layers can be taken apart")
+        raise ConfigError(
+            f"kind '{name}' runs its file as it is; a backbone is a network whose layers can be taken apart"
+        )
     return kind
 
 
@@ -117,8 +118,8 @@ def _file_of(source: PackagedWeights) -> Path:
                 found = hashlib.file_digest(opened, "sha256").hexdigest()
             if found != source.sha256:
                 raise ConfigError(
-                    f"{path}: has the digest {found[:12]}..., not {source.sha256[:12]}...: another version, or damaged; "
-                    f"install {source.distribution} again"
+                    f"{path}: has the digest {found[:12]}..., not {source.sha256[:12]}...: another version, or "
+                    f"damaged; install {source.distribution} again"
                 )
             return path
     raise ConfigError(

@@ -55,8 +55,9 @@ def folded_skeleton(module: torch.nn.Module, pairs: Iterable[tuple[str, str]]) -
     """Give a network the structure that a blob's header states, and return it; it is changed in place.
 
     Each of `pairs` names a convolution and the batch norm folded into it: the convolution gets a bias (zeros, of the
-    dtype and on the device of its weight) if it has none, the norm becomes its activation or an identity. Then `state_dict` has the names
-    and shapes of the blob's tensors. Raises StoreError if a name is not a convolution or a batch norm of the network.
+    dtype and on the device of its weight) if it has none, the norm becomes its activation, or an identity. Then
+    `state_dict` has the names and shapes of the blob's tensors. Raises StoreError if a name is not a convolution or a
+    batch norm of the network.
     """
     modules = dict(module.named_modules(remove_duplicate=False))
     for conv_name, norm_name in pairs:

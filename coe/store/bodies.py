@@ -14,8 +14,8 @@ from pathlib import Path
 from coe.errors import StoreError
 from coe.files import TEMPORARY
 from coe.store import blob_file, blob_layout, weights_file
-from coe.store.kind_data import BACKBONE
 from coe.store.blob_layout import BlobBytes
+from coe.store.kind_data import BACKBONE
 from coe.store.manifest import Manifest, PreparedVariant
 from coe.store.store import Store
 

@@ -108,8 +108,9 @@ class Comparing(ABC):
 class ModuleKind(Kind):
     """A kind that runs as a torch module whose weights are views of a blob.
 
-    `backbone` is the kind of the pretrained network whose frozen layers its experts have, "" for none: their names begin
-    with `BACKBONE`, the store keeps them once for all these experts, and trainings start from `backbones/<that kind>`.
+    `backbone` is the kind of the pretrained network whose frozen layers its experts have, "" for none. The names of
+    these layers begin with `BACKBONE`, the store keeps them once for all these experts, and trainings start from
+    `backbones/<that kind>`.
     `packaged` are weights of such a network that come in an installed package.
     """
 

@@ -26,9 +26,13 @@ def commands() -> list[tuple[str, Any]]:
     listed: list[tuple[str, Any]] = []
     for name, application in APPLICATIONS.items():
         command: Any = typer.main.get_command(application)
-        parts = getattr(command, "commands", None)
-        listed += [(f"{name} {part}", parts[part]) for part in parts] if parts else [(name, command)]
+        listed += _inside(name, command)
     return listed
+
+
+def _inside(name: str, command: Any) -> list[tuple[str, Any]]:
+    parts = getattr(command, "commands", None)
+    return [one for part in parts for one in _inside(f"{name} {part}", parts[part])] if parts else [(name, command)]
 
 
 @pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])

