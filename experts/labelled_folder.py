@@ -1,4 +1,4 @@
-"""Reading a labelled folder into memory: `data/<label>/*`, or `data/train/<label>/*` beside `data/val/<label>/*`.
+"""Reading labelled photographs into memory: `coe.board.photo_labels` says which, and with which labels.
 
 With `data/test/<label>/*` as well, `val` chooses the best epoch, and `test` measures the outcome.
 """
@@ -6,16 +6,17 @@ With `data/test/<label>/*` as well, `val` chooses the best epoch, and `test` mea
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from coe.board import photo_labels
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.pictures.decoding import decode
-from coe.pictures.finding import EXTENSIONS
-from coe.spelling import by_spelling, composed
+from coe.pictures.photographs import LabelledPhotograph
 from coe.store.kinds import Kind, TrainingPlan
 from experts.proof import MANY, halved
 from experts.taken import DataPart, TakenPictures
@@ -59,30 +60,23 @@ def read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: TakenPictures) -
 
 
 def _parts(expert: Expert, plan: TrainingPlan) -> dict[DataPart, dict[str, list[Path]]]:
-    root = plan.data
-    if not root.is_dir():
-        raise ConfigError(f"'{root}' is not a folder; give one with a folder of images for each label")
     if len(expert.labels) < 2:
         raise ConfigError(
             f"expert '{expert.id}' has only one label ({', '.join(expert.labels)}) and would give it to every image; "
             "a classifier needs two or more"
         )
-    if not (root / "train").is_dir():
-        training, held = _held_out(_listed(root, expert), plan, expert)
-        return {DataPart.TRAINING: training, **_halves(held, plan)}
-    splits = _folders(root)
-    if others := splits - {"train", "val", "test"}:
-        raise ConfigError(
-            f"'{root}' has 'train', and beside it {sorted(others)}; only 'val' and 'test' may stand there"
-        )
-    training = _listed(root / "train", expert)
-    if "test" in splits:
-        test = {DataPart.TRAINING: training, DataPart.HELD_OUT: _listed(root / "test", expert)}
-        return {**test, DataPart.CHOOSING: _listed(root / "val", expert)} if "val" in splits else test
-    if "val" in splits:
-        held = _listed(root / "val", expert)
+    found = photo_labels.read(plan.data, expert) if plan.photographs is None else plan.photographs
+    parts = {one.part for one in found}
+    listed = {part: _listed(plan.data / part, [one for one in found if one.part == part], expert) for part in parts}
+    if "test" in listed:
+        choosing = {DataPart.CHOOSING: listed["val"]} if "val" in listed else {}
+        return {DataPart.TRAINING: listed["train"], DataPart.HELD_OUT: listed["test"], **choosing}
+    if "val" in listed:
+        training, held = listed["train"], listed["val"]
     else:
-        training, held = _held_out(training, plan, expert)
+        training, held = _held_out(
+            listed.get("train") or listed.get("") or _listed(plan.data, [], expert), plan, expert
+        )
     return {DataPart.TRAINING: training, **_halves(held, plan)}
 
 
@@ -96,38 +90,16 @@ def _halves(held: dict[str, list[Path]], plan: TrainingPlan) -> dict[DataPart, d
     }
 
 
-def _folders(root: Path) -> set[str]:
-    """Return the folders in a folder; raises ConfigError if pictures, whose label nobody knows, lie beside them."""
-    paths = [path for path in root.iterdir() if not path.name.startswith(".")]
-    if loose := sorted(path.name for path in paths if path.suffix.lower() in EXTENSIONS):
-        raise ConfigError(f"'{root}' holds {loose[0]} beside the folders of labels; put each picture into one of them")
-    return {path.name for path in paths if path.is_dir()}
-
-
-def _listed(root: Path, expert: Expert) -> dict[str, list[Path]]:
-    try:
-        folders = by_spelling(_folders(root))
-    except ValueError as error:
-        raise ConfigError(f"'{root}': {error}") from error
-    if set(folders) != set(map(composed, expert.labels)):
+def _listed(root: Path, found: Sequence[LabelledPhotograph], expert: Expert) -> dict[str, list[Path]]:
+    listed: dict[str, list[Path]] = {label: [] for label in expert.labels}
+    for one in found:
+        listed[one.label].append(one.path)
+    if missing := [label for label, paths in listed.items() if not paths]:
         raise ConfigError(
-            f"'{root}' has folders for {sorted(folders.values())}, expert '{expert.id}' has the labels "
-            f"{list(expert.labels)}; they must match"
+            f"'{root}' holds no pictures of {', '.join(missing)}, and expert '{expert.id}' has the labels "
+            f"{list(expert.labels)}; give a folder of pictures for each"
         )
-    return {label: _pictures(root / folders[composed(label)]) for label in expert.labels}
-
-
-def _pictures(folder: Path) -> list[Path]:
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in EXTENSIONS)
-    paths = [path for path in paths if not any(name.startswith(".") for name in path.relative_to(folder).parts)]
-    if not paths:
-        raise ConfigError(f"'{folder}' holds no image")
-    if deeper := [path for path in paths if path.parent != folder]:
-        raise ConfigError(
-            f"'{folder}' holds a folder with pictures, {deeper[0].parent.relative_to(folder)}; take it out, or put its "
-            "pictures among the others"
-        )
-    return paths
+    return {label: sorted(paths) for label, paths in listed.items()}
 
 
 def _held_out(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from coe.board import photo_labels
 from coe.board.router import GIVEN, Component
 from coe.board.rules import Rules
 from coe.calibrate.verified import VerifiedPicture, digest_of_files
@@ -190,13 +191,13 @@ class BoardExperts:
         return known
 
     def _served(self, expert: Expert) -> list[Component]:
-        components = self._board.components.values()
-        return [one for one in components if any(step.expert == expert.id for step in one.root.walk())]
+        return list(photo_labels.served(self._board.components, expert.id).values())
 
     def _reference(self, expert: Expert, picture: VerifiedPicture) -> Reference:
         if picture.reference is not None:
             return given_reference(picture.reference, self._board.bits)
-        if len(ids := {component.reference for component in self._served(expert)}) == 1 and GIVEN not in ids:
+        shown = [one for one in self._served(expert) if picture.component in ("", one.name)]
+        if len(ids := {component.reference for component in shown}) == 1 and GIVEN not in ids:
             return line_references.proved(self._references, *ids).decode()
         raise ConfigError(
             f"expert '{expert.id}' compares with {'several references' if len(ids) > 1 else 'given references'}; list "

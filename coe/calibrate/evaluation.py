@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from coe.board import photo_labels
 from coe.board.router import Step
 from coe.board.rules import Rules
 from coe.calibrate.answers import PictureAnswer
@@ -77,19 +78,28 @@ def by_rules(board: Rules, expert: Expert, asked: Iterable[PictureAnswer]) -> Ev
     """Judge what an expert says of its pictures by the rules of each component that it inspects."""
     asked = tuple(asked)
     judged = [(one, one.finding) for one in asked if one.finding is not None]
-    by_component: dict[str, list[_Outcome]] = {}
-    for component in board.components.values():
+    by_component: dict[str, dict[int, _Outcome]] = {}
+    for component in photo_labels.served(board.components, expert.id).values():
         steps = [step for step in component.root.walk() if step.expert == expert.id]
-        if steps:
-            by_component[component.name] = [_outcome(board, steps, one.picture.label, said) for one, said in judged]
-    alike: dict[tuple[tuple[bool, bool], ...], list[str]] = {}
+        outcomes = {
+            place: _outcome(board, steps, one.picture.label, said)
+            for place, (one, said) in enumerate(judged)
+            if one.picture.component in ("", component.name)
+        }
+        if outcomes:
+            by_component[component.name] = outcomes
+    alike: dict[tuple[tuple[int, bool, bool], ...], list[str]] = {}
     for name, outcomes in by_component.items():
-        alike.setdefault(tuple((one.is_bad, one.is_called) for one in outcomes), []).append(name)
+        key = tuple((place, one.is_bad, one.is_called) for place, one in outcomes.items())
+        alike.setdefault(key, []).append(name)
     pictures = [
-        _judged(one, said, [outcomes[place] for outcomes in by_component.values()])
+        _judged(one, said, [outcomes[place] for outcomes in by_component.values() if place in outcomes])
         for place, (one, said) in enumerate(judged)
     ]
-    rows = [_row(expert, names, pictures, outcomes) for outcomes, names in alike.items()]
+    rows = [
+        _row(expert, names, [(pictures[place], bad, called) for place, bad, called in key])
+        for key, names in alike.items()
+    ]
     return Evaluation(expert, tuple(pictures), tuple(rows), tuple(one for one in asked if one.finding is None))
 
 
@@ -125,16 +135,16 @@ def by_labels(expert: Expert, asked: Iterable[PictureAnswer]) -> Evaluation:
 
 
 def _row(
-    expert: Expert, components: Sequence[str], judged: Sequence[JudgedPicture], outcomes: Sequence[tuple[bool, bool]]
+    expert: Expert, components: Sequence[str], outcomes: Sequence[tuple[JudgedPicture, bool, bool]]
 ) -> EvaluationRow:
-    """Return the rates of components by whose rules the pictures fare alike; (is bad, is called) for each picture."""
-    bad = [called for is_bad, called in outcomes if is_bad]
-    good = [called for is_bad, called in outcomes if not is_bad]
+    """Return the rates of components by whose rules the pictures fare alike; (picture, is bad, is called) for each."""
+    bad = [called for _, is_bad, called in outcomes if is_bad]
+    good = [called for _, is_bad, called in outcomes if not is_bad]
     return EvaluationRow(
         expert=expert.id,
         components=tuple(components),
-        pictures=len(judged),
-        as_labelled=sum(one.is_as_labelled for one in judged),
+        pictures=len(outcomes),
+        as_labelled=sum(picture.is_as_labelled for picture, *_ in outcomes),
         escapes=Rate(bad.count(False), len(bad)) if bad else None,
         false_calls=Rate(good.count(True), len(good)) if good else None,
     )

@@ -1,7 +1,8 @@
 """Verified pictures: each with the expert that shall judge it, and the label that is true. Nothing is guessed.
 
-Two layouts: `<expert>/<label>/<picture>`, as `coe-experts train` takes a labelled folder for each expert; or a table
-`images.csv` with the columns path, expert and label, and if wanted reference (the picture of a good part) and sha256.
+Photographs of components, `<component>/<label>/<picture>` (`coe.pictures.photographs`), of which a picture may say
+something of several experts; `<expert>/<label>/<picture>`; or a table `images.csv` with the columns path, expert and
+label, and if wanted reference (the picture of a good part) and sha256.
 """
 
 from __future__ import annotations
@@ -11,23 +12,32 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from coe.board import photo_labels
+from coe.board.router import Component
 from coe.core import NOTHING, Expert
 from coe.errors import ConfigError, did_you_mean
-from coe.pictures import folder
-from coe.pictures.finding import EXTENSIONS, TABLE, natural
-from coe.pictures.folder import EntryKind
+from coe.pictures import photographs
+from coe.pictures.finding import TABLE
 from coe.pictures.image_table import checksum_of, file_at, leaves, read_rows, reference_at
 from coe.pictures.picture_file import PictureFile
-from coe.pictures.picture_names import goes_with_pictures, is_called_picture, other_format, raw_beside, unfinished
 from coe.spelling import composed
 
 COLUMNS = ("path", "expert", "label")
-LAYOUTS = f"expected <expert>/<label>/<picture>, or a table {TABLE} with the columns {', '.join(COLUMNS)}"
+LAYOUTS = (
+    f"expected {photographs.LAYOUT}, <expert>/<label>/<picture>, or a table {TABLE} with the columns "
+    f"{', '.join(COLUMNS)}"
+)
+
+_FAULTS = 20
+"""So many folders whose meaning is not clear are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPicture:
-    """A picture and the true label for its expert, which is `none` for a detector that shall see nothing."""
+    """A picture and the true label for its expert, which is `none` for a detector that shall see nothing.
+
+    `component` is what it shows, "" where any component that the expert inspects may be meant.
+    """
 
     path: Path
     name: str
@@ -35,6 +45,7 @@ class VerifiedPicture:
     label: str
     reference: Path | None = None
     sha256: str = ""
+    component: str = ""
 
     @property
     def file(self) -> PictureFile:
@@ -59,17 +70,20 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def find(source: Path, experts: Mapping[str, Expert], alone: str = "") -> list[VerifiedPicture]:
+def find(
+    source: Path, experts: Mapping[str, Expert], components: Mapping[str, Component] | None = None, alone: str = ""
+) -> list[VerifiedPicture]:
     """Return the verified pictures of a folder or a table, in natural order; raises ConfigError for what is unclear.
 
-    With `alone`, an expert's name, pictures in `<label>/<picture>` are that expert's.
+    `components` are those of the board, if there is one: the name of an expert goes before that of a component. With
+    `alone`, an expert's name, pictures in `<label>/<picture>` are that expert's.
     """
     table = source / TABLE if source.is_dir() else source
     try:
         if table.is_file() and table.suffix.lower() == ".csv":
             verified = list(_rows(table, experts))
         elif source.is_dir():
-            verified = sorted(_walked(source, experts, alone), key=lambda picture: natural(picture.name))
+            verified = _walked(source, experts, components or {}, alone)
         else:
             raise ConfigError(f"{source}: there is no such folder or table; {LAYOUTS}")
     except OSError as error:
@@ -79,29 +93,40 @@ def find(source: Path, experts: Mapping[str, Expert], alone: str = "") -> list[V
     return verified
 
 
-def _walked(root: Path, experts: Mapping[str, Expert], alone: str) -> Iterator[VerifiedPicture]:
-    entries = list(folder.walk(root, hidden=True))
-    raw = raw_beside(entry.path for entry in entries)
-    for entry in entries:
-        inside = entry.path.relative_to(root)
-        hidden = any(name.startswith(".") for name in inside.parts)
-        if entry.kind is EntryKind.EMPTY or (entry.kind is EntryKind.LEFT and not entry.path.is_symlink()):
-            continue
-        if entry.kind is EntryKind.FILE and (hidden or entry.path.suffix.lower() not in EXTENSIONS):
-            if is_called_picture(inside.name) and entry.path not in raw and not goes_with_pictures(entry.path):
-                why = unfinished(inside.name) or other_format(entry.path) or "is not read: its folder is hidden"
-                raise ConfigError(f"{entry.path} {why}")
-            continue
-        if hidden:
-            continue
-        if entry.kind is not EntryKind.FILE:
-            raise ConfigError(f"{entry.path} {entry.reason}; mend it or remove it")
-        folders = inside.parts[:-1]
+def _walked(
+    root: Path, experts: Mapping[str, Expert], components: Mapping[str, Component], alone: str
+) -> list[VerifiedPicture]:
+    labels = {label for expert in experts.values() for label in expert.labels}
+    truths: dict[tuple[str, str], dict[str, str]] = {}
+    faults: dict[str, None] = {}
+    verified = []
+    for photograph in photographs.find(root, components, labels, strict=True):
+        component, label = photograph.component, photograph.label
+        folders = [*filter(None, (component, *label.split("/")))]
         if alone and len(folders) == 1:
-            folders = (alone, *folders)
-        if len(folders) != 2:
-            raise ConfigError(f"{entry.path}: {LAYOUTS}{', or <label>/<picture>' if alone else ''}")
-        yield _checked(VerifiedPicture(entry.path, inside.as_posix(), *folders), experts, str(entry.path))
+            folders = [alone, *folders]
+        where = photograph.name.rpartition("/")[0] or photograph.name
+        try:
+            if len(folders) != 2:
+                raise ConfigError(f"{LAYOUTS}{', or <label>/<picture>' if alone else ''}")
+            named = experts.get(folders[0])
+            if not component or (named is not None and label in (*named.labels, NOTHING)):
+                of_expert = VerifiedPicture(photograph.path, photograph.name, folders[0], folders[1])
+                verified.append(_checked(of_expert, experts))
+                continue
+            if (component, label) not in truths:
+                truths[component, label] = photo_labels.of_component(components[component], experts, label)
+        except ConfigError as error:
+            faults[f"{where}: {error}"] = None
+            truths[component, label] = {}
+        verified += [
+            VerifiedPicture(photograph.path, photograph.name, expert, label, component=component)
+            for expert, label in truths[component, label].items()
+        ]
+    if faults:
+        more = f"; and {len(faults) - _FAULTS} more" if len(faults) > _FAULTS else ""
+        raise ConfigError(f"{root}: {'; '.join(list(faults)[:_FAULTS])}{more}")
+    return verified
 
 
 def _rows(table: Path, experts: Mapping[str, Expert]) -> Iterator[VerifiedPicture]:
@@ -119,16 +144,19 @@ def _rows(table: Path, experts: Mapping[str, Expert]) -> Iterator[VerifiedPictur
         sha256, wrong = checksum_of(row.cells.get("sha256", ""))
         if fault := fault or wrong:
             raise ConfigError(f"{where}: {fault}")
-        yield _checked(VerifiedPicture(path, inside, expert, label, reference, sha256), experts, where)
+        try:
+            yield _checked(VerifiedPicture(path, inside, expert, label, reference, sha256), experts)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
 
 
-def _checked(picture: VerifiedPicture, experts: Mapping[str, Expert], where: str) -> VerifiedPicture:
+def _checked(picture: VerifiedPicture, experts: Mapping[str, Expert]) -> VerifiedPicture:
     """Return the picture; raises ConfigError if the board does not know its expert or label."""
     if picture.expert not in experts:
-        raise ConfigError(f"{where}: '{picture.expert}' is not an expert{did_you_mean(picture.expert, experts)}")
+        raise ConfigError(f"'{picture.expert}' is not an expert{did_you_mean(picture.expert, experts)}")
     labels = [*experts[picture.expert].labels, NOTHING]
     picture = replace(picture, label=composed(picture.label))  # macOS spells the names of folders in another way
     if picture.label not in labels:
         hint = did_you_mean(picture.label, labels)
-        raise ConfigError(f"{where}: '{picture.label}' is not a label of '{picture.expert}'{hint}")
+        raise ConfigError(f"'{picture.label}' is not a label of '{picture.expert}'{hint}")
     return picture

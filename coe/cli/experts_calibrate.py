@@ -43,8 +43,8 @@ def calibrate(  # noqa: PLR0913
         Path,
         typer.Option(
             "--images",
-            help="Verified pictures: a folder <expert>/<label>/<picture>, or a table with the columns path, expert "
-            "and label (and reference).",
+            help="Verified pictures: photographs <component>/<label>/<picture>, where a label may be good or bad, or a "
+            "folder <expert>/<label>/<picture>, or a table with the columns path, expert and label (and reference).",
         ),
     ],
     escapes: Annotated[
@@ -88,7 +88,7 @@ def calibrate(  # noqa: PLR0913
         with _alone(loaded.path):
             pass
     pictures: dict[str, list[VerifiedPicture]] = {}
-    for picture in verified.find(images_at, loaded.experts):
+    for picture in verified.find(images_at, loaded.experts, loaded.components):
         pictures.setdefault(picture.expert, []).append(picture)
     asked = BoardExperts(loaded, Store(store), allow_kind or ())
     outcomes: list[ExpertCalibration] = []

@@ -38,8 +38,8 @@ def evaluate(
         Path,
         typer.Option(
             "--images",
-            help="Verified pictures: a folder <expert>/<label>/<picture>, or a table with the columns path, expert "
-            "and label (and reference).",
+            help="Verified pictures: photographs <component>/<label>/<picture>, where a label may be good or bad, or a "
+            "folder <expert>/<label>/<picture>, or a table with the columns path, expert and label (and reference).",
         ),
     ],
     report: Annotated[
@@ -66,7 +66,7 @@ def evaluate(
 
     loaded, shelf = rules.load(board), Store(store)
     pictures: dict[str, list[VerifiedPicture]] = {}
-    for picture in verified.find(images_at, loaded.experts):
+    for picture in verified.find(images_at, loaded.experts, loaded.components):
         pictures.setdefault(picture.expert, []).append(picture)
     asked = BoardExperts(loaded, shelf, allow_kind or ())
     _check(asked, loaded, shelf, pictures)

@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
 from coe import config
-from coe.board import rules
+from coe.board import photo_labels, rules
 from coe.cli import experts_prepare, experts_reference, experts_share
 from coe.cli.common import err, out, point_out
 from coe.cli.console import Progress, words
@@ -21,11 +21,12 @@ from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOptio
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.pictures import finding
+from coe.pictures.photographs import LabelledPhotograph
 from coe.plugins import running
 from coe.prepare import accept, backbones, data_set
 from coe.store import bodies, kinds
 from coe.store.expert_id import ExpertId
-from coe.store.kinds import ModuleKind, Trained, TrainingPlan
+from coe.store.kinds import Kind, ModuleKind, Trained, TrainingPlan
 from coe.store.learned import LearnedPictures
 from coe.store.manifest import Manifest
 from coe.store.store import Store
@@ -47,8 +48,9 @@ def train(  # noqa: PLR0913
     data: Annotated[
         Path,
         typer.Option(
-            help="A folder with a folder of images for each label, or the YAML file of a YOLO data set; for the kinds "
-            "good and difference a folder of images of good parts."
+            help="Photographs <component>/<label>/<image>, where a label may be good or bad (with --board), or "
+            "<label>/<image>; for the kinds good and difference also <component>/<image>; or the YAML file of a YOLO "
+            "data set."
         ),
     ],
     board: BoardOption = None,
@@ -103,7 +105,7 @@ def train(  # noqa: PLR0913
     With --body and --freeze, the first layers stay those of another expert. Both then share them: they are stored once,
     and a line loads them once.
 
-    Example: coe-experts train line7/R0402 --kind resnet18 --input 64 --data photos/R0402
+    Example: coe-experts train line7/R0402 --board line7.yaml --data photos/
     """
     shelf = Store(store)
     if not os.path.exists(data):
@@ -125,8 +127,10 @@ def train(  # noqa: PLR0913
     learned_from = {}
     if board and resolved.good_only and data.is_dir():
         learned_from = experts_reference.of_expert(shelf, board, expert.id)
+    labelled = _labelled(expert, board, resolved, data)
     plan = TrainingPlan(
         data=data,
+        photographs=labelled,
         work=Path(),
         epochs=epochs,
         batch=batch,
@@ -176,8 +180,19 @@ def train(  # noqa: PLR0913
     _tell(trained, manifest)
     status = experts_share.share_trained(shelf, id, body, resolved, allow_kind or ())
     if not no_prepare:
-        experts_prepare.prepare_new(store, id, _samples_of(data), allow_kind or ())
+        samples = _samples_of(data) if labelled is None else [one.path for one in labelled]
+        experts_prepare.prepare_new(store, id, samples, allow_kind or ())
     raise typer.Exit(status)
+
+
+def _labelled(expert: Expert, board: str | None, kind: Kind, data: Path) -> tuple[LabelledPhotograph, ...] | None:
+    """Return the photographs of an expert as the rules of its board label them; None without a board, or a folder."""
+    if board is None or not data.is_dir() or not (kind.good_only or kind.task == "classify"):
+        return None
+    try:
+        return photo_labels.read(data, expert, rules.load(board), good_only=kind.good_only)
+    except OSError as error:
+        raise ConfigError(f"'{error.filename or data}' cannot be read: {error.strerror or error}") from error
 
 
 def _tell(trained: Trained, manifest: Manifest) -> None:

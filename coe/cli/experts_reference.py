@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coe.board import rules
+from coe.board import photo_labels, rules
 from coe.board.router import GIVEN
 from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import styled, table_of
@@ -34,7 +34,9 @@ def reference(
     images_at: Annotated[
         Path,
         typer.Option(
-            "--images", help="Pictures of good parts: a folder <component>/<image>, a single image, or images.csv."
+            "--images",
+            help="Pictures of good parts: photographs <component>/good/<image> or <component>/<image>, a single image, "
+            "or images.csv. Folders of bad parts beside them are left out.",
         ),
     ],
     store: StoreOption = None,
@@ -53,14 +55,14 @@ def reference(
     wanted = {name: id for name, id in named.items() if id not in ("", GIVEN)}
     if not wanted:
         raise ConfigError(f"no component of {loaded.path.name} has a reference in the store; write `reference: NAME`")
-    items, _ = finding.find(images_at, loaded.components)
+    items, _ = finding.find(images_at, loaded.components, photo_labels.labels_of(loaded.components.values()))
     by_id: dict[str, list[FoundImage]] = {}
     trouble = False
     for item in items:
         if item.failure is not None:
             complain(f"{item.name}: {item.failure.reason}")
             trouble = True
-        elif item.component in wanted:
+        elif item.component in wanted and photo_labels.is_good(loaded, item.component, item.label):
             by_id.setdefault(wanted[item.component], []).append(item)
     references = References(Store(store))
     for id, chosen in by_id.items():
@@ -127,7 +129,7 @@ def of_expert(shelf: Store, board: str, expert: str) -> dict[str, LearnedFrom]:
     from coe.inspector import line_references
 
     loaded, kept = rules.load(board), References(shelf)
-    served = [c for c in loaded.components.values() if any(step.expert == expert for step in c.root.walk())]
+    served = photo_labels.served(loaded.components, expert).values()
     without = [component.name for component in served if component.reference in ("", GIVEN)]
     if without or not served:
         names = f"'{without[0]}'" if without else "its component"

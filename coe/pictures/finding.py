@@ -1,9 +1,10 @@
 """The images of a run, and the component that each of them shows. No image is dropped, and nothing is guessed.
 
-There are three layouts: `<component>/<image>`, `<serial>/<refdes>__<component>.<ext>` and a table `images.csv`. An
-image that fits no layout, or whose names disagree, becomes a `FoundImage` with an `error`, so that it gets a result
-like every other image. So does every file that lies where an image belongs and cannot be read, whatever its ending is
-(`coe.pictures.picture_names`). `decode` gives the pixels.
+There are three layouts: `<component>/<image>`, also with folders of labels (`coe.pictures.photographs`),
+`<serial>/<refdes>__<component>.<ext>`, and a table `images.csv`. An image that fits no layout, or whose names disagree,
+becomes a `FoundImage` with an `error`, so that it gets a result like every other image. So does every file that lies
+where an image belongs and cannot be read, whatever its ending is (`coe.pictures.picture_names`). `decode` gives the
+pixels.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.found_image import Components, FoundImage, Skipped, natural, printable
 from coe.pictures.image_table import read_table
+from coe.pictures.photographs import says_label, words
 from coe.pictures.picture_names import (
     RAW_BESIDE,
     bare,
@@ -38,11 +40,18 @@ from coe.spelling import composed
 __all__ = ["EXTENSIONS", "TABLE", "FoundImage", "Skipped", "decode", "find", "natural", "printable"]
 
 TABLE = "images.csv"
-LAYOUTS = f"expected <component>/<image>, <serial>/<refdes>__<component>.<ext>, or a table {TABLE}"
+LAYOUTS = (
+    "expected <component>/<image>, <component>/<label>/<image>, <serial>/<refdes>__<component>.<ext>, or a table "
+    f"{TABLE}"
+)
 
 
-def find(source: Path, components: Collection[str]) -> tuple[list[FoundImage], list[Skipped]]:
+def find(
+    source: Path, components: Collection[str], labels: Collection[str] = ()
+) -> tuple[list[FoundImage], list[Skipped]]:
     """Return the images in a folder, a table or a single file, in natural order (R2 before R10).
+
+    `labels` may name folders in those of components, as may words for good and bad, and dates.
 
     If a folder holds a table `images.csv`, only the images in the table are inspected, each as the component that the
     table states, whatever the names of folders and files are. Otherwise every file is an image that lies where an image
@@ -50,7 +59,7 @@ def find(source: Path, components: Collection[str]) -> tuple[list[FoundImage], l
     are in NFC or NFD. Raises ConfigError if `source` does not exist, cannot be read or holds no image, and if the table
     is no file, has no usable header or names an image twice.
     """
-    known = Components(components)
+    known = Components(components, labels)
     skipped: list[Skipped] = []
     try:
         if source.is_dir():
@@ -183,7 +192,13 @@ def _file(path: Path, inside: PurePosixPath, folder: Path, known: Components, re
 
 def _place(path: Path, inside: PurePosixPath, folder: Path, known: Components) -> FoundImage:
     """Return the item of an image by its name; `inside` is its path relative to `folder`, which is absolute."""
-    name = printable(str(inside))
+    name, own = printable(str(inside)), composed(folder.name)
+    of_label = [composed(part) for part in inside.parts[:-1]]
+    if len(of_label) > 1 and of_label[0] in known:
+        own = of_label.pop(0)
+    if own in known and of_label and all(says_label(part, known.labels) and part not in known for part in of_label):
+        label = "/".join(words(of_label, known.labels))
+        return replace(_place(path, PurePosixPath(own, inside.name), folder, known), name=name, label=label)
     if len(inside.parts) > 2:
         return FoundImage(path, "", name=name, failure=_unclear(f"lies too deep in the folder; {LAYOUTS}"))
     parent = composed(inside.parts[0] if len(inside.parts) == 2 else folder.name)

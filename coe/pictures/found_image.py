@@ -21,7 +21,8 @@ class FoundImage:
     from the disk, a byte that is not UTF-8 stands as `\\xNN`, and a backslash is doubled, so that two files never share
     a name. `failure` is set if the image cannot be inspected whatever its pixels are (say, an unknown component);
     `path` may then not exist, or be a folder that cannot be read. `reference` is a picture of a good part, if the table
-    names one, and `sha256` the checksum of the file, if it states one.
+    names one, and `sha256` the checksum of the file, if it states one. `label` is what the folder of a label in that of
+    the component is called (`coe.pictures.photographs`), "" without one.
     """
 
     path: Path
@@ -32,6 +33,7 @@ class FoundImage:
     failure: Failure | None = None
     reference: Path | None = None
     sha256: str = ""
+    label: str = ""
 
     @property
     def file(self) -> PictureFile:
@@ -57,10 +59,13 @@ class Skipped:
 
 
 class Components:
-    """The board's components. Each unknown word is compared with them once, not once for each image."""
+    """The board's components, and the labels of its experts, which name folders in those of components.
 
-    def __init__(self, components: Collection[str]) -> None:
-        self._components = frozenset(components)
+    Each unknown word is compared with them once, not once for each image.
+    """
+
+    def __init__(self, components: Collection[str], labels: Collection[str] = ()) -> None:
+        self._components, self.labels = frozenset(components), frozenset(labels)
         self._hints: dict[str, str] = {}
         self._folded = {component.casefold(): component for component in sorted(components, reverse=True)}
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from coe import config, values
 from coe.pictures.image_source import Reference
+from coe.pictures.photographs import LabelledPhotograph
 from coe.preprocessing import Preprocessing
 from coe.store.learned import LearnedPictures
 
@@ -60,6 +61,9 @@ class TrainingPlan:
     aligned, by component, and the share of good parts that may be called (None: the kind decides). `data` is then a
     folder of images of good parts.
 
+    `photographs` are the pictures of `data` with their true labels, where the rules of a board say what its folders
+    mean; None: the kind reads `data` by the labels of the expert alone.
+
     `bf16` says whether products are computed in bf16, with weights in fp32; None: where the processor has bf16. `bits`
     says how many low bits of 16-bit samples count in the images (`coe.pictures.decoding.decode`).
     """
@@ -76,6 +80,7 @@ class TrainingPlan:
     freeze: tuple[str, ...] = ()
     references: Mapping[str, Reference] = field(default_factory=dict)
     false_calls: float | None = None
+    photographs: tuple[LabelledPhotograph, ...] | None = None
     bf16: bool | None = None
     bits: int | None = None
 

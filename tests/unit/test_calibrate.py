@@ -418,7 +418,7 @@ def test_pictures_lie_in_folders_of_experts_and_labels(tmp_path: Path) -> None:
     ]
     (tmp_path / "body" / "okay").mkdir()
     (tmp_path / "body/okay/1.png").touch()
-    with pytest.raises(ConfigError, match=r"1\.png: 'okay'.*'body'.*'ok'"):
+    with pytest.raises(ConfigError, match=r"body/okay: 'okay'.*'body'.*'ok'"):
         verified.find(tmp_path, board.experts)
 
 

@@ -125,9 +125,9 @@ def test_training_starts_from_weights_with_another_head(tmp_path):
 @pytest.mark.parametrize(
     ("counts", "words"),
     [
-        ({"bright": 3}, "must match"),
-        ({"bright": 3, "dark": 3, "odd": 1}, "must match"),
-        ({"bright": 3, "dark": 0}, "holds no image"),
+        ({"bright": 3}, "dark"),
+        ({"bright": 3, "dark": 3, "odd": 1}, "odd"),
+        ({"bright": 3, "dark": 0}, "dark"),
         ({"bright": 3, "dark": 1}, "needs two"),
     ],
 )

@@ -1,0 +1,145 @@
+"""The layout of photographs, `<component>/<label>/*`: what it says of a picture, for every command that reads it.
+
+A folder of a label has the name of a label, or a usual word for good or bad; what that means for an expert, the rules
+say (`coe.board.photo_labels`). A date says nothing of parts, so such a folder is as good as the one in which it lies.
+Pictures straight in the folder of a component have no label. `split.csv` beside the folders of components says what
+each picture is for (`coe.pictures.photo_split`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from coe.core import NOTHING
+from coe.errors import ConfigError
+from coe.pictures.folder import EntryKind, walk
+from coe.pictures.formats import EXTENSIONS
+from coe.pictures.found_image import natural
+from coe.pictures.picture_names import goes_with_pictures, is_called_picture, other_format, raw_beside, unfinished
+from coe.spelling import by_spelling, composed
+
+LAYOUT = "<component>/<label>/<picture>, where a label may be good or bad"
+GOOD = frozenset(
+    {NOTHING, "good", "goodparts", "gut", "io", "ok", "okay", "pass", "passed", "normal", "nodefect", "defectfree"}
+)
+"""Usual names of folders with good parts, by their `letters`."""
+BAD = frozenset(
+    {
+        "bad",
+        "badparts",
+        "defect",
+        "defects",
+        "defective",
+        "fail",
+        "failed",
+        "faulty",
+        "ng",
+        "nio",
+        "notok",
+        "reject",
+        "rejected",
+        "rejects",
+        "schlecht",
+    }
+)
+"""Usual names of folders with bad parts, by their `letters`."""
+_DATE = re.compile(r"\d{6,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Photograph:
+    """A picture, and what its folders say of it.
+
+    `name` is its path within the folder that was read. `label` is the name of its folder of a label as it stands, ""
+    if there is none; several such folders within each other have a slash between their names.
+    """
+
+    path: Path
+    name: str
+    component: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPhotograph:
+    """A picture with its true label for one expert, "" where all that is known is that the part is good.
+
+    `good` tells whether the label speaks for the part. `part` is the folder `train`, `val` or `test` in which it lies.
+    """
+
+    path: Path
+    name: str
+    component: str
+    label: str
+    good: bool
+    part: str = ""
+
+
+def letters(name: str) -> str:
+    """Return the name of a folder without case and without what stands between its words."""
+    return re.sub(r"[-_. ]", "", name.casefold())
+
+
+def words(folders: Collection[str], labels: Collection[str]) -> tuple[str, ...]:
+    """Return the names of folders without dates, unless a date is one of the labels."""
+    return tuple(name for name in folders if name in labels or not _DATE.fullmatch(letters(name)))
+
+
+def says_label(name: str, labels: Collection[str]) -> bool:
+    """Tell whether the name of a folder is a label, or a word for good or bad, or a date."""
+    return name in labels or letters(name) in GOOD | BAD or _DATE.fullmatch(letters(name)) is not None
+
+
+def find(root: Path, components: Collection[str], labels: Collection[str], *, strict: bool) -> list[Photograph]:
+    """Return the pictures in a folder of photographs, in natural order.
+
+    The folder holds a folder of each component, or is that of one component, or holds folders of labels alone. With
+    `strict`, ConfigError is raised for what is called a picture and cannot be read for what its name says; else it is
+    passed over. Raises OSError.
+    """
+    found = [_placed(root, path, components, labels) for path in pictures(root, strict=strict)]
+    try:
+        by_spelling({photograph.name.rpartition("/")[0] for photograph in found})
+    except ValueError as error:
+        raise ConfigError(f"'{root}': {error}") from error
+    return sorted(found, key=lambda photograph: natural(photograph.name))
+
+
+def _placed(root: Path, path: Path, components: Collection[str], labels: Collection[str]) -> Photograph:
+    inside = path.relative_to(root)
+    folders = [composed(name) for name in inside.parts[:-1]]
+    component, own = "", composed(root.resolve().name)
+    if folders and folders[0] in components:
+        component, *folders = folders
+    elif own in components:
+        component = own
+    return Photograph(path, inside.as_posix(), component, "/".join(words(folders, labels)))
+
+
+def pictures(root: Path, *, strict: bool) -> Iterator[Path]:
+    """Yield the pictures in a folder and its folders; `strict` as for `find`."""
+    entries = list(walk(root, hidden=True))
+    raw = raw_beside(entry.path for entry in entries)
+    for entry in entries:
+        inside = PurePosixPath(entry.path.relative_to(root).as_posix())
+        hidden = any(name.startswith(".") for name in inside.parts)
+        if entry.kind is EntryKind.EMPTY or (entry.kind is EntryKind.LEFT and not entry.path.is_symlink()):
+            continue
+        if entry.kind is EntryKind.FILE and (hidden or entry.path.suffix.lower() not in EXTENSIONS):
+            if (
+                strict
+                and is_called_picture(inside.name)
+                and entry.path not in raw
+                and not goes_with_pictures(entry.path)
+            ):
+                why = unfinished(inside.name) or other_format(entry.path) or "is not read: its folder is hidden"
+                raise ConfigError(f"{entry.path} {why}")
+            continue
+        if hidden:
+            continue
+        if entry.kind is not EntryKind.FILE:
+            raise ConfigError(f"{entry.path} {entry.reason}; mend it or remove it")
+        yield entry.path

@@ -1,0 +1,150 @@
+"""One layout of photographs for all commands, `<component>/<label>/*`: which picture tells which expert what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coe.board import photo_labels
+from coe.board.rules import Rules
+from coe.board.rules import of_bytes as rules_of
+from coe.calibrate import verified
+from coe.core import Expert
+from coe.errors import ConfigError
+from coe.pictures import finding
+
+BOARD = b"""board: line7
+experts:
+  chip:    {kind: resnet18, labels: [ok, missing, cracked], input: 64}
+  joint:   {kind: yolov5n, labels: [joint, bridge, lifted], input: 64, reject: [bridge, lifted], then: {none: NG}}
+  strange: {kind: good, labels: [odd], input: 64, reject: [odd], then: {none: OK}}
+  value:   {kind: resnet18, labels: [10K, 47K, bare], input: 64, reject: [bare]}
+components:
+  R0402: {inspect: chip, then: {ok: joint, missing: NG, cracked: NG}}
+  U3:    {inspect: strange, reference: U3}
+  D1:    {inspect: chip, then: {ok: OK, missing: NG, cracked: REVIEW}}
+  V1:    {inspect: value}
+"""
+
+
+@pytest.fixture
+def board() -> Rules:
+    return rules_of(Path("line7.yaml"), BOARD)
+
+
+def make(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def truths(root: Path, board: Rules) -> list[tuple[str, str, str]]:
+    """Return (picture, expert, label) of verified pictures."""
+    return [(one.name, one.expert, one.label) for one in verified.find(root, board.experts, board.components)]
+
+
+def learned(root: Path, board: Rules | None, expert: Expert, **more: bool) -> dict[str, str]:
+    """Return the labels of the good and bad pictures from which an expert learns, by name."""
+    found = photo_labels.read(root, expert, board, **more)  # type: ignore[arg-type]
+    return {one.name: one.label or ("good" if one.good else "bad") for one in found}
+
+
+def test_what_is_good_is_what_the_rules_say(tmp_path: Path, board: Rules) -> None:
+    make(tmp_path, "R0402/good/1.png", "R0402/bridge/2.png", "R0402/missing/3.png")
+    make(tmp_path, "U3/OK/2026-11-25/4.png", "U3/bad/5.png", "D1/pass/6.png", "D1/cracked/7.png", "V1/10K/8.png")
+    assert truths(tmp_path, board) == [
+        ("D1/cracked/7.png", "chip", "cracked"),
+        ("D1/pass/6.png", "chip", "ok"),
+        ("R0402/bridge/2.png", "joint", "bridge"),
+        ("R0402/bridge/2.png", "chip", "ok"),  # only what is ok is looked at by joint
+        ("R0402/good/1.png", "chip", "ok"),
+        ("R0402/good/1.png", "joint", "joint"),
+        ("R0402/missing/3.png", "chip", "missing"),
+        ("U3/OK/2026-11-25/4.png", "strange", "none"),
+        ("U3/bad/5.png", "strange", "odd"),
+        ("V1/10K/8.png", "value", "10K"),
+    ]
+    assert learned(tmp_path, board, board.experts["chip"]) == {
+        "D1/cracked/7.png": "cracked",
+        "D1/pass/6.png": "ok",
+        "R0402/bridge/2.png": "ok",
+        "R0402/good/1.png": "ok",
+        "R0402/missing/3.png": "missing",
+    }
+    good_only = learned(tmp_path, board, board.experts["strange"], good_only=True)
+    assert good_only == {"U3/bad/5.png": "bad", "U3/OK/2026-11-25/4.png": "good"}
+    assert learned(tmp_path / "R0402", board, board.experts["chip"]) == {
+        "bridge/2.png": "ok",
+        "good/1.png": "ok",
+        "missing/3.png": "missing",
+    }
+
+
+def test_all_commands_see_the_same_photographs(tmp_path: Path, board: Rules) -> None:
+    make(tmp_path, "R0402/good/1.png", "R0402/bridge/2.png", "U3/3.png", "U3/nio/4.png", "U3/gut/20261125/5.png")
+    labels = photo_labels.labels_of(board.components.values())
+    items, skipped = finding.find(tmp_path, board.components, labels)
+    assert skipped == []
+    assert [(one.name, one.component, one.label, one.error) for one in items] == [
+        ("R0402/bridge/2.png", "R0402", "bridge", None),
+        ("R0402/good/1.png", "R0402", "good", None),
+        ("U3/3.png", "U3", "", None),
+        ("U3/gut/20261125/5.png", "U3", "gut", None),
+        ("U3/nio/4.png", "U3", "nio", None),
+    ]
+    references = [one.name for one in items if photo_labels.is_good(board, one.component, one.label)]
+    assert references == ["R0402/good/1.png", "U3/3.png", "U3/gut/20261125/5.png"]
+    alone, _ = finding.find(tmp_path / "R0402", board.components, labels)
+    assert [(one.name, one.component, one.label, one.error) for one in alone] == [
+        ("bridge/2.png", "R0402", "bridge", None),
+        ("good/1.png", "R0402", "good", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["R0402/good/1.png", "R0402/crakced/2.png", "V1/good/3.png", "D1/4.png"], ["crakced", "10K or 47K", "D1"]),
+        (["R0402/bad/1.png"], ["missing", "lifted"]),  # nobody knows which expert would see it
+        (["R0402/ok/cracked/1.png"], ["R0402/ok/cracked"]),
+        (["R042/good/1.png"], ["R042"]),
+    ],
+)
+def test_what_is_unclear_is_told_at_once(tmp_path: Path, board: Rules, names: list[str], told: list[str]) -> None:
+    make(tmp_path, *names)
+    with pytest.raises(ConfigError) as refused:
+        verified.find(tmp_path, board.experts, board.components)
+    assert all(word in str(refused.value) for word in told)
+    with pytest.raises(ConfigError):
+        [photo_labels.read(tmp_path, expert, board) for expert in board.experts.values()]
+
+
+def test_a_bad_part_is_never_taken_for_a_good_one(tmp_path: Path, board: Rules) -> None:
+    make(tmp_path, "U3/good/1.png", "U3/odd/2.png", "U3/rejects/3.png", "R0402/4.png")
+    expert = board.experts["strange"]
+    read = learned(tmp_path, board, expert, good_only=True)
+    assert read == {"U3/good/1.png": "good", "U3/odd/2.png": "bad", "U3/rejects/3.png": "bad"}
+    make(tmp_path, "U3/good/bad/5.png", "U3/what/6.png")
+    with pytest.raises(ConfigError) as refused:
+        learned(tmp_path, board, expert, good_only=True)
+    assert all(folder in str(refused.value) for folder in ("U3/good/bad", "U3/what"))
+
+
+def test_layouts_without_components_stay_as_they_were(tmp_path: Path, board: Rules) -> None:
+    sorting = rules_of(
+        Path("s.yaml"),
+        b"board: s\nexperts: {e: {kind: resnet18, labels: [ok, R0402], input: 64, reject: [ok]}}\n"
+        b"components: {R0402: {inspect: e}}",
+    )
+    labels = make(tmp_path / "labels", "ok/1.png", "R0402/2.png")  # a label may be called as a component is
+    for rules in (None, sorting):
+        assert learned(labels, rules, sorting.experts["e"]) == {"ok/1.png": "ok", "R0402/2.png": "R0402"}
+    expert = sorting.experts["e"]
+    split = make(tmp_path / "split", "train/ok/1.png", "train/R0402/2.png", "val/ok/3.png")
+    assert [one.part for one in photo_labels.read(split, expert)] == ["train", "train", "val"]
+    of_experts = make(tmp_path / "experts", "chip/ok/1.png", "strange/none/2.png")
+    assert truths(of_experts, board) == [("chip/ok/1.png", "chip", "ok"), ("strange/none/2.png", "strange", "none")]
+    words = make(tmp_path / "words", "good/1.png", "cracked/2.png", "missing/3.png")
+    assert learned(words, None, board.experts["chip"])["good/1.png"] == "ok"
