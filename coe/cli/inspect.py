@@ -28,6 +28,7 @@ from coe.cli.placing import (
     refuse_unanswerable,
     warnings_of,
 )
+from coe.cli.watching import Watching, watching_of
 from coe.core import Verdict
 from coe.errors import ConfigError, StoreError
 from coe.inspector.line_arguments import LineArguments
@@ -37,6 +38,8 @@ from coe.scheduler.strategies import check_hurry
 
 if TYPE_CHECKING:
     from coe.board.completeness import Expected
+    from coe.cli.inspect_run import InspectionRun
+    from coe.cli.inspect_source import Source
     from coe.pictures.finding import FoundImage, Skipped
     from coe.placement import Layout
     from coe.results.report import ReferencePicture
@@ -51,20 +54,22 @@ REPORT = "report.html"
 
 @app.command()
 @takes("layout", layout_of)
+@takes("watching", watching_of)
 @takes_line_options(Door.INSPECT)
 def inspect(  # noqa: PLR0913
     board: Annotated[str, typer.Option(help="Board: a name (A, demo, ...) or a YAML file of routing rules.")],
     images_at: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--images",
             help="A folder, a single image or images.csv. Layouts of a folder: <component>/<image>, "
             "<serial>/<refdes>__<component>.<ext>. Columns of images.csv: path, component, serial, refdes, reference, "
             "sha256. With --placements each picture is a whole board, and its name is the serial.",
         ),
-    ],
+    ] = None,
     *,
     layout: Layout | None,
+    watching: Watching | None,
     bits: Annotated[
         int | None,
         typer.Option(
@@ -99,14 +104,15 @@ def inspect(  # noqa: PLR0913
 
     Example: coe-inspect --board demo --images build/demo/images --memory 150MB
     """
-    if resume and out_dir is None:
+    at, resume = _place(images_at, watching), resume or watching is not None
+    if resume and out_dir is None and watching is None:
         raise ConfigError("--resume needs the folder of the run: give it with --out")
     # Here, so that the help comes at once.
-    from coe.cli.inspect_out import show
-    from coe.cli.inspect_run import InspectionRun
-    from coe.cli.inspect_source import source_of
+    from coe.cli.arriving_source import ArrivingSource
+    from coe.cli.inspect_run import InspectionRun, RunManner
+    from coe.cli.inspect_watch import WatchRun
     from coe.inspector import weights_used
-    from coe.pictures import finding, image_table
+    from coe.pictures import finding
     from coe.results.records import ResultsFile
     from coe.results.report import PixelSource, write_report
     from coe.results.summary import RunFigures
@@ -119,40 +125,72 @@ def inspect(  # noqa: PLR0913
     options = LineOptions.of(loaded_board.path, **line)
     options = options.but(parts=foreseen(expected, options))
     check_hurry(options.strategy, within_s=within_s)
-    images_at = image_table.file_at(images_at.parent, images_at.name)
-    source = source_of(images_at, loaded_board, layout, bits)
-    items, skipped = source.items, source.skipped
-    refuse_unanswerable(expected, items)
+    source = _source(at, watching, loaded_board, layout, bits)
+    if watching is None:
+        refuse_unanswerable(expected, source.items)
     if not quiet:
-        _tell(layout, skipped)
-    out_dir = out_dir or Path(config.RUNS_FOLDER, loaded_board.board, datetime.now().strftime("%Y%m%d-%H%M%S"))
+        _tell(layout, source.skipped)
+    run_name = datetime.now().strftime("%Y%m%d-%H%M%S") if watching is None else at.resolve().name
+    out_dir = out_dir or Path(config.RUNS_FOLDER, loaded_board.board, run_name)
     manifests = weights_used.manifests_of(loaded_board, options.store)
-    identity = _identity(loaded_board, options, manifests, images_at, layout, expected, bits)
+    identity = _identity(loaded_board, options, manifests, at, layout, expected, bits)
     variants = _variants(loaded_board, options, manifests, identity)
     with ResultsFile(out_dir, identity, resume=resume) as results:
         warnings = (*weights_used.unproven(loaded_board, manifests), *warnings_of(layout))
         figures = RunFigures(loaded_board.board, options.strategy.name, precision=options.precision, warnings=warnings)
-        feed = partial(source.feed, within_s=within_s)
-        run_ = InspectionRun(figures, results, items, max_errors=max_errors, feed=feed, quiet=quiet)
+        shown = RunManner(max_errors=max_errors, quiet=quiet)
+        if watching is not None and isinstance(source, ArrivingSource):
+            run_: InspectionRun = WatchRun(figures, results, source, watching, shown, expected, within_s)
+        else:
+            feed = partial(source.feed, within_s=within_s)
+            run_ = InspectionRun(figures, results, source.items, feed, shown)
         run_.go(options, variants)
+        items, skipped = source.items, source.skipped
         empty = [entry.serial for entry in skipped if entry.serial]
-        left_alone = [finding.printable(entry.path.relative_to(images_at).as_posix()) for entry in skipped]
+        left_alone = [finding.printable(entry.path.relative_to(at).as_posix()) for entry in skipped]
         summary = results.finish(items, run_.figures, expected=expected, empty=empty, left_alone=left_alone)
         report = out_dir / REPORT
         pictures = PixelSource(
             source.pixels, _references(items, loaded_board, options.store, identity.references, bits), source.view
         )
         write_report(report, loaded_board.board, results.results, summary, pictures)
+    raise typer.Exit(_ended(run_, summary, report, as_json=as_json, quiet=quiet))
+
+
+def _place(images_at: Path | None, watching: Watching | None) -> Path:
+    """Return where the images lie; raises ConfigError."""
+    from coe.pictures import image_table
+
+    if images_at is not None and watching is None:
+        return image_table.file_at(images_at.parent, images_at.name)
+    if watching is None or images_at is not None:
+        raise ConfigError("give --images PATH, or --watch FOLDER for a folder that fills")
+    return watching.folder
+
+
+def _source(at: Path, watching: Watching | None, board: Rules, layout: Layout | None, bits: int | None) -> Source:
+    """Return the images of a path, or of a folder that fills; raises ConfigError."""
+    from coe.cli.arriving_source import ArrivingSource
+    from coe.cli.inspect_source import source_of
+    from coe.pictures.watched_folder import WatchedFolder
+
+    if watching is not None:
+        return ArrivingSource(WatchedFolder(watching.folder, watching.done), board, layout, bits)
+    return source_of(at, board, layout, bits)
+
+
+def _ended(run_: InspectionRun, summary: Summary, report: Path, *, as_json: bool, quiet: bool) -> Exit:
+    """Tell how a run ended."""
+    from coe.cli.inspect_out import show
+
     if as_json:
         # Directly to the stream: a console would wrap and colour text that a program reads.
         sys.stdout.write(json.dumps({**summary.to_json(), "report": str(report)}) + "\n")
     elif not quiet:
         show(summary, report)
     if run_.stopped:
-        err.print(f"stopped before the end; go on with the same command and --out {out_dir} --resume")
-    if run_.interrupted:
-        raise typer.Exit(Exit.INTERRUPTED)
-    raise typer.Exit(_status(summary))
+        err.print(f"stopped before the end; go on with the same command and --out {report.parent} --resume")
+    return Exit.INTERRUPTED if run_.interrupted else _status(summary)
 
 
 def _tell(layout: Layout | None, skipped: Sequence[Skipped]) -> None:

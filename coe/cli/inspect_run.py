@@ -19,6 +19,7 @@ from coe.cli.common import err, point_out
 from coe.cli.console import Progress, styled, words
 from coe.core import FailureKind, Request, Result, Verdict
 from coe.errors import LineClosed, shortened
+from coe.pictures.arriving import FileStamp
 from coe.pictures.finding import FoundImage
 from coe.results.metrics import Metrics
 from coe.results.records import ResultsFile
@@ -41,6 +42,14 @@ Feed = Callable[[Sequence[FoundImage]], Iterator["Picture | Result"]]
 """Yields for each item its picture, or its result if no expert can inspect it."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunManner:
+    """What of a run is shown, and after how many errors it ends."""
+
+    max_errors: int | None = None
+    quiet: bool = False
+
+
 class InspectionRun:
     """One run: feeds the line, writes results, and stops properly on a signal or after too many errors."""
 
@@ -49,12 +58,10 @@ class InspectionRun:
         figures: RunFigures,
         results: ResultsFile,
         items: Sequence[FoundImage],
-        *,
-        max_errors: int | None,
         feed: Feed,
-        quiet: bool,
+        shown: RunManner,
     ) -> None:
-        self._results, self._max_errors, self._quiet = results, max_errors, quiet
+        self._results, self._max_errors, self._quiet = results, shown.max_errors, shown.quiet
         self._feed, self._notices = feed, Notices()
         self._items = results.left_of(items)
         self._line: Line | None = None
@@ -69,34 +76,32 @@ class InspectionRun:
         budget = line_options.memory or config.parse_bytes(config.MEMORY)
         self.figures = replace(self.figures, budget_bytes=budget)
         todo = [item for item in self._items if item.failure is None]
-        if todo:
-            from coe.inspector.line import Line
-
-            # Before the first result is written, so that a wrong set-up leaves no trace in the run's folder.
-            self._line = Line(line_options.but(watchers=[self._notices], say=self._say))
-            self.figures = replace(self.figures, budget_bytes=self._line.budget_bytes)
-            try:
-                self._results.bind(variants({executor.device for executor in self._line.plan.executors}))
-            except BaseException:
-                self._line.close()
-                raise
+        line = self._opened(line_options, variants) if todo else None
         for item in self._items:
             if item.failure is not None:
-                self._write(Result(_request(item), None, (), 0.0, item.failure))
-        if self._line is not None:
-            self._inspect(self._line, todo)
+                self._write(Result(request_of(item), None, (), 0.0, item.failure))
+        if line is not None:
+            self._work(line, len(todo), lambda: self._inspect(line, todo))
 
-    def _inspect(self, line: Line, todo: Sequence[FoundImage]) -> None:
+    def _opened(self, line_options: LineOptions, variants: Variants) -> Line:
+        from coe.inspector.line import Line
+
+        # Before the first result is written, so that a wrong set-up leaves no trace in the run's folder.
+        line = self._line = Line(line_options.but(watchers=[self._notices], say=self._say))
+        self.figures = replace(self.figures, budget_bytes=line.budget_bytes)
+        try:
+            self._results.bind(variants({executor.device for executor in line.plan.executors}))
+        except BaseException:
+            line.close()
+            raise
+        return line
+
+    def _work(self, line: Line, total: int, work: Callable[[], None]) -> None:
+        """Do `work` on a line while signals stop it properly, and close the line."""
         before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with line, RunProgress(len(todo), line.metrics, quiet=self._quiet) as self._progress:
-                for result in self._stream(line, todo):
-                    if result.failure is None or result.failure.kind is not FailureKind.STOPPED:
-                        self._write(result)
-                        self._answered += 1
-                    for notice in self._notices.fetch():
-                        if not self._quiet:
-                            point_out(notice.about, notice.sentence)
+            with line, RunProgress(total, line.metrics, quiet=self._quiet) as self._progress:
+                work()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -114,6 +119,18 @@ class InspectionRun:
             interrupted=self.interrupted,
         )
 
+    def _inspect(self, line: Line, todo: Sequence[FoundImage]) -> None:
+        for result in self._stream(line, todo):
+            if result.failure is None or result.failure.kind is not FailureKind.STOPPED:
+                self._write(result)
+                self._answered += 1
+            self._show_notices()
+
+    def _show_notices(self) -> None:
+        for notice in self._notices.fetch():
+            if not self._quiet:
+                point_out(notice.about, notice.sentence)
+
     def _stream(self, line: Line, todo: Sequence[FoundImage]) -> Iterator[Result]:
         def pictures() -> Iterator[Picture]:
             for fed in self._feed(todo):
@@ -130,8 +147,8 @@ class InspectionRun:
             # The line stopped between two pictures; --resume inspects the images that have no result.
             return
 
-    def _write(self, result: Result) -> None:
-        self._results.write(result)
+    def _write(self, result: Result, taken: FileStamp | None = None) -> None:
+        self._results.write(result, taken)
         if self._progress is not None:
             self._progress.advance(ng=result.verdict is Verdict.NG)
         if result.error is not None and not is_skipped(result):
@@ -160,7 +177,8 @@ class InspectionRun:
             err.print(styled((sentence, "dim")))
 
 
-def _request(item: FoundImage) -> Request:
+def request_of(item: FoundImage) -> Request:
+    """Return the request of an image that no line was asked for."""
     return Request(-1, item.component, item.name, item.serial, item.refdes)
 
 
@@ -230,6 +248,12 @@ class RunProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+
+    def expect(self, more: int) -> None:
+        """Raise the number of images that are to come."""
+        self._total += more
+        if self._live:
+            self._bar.update(self._task, total=self._total)
 
     def advance(self, *, ng: bool) -> None:
         """Count one result."""

@@ -87,7 +87,8 @@ class WholeBoards:
     picture, or if two pictures have the same serial.
     """
 
-    def __init__(self, layout: Layout, images_at: Path, bits: int | None = None) -> None:
+    def __init__(self, layout: Layout, images_at: Path, bits: int | None = None, name: str = "") -> None:
+        """`name` is that of a single picture in the results, where it is not that of its file."""
         self._layout, self._bits = layout, bits
         self._last: tuple[Path, BoardPicture] | None = None
         self._names: dict[Path, str] = {}
@@ -96,13 +97,13 @@ class WholeBoards:
         self.items: list[FoundImage] = []
         self.skipped: list[Skipped] = []
         try:
-            entries = sorted(_entries(images_at), key=lambda named: natural(named[1]))
+            entries = sorted(_entries(images_at, name), key=lambda named: natural(named[1]))
             raw = raw_beside(entry.path for entry, _ in entries)
-            for entry, name in entries:
+            for entry, called in entries:
                 if entry.path in raw:
                     self.skipped.append(Skipped(entry.path, RAW_BESIDE))
                 else:
-                    self._add(entry, name)
+                    self._add(entry, called)
         except OSError as error:
             raise ConfigError(f"{error.filename or images_at} cannot be read: {error.strerror}") from error
         if not self.items:
@@ -129,7 +130,7 @@ class WholeBoards:
         """Read and locate the picture at a path; the last stays in memory."""
         if self._last is None or self._last[0] != path:
             self._last = None  # two pictures would be in memory
-            self._last = path, read_board(path, self._layout, _serial(path), name=self._names[path], bits=self._bits)
+            self._last = path, read_board(path, self._layout, serial_in(path), name=self._names[path], bits=self._bits)
         return self._last[1]
 
     def _add(self, entry: FolderEntry, name: str) -> None:
@@ -150,7 +151,7 @@ class WholeBoards:
         if not reason and any(part.startswith(".") for part in name.split("/")[:-1]):
             reason = "lies in a hidden folder; take it away, or wait for it"
         reason = reason or unfinished(entry.path.name) or other_format(entry.path)
-        serial = _serial(entry.path)
+        serial = serial_in(entry.path)
         for of_unit in (serial_of(serial, unit) for unit in self._layout.units):
             before = self._serials.setdefault(of_unit, name)
             if before != name:
@@ -165,19 +166,23 @@ class WholeBoards:
             self.items.append(FoundImage(entry.path, site.component, of_unit, site.refdes, image, failure))
 
 
-def _entries(images_at: Path) -> Iterator[tuple[FolderEntry, str]]:
+def _entries(images_at: Path, name: str) -> Iterator[tuple[FolderEntry, str]]:
     """Yield the entries of a folder, or a single file, with their names relative to it."""
     if images_at.is_dir():
         for entry in walk(images_at, hidden=True):
             yield entry, printable(entry.path.relative_to(images_at).as_posix())
-    elif not images_at.exists():
+    elif not name and not images_at.exists():
         raise ConfigError(f"{images_at}: there is no such folder or file; give --images a folder of pictures of boards")
     else:
         reason = why_no_file(images_at)
-        yield FolderEntry(images_at, EntryKind.SPECIAL if reason else EntryKind.FILE, reason or ""), images_at.name
+        yield (
+            FolderEntry(images_at, EntryKind.SPECIAL if reason else EntryKind.FILE, reason or ""),
+            name or images_at.name,
+        )
 
 
-def _serial(path: Path) -> str:
+def serial_in(path: Path) -> str:
+    """Return the serial that the name of a whole board's picture is."""
     return printable(composed(stem(path.name)))
 
 

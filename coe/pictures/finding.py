@@ -87,6 +87,22 @@ def find(
     return items, skipped
 
 
+def image_at(entry: FolderEntry, folder: Path, known: Components) -> FoundImage | None:
+    """Return the image of one entry of a folder, as `find` would; None if it is none. Its neighbours do not count.
+
+    What lies in a folder that is no component, and tells neither serial nor component, belongs to that board.
+    """
+    inside = PurePosixPath(entry.path.relative_to(folder).as_posix())
+    item = _file(entry.path, inside, _absolute(folder), known, entry.reason)
+    if entry.kind is EntryKind.FILE and goes_with_pictures(entry.path):
+        return None
+    if not _is_image(item, entry, inside.parent):
+        return None
+    if len(inside.parts) > 1 and not item.serial and not item.component and composed(inside.parts[0]) not in known:
+        return replace(item, serial=printable(composed(inside.parts[0])))
+    return item
+
+
 def _must_be_file(path: Path) -> None:
     if reason := why_no_file(path):
         raise ConfigError(f"{path} {reason}; give --images a folder of images, an image or a table")

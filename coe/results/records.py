@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +19,10 @@ from coe.board.completeness import Expected, is_absent
 from coe.core import Request, Result
 from coe.errors import ConfigError, shortened
 from coe.files import DiskFull, FolderLock, NoLocks, NotWritten, replacing, write_atomically, writing
+from coe.pictures.arriving import FileStamp
 from coe.pictures.finding import FoundImage
 from coe.results import csv_table, run_file
-from coe.results.result_lines import from_line, to_line
+from coe.results.result_lines import from_line, taken_of, to_line
 from coe.results.run_file import RunFile, RunIdentity
 from coe.results.summary import NOBODY_ASKED, RunFigures, Summary, is_skipped, summarise
 
@@ -48,6 +49,7 @@ class ResultsFile:
                 folder.mkdir(parents=True, exist_ok=True)
                 self._lock = _lock(folder)
                 self._fd = self._open()
+            self._taken: dict[str, FileStamp] = {}
             self._results = self._take_up(resume)
             self._run.write(folder)
         except DiskFull:
@@ -64,6 +66,16 @@ class ResultsFile:
     def results(self) -> list[Result]:
         """The newest result of every image, in the order of the images' first results."""
         return list(self._results.values())
+
+    @property
+    def taken(self) -> Mapping[str, FileStamp]:
+        """Of which file each verdict is, by the image's name, where that was said."""
+        return {name: stamp for name, stamp in self._taken.items() if name in self._results}
+
+    def drop(self, image: str) -> None:
+        """Forget the result of an image whose file is another now: it counts as missing until it has a new one."""
+        self._results.pop(image, None)
+        self._taken.pop(image, None)
 
     @property
     def done(self) -> frozenset[str]:
@@ -91,16 +103,17 @@ class ResultsFile:
             self._run = replace(self._run, variants=variants)
             self._run.write(self.folder)
 
-    def write(self, result: Result) -> None:
+    def write(self, result: Result, taken: FileStamp | None = None) -> None:
         """Append a result; once this returns, a kill of the process cannot lose it.
 
-        An error of more than `config.MAX_ERROR` characters is cut. Raises DiskFull, or NotWritten for another reason,
-        such as a folder that was removed during the run.
+        `taken` says of which file it is, if the image's name may have several one after another. An error of more than
+        `config.MAX_ERROR` characters is cut. Raises DiskFull, or NotWritten for another reason, such as a folder that
+        was removed during the run.
         """
         self._must_be_there()
         if (failure := result.failure) is not None:
             result = replace(result, failure=replace(failure, reason=shortened(failure.reason, config.MAX_ERROR)))
-        line = memoryview(to_line(result).encode(errors="backslashreplace"))
+        line = memoryview(to_line(result, taken).encode(errors="backslashreplace"))
         with writing(self._path):
             sound = os.fstat(self._fd).st_size
             try:
@@ -110,7 +123,10 @@ class ResultsFile:
                 with suppress(OSError):  # half a line, with other lines after it, would damage the file
                     os.ftruncate(self._fd, sound)
                 raise
+        self.drop(result.request.image)
         self._results[result.request.image] = result
+        if taken is not None:
+            self._taken[result.request.image] = taken
 
     def finish(
         self,
@@ -196,7 +212,8 @@ class ResultsFile:
         with writing(self._path):
             try:
                 with replacing(self._path) as file:
-                    file.writelines(to_line(result).encode("utf-8", "backslashreplace") for result in results)
+                    lines = (to_line(result, self._taken.get(result.request.image)) for result in results)
+                    file.writelines(line.encode("utf-8", "backslashreplace") for line in lines)
                     # Windows does not replace an open file.
                     os.close(self._fd)
                     self._fd = -1
@@ -213,7 +230,7 @@ class ResultsFile:
                 f"{self.folder} holds the results of a run; go on with it (--resume) or give another folder (--out)"
             )
         self._run = replace(run_file.read(self.folder, self._run.identity), identity=self._run.identity)
-        results, sound = _parse(self._path)
+        results, sound = _parse(self._path, self._taken)
         os.ftruncate(self._fd, sound)
         # Whether a place has a picture is asked again at the end.
         return {result.request.image: result for result in results if not is_absent(result)}
@@ -242,7 +259,7 @@ def _lock(folder: Path) -> FolderLock | None:
     return lock
 
 
-def _parse(path: Path) -> tuple[list[Result], int]:
+def _parse(path: Path, taken: dict[str, FileStamp] | None = None) -> tuple[list[Result], int]:
     try:
         *lines, tail = path.read_bytes().split(b"\n")
     except OSError as error:
@@ -251,7 +268,11 @@ def _parse(path: Path) -> tuple[list[Result], int]:
     sound = 0
     for number, line in enumerate(lines, 1):
         try:
-            results.append(from_line(line, number - 1))
+            results.append(result := from_line(line, number - 1))
+            if taken is not None:
+                taken.pop(result.request.image, None)
+                if (stamp := taken_of(line)) is not None:
+                    taken[result.request.image] = stamp
         except ValueError as error:
             if number == len(lines) and not tail:  # after a power cut the last line may have its end and be torn
                 break

@@ -8,11 +8,29 @@ import math
 from typing import Any
 
 from coe.core import Box, Failure, FailureKind, Finding, Heat, Request, Result, Verdict
+from coe.pictures.arriving import FileStamp
 
 
-def to_line(result: Result) -> str:
-    """Return a result as a line of JSON, with its line feed. Infinity and values that are not numbers become null."""
-    return json.dumps(result.to_dict(), ensure_ascii=False, allow_nan=False) + "\n"
+def to_line(result: Result, taken: FileStamp | None = None) -> str:
+    """Return a result as a line of JSON, with its line feed. Infinity and values that are not numbers become null.
+
+    `taken` says of which file of the image's name the result is.
+    """
+    row = result.to_dict()
+    if taken is not None:
+        row["taken"] = {"bytes": taken.bytes, "modified_ns": taken.modified_ns}
+    return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def taken_of(line: bytes) -> FileStamp | None:
+    """Return of which file the result in a sound line is; None if it does not say. Raises ValueError."""
+    taken = json.loads(line).get("taken") if b'"taken"' in line else None
+    if taken is None:
+        return None
+    try:
+        return FileStamp(int(taken["bytes"]), int(taken["modified_ns"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError("`taken` does not say which file it is of") from error
 
 
 def from_line(line: bytes, number: int) -> Result:

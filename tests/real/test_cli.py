@@ -200,8 +200,8 @@ def test_ctrl_c_writes_the_report_and_says_how_to_go_on(folder, tmp_path, inspec
     _many(folder)
     write, written = ResultsFile.write, []
 
-    def write_and_interrupt(self: ResultsFile, result: Result) -> None:
-        write(self, result)
+    def write_and_interrupt(self: ResultsFile, result: Result, *of: object) -> None:
+        write(self, result, *of)
         written.append(result)
         if len(written) == 5:
             os.kill(os.getpid(), signal.SIGINT)

@@ -1,0 +1,294 @@
+"""`coe-inspect --watch`: each picture of a folder that fills is judged once it is whole, each board once complete."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import TYPE_CHECKING
+
+from coe.cli.common import err, point_out
+from coe.cli.console import styled
+from coe.cli.inspect_run import InspectionRun, RunManner, Variants, request_of
+from coe.cli.watching import Watching
+from coe.core import Failure, FailureKind, Result, Verdict
+from coe.errors import ImageError, LineClosed
+from coe.pictures.arriving import Arrivals, FileStamp
+from coe.pictures.finding import FoundImage
+from coe.pictures.folder import EntryKind, FolderEntry
+from coe.pictures.watched_folder import Listing
+from coe.results.closing_boards import BoardsFile, ClosedBoard, ClosingBoards
+from coe.results.records import ResultsFile
+from coe.results.summary import RunFigures
+
+if TYPE_CHECKING:
+    from coe.board.completeness import Expected
+    from coe.cli.arriving_source import ArrivingSource
+    from coe.inspector.inspector import Picture
+    from coe.inspector.line import Line
+    from coe.inspector.line_options import LineOptions
+
+GIVE_UP_S = 60.0
+"""A picture that stays torn for so long gets an error; it is judged all the same once it changes."""
+UNDER_WAY = 64
+"""The most files whose pictures are on the line at a time."""
+_PAUSE_S = 0.05
+_SHARE = 0.2
+"""The most of the time that listings of the folder take."""
+_COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
+
+
+@dataclass(slots=True)
+class _OnLine:
+    """A file whose pictures are on the line."""
+
+    name: str
+    stamp: FileStamp
+    items: Sequence[FoundImage]
+    results: dict[str, Result] = field(default_factory=dict)
+
+
+class WatchRun(InspectionRun):
+    """A run over a folder that fills; it ends by a signal, or once nothing came for `idle_s`."""
+
+    def __init__(
+        self,
+        figures: RunFigures,
+        results: ResultsFile,
+        source: ArrivingSource,
+        watching: Watching,
+        shown: RunManner,
+        expected: Expected | None,
+        within_s: float | None,
+    ) -> None:
+        super().__init__(figures, results, [], partial(source.feed, within_s=within_s), shown)
+        self._source, self._watching, self._watched = source, watching, source.watched
+        self._taken_up(results)
+        done = self._done_files(results)
+        self._arrivals = Arrivals(watching.settle_s, GIVE_UP_S, done)
+        self._judged, self._to_move = set(done), set(done)
+        self._boards_file = BoardsFile(results.folder)
+        self._boards = ClosingBoards(expected, watching.quiet_s, self._boards_file.boards)
+        for result in results.results:
+            self._boards.take(result, time.monotonic())
+        self._under_way: dict[str, _OnLine] = {}
+        self._answers: queue.SimpleQueue[tuple[str, Result]] = queue.SimpleQueue()
+        self._listing, self._serials = Listing(), dict[str, frozenset[str]]()
+        self._ending, self._away = False, False
+
+    def go(self, line_options: LineOptions, variants: Variants) -> None:
+        """Inspect what comes, on a line with this configuration, until the watch ends."""
+        line = self._opened(line_options, variants)
+        self._work(line, 0, lambda: self._watch(line))
+        for name in list(self._arrivals.open()):  # no verdict holds for what lies there now
+            for item in self._source.images_of(name) or self._arrived(name):
+                self._results.drop(item.name)
+
+    def _watch(self, line: Line) -> None:
+        look_at, last_s, idle_s = 0.0, time.monotonic(), self._watching.idle_s
+        while not self.stopped and not (self._ending and not self._under_way):
+            now = time.monotonic()
+            if now >= look_at and not self._ending:
+                if self._look(now):
+                    last_s = now
+                took_s = time.monotonic() - now
+                look_at = now + max(self._watching.settle_s / 4, took_s / _SHARE, _PAUSE_S)
+                for name in [] if self._away else self._arrivals.look(self._listing.files, now, self._room):
+                    self._hand_in(line, name)
+            if self._take_answers() or self._under_way or self._awaited:
+                last_s = time.monotonic()
+            self._put_away()
+            self._close_boards()
+            self._show_notices()
+            if idle_s is not None and time.monotonic() - last_s >= idle_s:
+                self._ending = True
+            time.sleep(_PAUSE_S)
+        self._close_boards()
+        self._name_odd()
+
+    @property
+    def _room(self) -> int:
+        return UNDER_WAY - len(self._under_way)
+
+    @property
+    def _awaited(self) -> list[str]:
+        """The names of files that lie there and have no answer yet."""
+        return [name for name in self._arrivals.open() if name in self._listing.files]
+
+    def _look(self, now: float) -> bool:
+        """List the folder; return whether something changed in it, or it cannot be seen, which is said once."""
+        seen = self._watched.look()
+        if (seen is None) is not self._away:
+            self._away = seen is None
+            what = "does not answer; it is waited for" if self._away else "answers again"
+            self._say(f"{self._watching.folder} {what}")
+        if seen is None:
+            self._arrivals.lose_sight()
+            return True
+        before, self._listing = self._listing.files, seen
+        changed = [name for name, file in seen.files.items() if before.get(name) != file]
+        for name in changed:
+            if name not in self._serials:
+                self._serials[name] = self._source.serials_of(name)
+            for serial in self._serials[name]:
+                self._boards.come(serial, now)
+            if self._watching.done is not None and name in self._judged:
+                self._to_move.add(name)
+        return bool(changed)
+
+    def _hand_in(self, line: Line, name: str) -> None:
+        """Give the pictures of a file to the line; what cannot be inspected has its results at once."""
+        stamp = self._arrivals.stamp(name)
+        self._judged.discard(name)
+        for before in self._source.images_of(name):
+            self._results.drop(before.name)
+            self._boards.drop(before.serial, before.name)
+        items = self._arrived(name)
+        if not items:  # a note
+            self._arrivals.judged(name, self._watched.stamp(name))
+            return
+        file = self._under_way[name] = _OnLine(name, stamp, items)
+        if self._progress is not None:
+            self._progress.expect(len(items))
+        try:
+            self._watched.check_end(name)
+        except ImageError as error:
+            failure = Failure(FailureKind(error.failure), str(error))
+            self._answer_all(file, failure)
+            return
+        for item in items:
+            if item.failure is not None:
+                self._answers.put((name, Result(request_of(item), None, (), 0.0, item.failure)))
+        todo = [item for item in items if item.failure is None]
+        try:
+            for fed in self._feed(todo) if todo else ():
+                if isinstance(fed, Result):
+                    self._answers.put((name, fed))
+                else:
+                    _submit(line, fed).add_done_callback(partial(self._answered_by_line, name))
+        except LineClosed:
+            self._stop()
+
+    def _arrived(self, name: str) -> Sequence[FoundImage]:
+        source = self._source.arrive(name)
+        return [] if source is None else source.items
+
+    def _answer_all(self, file: _OnLine, failure: Failure) -> None:
+        for item in file.items:
+            self._answers.put((file.name, Result(request_of(item), None, (), 0.0, failure)))
+
+    def _answered_by_line(self, name: str, future: Future[Result]) -> None:
+        self._answers.put((name, future.result()))
+
+    def _take_answers(self) -> bool:
+        """Take the answers that are there; write those of files all of whose pictures have one."""
+        some = False
+        while not self._answers.empty():
+            some = True
+            name, result = self._answers.get()
+            file = self._under_way[name]
+            file.results[result.request.image] = result
+            if len(file.results) == len(file.items):
+                del self._under_way[name]
+                self._finish(file)
+        return some
+
+    def _finish(self, file: _OnLine) -> None:
+        """Write the results of a file, if they hold; else its pictures are inspected again."""
+        now, name = time.monotonic(), file.name
+        kinds = {result.failure.kind for result in file.results.values() if result.failure is not None}
+        if FailureKind.STOPPED in kinds:
+            self._arrivals.put_back(name)
+        elif any(kind.is_of_picture for kind in kinds):
+            holds = self._arrivals.torn(name, now)
+        else:
+            holds = self._arrivals.judged(name, self._watched.stamp(name))
+            if holds:
+                self._judged.add(name)
+                self._to_move.add(name)
+        if FailureKind.STOPPED in kinds or not holds:
+            if self._progress is not None:
+                self._progress.expect(-len(file.items))
+            return
+        for result in file.results.values():
+            self._write(result, file.stamp)
+            self._answered += 1
+            self._boards.take(result, now)
+
+    def _put_away(self) -> None:
+        """Move what has its verdict; what cannot be moved stays, and is tried again when the folder has changed."""
+        if self._watching.done is None:
+            return
+        for name in [name for name in self._to_move if name in self._listing.files]:
+            self._to_move.discard(name)
+            stamp = self._listing.files[name].stamp
+            if not self._arrivals.is_done(name, stamp):
+                continue
+            try:
+                if self._watched.put_away(name, stamp):
+                    self._source.moved(name)
+            except OSError as error:
+                if not self._quiet:
+                    point_out("not moved", f"{name}: {error.strerror or error}")
+
+    def _close_boards(self) -> None:
+        if self._away:
+            return
+        awaited = {serial for name in self._awaited for serial in self._serials.get(name, ())}
+        for board in self._boards.close(time.monotonic(), awaited):
+            self._boards_file.write(board)
+            if not self._quiet:
+                err.print(styled((f"{board.verdict} ", _COLOURS[board.verdict]), _sentence(board)))
+
+    def _name_odd(self) -> None:
+        """Give uploads that are under way, and what is no file, their errors, as a run over a whole folder does."""
+        uploads = [name for name, seen in self._listing.files.items() if seen.unfinished]
+        entries = {name: FolderEntry(self._watched.file(name), EntryKind.FILE) for name in uploads}
+        for name, entry in (entries | dict(self._listing.odd)).items():
+            source = self._source.arrive(name, entry)
+            for item in [] if source is None else source.items:
+                failure = item.failure or Failure(FailureKind.IMAGE, entry.reason or "is an upload under way")
+                self._write(Result(request_of(item), None, (), 0.0, failure))
+
+    def _taken_up(self, results: ResultsFile) -> None:
+        """Take up the results of an earlier process; those that do not say of which file they are do not hold."""
+        for result in results.results:
+            request = result.request
+            if request.image not in results.taken:
+                results.drop(request.image)
+        requests = [result.request for result in results.results]
+        self._source.resume(
+            FoundImage(self._watched.path, r.component, r.serial, r.refdes, name=r.image) for r in requests
+        )
+
+    def _done_files(self, results: ResultsFile) -> dict[str, FileStamp]:
+        """Return the files of which all pictures have a verdict or are skipped."""
+        done, stamps = results.done, results.taken
+        files: dict[str, list[str]] = {}
+        for image in done & stamps.keys():
+            files.setdefault(self._source.file_of(image), []).append(image)
+        return {
+            name: stamps[images[0]]
+            for name, images in files.items()
+            if len(images) == self._source.images_per_file and len({stamps[image] for image in images}) == 1
+        }
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        if self._ending:
+            raise KeyboardInterrupt
+        self._ending = True
+        self._say("ending after the pictures that are on the line (press Ctrl-C again to stop at once)")
+
+
+def _submit(line: Line, picture: Picture) -> Future[Result]:
+    given = {of.name: getattr(picture, of.name) for of in fields(picture)}
+    return line.submit(**given)
+
+
+def _sentence(board: ClosedBoard) -> str:
+    lacking = f", no picture of {', '.join(board.lacking[:10])}" if board.lacking else ""
+    errors = f", {board.not_inspected} not inspected" if board.not_inspected else ""
+    return f"{board.serial}: {board.pictures} pictures, {board.closed}{lacking}{errors}"

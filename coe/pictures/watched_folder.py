@@ -1,0 +1,155 @@
+"""A folder that fills: its listings, also while its share does not answer, and pictures that are moved once done."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coe import config, regular, system
+from coe.errors import DamagedImage, ImageError
+from coe.files import TEMPORARY
+from coe.pictures.arriving import FileStamp, Sighting
+from coe.pictures.bmp import Bmp
+from coe.pictures.folder import EntryKind, FolderEntry, walk
+from coe.pictures.formats import format_of
+from coe.pictures.found_image import printable
+from coe.pictures.picture_faults import unwritten
+from coe.pictures.picture_names import unfinished
+from coe.pictures.tiff import Tiff
+from coe.timely import answered, in_time
+
+_TAIL_BYTES = 64
+"""A file without an end mark whose last bytes are zeros may have been reserved, and be written yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of a folder by name, the POSIX path in it as `printable`, and so the entries that are no files."""
+
+    files: Mapping[str, Sighting] = field(default_factory=dict)
+    odd: Mapping[str, FolderEntry] = field(default_factory=dict)
+
+    @property
+    def uploads(self) -> list[str]:
+        """The names of uploads that are under way, or were left behind."""
+        return [name for name, seen in self.files.items() if seen.unfinished]
+
+
+class WatchedFolder:
+    """A folder that is listed again and again; what is done is moved into `done`, if that is given."""
+
+    def __init__(self, path: Path, done: Path | None = None) -> None:
+        self.path, self.done = path, done
+        self._inside: dict[str, Path] = {}
+
+    def look(self) -> Listing | None:
+        """Return what lies in the folder now; None if it cannot be listed, or does not answer in time."""
+        try:
+            return in_time(self._look)
+        except (OSError, ImageError):
+            return None
+
+    def _look(self) -> Listing:
+        files: dict[str, Sighting] = {}
+        odd: dict[str, FolderEntry] = {}
+        for entry in walk(self.path, hidden=True):
+            answered()
+            inside = entry.path.relative_to(self.path)
+            if entry.kind is EntryKind.FILE:
+                with suppress(FileNotFoundError):
+                    status = entry.path.stat()
+                    under_way = bool(unfinished(inside.name)) or any(part.startswith(".") for part in inside.parts)
+                    stamp = FileStamp(status.st_size, status.st_mtime_ns)
+                    files[self._name(inside)] = Sighting(stamp, status.st_ino, under_way)
+            elif entry.kind in (EntryKind.SPECIAL, EntryKind.UNREADABLE):
+                odd[self._name(inside)] = entry
+        return Listing(files, odd)
+
+    def _name(self, inside: Path) -> str:
+        name = printable(inside.as_posix())
+        if name != str(inside):
+            self._inside[name] = inside
+        return name
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file of the folder by its name."""
+        return self.path / self._inside.get(name, name)
+
+    def stamp(self, name: str) -> FileStamp | None:
+        """Return the stamp of a file as it is now; None if it is not to be seen."""
+        try:
+            status = in_time(self.file(name).stat)
+        except (OSError, ImageError):
+            return None
+        return FileStamp(status.st_size, status.st_mtime_ns)
+
+    def check_end(self, name: str) -> None:
+        """Raise DamagedImage if a file has no end mark and ends in zeros: nobody can tell whether it is written.
+
+        Such are BMP and TIFF; `config.black_ends` allows them. A file that cannot be read passes: its reader says why.
+        """
+        if config.black_ends():
+            return
+
+        def ends() -> tuple[bytes, bytes]:
+            with regular.opened(self.file(name)) as number:
+                size = os.fstat(number).st_size
+                return regular.read_at(number, 8, 0), regular.read_at(number, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+
+        try:
+            start, end = in_time(ends)
+        except (OSError, ImageError):
+            return
+        if start and not start.strip(b"\0"):
+            raise DamagedImage("begins with zeros, as a file that was reserved and is not written yet")
+        if format_of(start) in (Bmp, Tiff) and not end.strip(b"\0"):
+            raise unwritten()
+
+    def place(self, name: str) -> Path:
+        """Return where a picture lies that may have been moved."""
+        path = self.file(name)
+        if self.done is not None and not os.path.lexists(path):
+            return self.done / self._inside.get(name, name)
+        return path
+
+    def put_away(self, name: str, stamp: FileStamp) -> bool:
+        """Move a picture that is done and still has this stamp into the folder for that; return whether it was moved.
+
+        An earlier picture of the name stays there, as `name~1`. A move to another disk is a copy, which is on that disk
+        before the picture goes. Raises OSError; then the picture lies where it lay.
+        """
+        if self.done is None or self.stamp(name) != stamp:
+            return False
+        source, target = self.file(name), self.done / self._inside.get(name, name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists() and FileStamp(target.stat().st_size, target.stat().st_mtime_ns) != stamp:
+            system.replace(target, _free(target))
+        try:
+            os.replace(source, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            part = target.with_name(f".{target.name}{TEMPORARY}")
+            shutil.copy2(source, part)
+            with open(part, "rb+") as file:
+                os.fsync(file.fileno())
+            if self.stamp(name) != stamp:
+                part.unlink()
+                return False
+            system.replace(part, target)
+            system.save_names(target.parent)
+            source.unlink()
+        return True
+
+
+def _free(path: Path) -> Path:
+    """Return a name for an earlier picture of a name, as R1~1.png."""
+    number = 1
+    while (other := path.with_name(f"{path.stem}~{number}{path.suffix}")).exists():
+        number += 1
+    return other

@@ -1,0 +1,210 @@
+"""`coe-inspect --watch`: slow copies, reserved files, renames, retaken pictures, moves, restarts; real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from lamp import lamp
+from tiny_line import Call
+
+from coe.cli import inspect as inspect_cli
+from coe.store.store import Store
+
+BOARD = """
+board: lamps
+experts:
+  lamp: {kind: onnx, labels: [dark, bright], input: 32}
+components:
+  L: {inspect: lamp, then: {dark: NG, bright: OK}}
+"""
+BRIGHT, DARK = 230, 20
+
+
+def picture(level: int, *, seed: int = 0, ending: str = ".png", side: int = 48) -> bytes:
+    """Give the bytes of a picture of about this grey level."""
+    noise = np.random.default_rng(seed).integers(-9, 9, (side, side, 3))
+    done, data = cv2.imencode(ending, (noise + level).astype(np.uint8))
+    assert done
+    return data.tobytes()
+
+
+@pytest.fixture(scope="module")
+def lamps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A board that says NG to dark pictures and OK to bright ones, and its store."""
+    folder = tmp_path_factory.mktemp("lamps")
+    (folder / "lamps.yaml").write_text(BOARD, encoding="utf-8")
+    lamp(folder / "lamp.onnx")
+    Store(folder / "store").put(
+        "lamps/lamp", kind="onnx", labels=["dark", "bright"], input_size=32, file=folder / "lamp.onnx"
+    )
+    return folder / "lamps.yaml", folder / "store"
+
+
+@pytest.fixture
+def into(tmp_path: Path) -> Path:
+    (tmp_path / "in" / "SN1").mkdir(parents=True)
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def watch(lamps: tuple[Path, Path], into: Path, tmp_path: Path, call: Call) -> Callable[..., int]:
+    """Return a function that watches until nothing comes any more, and gives the exit status."""
+    board, store = lamps
+
+    def run(*more: object, idle: str = "300ms") -> int:
+        options = ("--settle", "200ms", "--quiet-time", "0.3", "--until-idle", idle, "--out", tmp_path / "out")
+        line = ("--store", store, "--memory", "100MB", "--profile", "none")
+        return call("--board", board, "--watch", into, *options, *line, *more, command=inspect_cli).status
+
+    return run
+
+
+def rows(out: Path, name: str = "results.jsonl") -> list[dict]:
+    return [json.loads(line) for line in (out / name).read_text(encoding="utf-8").splitlines()]
+
+
+def verdicts(out: Path) -> dict[str, str | None]:
+    found = {row["image"]: row["verdict"] for row in rows(out)}
+    assert len(found) == len(rows(out))
+    return found
+
+
+@pytest.fixture
+def writer() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Return a function that starts a writer of its own, which is waited for."""
+    threads: list[threading.Thread] = []
+
+    def start(work: Callable[[], None]) -> None:
+        threads.append(threading.Thread(target=work))
+        threads[-1].start()
+
+    yield start
+    for thread in threads:
+        thread.join()
+
+
+def test_slow_copies_reserved_files_and_renames_are_judged_once_they_are_whole(watch, into, tmp_path, writer) -> None:
+    slow, reserved, renamed = (picture(level, seed=level) for level in (DARK, DARK + 1, BRIGHT))
+
+    def write() -> None:
+        with (into / "SN1" / "R1__L.png").open("wb", buffering=0) as file:
+            for at in range(0, len(slow), len(slow) // 8):
+                file.write(slow[at : at + len(slow) // 8])
+                time.sleep(0.05)
+        with (into / "SN1" / "R2__L.png").open("wb", buffering=0) as file:
+            file.truncate(len(reserved))
+            time.sleep(0.3)  # it stands still, and is not written
+            file.write(reserved)
+        (into / "SN1" / "R3__L.png.part").write_bytes(renamed)
+        os.replace(into / "SN1" / "R3__L.png.part", into / "SN1" / "R3__L.png")
+
+    writer(write)
+    assert watch(idle="1s") == 1
+    assert verdicts(tmp_path / "out") == {"SN1/R1__L.png": "NG", "SN1/R2__L.png": "NG", "SN1/R3__L.png": "OK"}
+    closed = rows(tmp_path / "out", "boards.jsonl")[-1]
+    assert (closed["serial"], closed["verdict"], closed["pictures"]) == ("SN1", "NG", 3)
+    assert {(row["taken"]["bytes"]) for row in rows(tmp_path / "out")} == {len(slow), len(reserved), len(renamed)}
+
+
+def test_a_picture_without_an_end_mark_that_ends_in_zeros_is_not_judged(
+    watch, into, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coe.cli.inspect_watch.GIVE_UP_S", 0.3)
+    whole = picture(BRIGHT, ending=".bmp", side=200)
+    (into / "SN1" / "R1__L.bmp").write_bytes(whole[:-90] + bytes(90))  # far less than what a run alone refuses
+    (into / "SN1" / "R2__L.bmp").write_bytes(whole)
+    assert watch() == 3
+    assert verdicts(tmp_path / "out") == {"SN1/R1__L.bmp": None, "SN1/R2__L.bmp": "OK"}
+    (into / "SN1" / "R1__L.bmp").write_bytes(whole)
+    assert watch() == 0
+    assert verdicts(tmp_path / "out") == {"SN1/R1__L.bmp": "OK", "SN1/R2__L.bmp": "OK"}
+
+
+def test_a_watch_goes_on_where_it_was_and_judges_what_was_taken_again(watch, into, tmp_path) -> None:
+    for number, level in enumerate((BRIGHT, BRIGHT, DARK)):
+        (into / "SN1" / f"R{number}__L.png").write_bytes(picture(level, seed=number))
+    assert watch() == 1
+    first = (tmp_path / "out" / "boards.jsonl").read_text(encoding="utf-8")
+    assert watch() == 1
+    assert (tmp_path / "out" / "boards.jsonl").read_text(encoding="utf-8") == first
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["timed_images"] == 3, "nothing was judged again"
+    (into / "SN1" / "R2__L.png").write_bytes(picture(BRIGHT, seed=9))
+    assert watch() == 0
+    assert set(verdicts(tmp_path / "out").values()) == {"OK"}
+    assert [row["verdict"] for row in rows(tmp_path / "out", "boards.jsonl")] == ["NG", "OK"]
+
+
+def test_what_is_done_is_moved_and_an_earlier_picture_of_the_name_stays(watch, into, tmp_path) -> None:
+    done = tmp_path / "done"
+    for level in (BRIGHT, DARK):
+        (into / "SN1" / "R1__L.png").write_bytes(picture(level, seed=level))
+        watch("--done", done)
+        assert not list(into.rglob("*.png"))
+    assert (done / "SN1" / "R1__L.png").read_bytes() == picture(DARK, seed=DARK)
+    assert (done / "SN1" / "R1__L~1.png").read_bytes() == picture(BRIGHT, seed=BRIGHT)
+    assert verdicts(tmp_path / "out") == {"SN1/R1__L.png": "NG"}
+    assert "data:image" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8"), "from where it was moved"
+
+
+def test_a_board_is_closed_by_its_parts_list_and_lacks_what_never_came(watch, into, tmp_path) -> None:
+    (tmp_path / "parts.csv").write_text("refdes,component\nR1,L\nR2,L\n", encoding="utf-8")
+    (into / "SN2").mkdir()
+    for name in ("SN1/R1", "SN1/R2", "SN2/R1"):
+        (into / f"{name}__L.png").write_bytes(picture(BRIGHT, seed=len(name)))
+    assert watch("--parts", tmp_path / "parts.csv") == 1
+    boards = {row["serial"]: row for row in rows(tmp_path / "out", "boards.jsonl")}
+    assert (boards["SN1"]["closed"], boards["SN1"]["verdict"]) == ("complete", "OK")
+    assert (boards["SN2"]["closed"], boards["SN2"]["verdict"], boards["SN2"]["lacking"]) == ("quiet", "REVIEW", ["R2"])
+
+
+def test_a_folder_that_goes_away_and_comes_back_is_gone_on_with(watch, into, tmp_path, writer) -> None:
+    (into / "SN1" / "R1__L.png").write_bytes(picture(BRIGHT, seed=1))
+
+    def vanish() -> None:
+        time.sleep(0.1)
+        os.replace(into, tmp_path / "away")
+        time.sleep(0.6)
+        (tmp_path / "away" / "SN1" / "R2__L.png").write_bytes(picture(DARK, seed=2))
+        os.replace(tmp_path / "away", into)
+
+    writer(vanish)
+    assert watch(idle="1s") == 1
+    assert verdicts(tmp_path / "out") == {"SN1/R1__L.png": "OK", "SN1/R2__L.png": "NG"}
+
+
+def test_uploads_that_never_end_notes_and_odd_things_are_told_at_the_end(watch, into, tmp_path) -> None:
+    (into / "SN1" / "R1__L.png").write_bytes(picture(BRIGHT))
+    (into / "SN1" / "R2__L.png.part").write_bytes(b"half")
+    (into / "SN1" / "notes.txt").write_text("of the shift", encoding="utf-8")
+    (into / "SN1" / "R3__X.png").write_bytes(picture(BRIGHT))
+    assert watch() == 3
+    found = verdicts(tmp_path / "out")
+    assert found == {"SN1/R1__L.png": "OK", "SN1/R2__L.png.part": None, "SN1/R3__X.png": None}
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["left_alone"] == ["SN1/notes.txt"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [("--images", "."), ("--done", "{into}/done")],
+)
+def test_options_that_do_not_go_together_are_refused(watch, into, tmp_path, more) -> None:
+    assert watch(*(word.format(into=into) for word in more)) == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_in_the_folder_is_refused_and_so_is_a_folder_that_is_not_there(watch, into) -> None:
+    (into / "images.csv").write_text("path,component\n", encoding="utf-8")
+    assert watch() == 2
+    (into / "images.csv").unlink()
+    (into / "SN1").rmdir()
+    into.rmdir()
+    assert watch() == 2

@@ -1,0 +1,119 @@
+"""When the pictures of a folder that fills are judged: as timetables, of listings and seconds."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from coe.pictures.arriving import LONGEST_PAUSE_S, Arrivals, FileStamp, Sighting
+
+FEW = 10
+
+
+def seen(size: int, inode: int = 1, *, upload: bool = False, modified: int = 0) -> Sighting:
+    return Sighting(FileStamp(size, modified), inode, upload)
+
+
+def test_a_picture_is_judged_once_it_stood_still() -> None:
+    arrivals = Arrivals(2, 60)
+    table = [(0.0, 10, []), (1.0, 20, []), (2.0, 20, []), (2.9, 20, []), (3.0, 20, ["a.png"]), (4.0, 20, [])]
+    for now, size, ready in table:
+        assert arrivals.look({"a.png": seen(size)}, now, FEW) == ready, now
+    assert arrivals.judged("a.png", FileStamp(20, 0))
+    assert not list(arrivals.open())
+
+
+def test_a_preallocated_file_whose_time_changes_does_not_stand_still() -> None:
+    arrivals = Arrivals(2, 60)
+    for now in range(5):
+        assert arrivals.look({"a.png": seen(99, modified=now)}, now, FEW) == []
+    assert arrivals.look({"a.png": seen(99, modified=4)}, 6.0, FEW) == ["a.png"]
+
+
+def test_an_upload_that_is_renamed_is_judged_at_once() -> None:
+    for name in ("SN1/R1__A.png.part", "SN1/.R1__A.png.x7", "SN1/.in.R1__A.png", ".tmp/R1__A.png"):
+        arrivals = Arrivals(2, 60)
+        assert arrivals.look({name: seen(10, upload=True)}, 0.0, FEW) == []
+        assert arrivals.look({"SN1/R1__A.png": seen(20)}, 0.1, FEW) == ["SN1/R1__A.png"]
+
+
+def test_a_rename_says_nothing_if_another_picture_was_meant_or_the_file_is_another() -> None:
+    for other in ({"b.png": seen(20)}, {"a.png": seen(20, inode=2)}):
+        arrivals = Arrivals(2, 60)
+        arrivals.look({"a.png.part": seen(10, upload=True)}, 0.0, FEW)
+        assert arrivals.look(other, 0.1, FEW) == []
+
+
+def test_nothing_stands_still_while_nobody_sees_it() -> None:
+    arrivals = Arrivals(2, 60)
+    arrivals.look({"a.png": seen(10)}, 0.0, FEW)
+    arrivals.lose_sight()
+    assert arrivals.look({"a.png": seen(10)}, 60.0, FEW) == []
+    arrivals.look({}, 61.0, FEW)  # the mount point without its share
+    assert arrivals.look({"a.png": seen(10)}, 70.0, FEW) == []
+    assert arrivals.look({"a.png": seen(10)}, 72.0, FEW) == ["a.png"]
+
+
+def test_a_verdict_does_not_hold_for_a_file_that_was_written_meanwhile() -> None:
+    arrivals = Arrivals(2, 60)
+    for now in (0.0, 2.0):
+        arrivals.look({"a.png": seen(10)}, now, FEW)
+    assert not arrivals.judged("a.png", FileStamp(11, 0))
+    for now in (3.0, 5.0):
+        ready = arrivals.look({"a.png": seen(11)}, now, FEW)
+    assert ready == ["a.png"]
+    arrivals.look({"a.png": seen(12)}, 6.0, FEW)  # the listing knew before the file was asked
+    assert not arrivals.judged("a.png", FileStamp(11, 0))
+    assert not arrivals.judged("a.png", None)
+    assert list(arrivals.open()) == ["a.png"]
+
+
+def test_a_torn_picture_is_tried_again_more_and_more_seldom_and_then_given_up() -> None:
+    arrivals, tried = Arrivals(2, 60), []
+    for now in range(200):
+        if arrivals.look({"a.png": seen(10)}, now, FEW):
+            tried.append(now)
+            if arrivals.torn("a.png", now):
+                break
+    assert tried == [2, 4, 8, 16, 32, 62]
+    assert max(b - a for a, b in pairwise(tried)) <= LONGEST_PAUSE_S
+    assert arrivals.look({"a.png": seen(11)}, 300, FEW) == []
+    assert arrivals.look({"a.png": seen(11)}, 302, FEW) == ["a.png"]
+
+
+def test_a_torn_picture_is_not_given_up_while_its_share_is_away() -> None:
+    arrivals = Arrivals(2, 60)
+    for now in (0.0, 2.0):
+        arrivals.look({"a.png": seen(10)}, now, FEW)
+    assert not arrivals.torn("a.png", 2.0)
+    arrivals.lose_sight()
+    for now in (100.0, 102.0):
+        ready = arrivals.look({"a.png": seen(10)}, now, FEW)
+    assert ready == ["a.png"]
+    assert not arrivals.torn("a.png", 102.0)
+
+
+def test_what_is_done_is_judged_again_once_it_is_another_picture() -> None:
+    arrivals = Arrivals(2, 60, {"a.png": FileStamp(10, 0)})
+    for now in (0.0, 5.0):
+        assert arrivals.look({"a.png": seen(10)}, now, FEW) == []
+    assert arrivals.is_done("a.png", FileStamp(10, 0))
+    for now in (6.0, 8.0):
+        ready = arrivals.look({"a.png": seen(10, modified=6)}, now, FEW)
+    assert ready == ["a.png"]
+
+
+def test_few_are_handed_out_at_a_time_the_oldest_first() -> None:
+    arrivals = Arrivals(1, 60)
+    files = {f"{n}.png": seen(10, inode=n, modified=9 - n) for n in range(5)}
+    arrivals.look(files, 0.0, FEW)
+    assert arrivals.look(files, 1.0, 2) == ["4.png", "3.png"]
+    assert arrivals.look(files, 1.1, FEW) == ["2.png", "1.png", "0.png"]
+
+
+def test_a_file_that_got_another_name_is_not_waited_for_under_its_first() -> None:
+    arrivals = Arrivals(2, 60)
+    arrivals.look({"a.png": seen(10)}, 0.0, FEW)
+    arrivals.look({"b.png": seen(10)}, 1.0, FEW)
+    assert list(arrivals.open()) == ["b.png"]
+    arrivals.look({}, 2.0, FEW)
+    assert list(arrivals.open()) == ["b.png"]
