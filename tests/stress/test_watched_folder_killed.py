@@ -1,7 +1,6 @@
-"""5,000 pictures from three writers, a share that vanishes, a watcher that is killed: one verdict each, none of a torn file.
+"""5,000 pictures from three writers, a share that vanishes, a watcher that is killed: one verdict each, of a whole file.
 
-Each picture is dark in its upper half while it is half written, or black; its verdict then would be another one than that of the
-whole picture, which is what each writer notes.
+A bright picture that is half written is dark, and so its verdict would be another one than that which its writer noted.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import cv2
@@ -88,7 +88,7 @@ class Writer(threading.Thread):
             if reserve:
                 os.truncate(path, len(data))
         cuts = [0, *sorted(self.chance.sample(range(1, len(data)), 2)), len(data)]
-        for begin, end in zip(cuts, cuts[1:], strict=False):
+        for begin, end in pairwise(cuts):
             time.sleep(1.5 if self.chance.random() < 0.01 else self.chance.uniform(0, 0.02))
             with SHARE, path.open("r+b") as file:
                 file.seek(begin)
