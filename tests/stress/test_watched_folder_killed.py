@@ -1,4 +1,4 @@
-"""5,000 pictures from three writers, a share that vanishes, a watcher that is killed: one verdict each, of a whole file.
+"""5,000 pictures from three writers, a share that vanishes, a killed watcher: one verdict each, of a whole file.
 
 A bright picture that is half written is dark, and so its verdict would be another one than that which its writer noted.
 """
