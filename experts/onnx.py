@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +16,7 @@ from coe import regular
 from coe.core import Expert, Finding
 from coe.errors import StoreError, first_line
 from coe.preprocessing import NORMALIZATIONS, WHOLLY, Layout, Outputs, Preprocessing
-from coe.runtime.onnx_network import open_session
+from coe.runtime.onnx_network import library_version, open_session
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
 from experts import onnx_checks, onnx_external, onnx_outputs, ultralytics_facts
 from experts.findings import Cut, classified, detected
@@ -84,6 +83,7 @@ class Onnx(FileKind):
 
     def settle(self, path: Path, expert: Expert) -> Outputs:
         """Run test pictures, and return which output counts and what it means; raises StoreError if that stays open."""
+        onnx_checks.check_portable(path)
         session = self._opened(_Session(path, 1), path, expert, settled=True)
         if session.takes_bytes and (session.mean, session.deviation) != NORMALIZATIONS["0..255"]:
             raise StoreError(f"{path}: the model takes bytes, 0 to 255, and normalises itself; leave --normalize out")
@@ -161,7 +161,7 @@ class _Session:
         except OSError as error:
             raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
         except Exception as error:  # onnxruntime's classes of errors have no other common parent
-            raise StoreError(f"{path}: {_refusal(first_line(error), version('onnxruntime'))}") from error
+            raise StoreError(f"{path}: {_refusal(first_line(error), library_version())}") from error
         self._input = self._session.get_inputs()[0]
         self._outputs = self._session.get_outputs()
         shape = self._input.shape

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coe import regular
 from coe.errors import StoreError
 
 NUMBERS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
@@ -32,6 +33,22 @@ _PASSED = {
     "Unsqueeze",
 }
 """Operators that change where numbers stand, or how they are written."""
+
+
+def check_portable(path: Path) -> None:
+    """Raise StoreError for a model that onnxruntime saved after it had fitted it to a processor.
+
+    Its weights lie in blocks as wide as the registers of that processor; on another one it may say something else.
+    """
+    import onnx
+
+    with regular.opened(path) as file:
+        is_saved = regular.read_at(file, 8, 0)[4:] == b"ORTM"
+    domains = () if is_saved else (node.domain for node in onnx.load_model(path, load_external_data=False).graph.node)
+    if is_saved or "com.microsoft.nchwc" in domains:
+        raise StoreError(
+            f"{path}: onnxruntime saved it for the processor on which it ran; give the ONNX model that it was made of"
+        )
 
 
 def ends_in_shares(path: Path, output: str) -> bool:

@@ -180,8 +180,11 @@ def train(  # noqa: PLR0913
     _tell(trained, manifest)
     status = experts_share.share_trained(shelf, id, body, resolved, allow_kind or ())
     if not no_prepare:
-        samples = _samples_of(data) if labelled is None else [one.path for one in labelled]
-        experts_prepare.prepare_new(store, id, samples, allow_kind or ())
+        if labelled is None:
+            samples, source = _samples_of(data)
+        else:
+            samples, source = [one.path for one in labelled], "the labelled pictures of its training"
+        experts_prepare.prepare_new(store, id, samples, source, allow_kind or ())
     raise typer.Exit(status)
 
 
@@ -245,8 +248,9 @@ def _frozen(text: str | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _samples_of(data: Path) -> list[Path]:
-    """Return the images of a data set; only the held-out ones if a folder "val" holds them."""
+def _samples_of(data: Path) -> tuple[list[Path], str]:
+    """Return the images of a data set, only the held-out ones if a folder "val" holds them; and in words which."""
     root = data if data.is_dir() else data.parent
     pictures = sorted(path for path in root.rglob("*") if path.suffix.lower() in finding.EXTENSIONS)
-    return [path for path in pictures if "val" in path.relative_to(root).parts] or pictures
+    held = [path for path in pictures if "val" in path.relative_to(root).parts]
+    return held or pictures, f"the {'held-out ' if held else ''}pictures of its training"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, get_args
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from coe.board import rules
 from coe.board.rules import Rules
-from coe.cli.common import Exit, complain, err, out, wide
+from coe.cli.common import Exit, complain, err, out, point_out, wide
 from coe.cli.console import Progress, table_of, words
 from coe.cli.options import AllowKindOption, StoreOption, words_of
 from coe.errors import ConfigError, StoreError, did_you_mean, sentence_of
@@ -67,7 +67,6 @@ def prepare(
     shelf = Store(store)
     wanted = parse((WITH_PICTURES if images_at else USUAL) if variants is None else variants)
     loaded = rules.load(board) if board else None
-    pictures = _SampleImages(images_at, loaded)
     if parent:
         shelf.manifest(parent)
     preparer = Preparer(shelf, wanted, force=force, parent=parent or "", allow_kinds=allow_kind or ())
@@ -80,7 +79,14 @@ def prepare(
     if not chosen:
         out.print("every expert is prepared already; --force prepares them again")
         return
-    raise typer.Exit(work(preparer, chosen, pictures))
+    pictures = _SampleImages(images_at, loaded, [*stored, *chosen])
+    if pictures.are_mixed and len(chosen) > 1:
+        point_out(
+            "note",
+            f"nothing says which pictures in {images_at} are of which expert, so all of them stand for each; give "
+            "--board, or lay them in folders named after the experts",
+        )
+    raise typer.Exit(work(preparer, chosen, pictures.of))
 
 
 def _lacks(preparer: Preparer, id: str) -> bool:
@@ -91,12 +97,17 @@ def _lacks(preparer: Preparer, id: str) -> bool:
         return True
 
 
-def prepare_new(store: Path | None, id: str, samples: Sequence[Path] = (), allow_kinds: Sequence[str] = ()) -> None:
-    """Prepare an expert that has just come into the store; raises typer.Exit as `prepare` does."""
+def prepare_new(
+    store: Path | None, id: str, samples: Sequence[Path] = (), source: str = "", allow_kinds: Sequence[str] = ()
+) -> None:
+    """Prepare an expert that has just come into the store; raises typer.Exit as `prepare` does.
+
+    `source` says in words where the samples are from.
+    """
     status = work(
         Preparer(Store(store), parse(WITH_PICTURES if samples else USUAL), allow_kinds=allow_kinds),
         [id],
-        _SampleImages(None, None, samples),
+        lambda _: (list(samples), source),
     )
     if status is not Exit.OK:
         raise typer.Exit(status)
@@ -115,28 +126,49 @@ def parse(text: str) -> tuple[Variant, ...]:
 
 
 class _SampleImages:
-    """Sample images of each expert: by the board's rules; without, the folder with the expert's name, or all images."""
+    """Sample images of each expert: by the board's rules, else those in folders with the expert's name, else all.
 
-    def __init__(self, folder: Path | None, board: Rules | None, all_of_them: Sequence[Path] = ()) -> None:
-        self._by_name: dict[str, list[Path]] = {}
-        self._all = list(all_of_them)
+    If a board or folders say whose pictures are whose, an expert of which there are none has no pictures.
+    """
+
+    def __init__(self, folder: Path | None, board: Rules | None, ids: Sequence[str] = ()) -> None:
+        self._by_expert: dict[str, list[Path]] = {}
+        self._all: list[Path] = []
+        self._folder = folder
         if folder is None:
             return
         items, _ = finding.find(folder, board.components if board else ())
         self._all = [item.path for item in items]
-        for item in items:
-            self._by_name.setdefault(item.path.parent.name, []).append(item.path)
         for expert in board.experts.values() if board else ():
             routed = [item.path for item in items if board and expert.id in board.router.order(item.component)]
-            self._by_name[expert.weights] = routed
+            self._by_expert[expert.weights] = routed
+        by_folder: dict[str, list[Path]] = {}
+        for path in self._all:
+            for name in {path.parent.name, path.parent.parent.name}:  # <expert>/<picture>, <expert>/<label>/<picture>
+                by_folder.setdefault(name, []).append(path)
+        named = {id: by_folder.get(ExpertId.of(id).name, []) for id in ids if id not in self._by_expert}
+        if any(named.values()):
+            self._by_expert |= named
 
-    def of(self, id: str) -> list[Path]:
-        """Return the images of an expert."""
-        return self._by_name.get(id) or self._by_name.get(ExpertId.of(id).name) or self._all
+    def of(self, id: str) -> tuple[list[Path], str]:
+        """Return the images of an expert, and in words where they are from."""
+        if self._folder is None:
+            return [], ""
+        if self._by_expert:
+            return self._by_expert.get(id, []), f"its pictures in {self._folder.name}"
+        return self._all, f"all pictures in {self._folder.name}"
+
+    @property
+    def are_mixed(self) -> bool:
+        """Whether nothing says which pictures are of which expert."""
+        return bool(self._all) and not self._by_expert
 
 
-def work(preparer: Preparer, ids: Sequence[str], pictures: _SampleImages) -> Exit:
-    """Prepare experts one after another, and show the results; an error of one expert does not stop the others."""
+def work(preparer: Preparer, ids: Sequence[str], pictures: Callable[[str], tuple[list[Path], str]]) -> Exit:
+    """Prepare experts one after another, and show the results; an error of one expert does not stop the others.
+
+    `pictures` returns the sample images of an expert, and in words where they are from.
+    """
     headings = ("expert", "variant", "MB", "labels equal", "score off by", "boxes", "images", "escalate below")
     table = table_of(*headings, left=headings[:2])
     failed = 0
@@ -148,7 +180,7 @@ def work(preparer: Preparer, ids: Sequence[str], pictures: _SampleImages) -> Exi
             for id in ids:
                 bar.update(task, expert=id)
                 try:
-                    outcome = preparer.prepare(id, pictures.of(id))
+                    outcome = preparer.prepare(id, *pictures(id))
                     failed += _tell(table, id, outcome)
                     if "int8" in outcome.made:
                         quantised.setdefault((outcome.manifest.kind, outcome.manifest.input_size), outcome.manifest)
@@ -193,7 +225,9 @@ def _tell(table: Table, id: str, outcome: Preparation) -> bool:
     for variant, reason in outcome.failed.items():
         complain(f"{id} in {variant}: {reason}")
     for variant, prepared in outcome.manifest.variants.items():
-        agreement = prepared.agreement
+        agreement, made_of = prepared.agreement, prepared.calibration
+        if variant in outcome.made and made_of is not None and made_of.float_layers:
+            err.print(f"{id} in {variant}: {made_of.float_layers} of {made_of.layers} layers stay float")
         table.add_row(
             id,
             f"{variant} to {prepared.parent}" if prepared.parent else variant,

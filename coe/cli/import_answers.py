@@ -91,7 +91,7 @@ def _import(shelf: Store, id: str, file: Path, asked: Asked) -> None:
     for sentence in facts.described(brought.expert):
         out.print(sentence)
     if asked.prepares:
-        experts_prepare.prepare_new(shelf.root, id, seen, asked.allowed)
+        experts_prepare.prepare_new(shelf.root, id, seen, "its labelled pictures", asked.allowed)
 
 
 def _pictures(expert: Expert, images_at: Path) -> list[VerifiedPicture]:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import xxhash
 from PIL import Image
 
 from coe.core import Expert
@@ -17,28 +19,78 @@ from coe.pictures.decoding import decode
 from coe.pictures.wide import AS_FILLED
 from coe.store.kinds import ExpertInput, Kind
 from coe.store.kinds import Image as Pixels
+from coe.store.learned import LearnedPictures, PictureDigests
 
+T = TypeVar("T")
 MOST = 32
+_LOOKED_AT = 4 * MOST
+"""Among so many pictures those that the expert learned from are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleImages:
-    """Images ready for an expert, and whether they were generated."""
+    """Images ready for an expert, and whether they were generated.
+
+    `learned` is how many of them the expert learned from; None if nobody knows what it learned from.
+    """
 
     prepared: tuple[ExpertInput, ...]
     generated: bool
+    learned: int | None = None
+
+    @property
+    def digest(self) -> str:
+        """An xxh3-128 of the images as the expert gets them."""
+        seen = xxhash.xxh3_128()
+        for image in self.prepared:
+            seen.update(repr(image.pixels.shape).encode())
+            seen.update(np.ascontiguousarray(image.pixels).data)
+        return seen.hexdigest()
 
 
-def sample_images(kind: Kind, expert: Expert, images: Sequence[Path]) -> SampleImages:
-    """Prepare images, leaving out those that cannot be decoded; generate some if none are left."""
-    prepared = _prepared(kind, expert, spread(images, MOST))
+def sample_images(
+    kind: Kind, expert: Expert, images: Sequence[Path], learned: LearnedPictures | None = None
+) -> SampleImages:
+    """Prepare images, leaving out those that cannot be decoded; generate some if none are left.
+
+    Of more than `MOST` images those come first from which the expert `learned`: they show all that it is to tell apart.
+    """
+    prepared: list[ExpertInput] = []
+    known = 0
+    for image, is_known in _known_first(images, learned):
+        try:
+            pixels = decode(image, bits=AS_FILLED)
+            prepared.append(kind.preprocess(pixels, expert))
+        except ImageError:
+            continue
+        if learned is not None:
+            known += is_known or learned.holds(PictureDigests.of_file(image, pixels))
+        if len(prepared) == MOST:
+            break
     if prepared:
-        return SampleImages(prepared, generated=False)
+        return SampleImages(tuple(prepared), generated=False, learned=None if learned is None else known)
     pictures = _generated_pictures(MOST // 2)
     return SampleImages(tuple(kind.preprocess(picture, expert) for picture in pictures), generated=True)
 
 
-def spread(images: Sequence[Path], most: int) -> list[Path | bytes]:
+def _known_first(images: Sequence[Path], learned: LearnedPictures | None) -> list[tuple[Path, bool]]:
+    """Return at most `MOST` images, and whether an expert learned from their files; those that it did come first."""
+    if learned is None or len(images) <= MOST:
+        return [(image, False) for image in spread(images, MOST)]
+    files = set(learned.digests[:, 0].tolist())
+    looked_at = [(image, _digest(image) in files) for image in spread(images, _LOOKED_AT)]
+    known, others = ([pair for pair in looked_at if pair[1] is is_known] for is_known in (True, False))
+    return [*spread(known, MOST), *spread(others, max(0, MOST - len(known)))]
+
+
+def _digest(image: Path) -> int | None:
+    try:
+        return xxhash.xxh3_64_intdigest(image.read_bytes())
+    except OSError:
+        return None
+
+
+def spread(images: Sequence[T], most: int) -> list[T]:
     """Return at most `most` images, spread over all of `images`."""
     if len(images) <= most:
         return list(images)
@@ -68,13 +120,3 @@ def generated(count: int = 2) -> tuple[Path | bytes, ...]:
 def _generated_pictures(count: int) -> tuple[Pixels, ...]:
     """Return the generated pictures, decoded, 0.9 MB each: every expert without images gets the same."""
     return tuple(decode(picture) for picture in generated(count))
-
-
-def _prepared(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> tuple[ExpertInput, ...]:
-    prepared = []
-    for image in images:
-        try:
-            prepared.append(kind.preprocess(decode(image, bits=AS_FILLED), expert))
-        except ImageError:
-            continue
-    return tuple(prepared)

@@ -4,7 +4,7 @@ Weights are int8 with a scale for each output channel, activations uint8 between
 the pictures gave (static quantisation: Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference", CVPR 2018). On x86 the products of uint8 and int8 are the ones that VNNI computes:
 with int8 activations the same model took four times as long. What comes before the first convolution and after the last
-stays float: scores and boxes of one tensor have no common scale.
+stays float: scores and boxes of one tensor have no common scale. `coe.prepare.layer_search` finds further layers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ OFF = 1e-3
 """By how much of the largest output the exported model may differ from torch, in float."""
 _LAYERS = ("Conv", "Gemm", "MatMul")
 """The operators that hold weights; all computation between the first and the last of them is quantised."""
+LEAST = 8
+"""Fewer pictures say too little about the ranges of numbers."""
 _PROVED = 3
 """How many inputs the exported model is proved with: another number than it was traced with."""
 
@@ -75,33 +77,70 @@ def export(
     return model
 
 
-def quantised(model: onnx.ModelProto, pictures: Sequence[kinds.Image], *, float_ends: bool) -> onnx.ModelProto:
-    """Return an exported model in int8; with `float_ends` its first and its last layers stay float.
+class Quantiser:
+    """Quantises an exported model with any of its layers left in float; the pictures run through it once.
 
-    `pictures` are inputs (3, S, S) uint8 of what the expert will see; raises StoreError if they are all the same and
-    blank, because nothing can be learned from them.
+    `layers` are the names of the layers with weights, in the order of computation; `ends` those of them before or after
+    which there is none.
     """
-    if all(picture.min() == picture.max() for picture in pictures):
-        raise StoreError("its calibration pictures are blank; give pictures of what it inspects (--images)")
-    surroundings.quiet_onnxruntime()
-    from onnxruntime import quantization
-    from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    with tempfile.TemporaryDirectory() as folder:
-        exported, simple, small = (str(Path(folder) / name) for name in ("exported.onnx", "simple.onnx", "int8.onnx"))
-        onnx.save(model, exported)
-        quant_pre_process(exported, simple, skip_symbolic_shape=True)
-        quantization.quantize_static(
-            simple,
-            small,
-            _Reader(pictures),
-            quant_format=quantization.QuantFormat.QDQ,
-            per_channel=True,
-            activation_type=quantization.QuantType.QUInt8,
-            weight_type=quantization.QuantType.QInt8,
-            nodes_to_exclude=_kept_float(onnx.load(simple).graph, ends=float_ends),
-        )
-        return onnx.load(small)
+    def __init__(self, model: onnx.ModelProto, pictures: Sequence[kinds.Image]) -> None:
+        """`pictures` are inputs (3, S, S) uint8 of what the expert will see.
+
+        Raises StoreError if too few of them differ, or are not blank: nothing can be learned from the others.
+        """
+        seen = {picture.tobytes() for picture in pictures if picture.min() < picture.max()}
+        if len(seen) < LEAST:
+            raise StoreError(
+                f"only {len(seen)} of its {len(pictures)} calibration pictures can be used, because the others are "
+                f"blank or the same; give at least {LEAST} pictures of what it inspects (--images)"
+            )
+        surroundings.quiet_onnxruntime()
+        from onnxruntime.quantization.shape_inference import quant_pre_process
+
+        self._pictures = pictures
+        self._ranges = b""
+        with tempfile.TemporaryDirectory() as folder:
+            exported, simple = (str(Path(folder) / name) for name in ("exported.onnx", "simple.onnx"))
+            onnx.save(model, exported)
+            quant_pre_process(exported, simple, skip_symbolic_shape=True)
+            self._model = onnx.load(simple)
+        self.layers, self.ends, self._outside = _parts(self._model.graph)
+
+    def quantised(self, in_float: Collection[str] = ()) -> onnx.ModelProto:
+        """Return the model in int8, but for the layers named."""
+        from onnxruntime import quantization
+
+        with tempfile.TemporaryDirectory() as folder:
+            small, ranges = Path(folder) / "int8.onnx", Path(folder) / "ranges"
+            if self._ranges:
+                ranges.write_bytes(self._ranges)
+            quantization.quantize_static(
+                self._copy(),
+                small,
+                _Reader(self._pictures),
+                quant_format=quantization.QuantFormat.QDQ,
+                per_channel=True,
+                activation_type=quantization.QuantType.QUInt8,
+                weight_type=quantization.QuantType.QInt8,
+                nodes_to_exclude=[*self._outside, *in_float],
+                calibration_cache_path=ranges,
+            )
+            self._ranges = ranges.read_bytes()
+            model = onnx.load(small)
+        # Preparing imports onnxruntime's own operators too. Some of them are fitted to this processor.
+        used = {node.domain for node in model.graph.node}
+        if used != {""}:
+            raise StoreError(f"it has operators that are none of ONNX's own ({', '.join(sorted(used - {''}))})")
+        for domain in [one for one in model.opset_import if one.domain not in used]:
+            model.opset_import.remove(domain)
+        return model
+
+    def _copy(self) -> onnx.ModelProto:
+        """Return the model anew: quantising changes it."""
+        copy = onnx.ModelProto()
+        copy.CopyFrom(self._model)
+        return copy
 
 
 class _Network(torch.nn.Module):
@@ -125,8 +164,8 @@ class _Reader:
         return next(self._inputs, None)
 
 
-def _kept_float(graph: onnx.GraphProto, *, ends: bool) -> list[str]:
-    """Return the names of the nodes before the first layers and after the last ones; with `ends`, those too."""
+def _parts(graph: onnx.GraphProto) -> tuple[list[str], frozenset[str], list[str]]:
+    """Return the names of the layers, of their ends, and of the other nodes before all layers or after them."""
     makers = {name: node for node in graph.node for name in node.output}
     before: dict[str, bool] = {}
     after: dict[str, bool] = {}
@@ -139,8 +178,6 @@ def _kept_float(graph: onnx.GraphProto, *, ends: bool) -> list[str]:
         after[node.name] = any(one.op_type in _LAYERS or after[one.name] for one in below)
         for name in node.input:
             readers.setdefault(name, []).append(node)
-    return [
-        node.name
-        for node in graph.node
-        if not (before[node.name] and after[node.name]) and (ends or node.op_type not in _LAYERS)
-    ]
+    layers = [node.name for node in graph.node if node.op_type in _LAYERS]
+    edge = [node.name for node in graph.node if not (before[node.name] and after[node.name])]
+    return layers, frozenset(edge).intersection(layers), [name for name in edge if name not in layers]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 from coe.errors import ConfigError, StoreError
+from coe.prepare.calibration_images import SampleImages, sample_images
 from coe.prepare.difference import Parent
 from coe.prepare.fold import fold
-from coe.prepare.variant_trial import ExpertTrial
+from coe.prepare.variant_trial import SEARCH_S, ExpertTrial
 from coe.preprocessing import Preprocessing
 from coe.store import blob_file, bodies, kinds, variants
 from coe.store.blob_format import Variant
@@ -36,7 +38,8 @@ class Preparer:
 
     Experts of the same weights (`Store.link`) share their blobs, and with them the agreement that was measured on the
     samples of the first. With `force`, existing variants are prepared again. `delta` needs the `parent` from which the
-    experts were fine-tuned, an expert of the store. `allow_kinds` as for `coe.inspector.inspector.Inspector`.
+    experts were fine-tuned, an expert of the store. For `search_s` seconds layers are searched that `int8` keeps in
+    float. `allow_kinds` as for `coe.inspector.inspector.Inspector`.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Preparer:
         force: bool = False,
         parent: str = "",
         allow_kinds: Sequence[str] = (),
+        search_s: float = SEARCH_S,
     ) -> None:
         """Raises ConfigError for `delta` without a parent, or a parent without `delta`."""
         if ("delta" in wanted) != bool(parent):
@@ -58,6 +62,7 @@ class Preparer:
         """The parent, or why there is none; None until it is needed."""
         self.allowed = tuple(allow_kinds)
         self.store, self._wanted, self._force = store, tuple(dict.fromkeys(wanted)), force
+        self._search_s = search_s
         self._originals: dict[tuple[_Weights, Variant], str] = {}
 
     def lacks(self, weights: str) -> bool:
@@ -83,8 +88,10 @@ class Preparer:
         self._note(manifest, [variant for variant in have if self._is_wanted(manifest, variant)])
         return not set(have).issuperset(self._wanted)
 
-    def prepare(self, weights: str, images: Sequence[Path] = ()) -> Preparation:
+    def prepare(self, weights: str, images: Sequence[Path] = (), source: str = "") -> Preparation:
         """Prepare an expert in the variants that it lacks; `images` are samples of what it will see.
+
+        `source` says in words where they are from.
 
         If one variant cannot be made, the others still are. Raises StoreError for weights that are damaged or cannot be
         folded, or a store that cannot be written; DiskFull. If another process prepares the same expert, this call
@@ -97,13 +104,21 @@ class Preparer:
             if manifest.is_backbone:
                 return Preparation(manifest, skipped="a backbone runs nowhere")
             whole = [v for v in self._wanted if not self._force and self._has(manifest, v)]
-            shared = self._share(manifest, [v for v in self._wanted if v not in whole])
+            lacking = [v for v in self._wanted if v not in whole]
+            if not lacking:
+                return Preparation(manifest)
+            learned = self.store.learned(weights)
+            samples = cache(lambda: sample_images(kind, manifest.expert(), images, learned))
+            shared = self._share(manifest, lacking, samples)
             remaining = [v for v in self._wanted if v not in (*whole, *shared.shared)]
             if "int8" in remaining and isinstance(kind, Comparing):
                 # Its input depends on a reference, and samples are prepared without one.
                 remaining.remove("int8")
                 shared = replace(shared, skipped=f"int8 is not for kind '{manifest.kind}', which compares pictures")
-            return self._make(shared, kind, remaining, images) if remaining else shared
+            if not remaining:
+                return shared
+            subject = ExpertTrial(self.store, shared.manifest, kind, samples(), source)
+            return self._make(shared, subject, remaining)
 
     def sweep(self) -> None:
         """Remove bodies that no expert names any more; call it after the last expert. Raises StoreError."""
@@ -125,20 +140,17 @@ class Preparer:
         body = manifest.variants[variant].body
         return body is not None and parent is not None and body.digest == parent.digest
 
-    def _make(
-        self, so_far: Preparation, kind: ModuleKind, lacking: Sequence[Variant], images: Sequence[Path]
-    ) -> Preparation:
+    def _make(self, so_far: Preparation, subject: ExpertTrial, lacking: Sequence[Variant]) -> Preparation:
         manifest = so_far.manifest
-        subject = ExpertTrial(self.store, manifest, kind, images)
         made: list[Variant] = []
         failed: dict[Variant, str] = {}
         for variant in lacking:
             try:
                 if variant == "delta":
-                    parent = self._parent_of(manifest, kind)
+                    parent = self._parent_of(manifest, subject.kind)
                     manifest = subject.put(self.store, manifest, subject.difference(parent), parent)
                 else:
-                    measured = subject.model() if variant == "int8" else subject.measured(variant)
+                    measured = subject.model(self._search_s) if variant == "int8" else subject.measured(variant)
                     manifest = subject.put(self.store, manifest, measured)
             except StoreError as error:
                 failed[variant] = str(error)
@@ -164,15 +176,21 @@ class Preparer:
         _expect_kind(self._parent.id, self._parent.kind, manifest)
         return self._parent
 
-    def _share(self, manifest: Manifest, lacking: Sequence[Variant]) -> Preparation:
-        """Take over blobs that were prepared from the same weights."""
+    def _share(
+        self, manifest: Manifest, lacking: Sequence[Variant], samples: Callable[[], SampleImages]
+    ) -> Preparation:
+        """Take over blobs that were prepared from the same weights, and `int8` only from the same pictures as well."""
         shared: list[Variant] = []
         for variant in lacking:
             name = self._originals.get((_weights(manifest), variant))
             original = self.store.manifest(name) if name and name != manifest.id else None
-            if original and variant in original.variants and _weights(original) == _weights(manifest):
-                manifest = variants.share(self.store, manifest, original, [variant])
-                shared.append(variant)
+            if not original or variant not in original.variants or _weights(original) != _weights(manifest):
+                continue
+            calibration = original.variants[variant].calibration
+            if variant == "int8" and (calibration is None or calibration.digest != samples().digest):
+                continue
+            manifest = variants.share(self.store, manifest, original, [variant])
+            shared.append(variant)
         return Preparation(manifest, shared=tuple(shared))
 
     def _note(self, manifest: Manifest, prepared: Collection[Variant]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -12,21 +10,25 @@ from coe.core import Finding
 from coe.errors import StoreError, first_line
 from coe.prepare import int8
 from coe.prepare.agreement import compare, escalate_below, findings
-from coe.prepare.calibration_images import SampleImages, sample_images
+from coe.prepare.calibration_images import SampleImages
 from coe.prepare.difference import MOST_CUT, RANKS, Parent, own_part, whole
 from coe.prepare.fold import Folded, fold, network
+from coe.prepare.layer_search import Harm, search
 from coe.prepare.layout import FLOATS, LaidOut, lay_out, lay_out_model, tensors
 from coe.runtime.onnx_network import OnnxNetwork
+from coe.runtime.trial import within
 from coe.store import variants, weights_file
 from coe.store.blob_format import Variant
 from coe.store.kinds import Image, ModuleKind
-from coe.store.manifest import Manifest
+from coe.store.manifest import Calibration, Manifest
 from coe.store.store import Store
 
 FOLDED_DIFFERENCE = 1e-3
 """The most by which folding may change scores, in the same precision."""
 SECOND_LOOKS = 1 / 16
 """A rank is enough if no larger share of the samples would be run again in fp32."""
+SEARCH_S = 30.0
+"""How long is searched for layers that an expert in `int8` keeps in float."""
 LARGEST = 0.75
 """A difference is worth while up to this share of the bytes of `q8`."""
 
@@ -38,19 +40,25 @@ class MeasuredBlob:
     blob: LaidOut
     findings: list[Finding]
     escalate_below: float
+    calibration: Calibration | None = None
 
 
 class ExpertTrial:
-    """One expert: its folded weights, the samples, and the original network's findings on them."""
+    """One expert: its folded weights, the samples, and the original network's findings on them.
 
-    def __init__(self, store: Store, manifest: Manifest, kind: ModuleKind, images: Sequence[Path]) -> None:
+    `source` says in words where the samples are from.
+    """
+
+    def __init__(
+        self, store: Store, manifest: Manifest, kind: ModuleKind, samples: SampleImages, source: str = ""
+    ) -> None:
         store.check_weights(manifest.id)
         self.kind = kind
         self.expert = manifest.expert()
         state = store.load(manifest.id)
         self.identity = weights_file.header(store.path(manifest.id)).identity
         self.folded: Folded = fold(kind, self.expert, state)
-        self.samples: SampleImages = sample_images(kind, self.expert, images)
+        self.samples, self.source = samples, source
         self.expected = self._findings(network(kind, self.expert, state))
 
     def measured(self, variant: Variant) -> MeasuredBlob:
@@ -68,10 +76,10 @@ class ExpertTrial:
                 raise StoreError(f"folding changes its scores by {off:.2g}; kind '{self.kind.name}' cannot be folded")
         return MeasuredBlob(blob, actual, 0.0 if variant == "fp32" else escalate_below(self.expected, actual))
 
-    def model(self) -> MeasuredBlob:
+    def model(self, limit_s: float = SEARCH_S) -> MeasuredBlob:
         """Lay out an ONNX model in int8; raises StoreError.
 
-        Its first and last layers stay float if there are fewer disagreements then, or fewer second looks.
+        If findings differ, layers that stay float are searched for `limit_s` seconds.
         """
         if self.samples.generated:
             raise StoreError("int8 takes the ranges of its numbers from pictures of what it inspects; give --images")
@@ -79,19 +87,38 @@ class ExpertTrial:
         exported = int8.export(
             self.kind, self.expert, network(self.kind, self.expert, self.folded.state, self.folded.pairs), pictures
         )
-        tried: list[tuple[tuple[float, int], MeasuredBlob]] = []
-        for float_ends in (False, True):
-            model = int8.quantised(exported, pictures, float_ends=float_ends).SerializeToString()
+        quantiser = int8.Quantiser(exported, pictures)
+        latest: tuple[frozenset[str], bytes, list[Finding]] | None = None
+
+        def harm_of(in_float: frozenset[str]) -> Harm:
+            nonlocal latest
+            model = quantiser.quantised(in_float).SerializeToString()
             answer = OnnxNetwork(model, 0, f"the model of '{self.expert.id}'").run
             actual = findings(self.kind, self.expert, self.samples.prepared, answer)
             below = escalate_below(self.expected, actual)
-            again = sum(finding.margin < below for finding in actual)
-            wrong = 1 - compare(self.expected, actual, generated=False).labels_equal
-            blob = lay_out_model(model, kind=self.kind.name, labels=len(self.expert.labels), identity=self.identity)
-            tried.append(((wrong, again), MeasuredBlob(blob, actual, below)))
-            if not wrong and again <= SECOND_LOOKS * len(actual):
-                break
-        return min(tried, key=lambda one: one[0])[1]
+            pairs = list(zip(self.expected, actual, strict=True))
+            latest = in_float, model, actual
+            return Harm(
+                1 - compare(self.expected, actual, generated=False).labels_equal,
+                sum(finding.margin < below for finding in actual) / len(actual),
+                sum(abs(before.score - after.score) for before, after in pairs) / len(pairs),
+            )
+
+        in_float = search(quantiser.layers, quantiser.ends, harm_of, most_again=SECOND_LOOKS, in_time=within(limit_s))
+        if latest is None or latest[0] != in_float:  # other models are not kept: each may have a hundred megabytes
+            harm_of(in_float)
+        assert latest is not None
+        _, model, actual = latest
+        blob = lay_out_model(model, kind=self.kind.name, labels=len(self.expert.labels), identity=self.identity)
+        calibration = Calibration(
+            pictures=len(pictures),
+            digest=self.samples.digest,
+            source=self.source,
+            learned=self.samples.learned,
+            layers=len(quantiser.layers),
+            float_layers=len(in_float),
+        )
+        return MeasuredBlob(blob, actual, escalate_below(self.expected, actual), calibration)
 
     def difference(self, parent: Parent) -> MeasuredBlob:
         """Lay out the difference to a parent in the smallest rank with few second looks; raises StoreError.
@@ -136,6 +163,7 @@ class ExpertTrial:
             made.blob.bytes,
             agreement=agreement,
             escalate_below=made.escalate_below,
+            calibration=made.calibration,
             body=parent.body.bytes if parent is not None else None,
             parent=parent.id if parent is not None else "",
         )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
-from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -31,8 +31,8 @@ class OnnxNetwork:
             self._nesting = json.loads(self._session.get_modelmeta().custom_metadata_map[OUTPUTS])
         except Exception as error:  # onnxruntime's classes of errors have no other common parent
             raise StoreError(
-                f"{name}: onnxruntime {version('onnxruntime')} cannot open it ({first_line(error):.300}); "
-                "prepare the expert again (coe-experts prepare --force)"
+                f"{name}: onnxruntime {library_version()} cannot open it ({first_line(error):.300}); update "
+                "onnxruntime, or prepare the expert again (coe-experts prepare --force)"
             ) from error
         self._input = self._session.get_inputs()[0].name
 
@@ -62,6 +62,11 @@ def open_session(model: bytes, threads: int) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     onnxruntime.disable_telemetry_events()
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def library_version() -> str:
+    """Return onnxruntime's version, for messages; its distribution has several names."""
+    return str(getattr(sys.modules.get("onnxruntime"), "__version__", "(not installed)"))
 
 
 def nesting(outputs: Any) -> Any:

@@ -165,6 +165,12 @@ def quick_cost(trial: Trial, most: int) -> Cost:
     )
 
 
+def within(limit_s: float) -> Callable[[], bool]:
+    """Return a function that tells whether `limit_s` seconds from now have not passed yet."""
+    began = time.monotonic()
+    return lambda: time.monotonic() - began < limit_s
+
+
 def whole_pages(size: int) -> int:
     """Return bytes rounded up to whole pages of memory."""
     return math.ceil(size / _PAGE) * _PAGE

@@ -49,6 +49,21 @@ class StoredFile(StrictModel):
     digest: str
 
 
+class Calibration(StrictModel):
+    """What the whole numbers of `int8` come from: the pictures that gave their ranges, and the layers that stay float.
+
+    `digest` is an xxh3-128 of the pictures as the expert gets them, `source` says in words where they are from, and
+    `learned` is how many of them the expert learned from (None: nobody knows what it learned from).
+    """
+
+    pictures: Count
+    digest: str
+    source: str = ""
+    learned: Bytes | None = None
+    layers: Count
+    float_layers: Bytes = 0
+
+
 class PreparedVariant(StoredFile):
     """A blob of an expert, and how far to trust it.
 
@@ -56,11 +71,12 @@ class PreparedVariant(StoredFile):
     experts. `parent` is the expert to which a `delta` is a difference, by the id that it had; "" for other variants.
 
     `agreement` compares with the original weights file, in fp32. A finding whose margin is under `escalate_below` is
-    run again in fp32; 0 means never.
+    run again in fp32; 0 means never. `calibration` is that of `int8`.
     """
 
     agreement: Agreement | None = None
     escalate_below: float = 0.0
+    calibration: Calibration | None = None
     body: StoredFile | None = None
     parent: str = ""
 

@@ -13,7 +13,7 @@ from coe.errors import StoreError
 from coe.store import blob_file, bodies
 from coe.store.blob_format import Variant
 from coe.store.blob_layout import BlobBytes
-from coe.store.manifest import Agreement, Manifest, PreparedVariant
+from coe.store.manifest import Agreement, Calibration, Manifest, PreparedVariant
 from coe.store.store import Store
 
 
@@ -26,6 +26,7 @@ def put(
     escalate_below: float,
     body: BlobBytes | None = None,
     parent: str = "",
+    calibration: Calibration | None = None,
 ) -> Manifest:
     """Put a blob beside an expert's weights, replacing the blob of the same variant; return the new manifest.
 
@@ -35,7 +36,13 @@ def put(
     """
     store.sweep(manifest)
     prepared = PreparedVariant(
-        file="", bytes=0, digest="", agreement=agreement, escalate_below=escalate_below, parent=parent
+        file="",
+        bytes=0,
+        digest="",
+        agreement=agreement,
+        escalate_below=escalate_below,
+        calibration=calibration,
+        parent=parent,
     )
     variant, folder = blob.header.variant, store.folder(manifest.id)
     if body is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import shutil
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -16,19 +18,24 @@ from PIL import Image
 
 from coe import Inspector
 from coe.board.rules import load
-from coe.core import Expert
+from coe.core import Expert, Verdict
 from coe.errors import StoreError
 from coe.inspector.precision import choose
 from coe.inspector.profile import KindProfile
+from coe.pictures.decoding import decode
 from coe.prepare import int8
+from coe.prepare.calibration_images import MOST, sample_images
 from coe.prepare.fold import network
+from coe.prepare.layout import lay_out_model
 from coe.prepare.prepare import Preparer
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.measure import MeasuredExpert, Target, measure
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.onnx_network import OnnxNetwork, flat, nested, nesting
 from coe.scheduler.costs import Cost
-from coe.store import kinds, skeletons
+from coe.store import kinds, skeletons, variants
+from coe.store.learned import LearnedPictures, PictureDigests
+from coe.store.manifest import Agreement, PreparedVariant
 from coe.store.store import Store
 from coe.system import give_memory_back
 
@@ -77,7 +84,7 @@ def prepared(pictures: list[Path], tmp_path_factory: pytest.TempPathFactory) -> 
         store.put(
             expert.weights, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=trained(expert)
         )
-        assert Preparer(store, ["fp32", "int8"]).prepare(expert.weights, pictures).failed == {}
+        assert Preparer(store, ["fp32", "int8"]).prepare(expert.weights, pictures, "noise").failed == {}
     return store
 
 
@@ -90,12 +97,12 @@ def test_a_quantised_network_says_nearly_the_same_for_batches_of_any_size(expert
     kind = kinds.resolve(expert.kind)
     assert isinstance(kind, kinds.ModuleKind)
     module = network(kind, expert, trained(expert))
-    exported = int8.export(kind, expert, module, images(expert))
-    small = int8.quantised(exported, images(expert), float_ends=False)
-    convolutions = sum(node.op_type == "Conv" for node in exported.graph.node)
+    model = int8.export(kind, expert, module, images(expert))
+    small = int8.Quantiser(model, images(expert, 8)).quantised()
+    convolutions = sum(node.op_type == "Conv" for node in model.graph.node)
     int8_weights = [tensor for tensor in small.graph.initializer if tensor.data_type == onnx.TensorProto.INT8]
     assert len(int8_weights) >= convolutions - 1  # of a distribution's mean, the weights are whole numbers
-    assert small.ByteSize() < 0.5 * exported.ByteSize()
+    assert small.ByteSize() < 0.5 * model.ByteSize()
     session = OnnxNetwork(small.SerializeToString(), 1, "m")
     for count in (1, 5, 2):
         batch = np.stack(images(expert, count))
@@ -122,6 +129,43 @@ def test_an_expert_in_int8_is_sound_and_tells_how_far_it_agrees(prepared: Store,
     assert 0 < known["int8"].escalate_below <= 1
 
 
+@SMALL
+def test_a_manifest_tells_what_the_numbers_come_from(prepared: Store, expert: Expert) -> None:
+    made_of = prepared.manifest(expert.weights).variants["int8"].calibration
+    assert made_of is not None
+    assert (made_of.pictures, made_of.source, made_of.learned) == (12, "noise", None)
+    assert 0 <= made_of.float_layers <= made_of.layers // 2
+    assert made_of.layers == 13
+    assert prepared.manifest(expert.weights).variants["fp32"].calibration is None
+
+
+def test_pictures_that_it_learned_from_come_first(pictures: list[Path], tmp_path: Path) -> None:
+    many = []
+    for number in range(4 * MOST):
+        many.append(tmp_path / f"{number}.png")
+        many[-1].write_bytes(pictures[number % 2].read_bytes() + bytes([number]))  # files differ, pixels do not
+    seen = [PictureDigests.of_file(path, decode(path)) for path in many[-8:]]
+    learned = LearnedPictures.of(PictureDigests(digest.file, 0) for digest in seen)
+    samples = sample_images(kinds.resolve("narrow"), CLASSIFIER, many, learned)
+    assert (len(samples.prepared), samples.learned) == (MOST, 8)
+    assert sample_images(kinds.resolve("narrow"), CLASSIFIER, many).learned is None
+    few = sample_images(kinds.resolve("narrow"), CLASSIFIER, many[-10:], learned)
+    assert (len(few.prepared), few.learned) == (10, 8)
+
+
+def test_experts_of_the_same_weights_share_it_only_if_they_see_the_same(pictures: list[Path], tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.put("line/joint", kind="narrow", labels=CLASSIFIER.labels, input_size=64, state=trained(CLASSIFIER))
+    for copy in ("line/same", "line/other"):
+        store.link(copy, "line/joint", labels=CLASSIFIER.labels)
+    preparer = Preparer(store, ["q8", "int8"], search_s=0)
+    preparer.prepare("line/joint", pictures)
+    assert preparer.prepare("line/same", pictures).shared == ("q8", "int8")
+    other = preparer.prepare("line/other", pictures[:8])
+    assert (other.shared, other.made) == (("q8",), ("int8",))
+    assert other.manifest.variants["int8"].calibration.pictures == 8  # type: ignore[union-attr]
+
+
 def test_int8_is_not_made_without_pictures(prepared: Store, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     store.put("line/joint", kind="narrow", labels=CLASSIFIER.labels, input_size=64, state=trained(CLASSIFIER))
@@ -130,13 +174,45 @@ def test_int8_is_not_made_without_pictures(prepared: Store, tmp_path: Path) -> N
     assert "--images" in outcome.failed["int8"]
 
 
-def test_blank_pictures_teach_nothing() -> None:
-    kind = kinds.resolve("narrow")
+def exported(expert: Expert = CLASSIFIER) -> onnx.ModelProto:
+    kind = kinds.resolve(expert.kind)
     assert isinstance(kind, kinds.ModuleKind)
-    module = network(kind, CLASSIFIER, trained(CLASSIFIER))
-    exported = int8.export(kind, CLASSIFIER, module, images(CLASSIFIER))
-    with pytest.raises(StoreError, match="blank"):
-        int8.quantised(exported, [np.full((3, 64, 64), 9, np.uint8)] * 4, float_ends=False)
+    return int8.export(kind, expert, network(kind, expert, trained(expert)), images(expert))
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        [np.full((3, 64, 64), grey, np.uint8) for grey in range(20)],
+        [*images(CLASSIFIER, 7), *[np.zeros((3, 64, 64), np.uint8)] * 20],
+        images(CLASSIFIER, 7) * 4,
+    ],
+    ids=["blank", "few and blank", "few, and again"],
+)
+def test_pictures_that_teach_nothing_are_refused(seen: list[np.ndarray]) -> None:
+    with pytest.raises(StoreError, match="--images"):
+        int8.Quantiser(exported(), seen)
+
+
+@SMALL
+def test_nothing_in_a_model_is_of_this_processor(expert: Expert) -> None:
+    for model in (exported(expert), int8.Quantiser(exported(expert), images(expert, 8)).quantised()):
+        assert {node.domain for node in model.graph.node} == {""}
+        assert [(one.domain, one.version) for one in model.opset_import] == [("", int8.OPSET)]
+
+
+def test_layers_stay_float_as_they_are_asked_to() -> None:
+    quantiser = int8.Quantiser(exported(), images(CLASSIFIER, 8))
+
+    def weights_in_int8(in_float: Collection[str]) -> int:
+        kinds_of = [tensor.data_type for tensor in quantiser.quantised(in_float).graph.initializer if tensor.dims]
+        return sum(one == onnx.TensorProto.INT8 for one in kinds_of)
+
+    whole = weights_in_int8(())
+    assert (len(quantiser.layers), quantiser.ends < set(quantiser.layers)) == (13, True)
+    assert weights_in_int8(quantiser.layers[:3]) < whole
+    assert weights_in_int8(quantiser.layers) == 0
+    assert weights_in_int8(()) == whole
 
 
 def test_a_model_that_says_something_else_than_torch_is_refused() -> None:
@@ -166,19 +242,29 @@ def test_a_line_in_mixed_precision_runs_it_and_looks_twice_where_it_doubts(prepa
     assert labels["mixed"] == labels["fp32"]
 
 
-def test_mixed_takes_it_where_it_is_quicker_and_agrees(prepared: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("int8_s", "memory", "agreed", "chosen"),
+    [
+        (1e-3, 100_000, 1.0, "int8"),  # a processor with VNNI
+        (4e-3, 100_000, 1.0, "fp32"),  # it gains nothing here
+        (6e-3, 100_000, 1.0, "fp32"),  # without VNNI whole numbers may take longer than floats
+        (6e-3, 2_000, 1.0, "int8"),  # floats do not fit, and would be loaded for each picture: 20 ms
+        (1e-3, 100_000, 0.96, "fp32"),  # quick and often wrong
+        (1e-3, 100_000, None, "fp32"),  # never compared
+    ],
+)
+def test_mixed_takes_it_where_it_was_measured_to_pay(
+    tmp_path: Path, int8_s: float, memory: int, agreed: float | None, chosen: str
+) -> None:
     (tmp_path / "line.yaml").write_text(BOARD, encoding="utf-8")
-    graph = load(tmp_path / "line.yaml").graph
-    offers = {"joint": prepared.manifest("line/joint").variants}
-    slow, quick = (Cost(seconds, 0.0, 1e-3, 1000, 10) for seconds in (4e-3, 1e-3))
-    costs = {("cpu", "joint", "fp32"): slow, ("cpu", "joint", "int8"): quick}
-    agreed = offers["joint"]["int8"].agreement
-    assert agreed is not None
-    choice = choose("mixed", offers, graph, costs, 10_000, floor=agreed.labels_equal)
-    assert choice.variants == {"joint": "int8"}
-    assert choose("mixed", offers, graph, {**costs, ("cpu", "joint", "int8"): slow}, 10_000, floor=0).variants == {
-        "joint": "fp32"
+    agreement = None if agreed is None else Agreement(images=32, labels_equal=agreed, largest_score_difference=0.01)
+    offers = {"joint": {"int8": PreparedVariant(file="", bytes=1000, digest="", agreement=agreement)}}
+    costs = {
+        ("cpu", "joint", "fp32"): Cost(4e-3, 0.0, 20e-3, 4000, 10),
+        ("cpu", "joint", "int8"): Cost(int8_s, 0.0, 5e-3, 1000, 10),
     }
+    choice = choose("mixed", offers, load(tmp_path / "line.yaml").graph, costs, memory)
+    assert choice.variants == {"joint": chosen}
 
 
 def test_a_profile_measures_prepared_variants_as_the_engine_runs_them(prepared: Store) -> None:
@@ -208,6 +294,48 @@ def test_a_damaged_model_fails_its_expert_alone(prepared: Store, pictures: list[
         device.load("pool", CLASSIFIER)
     with pytest.raises(StoreError, match="prepare"):
         OnnxNetwork(b"no model", 1, "line/joint/int8")
+
+
+def test_a_model_newer_than_the_library_says_what_to_do() -> None:
+    for change in ({"ir_version": 99}, {"opset": 99}):
+        model = exported()
+        model.ir_version = change.get("ir_version", model.ir_version)
+        model.opset_import[0].version = change.get("opset", model.opset_import[0].version)
+        with pytest.raises(StoreError, match=r"line/joint: onnxruntime [0-9.]+ .*update onnxruntime"):
+            OnnxNetwork(model.SerializeToString(), 1, "line/joint")
+
+
+BOTH = """
+board: line
+experts:
+  joint: {kind: narrow, labels: [ok, bad, gone], input: 64}
+  bridge: {kind: narrow_boxes, labels: [bridge, gap], input: 96, reject: [bridge]}
+components:
+  C: {inspect: joint, then: {ok: OK, bad: NG, gone: NG}}
+  D: {inspect: bridge, then: {bridge: NG, gap: OK, none: OK}}
+"""
+
+
+def test_a_session_that_cannot_be_opened_is_the_error_of_its_expert_alone(
+    prepared: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "line.yaml").write_text(BOTH, encoding="utf-8")
+    store = Store(tmp_path / "store")
+    shutil.copytree(prepared.root, store.root)
+    blob = lay_out_model(b"no model", kind="narrow", labels=3, identity=None)
+    with store.changing("line/joint") as manifest:
+        agreement = manifest.variants["int8"].agreement
+        assert agreement is not None
+        variants.put(store, manifest, blob.bytes, agreement=agreement, escalate_below=0.0)
+    full, quick = Cost(4e-3, 0.0, 1e-3, 20_000_000, 10), Cost(1e-3, 0.0, 1e-3, 5_000_000, 10)
+    monkeypatch.setattr(CpuDevice, "measure", lambda _, expert: quick if expert.variant == "int8" else full)
+    picture = np.ascontiguousarray(images(DETECTOR, 1)[0].transpose(1, 2, 0))
+    with Inspector(tmp_path / "line.yaml", store=store.root, precision="mixed", label_floor=0, memory="64MB") as line:
+        futures = [line.submit(picture, component) for component in "CDCD"]
+        results = [future.result(60) for future in futures]
+    assert [result.verdict for result in results] == [None, Verdict.OK, None, Verdict.OK]
+    assert all("onnxruntime" in (result.error or "") for result in results[0::2])
+    assert all(result.error is None and result.findings[0].variant == "int8" for result in results[1::2])
 
 
 @pytest.mark.slow

@@ -156,3 +156,16 @@ def test_a_model_that_takes_no_image_is_told(tmp_path):
     )  # fmt: skip
     with pytest.raises(StoreError, match=r"must be \(n, 3, S, S\)"):
         kind.open(path, COLOUR, 1)
+
+
+def test_a_model_that_was_fitted_to_a_processor_is_no_expert(tmp_path):
+    path = classifier(tmp_path / "c.onnx")
+    assert kind.settle(path, COLOUR).layout == "scores"
+    fitted = onnx.load(path)
+    fitted.graph.node[0].domain = "com.microsoft.nchwc"
+    onnx.save(fitted, path)
+    with pytest.raises(StoreError, match="processor"):
+        kind.settle(path, COLOUR)
+    path.write_bytes(b"\x18\0\0\0ORTM" + bytes(100))  # the form of its own in which onnxruntime saves
+    with pytest.raises(StoreError, match="processor"):
+        kind.settle(path, COLOUR)

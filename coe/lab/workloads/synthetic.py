@@ -131,7 +131,8 @@ def prepare(
 ) -> None:
     """Prepare a board's experts in those `variants` that they lack; raises ConfigError if a variant cannot be made."""
     parent = parent_of(board) if "delta" in variants else ""
-    preparer = Preparer(store, variants, parent=parent, allow_kinds=allow_kinds)
+    # Random weights are never sure, so no choice of layers would help.
+    preparer = Preparer(store, variants, parent=parent, allow_kinds=allow_kinds, search_s=0)
     noise = _noise(board.parent / "noise") if "int8" in variants else []
     for expert in rules.load(board).experts.values():
         if preparer.lacks(expert.weights):
