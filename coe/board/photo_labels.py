@@ -14,8 +14,9 @@ from coe.board.router import Component, Step
 from coe.board.rules import Rules
 from coe.core import NOTHING, Expert, Verdict
 from coe.errors import ConfigError, did_you_mean
-from coe.pictures import photographs
+from coe.pictures import photo_split, photographs
 from coe.pictures.formats import EXTENSIONS
+from coe.pictures.photo_split import Purpose
 from coe.pictures.photographs import BAD, GOOD, LAYOUT, LabelledPhotograph, Photograph, letters
 from coe.spelling import composed
 
@@ -138,7 +139,8 @@ def read(
     expert that learns from good parts alone (`good_only`), pictures straight in the folder of a component, or in
     `root`, are good, and its labels are all against a part; folders `train`, `val` and `test` are for the others.
 
-    Raises ConfigError with all folders whose meaning is not clear, and OSError.
+    Of photographs with a split, those to learn from are returned. Raises ConfigError with all folders whose meaning is
+    not clear, and OSError.
     """
     if not root.is_dir():
         raise ConfigError(f"'{root}' is not a folder; expected {LAYOUT}, or a folder of pictures for each label")
@@ -153,7 +155,8 @@ def read(
     found = photographs.find(root, names, labels, strict=False)
     if any(photograph.component for photograph in found) and composed(root.resolve().name) not in names:
         found = _of_components(root, found, board)
-    return _Meaning(expert, board, own, good_only=good_only).of_all(root, found)
+    learned = photo_split.of_purpose(root, found, Purpose.LEARN)
+    return _Meaning(expert, board, own, good_only=good_only).of_all(root, learned)
 
 
 def _of_components(root: Path, found: Sequence[Photograph], board: Rules | None) -> list[Photograph]:

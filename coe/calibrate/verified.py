@@ -16,9 +16,10 @@ from coe.board import photo_labels
 from coe.board.router import Component
 from coe.core import NOTHING, Expert
 from coe.errors import ConfigError, did_you_mean
-from coe.pictures import photographs
+from coe.pictures import photo_split, photographs
 from coe.pictures.finding import TABLE
 from coe.pictures.image_table import checksum_of, file_at, leaves, read_rows, reference_at
+from coe.pictures.photo_split import Purpose
 from coe.pictures.picture_file import PictureFile
 from coe.spelling import composed
 
@@ -71,12 +72,17 @@ def _sha256(path: Path) -> str:
 
 
 def find(
-    source: Path, experts: Mapping[str, Expert], components: Mapping[str, Component] | None = None, alone: str = ""
+    source: Path,
+    experts: Mapping[str, Expert],
+    components: Mapping[str, Component] | None = None,
+    alone: str = "",
+    purpose: Purpose | None = None,
 ) -> list[VerifiedPicture]:
     """Return the verified pictures of a folder or a table, in natural order; raises ConfigError for what is unclear.
 
     `components` are those of the board, if there is one: the name of an expert goes before that of a component. With
-    `alone`, an expert's name, pictures in `<label>/<picture>` are that expert's.
+    `alone`, an expert's name, pictures in `<label>/<picture>` are that expert's. `purpose` chooses among photographs
+    with a split.
     """
     table = source / TABLE if source.is_dir() else source
     try:
@@ -84,6 +90,8 @@ def find(
             verified = list(_rows(table, experts))
         elif source.is_dir():
             verified = _walked(source, experts, components or {}, alone)
+            if purpose is not None:
+                verified = photo_split.of_purpose(source, verified, purpose)
         else:
             raise ConfigError(f"{source}: there is no such folder or table; {LAYOUTS}")
     except OSError as error:

@@ -23,6 +23,7 @@ from coe.cli.options import AllowKindOption, StoreOption
 from coe.core import NOTHING, Expert
 from coe.errors import CoeError, ConfigError
 from coe.files import FolderLock, NoLocks, NotWritten, write_atomically
+from coe.pictures.photo_split import Purpose
 from coe.rates import CONFIDENCE, Rate
 from coe.store.store import Store
 from coe.strict_model import of_yaml
@@ -88,7 +89,7 @@ def calibrate(  # noqa: PLR0913
         with _alone(loaded.path):
             pass
     pictures: dict[str, list[VerifiedPicture]] = {}
-    for picture in verified.find(images_at, loaded.experts, loaded.components):
+    for picture in verified.find(images_at, loaded.experts, loaded.components, purpose=Purpose.VERIFY):
         pictures.setdefault(picture.expert, []).append(picture)
     asked = BoardExperts(loaded, Store(store), allow_kind or ())
     outcomes: list[ExpertCalibration] = []

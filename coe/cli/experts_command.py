@@ -21,6 +21,7 @@ from coe.cli import (
     experts_prepare,
     experts_reference,
     experts_share,
+    experts_split,
 )
 from coe.cli.common import Exit, application, complain, err, out, point_out, run, wide
 from coe.cli.console import Progress, styled, table_of, words
@@ -53,6 +54,7 @@ app.command("import")(experts_import.import_)
 app.command()(experts_prepare.prepare)
 app.command()(experts_share.share)
 app.command()(experts_share.export)
+app.command()(experts_split.split)
 app.command()(experts_reference.reference)
 app.command()(experts_calibrate.calibrate)
 app.command()(experts_evaluate.evaluate)

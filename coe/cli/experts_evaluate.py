@@ -18,6 +18,7 @@ from coe.cli.options import AllowKindOption, StoreOption
 from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import CoeError, ConfigError
 from coe.inspector import weights_used
+from coe.pictures.photo_split import Purpose
 from coe.rates import CONFIDENCE
 from coe.results.evaluation_report import EvaluationRow, write_evaluation
 from coe.results.report import PixelSource
@@ -66,7 +67,7 @@ def evaluate(
 
     loaded, shelf = rules.load(board), Store(store)
     pictures: dict[str, list[VerifiedPicture]] = {}
-    for picture in verified.find(images_at, loaded.experts, loaded.components):
+    for picture in verified.find(images_at, loaded.experts, loaded.components, purpose=Purpose.TEST):
         pictures.setdefault(picture.expert, []).append(picture)
     asked = BoardExperts(loaded, shelf, allow_kind or ())
     _check(asked, loaded, shelf, pictures)

@@ -16,9 +16,10 @@ from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import styled, table_of
 from coe.cli.options import StoreOption
 from coe.errors import CoeError, ConfigError, ImageError, StoreError
-from coe.pictures import finding
+from coe.pictures import finding, photo_split
 from coe.pictures.finding import FoundImage
 from coe.pictures.image_source import ImageSource
+from coe.pictures.photo_split import Purpose
 from coe.store.expert_id import ExpertId
 from coe.store.learned import digest_of
 from coe.store.manifest import Manifest
@@ -57,13 +58,16 @@ def reference(
         raise ConfigError(f"no component of {loaded.path.name} has a reference in the store; write `reference: NAME`")
     items, _ = finding.find(images_at, loaded.components, photo_labels.labels_of(loaded.components.values()))
     by_id: dict[str, list[FoundImage]] = {}
+    good: list[FoundImage] = []
     trouble = False
     for item in items:
         if item.failure is not None:
             complain(f"{item.name}: {item.failure.reason}")
             trouble = True
         elif item.component in wanted and photo_labels.is_good(loaded, item.component, item.label):
-            by_id.setdefault(wanted[item.component], []).append(item)
+            good.append(item)
+    for item in photo_split.of_purpose(images_at, good, Purpose.LEARN) if images_at.is_dir() else good:
+        by_id.setdefault(wanted[item.component], []).append(item)
     references = References(Store(store))
     for id, chosen in by_id.items():
         try:

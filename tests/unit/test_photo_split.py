@@ -1,0 +1,124 @@
+"""`coe-experts split`: pictures of one part stay together, what was said stays, and all commands obey."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from test_photographs import BOARD
+from tiny_line import Call
+
+from coe.board import photo_labels
+from coe.board.rules import Rules
+from coe.board.rules import of_bytes as rules_of
+from coe.calibrate import verified
+from coe.cli import experts_command
+from coe.errors import ConfigError
+from coe.pictures.photo_split import SPLIT, Purpose, Split
+
+
+def save(path: Path, value: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((4, 4, 3), value, np.uint8)).save(path)
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for number in range(20):
+        save(tmp_path / "photos" / "D1" / "good" / f"SN{number}.png", number)
+    for number in range(5):
+        for view in (1, 2):
+            save(tmp_path / "photos" / "D1" / "cracked" / f"X{number}__{view}.png", 100 + 2 * number + view)
+    save(tmp_path / "photos" / "D1" / "missing" / "M.png", 200)
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def board() -> Rules:
+    return rules_of(Path("line7.yaml"), BOARD)
+
+
+def purposes(photos: Path) -> dict[str, str]:
+    split = Split.beside(photos)
+    assert split is not None
+    return {name: str(row.purpose) for name, row in split.rows.items()}
+
+
+def test_each_label_has_its_shares_and_parts_stay_together(photos: Path, call: Call) -> None:
+    save(photos / "D1" / "good" / "copy of 3.png", 3)
+    said = call("split", photos, command=experts_command)
+    assert said.status == 0, said.err
+    first = purposes(photos)
+    good = [purpose for name, purpose in first.items() if "/good/SN" in name]
+    assert [good.count(purpose) for purpose in Purpose] == [12, 4, 4]
+    cracked = [{first[f"D1/cracked/X{number}__{view}.png"] for view in (1, 2)} for number in range(5)]
+    assert sorted(len(views) for views in cracked) == [1] * 5
+    assert {purpose for views in cracked for purpose in views} == {"learn", "verify", "test"}
+    assert first["D1/good/copy of 3.png"] == first["D1/good/SN3.png"]
+    assert first["D1/missing/M.png"] == "learn"
+
+
+def test_what_was_said_stays_when_pictures_are_added_and_taken_away(photos: Path, call: Call) -> None:
+    call("split", photos, command=experts_command)
+    first = purposes(photos)
+    for number in range(20, 40):
+        save(photos / "D1" / "good" / f"SN{number}.png", number)
+    save(photos / "D1" / "cracked" / "X0__3.png", 250)
+    (photos / "D1" / "good" / "SN7.png").unlink()
+    said = call("split", photos, "--seed", "9", command=experts_command)
+    assert "D1/good/SN7.png" in said.words
+    second = purposes(photos)
+    assert {name: second[name] for name in first if name in second} == {
+        name: purpose for name, purpose in first.items() if name != "D1/good/SN7.png"
+    }
+    assert second["D1/cracked/X0__3.png"] == first["D1/cracked/X0__1.png"]
+    counts = [list(second.values()).count(purpose) for purpose in Purpose]
+    assert counts[1] >= 8
+    assert counts[2] >= 8
+
+
+def test_commands_obey_it(photos: Path, call: Call, board: Rules) -> None:
+    call("split", photos, command=experts_command)
+    said = purposes(photos)
+
+    def of(purpose: str) -> set[str]:
+        return {name for name, one in said.items() if one == purpose}
+
+    learned = photo_labels.read(photos, board.experts["chip"], board)
+    assert {one.name for one in learned} == of("learn")
+    alone = photo_labels.read(photos / "D1", board.experts["chip"], board)
+    assert {f"D1/{one.name}" for one in alone} == of("learn")
+    for purpose in (Purpose.VERIFY, Purpose.TEST):
+        found = verified.find(photos, board.experts, board.components, purpose=purpose)
+        assert {one.name for one in found} == of(purpose)
+    save(photos / "D1" / "good" / "new.png", 99)
+    with pytest.raises(ConfigError, match=r"D1/good/new\.png"):
+        photo_labels.read(photos, board.experts["chip"], board)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [(("--verify", "0.6", "--test", "0.4"), "learn"), (("--group", "(SN"), "(SN"), (("--group", "SN[0-9]+"), "X0__1")],
+)
+def test_options_that_leave_nothing_are_refused(photos: Path, call: Call, options: tuple[str, ...], names: str) -> None:
+    said = call("split", photos, *options, command=experts_command)
+    assert (said.status, names in said.err) == (2, True)
+    assert not (photos / SPLIT).exists()
+
+
+@pytest.mark.parametrize(
+    "row", ["D1/good/SN0.png,D1/SN0,prove", "D1/good/SN0.png,D1/SN1,test\nD1/good/SN1.png,D1/SN1,learn"]
+)
+def test_a_split_that_makes_no_sense_is_refused(photos: Path, board: Rules, row: str) -> None:
+    (photos / SPLIT).write_text(f"path,group,for\n{row}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=SPLIT):
+        photo_labels.read(photos, board.experts["chip"], board)
+
+
+def test_the_folder_around_it_has_the_split(photos: Path, call: Call) -> None:
+    call("split", photos, command=experts_command)
+    said = call("split", photos / "D1", command=experts_command)
+    assert (said.status, str(photos) in said.err) == (2, True)
