@@ -113,10 +113,11 @@ def layout_of(
     assert placements is not None
     assert recipe is not None
     described = Bottom.of(bottom_x, bottom_angle) if bottom_x is not None and bottom_angle is not None else None
-    file = read_file(placements, dialect or "generic", units or "")
+    checked = read_recipe(recipe)
+    file = read_file(placements, dialect or "generic", units or "", checked.placement_file)
     if dialect is None or units is None:
         confirm(placements, file, yes=yes)
-    return lay_out(read_recipe(recipe), with_bom(file.placements, bom), described)
+    return lay_out(checked, with_bom(file.placements, bom), described)
 
 
 def with_bom(placements: Sequence[Placement], bom: Path | None) -> Sequence[Placement]:
@@ -141,11 +142,12 @@ def confirm(path: Path, file: PlacementFile, *, yes: bool) -> None:
     x, y = ([getattr(place, axis) for place in file.placements] for axis in ("x_mm", "y_mm"))
     sides = Counter(place.side for place in file.placements)
     columns = ", ".join(f"{field} is '{name}'" for field, name in file.columns.items())
-    columns += "" if "side" in file.columns else ", side is as the name of the file tells"
+    columns += "" if "side" in file.columns else ", side is as the name of the file, or an M before an angle, tells"
     err.print(
         f"{path.name}: {len(x)} parts ({', '.join(f'{count} {side}' for side, count in sides.items())}) in "
         f"{file.stated or file.units}, x {min(x):g} to {max(x):g} mm, y {min(y):g} to {max(y):g} mm; {columns}"
         + (f"; not read: {', '.join(file.unused)}" if file.unused else "")
+        + (f"; not placed, as the file says: {', '.join(file.not_placed)}" if file.not_placed else "")
     )
     if yes:
         return

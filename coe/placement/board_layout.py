@@ -6,7 +6,6 @@ The frame of a layout is the board as the camera sees it: mm, x to the right, y 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from enum import StrEnum
@@ -15,10 +14,10 @@ from math import cos, radians, sin
 from coe import config
 from coe.board.parts_list import PlacedPart
 from coe.errors import ConfigError, did_you_mean
-from coe.placement.board_recipe import BoardRecipe, Corner, PackageSpec, UnitSpec, fits
+from coe.placement.board_recipe import BoardRecipe, Corner, PackageSpec, UnitSpec
 from coe.placement.dialects import Side
+from coe.placement.inspected_parts import inspected_units, is_left_out
 from coe.placement.placements import Placement
-from coe.spelling import look
 
 
 class BottomX(StrEnum):
@@ -174,19 +173,23 @@ def lay_out(recipe: BoardRecipe, placements: Sequence[Placement], bottom: Bottom
             else f"{recipe.path.name} is of the bottom side; say how the placement file describes that side: its x as "
             f"seen from top or bottom, its angles as top, top-180 or bottom"
         )
-    chosen = [place for place in placements if place.side is recipe.side]
-    left_out = {place.refdes for place in placements if any(fits(word, place.refdes) for word in recipe.not_inspected)}
-    if unknown := [word for word in recipe.not_inspected if "*" not in word and word not in left_out]:
+    chosen = [place for place in placements if place.side is recipe.side and not place.is_fiducial]
+    left_out = {place.refdes for place in placements if is_left_out(recipe, place)}
+    of_panel = recipe.panel is not None and recipe.panel.refdes is not None
+    known = left_out | {
+        word for word in recipe.not_inspected if of_panel for p in placements if p.refdes.endswith(word)
+    }
+    if unknown := [word for word in recipe.not_inspected if "*" not in word and word not in known]:
         raise ConfigError(f"{recipe.path.name}: '{unknown[0]}' under not_inspected is not in the placement file")
-    inspected = _inspected(recipe, [place for place in chosen if place.refdes not in left_out])
-    if not inspected:
-        raise ConfigError(f"the placement file has no part on the {recipe.side} side that {recipe.path.name} inspects")
+    of_units = inspected_units(recipe, [place for place in chosen if place.refdes not in left_out])
     frame = _BoardFrame(bottom)
     sites = tuple(
         _site(recipe, frame, place, component, name, unit)
-        for name, unit in recipe.units.items()
+        for name, unit, inspected in of_units
         for place, component in inspected
     )
+    if not sites:
+        raise ConfigError(f"the placement file has no part on the {recipe.side} side that {recipe.path.name} inspects")
     corners = [frame.point(x, y) for x, y in zip(recipe.outline.x, recipe.outline.y, strict=True)]
     low = Point(min(corner.x_mm for corner in corners), corners[0].y_mm)
     high = Point(max(corner.x_mm for corner in corners), corners[1].y_mm)
@@ -194,7 +197,7 @@ def lay_out(recipe: BoardRecipe, placements: Sequence[Placement], bottom: Bottom
     marks = {}
     if recipe.bad_mark is not None:
         marks = {name: frame.in_unit(unit, *recipe.bad_mark.at) for name, unit in recipe.units.items()}
-    facts = (recipe.digest, bottom and astuple(bottom), [astuple(place)[:-1] for place in placements])
+    facts = (recipe.digest, bottom and astuple(bottom), [astuple(place)[:-2] for place in placements])
     return Layout(
         recipe,
         sites,
@@ -205,66 +208,6 @@ def lay_out(recipe: BoardRecipe, placements: Sequence[Placement], bottom: Bottom
         tuple(place.refdes for place in chosen if place.refdes in left_out),
         hashlib.sha256(repr(facts).encode()).hexdigest(),
         None if recipe.landmark is None else frame.point(*recipe.landmark.at),
-    )
-
-
-def component_of(recipe: BoardRecipe, place: Placement) -> str | None:
-    """Return the component of a placement: by `placed_as`, else by its own column, or by its value; None if by none.
-
-    The first entry of `placed_as` that fits counts. Signs of one look are one sign (`coe.spelling.look`).
-    """
-    for entry in recipe.placed_as:
-        if entry.fits(place.package, place.value, place.refdes):
-            return entry.component
-    return next((name for name in map(look, (place.component, place.value)) if name in recipe.components), None)
-
-
-def _inspected(recipe: BoardRecipe, places: Sequence[Placement]) -> list[tuple[Placement, str]]:
-    """Return the placements that are inspected, each with its component.
-
-    A place without a designator that is no component, such as a fiducial or a logo, is none of them. Raises ConfigError
-    for parts that are no component, all in one sentence, and for a designator that is missing or stands twice.
-    """
-    found = [(place, component_of(recipe, place)) for place in places]
-    if unmapped := [place for place, component in found if component is None and place.refdes]:
-        raise ConfigError(_unmapped(recipe, unmapped))
-    inspected = [(place, component) for place, component in found if component is not None]
-    if nameless := [place.line for place, _ in inspected if not place.refdes]:
-        raise ConfigError(
-            f"lines {', '.join(map(str, nameless[:5]))} of the placement file: a part that {recipe.path.name} inspects "
-            "has no reference designator; complete it, or take it out"
-        )
-    lines: dict[str, list[int]] = {}
-    for place, _ in inspected:
-        lines.setdefault(place.refdes, []).append(place.line)
-    if twice := {refdes: where for refdes, where in lines.items() if len(where) > 1}:
-        refdes, where = next(iter(twice.items()))
-        raise ConfigError(
-            f"'{refdes}' stands in lines {', '.join(map(str, where))} of the placement file"
-            + (f", and so do {len(twice) - 1} further parts" if len(twice) > 1 else "")
-            + f"; take all but one out, or leave it out under not_inspected of {recipe.path.name}"
-        )
-    return inspected
-
-
-def _unmapped(recipe: BoardRecipe, places: Sequence[Placement]) -> str:
-    """Return the sentence about parts that are no component, with entries to paste."""
-    kinds: dict[tuple[str, str], list[str]] = {}
-    for place in places:
-        kinds.setdefault((place.package, place.value), []).append(place.refdes)
-    first = places[0]
-    word = first.component or first.package or first.value
-    entries = [
-        f"  - {{package: {json.dumps(package, ensure_ascii=False)}, value: {json.dumps(value, ensure_ascii=False)}, "
-        f"component: TODO}}  # {len(refdes)}: {', '.join(refdes[:4])}{' ...' if len(refdes) > 4 else ''}"
-        for (package, value), refdes in sorted(kinds.items(), key=lambda kind: -len(kind[1]))
-    ]
-    return (
-        f"{recipe.path.name}: {first.refdes} (line {first.line} of the placement file) with package '{first.package}' "
-        f"and value '{first.value}' is no component of the recipe{did_you_mean(word, recipe.components)}"
-        + (f", and so are {len(places) - 1} further parts" if len(places) > 1 else "")
-        + "; leave parts out under not_inspected, or add these to placed_as, each with its component:\n"
-        + "\n".join(entries)
     )
 
 

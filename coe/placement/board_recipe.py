@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from coe import config, strict_yaml
 from coe.placement.dialects import Side
+from coe.placement.file_form import FileForm
 from coe.placement.placements import FARTHEST_MM
 from coe.spelling import look
 from coe.strict_model import Name, Share, StrictModel, of_yaml
@@ -153,15 +154,19 @@ class ArraySpec(StrictModel):
 
 
 class PanelSpec(StrictModel):
-    """The boards on a panel: `units` by name, or an `array` of them."""
+    """The boards on a panel: `units` by name, an `array` of them, or told by the `refdes` of the panel's own file.
+
+    `refdes` is how parts are named there: `Board_{n}-{orig}`, or `{orig}` where each stands once for each board.
+    """
 
     units: Annotated[dict[Name, UnitSpec], Field(min_length=1, max_length=MOST_UNITS)] | None = None
     array: ArraySpec | None = None
+    refdes: Annotated[str, Field(pattern=r"^([^{}]*\{n\}[^{}]*)?\{orig\}$")] | None = None
 
     @model_validator(mode="after")
     def _is_one_of_both(self) -> PanelSpec:
-        if (self.units is None) == (self.array is None):
-            raise ValueError("a panel has either units or an array; write one of them")
+        if [self.units, self.array, self.refdes].count(None) != 2:
+            raise ValueError("a panel has either units, an array or refdes; write one of them")
         return self
 
 
@@ -200,6 +205,7 @@ class RecipeSpec(StrictModel):
     most_turn: Annotated[float, Field(gt=0, le=30, allow_inf_nan=False)] = 5.0
     most_stretch: Annotated[float, Field(gt=0, le=0.2, allow_inf_nan=False)] = 0.02
     camera: CameraSpec = CameraSpec()
+    placement_file: FileForm = FileForm()
     components: Annotated[dict[Name, PackageSpec], Field(min_length=1)]
     placed_as: tuple[MappingSpec, ...] = ()
     not_inspected: tuple[str, ...] = ()
@@ -216,8 +222,8 @@ class BoardRecipe(RecipeSpec):
 
     @property
     def units(self) -> Mapping[str, UnitSpec]:
-        """The units of the panel by name; a single board is one unit without a name."""
-        if self.panel is None:
+        """The units of the panel by name; a single board, or a panel with its own file, is one without a name."""
+        if self.panel is None or self.panel.refdes is not None:
             return {"": UnitSpec(at=(0.0, 0.0))}
         if self.panel.units is not None:
             return self.panel.units
@@ -243,6 +249,8 @@ def parse_recipe(path: Path, raw: bytes) -> BoardRecipe:
     form = of_yaml(document, RecipeSpec)
     _check_fiducials(document, form)
     _check_names(document, form)
+    if form.bad_mark is not None and form.panel is not None and form.panel.refdes is not None:
+        raise document.error(("bad_mark",), "a bad mark needs a panel with units or an array, whose boards have places")
     if form.bad_mark is not None and form.panel is None:
         raise document.error(("bad_mark",), "a bad mark tells which unit of a panel to skip; there is no panel here")
     return BoardRecipe(**dict(form), path=path, digest=hashlib.sha256(raw).hexdigest())

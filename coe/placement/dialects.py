@@ -65,102 +65,98 @@ def plain(name: str) -> str:
 
     Example: `plain("Center-X(mm)")` is "center x".
     """
-    bare = re.sub(r"\s*[(\[][^)\]]*[)\]]?|(?<=.)[\s_-](mm|mils?|inch)$", "", name.casefold())
+    bare = re.sub(r"\s*[(\[](?![xy][)\]])[^)\]]*[)\]]?|(?<=.)[\s_-](mm|mils?|inch)$", "", name.casefold())
     return " ".join(re.split(r"[\s_./:*#-]+", bare)).strip()
 
 
 def _axis(letter: str) -> tuple[str, ...]:
-    return tuple(
-        form.replace("@", letter)
-        for form in (
-            *(
-                "pos@",
-                "pos @",
-                "position @",
-                "@ position",
-                "@ pos",
-                "@pos",
-                "center @",
-                "centre @",
-                "@ center",
-                "center@",
-            ),
-            *("mid @", "mid@", "@ mid", "symbol @", "sym @", "centroid @", "@ centroid", "@ location", "location @"),
-            *(
-                "@ loc",
-                "loc @",
-                "location@",
-                "@ coord",
-                "coord @",
-                "@ coordinate",
-                "coordinate @",
-                "placement @",
-                "part @",
-                "@",
-            ),
-            "ref @",
-        )
-    )
+    return tuple(form.replace("@", letter) for form in _AXES)
 
 
+_AXES = (
+    *("pos@", "pos @", "position @", "@ position", "@ pos", "@pos", "center @", "centre @", "@ center", "center@"),
+    *("center(@)", "mid @", "mid@", "@ mid", "symbol @", "sym @", "centroid @", "@ centroid", "@ location"),
+    *("location @", "@ loc", "loc @", "location@", "@ coord", "coord @", "@ coordinate", "coordinate @", "placement @"),
+    *("part @", "@", "koordinate @", "@ koordinate", "coordonnée @", "coordenada @", "posición @", "posizione @"),
+    *("posição @", "coordinata @", "@坐标", "坐标@", "中心@", "@座標", "座標@", "координата @", "ref @"),
+)
+"""The names of a coordinate's column, with @ for x or y."""
 MIRRORED = ("mirror", "mirrored", "sym mirror", "symbol mirror")
 """The columns that say of a part whether it lies on the bottom side."""
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "refdes": (
         *("refdes", "ref", "designator", "ref des", "reference designator", "reference", "ref designator", "part id"),
-        *("references", "designators", "component designator", "part name", "name", "id"),
+        *("references", "designators", "component designator", "component name", "part name", "name", "id", "part"),
+        *("referenz", "bezeichner", "bauteil", "référence", "repère", "referencia", "designador", "riferimento"),
+        *("位号", "标号", "元件位号", "部品番号", "リファレンス", "позиционное обозначение", "обозначение", "compname"),
     ),
     "x": _axis("x"),
     "y": _axis("y"),
     "rotation": (
         *("rotation", "rot", "rotate", "angle", "orientation", "orient", "theta", "rotation angle", "part rotation"),
-        *("degrees", "sym rotate", "symbol rotate", "sym rotation", "symbol rotation"),
+        *("degrees", "sym rotate", "symbol rotate", "sym rotation", "symbol rotation", "drehung", "winkel", "rotación"),
+        *("ángulo", "rotazione", "angolo", "rotação", "ângulo", "旋转", "角度", "旋转角度", "回転", "回転角度", "угол"),
+        "поворот",
     ),
     "side": (
-        "side",
-        "layer",
-        "tb",
-        "top bottom",
-        "board side",
-        "placement side",
-        "pcb side",
-        "placed side",
-        "t b",
-        *MIRRORED,
+        *("side", "layer", "tb", "top bottom", "board side", "placement side", "pcb side", "placed side", "t b"),
+        *("mount side", "mounting side", "component side", "seite", "lage", "face", "côté", "lado", "cara", "lato"),
+        *("层", "面", "板层", "层面", "実装面", "сторона", "слой", *MIRRORED),
     ),
-    "value": ("value", "val", "comment", "part value", "part number", "device"),
+    "value": (
+        *("value", "val", "comment", "comp value", "part value", "part number", "device", "wert", "valeur", "valor"),
+        *("valore", "值", "参数", "номинал", "part type"),
+    ),
     "package": (
-        *("package", "footprint", "pattern", "decal", "part decal", "pcb decal", "symbol name", "package name"),
-        *("footprint name", "pcb footprint", "name"),
+        *("footprint", "package", "pattern", "decal", "part decal", "partdecal", "pcb decal", "symbol name"),
+        *("package name", "footprint name", "pcb footprint", "comp package", "cell name", "geometry", "gehäuse"),
+        *(
+            "bauform",
+            "boîtier",
+            "empreinte",
+            "huella",
+            "encapsulado",
+            "contenitore",
+            "封装",
+            "フットプリント",
+            "корпус",
+        ),
+        *("name", "description"),
     ),
     "component": ("component",),
+    "fitted": ("populate", "populated", "fitted"),
+    "kind": ("type",),
 }
 MIRRORS = {
     **dict.fromkeys(("", "no", "n", "false", "0", "top"), Side.TOP),
     **dict.fromkeys(("m", "yes", "y", "true", "1", "mirror", "mirrored", "bottom"), Side.BOTTOM),
 }
-SIDES = {
-    **dict.fromkeys(
-        ("top", "t", "toplayer", "top layer", "f.cu", "f", "front", "top side", "topside", "comp", "component side"),
-        Side.TOP,
+_TOP = (
+    *("top", "t", "toplayer", "top layer", "f.cu", "f", "front", "top side", "topside", "comp", "component side", "1"),
+    *(
+        "a",
+        "side a",
+        "a side",
+        "oben",
+        "dessus",
+        "superior",
+        "arriba",
+        "sopra",
+        "cara superior",
+        "顶层",
+        "顶面",
+        "正面",
     ),
-    **dict.fromkeys(
-        (
-            "bottom",
-            "b",
-            "bottomlayer",
-            "bottom layer",
-            "b.cu",
-            "back",
-            "bot",
-            "bottom side",
-            "bottomside",
-            "solder",
-            "solder side",
-        ),
-        Side.BOTTOM,
-    ),
-}
+    *("верх", "上", "上面", "表", "表面"),
+)
+_BOTTOM = (
+    *("bottom", "b", "bottomlayer", "bottom layer", "b.cu", "back", "bot", "bottom side", "bottomside", "solder"),
+    *("solder side", "2", "side b", "b side", "unten", "dessous", "inferior", "abajo", "sotto", "cara inferior"),
+    *("底层", "底面", "反面", "背面", "низ", "下", "下面", "裏", "裏面"),
+)
+SIDES = {**dict.fromkeys(_TOP, Side.TOP), **dict.fromkeys(_BOTTOM, Side.BOTTOM)}
+NOT_FITTED = ("0", "no", "n", "false", "dnp", "dni", "dnf", "not fitted")
+"""The words of a column `fitted` for a part that is not there."""
 _EAGLE = {".mnt": Side.TOP, ".mnb": Side.BOTTOM}
 TABLE = Dialect(COLUMNS, sides=SIDES, endings=_EAGLE)
 """A table with a header, of any of these programs."""

@@ -18,7 +18,12 @@ from coe.text_table import TextLine
 SEPARATORS = (",", ";", "\t", "!", "|", None)
 """What may stand between cells; None means spaces."""
 NUMBERS = ("x", "y", "rotation")
-_LIKE_A_NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?\s*([a-z]{1,4}|°|º)?", re.IGNORECASE)
+_LIKE_A_NUMBER = re.compile(
+    r"[+\u2212-]?(\d{1,3}(,\d{3})+\.\d+|\d{1,3}(\.\d{3})+,\d+|\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?\s*([a-z]{1,4}|°|º)?",
+    re.IGNORECASE,
+)
+MIRRORED_TURN = re.compile("^M?S?R(?=[+-]?[0-9])")
+"""What Eagle writes before an angle; M is for a part that is mirrored, on the bottom side."""
 _FURTHER_NUMBERS = frozenset({"ref x", "ref y", "pad x", "pad y", "height"})
 _MOST_JOINED = 20
 """So many lines may one row take up, by line breaks in its cells."""
@@ -63,6 +68,24 @@ class PlacementRow:
     cells: Mapping[str, str] | None
 
 
+_PAIR_NAME = re.compile(r"Position \((\w+)\)(\s*)")
+_PAIR = re.compile(r"\((-?[\d.]+) (-?[\d.]+)\)(\s*)")
+
+
+def without_pairs(lines: Sequence[TextLine]) -> Sequence[TextLine]:
+    """Return the lines of Eagle's part list, with a column for each of the two numbers of its `Position (mm)`."""
+    named = next((line for line in lines if _PAIR_NAME.search(line.text)), None)
+    if named is None:
+        return lines
+    apart = []
+    for line in lines:
+        text = _PAIR_NAME.sub(lambda name: f"{f'X({name[1]})':<11}{f'Y({name[1]})':<{len(name[0]) - 11}}", line.text)
+        if line.number > named.number:
+            text = _PAIR.sub(lambda pair: f"{pair[1]:<11}{pair[2]:<{max(1, len(pair[0]) - 11)}}", text)
+        apart.append(TextLine(line.number, text))
+    return apart
+
+
 def find_header(
     lines: Sequence[TextLine], names: Mapping[str, Sequence[str]], needs: Collection[str]
 ) -> PlacementHeader | None:
@@ -90,16 +113,21 @@ def find_header(
     return None
 
 
-def without_header(fields: Sequence[str]) -> PlacementHeader:
-    """Return the columns of a file without a header, whose fields stand between spaces in this order."""
-    return PlacementHeader(0, None, tuple(fields), (), {field: index for index, field in enumerate(fields)})
+def without_header(fields: Sequence[str], lines: Sequence[TextLine]) -> PlacementHeader:
+    """Return the columns of a file without a header, whose fields stand in this order between spaces, or commas."""
+    columns = {field: index for index, field in enumerate(fields)}
+    for separator in (",", ";", "\t"):
+        header = PlacementHeader(0, separator, tuple(fields), (), columns, len(fields))
+        if all(_is_row(line.text, header) for line in lines if not line.is_remark):
+            return header
+    return PlacementHeader(0, None, tuple(fields), (), columns)
 
 
 def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[PlacementRow]:
     """Yield the rows below the header; remarks, and lines without a letter or a digit, are passed over."""
     found: list[tuple[int, str]] = []
     waiting: list[TextLine] = []
-    below = [line for line in lines if line.number > header.number]
+    below = _below(lines, header)
     for line, following in itertools.zip_longest(below, below[1:]):
         if not waiting and (_is_remark(line, header) or not re.search(r"[^\W_]", line.text)):
             continue
@@ -117,6 +145,17 @@ def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[Placeme
     widths = [len(_csv(text, header.separator)) for _, text in found]
     widest = min((width for width in widths if width >= header.width), default=header.width)
     yield from (PlacementRow(number, _separated(text, header, widest)) for number, text in found)
+
+
+def _below(lines: Sequence[TextLine], header: PlacementHeader) -> list[TextLine]:
+    """Return the lines below the header; what Proteus says of its fields, up to a blank line, is no row."""
+    below = [line for line in lines if line.number > header.number]
+    of_header = next((line for line in lines if line.number == header.number), None)
+    if of_header is None or not of_header.text.lstrip().casefold().startswith("fields"):
+        return below
+    blank = next((at for at in range(1, len(below)) if below[at].number > below[at - 1].number + 1), 0)
+    said = below[:blank]
+    return below if any('"' in line.text or _is_row(line.text, header) for line in said) else below[blank:]
 
 
 def _is_remark(line: TextLine, header: PlacementHeader) -> bool:
@@ -148,7 +187,7 @@ def _is_row(text: str, header: PlacementHeader) -> bool:
 
 
 def _has_numbers(cells: Mapping[str, str]) -> bool:
-    return all(_LIKE_A_NUMBER.fullmatch(cells[field].removeprefix("R")) for field in NUMBERS)
+    return all(_LIKE_A_NUMBER.fullmatch(MIRRORED_TURN.sub("", cells[field])) for field in NUMBERS)
 
 
 def _words(line: TextLine, separator: str | None, known: Collection[str]) -> list[tuple[str, int]]:
@@ -208,12 +247,23 @@ def _spaced(text: str, header: PlacementHeader) -> dict[str, str] | None:
     first = numeric.index(True)
     size = next((n for n, is_number in enumerate(numeric[first:]) if not is_number), len(numeric) - first)
     after = len(names) - first - size
+    turn = header.columns["rotation"]
     like = [bool(_LIKE_A_NUMBER.fullmatch(token)) for token, _ in tokens]
+    like_turn = [bool(_LIKE_A_NUMBER.fullmatch(MIRRORED_TURN.sub("", token))) for token, _ in tokens]
     # A designator has no spaces, and so numbers that follow it can only begin at one place.
     starts = range(first, first + 1) if first < 2 else range(1, len(tokens) - size + 1)
-    found = [at for at in starts if len(tokens) >= size and all(like[at : at + size])]
+    found = [
+        at
+        for at in starts
+        if len(tokens) >= size
+        and all(
+            like_of[at + index] for index in range(size) for like_of in [like_turn if first + index == turn else like]
+        )
+    ]
     below = [at for at in found if _is_below_header(tokens, at, first, size, header)]
-    in_order = len(tokens) == len(names) and all(like[at] for at, is_number in enumerate(numeric) if is_number)
+    in_order = len(tokens) == len(names) and all(
+        (like_turn if at == turn else like)[at] for at, is_number in enumerate(numeric) if is_number
+    )
     if not header.is_fixed_width:
         if in_order and below not in ([], [first]):
             return None

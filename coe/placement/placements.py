@@ -7,17 +7,37 @@ its unit or its side, is asked for and never guessed.
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as xml
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
-from math import isfinite
 from pathlib import Path
 
 from coe import plugins, text_table
 from coe.errors import ConfigError, first_line
-from coe.placement.dialects import GROUP, MIRRORED, MIRRORS, TABLE, UNIT_WORDS, Dialect, Side, Units, plain, resolve
-from coe.placement.placement_rows import PlacementHeader, PlacementRow, find_header, rows, without_header
+from coe.placement.dialects import (
+    GROUP,
+    MIRRORED,
+    MIRRORS,
+    NOT_FITTED,
+    TABLE,
+    UNIT_WORDS,
+    Side,
+    Units,
+    plain,
+    resolve,
+)
+from coe.placement.file_form import FileForm
+from coe.placement.openpnp_board import places_of
+from coe.placement.placement_numbers import CellNumber, has_decimal_commas, may_be_thousands, number_of
+from coe.placement.placement_rows import (
+    MIRRORED_TURN,
+    PlacementHeader,
+    PlacementRow,
+    find_header,
+    rows,
+    without_header,
+    without_pairs,
+)
 from coe.text_table import TextLine
 from coe.visible import visible
 
@@ -30,7 +50,7 @@ class Placement:
     """A part as a placement file has it: mm and degrees (counterclockwise) in the frame of the file.
 
     `refdes` is empty for a place without a designator. `package`, `value` and `component` are empty if the file has no
-    such column. `line` is its line in the file.
+    such column. `line` is its line in the file. `is_fiducial` says that the file calls it a fiducial, which is no part.
     """
 
     refdes: str
@@ -42,6 +62,7 @@ class Placement:
     value: str = ""
     component: str = ""
     line: int = 0
+    is_fiducial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +71,7 @@ class PlacementFile:
 
     `units` is the unit of its coordinates, `stated` the sentence that says where the file states it ("" if it does
     not). `columns` holds the name of each field's column, `unused` those of columns that nothing is read from.
+    `not_placed` are the designators of what the file itself leaves out; they are not among the placements.
     """
 
     placements: tuple[Placement, ...]
@@ -57,13 +79,14 @@ class PlacementFile:
     stated: str
     columns: Mapping[str, str]
     unused: tuple[str, ...]
+    not_placed: tuple[str, ...] = ()
 
 
 _NOUN = "the placement file"
+_AS_IT_IS = FileForm()
 _WINDOWS = "cp1252"
 """What programs for Windows write if they write no UTF-8, say in a value with a micro sign."""
 _STATED = re.compile(r"^[#\s\"]*(?:u?units?(?:\s+used)?\s*[:=]|x\s*,\s*y\s+in\s)(.*)", re.IGNORECASE)
-_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z\u00b0\u00ba]*)")
 _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
 _ZIP, _XML = b"PK\x03\x04", re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
 _MOST_TOLD = 5
@@ -72,36 +95,39 @@ _OTHER_WORDS = ("comp", "solder")
 """Words for sides which the name of a file may have for another reason, as solder-station.csv."""
 
 
-def read_placements(path: Path, dialect: str = "generic", units: str = "") -> tuple[Placement, ...]:
+def read_placements(
+    path: Path, dialect: str = "generic", units: str = "", form: FileForm = _AS_IT_IS
+) -> tuple[Placement, ...]:
     """Read a placement file: all its parts, of both sides, in the order of the file.
 
     `dialect` is the name of an entry point of `coe.dialects`, as kicad, or the dotted path of a `Dialect`; `units` is
-    mm, mil or inch, or "" for the unit that the file states. Raises ConfigError, with file and line, for an unknown
-    dialect or unit, a file that cannot be read, that states another unit or none, coordinates that are no numbers, and
-    a part without a side.
+    mm, mil or inch, or "" for the unit that the file states; `form` is what a recipe says of the file. Raises
+    ConfigError, with file and line, for an unknown dialect or unit, a file that cannot be read, that states another
+    unit or none, coordinates that are no numbers, and a part without a side.
     """
-    return parse_placements(path, text_table.content(path, _NOUN), dialect, units)
+    return parse_placements(path, text_table.content(path, _NOUN), dialect, units, form)
 
 
-def parse_placements(path: Path, raw: bytes, dialect: str, units: str = "") -> tuple[Placement, ...]:
+def parse_placements(
+    path: Path, raw: bytes, dialect: str, units: str = "", form: FileForm = _AS_IT_IS
+) -> tuple[Placement, ...]:
     """Return the placements in a file's bytes; raises ConfigError as `read_placements` does, which names `path`."""
-    return parse_file(path, raw, dialect, units).placements
+    return parse_file(path, raw, dialect, units, form).placements
 
 
-def read_file(path: Path, dialect: str = "generic", units: str = "") -> PlacementFile:
+def read_file(path: Path, dialect: str = "generic", units: str = "", form: FileForm = _AS_IT_IS) -> PlacementFile:
     """Read a placement file, with what a person should confirm; as `read_placements` else."""
-    return parse_file(path, text_table.content(path, _NOUN), dialect, units)
+    return parse_file(path, text_table.content(path, _NOUN), dialect, units, form)
 
 
-def parse_file(path: Path, raw: bytes, dialect: str, units: str = "") -> PlacementFile:
+def parse_file(path: Path, raw: bytes, dialect: str, units: str = "", form: FileForm = _AS_IT_IS) -> PlacementFile:
     """Return a placement file by its bytes; raises ConfigError as `read_placements` does, which names `path`."""
-    form = resolve(dialect)
     if units and units not in set(Units):
         raise ConfigError(f"'{units}' is not a unit of placement files; give mm, mil or inch")
     reader = _PlacementReader(path, dialect, form, Units(units) if units else None)
     if _XML.match(raw):
         return reader.openpnp(raw)
-    return reader.file(lines_of(path, raw, _NOUN))
+    return reader.file(without_pairs(lines_of(path, raw, _NOUN)))
 
 
 def lines_of(path: Path, raw: bytes, noun: str) -> list[TextLine]:
@@ -137,10 +163,11 @@ def _sheet(path: Path, raw: bytes) -> list[TextLine]:
 class _PlacementReader:
     """Reads one file; knows it, its dialect and its unit for what it refuses."""
 
-    def __init__(self, path: Path, name: str, dialect: Dialect, unit: Units | None) -> None:
-        self._path, self._name, self._dialect, self._asked = path, name, dialect, unit
+    def __init__(self, path: Path, name: str, form: FileForm, unit: Units | None) -> None:
+        self._path, self._name, self._form, self._asked = path, name, form, unit
+        self._dialect = form.applied_to(resolve(name))
         self._stated: dict[Units, str] = {}
-        self._comma = False
+        self._comma = self._has_mirrored = False
 
     def file(self, lines: Sequence[TextLine]) -> PlacementFile:
         if not lines:
@@ -151,13 +178,16 @@ class _PlacementReader:
             self._state(_unit_word(words), f"line {number}", number)
         for axis in ("x", "y"):
             name = header.names[header.columns[axis]]
-            if stated := re.search(r"[(\[]\s*([a-z]+)\s*[)\]]$|[\s_-](mm|mils?|inch)$", name, re.IGNORECASE):
+            if stated := re.search(r"[(\[]\s*([a-z]{2,})\s*[)\]]$|[\s_-](mm|mils?|inch)$", name, re.IGNORECASE):
                 self._state(stated[1] or stated[2], f"the column '{name}'", header.number)
         parts = list(rows([line for line in lines if line.number not in statements], header))
         if not parts:
             raise ConfigError(f"{self._path}: there is no part in the placement file; export it again")
         self._expect_cells(parts, header)
+        parts, not_placed = self._fitted(parts)
         self._comma = self._has_decimal_commas(parts)
+        turns = [(row.cells or {})["rotation"] for row in parts]
+        self._has_mirrored = any(turn.startswith("M") for turn in turns) and all("R" in turn for turn in turns)
         for row in parts:
             for axis in ("x", "y"):
                 if unit := self._number(row, axis)[1]:
@@ -165,37 +195,29 @@ class _PlacementReader:
         units, stated_where = self._unit()
         names = {field: header.names[index] for field, index in header.columns.items()}
         placements = tuple(self._placement(row, header, units) for row in parts)
-        return PlacementFile(placements, units, stated_where, names, header.unused)
+        return PlacementFile(placements, units, stated_where, names, header.unused, not_placed)
+
+    def _fitted(self, parts: list[PlacementRow]) -> tuple[list[PlacementRow], tuple[str, ...]]:
+        """Return the parts without those that a column of the file leaves out, and the designators of these."""
+        out = [row for row in parts if (row.cells or {}).get("fitted", "").casefold() in NOT_FITTED]
+        return [row for row in parts if row not in out], tuple((row.cells or {})["refdes"] for row in out)
 
     def openpnp(self, raw: bytes) -> PlacementFile:
         """Read OpenPnP's board.xml."""
-        if b"<!ENTITY" in raw or b"<!DOCTYPE" in raw:
-            raise ConfigError(f"{self._path}: a document type has no place in a board of OpenPnP; export it again")
-        try:
-            root = xml.fromstring(raw)
-        except xml.ParseError as error:
-            raise ConfigError(f"{self._path}: is not XML that can be read ({error}); export it again") from None
-        placements = []
-        for number, place in enumerate(root.iter("placement"), 1):
-            location = place.find("location")
-            cells = {
-                "refdes": place.get("id", ""),
-                "package": place.get("part-id", ""),
-                "side": place.get("side", "Top"),
-            }
-            if location is None:
-                raise ConfigError(f"{self._path}: placement '{cells['refdes']}' has no location; export it again")
-            cells |= {"x": location.get("x", ""), "y": location.get("y", ""), "rotation": location.get("rotation", "0")}
-            self._state(location.get("units", ""), f"placement '{cells['refdes']}'", number)
-            placements.append(PlacementRow(number, cells))
-        if not placements:
-            raise ConfigError(f"{self._path}: there is no placement in it; export the board again")
+        places = places_of(self._path, raw)
+        for place in places:
+            cells = place.row.cells or {}
+            self._state(place.unit, f"placement '{cells['refdes']}'", place.row.number)
         units, stated = self._unit()
-        columns = {field: field for field in placements[0].cells or ()}
+        columns = {field: field for field in places[0].row.cells or ()}
         header = PlacementHeader(0, ",", tuple(columns), (), {field: index for index, field in enumerate(columns)})
-        return PlacementFile(
-            tuple(self._placement(row, header, units) for row in placements), units, stated, columns, ()
+        placements = tuple(
+            replace(self._placement(place.row, header, units), is_fiducial=place.is_fiducial)
+            for place in places
+            if place.is_placed
         )
+        left_out = tuple((place.row.cells or {})["refdes"] for place in places if not place.is_placed)
+        return PlacementFile(placements, units, stated, columns, (), left_out)
 
     def _header(self, lines: Sequence[TextLine]) -> PlacementHeader:
         """Find the header of a file; raises ConfigError if no line fits the dialect."""
@@ -206,7 +228,7 @@ class _PlacementReader:
             [field for field in dialect.needs if field != "side"],
         )
         if found is None and (not dialect.header or self._path.suffix.lower() in dialect.endings):
-            found = without_header(("refdes", "x", "y", "rotation", "value", "package"))
+            found = without_header(("refdes", "x", "y", "rotation", "value", "package"), lines)
         if found is None:
             names = ", ".join(dialect.columns[field][0] for field in dialect.needs if dialect.columns[field])
             wanted = f"columns {names}" if names else "refdes x y angle value package"
@@ -234,27 +256,34 @@ class _PlacementReader:
                 raise self._error(lacking[0], f"this line has no {field}; complete it, or take it out{_more(lacking)}")
 
     def _has_decimal_commas(self, parts: Sequence[PlacementRow]) -> bool:
-        """Tell whether the file writes 12,5: some numbers have a comma, and none has a point."""
+        """Tell whether the file writes 12,5, by its numbers or as a person says."""
+        if self._form.decimal is not None:
+            return self._form.decimal == "comma"
         numbers = [(row.cells or {})[axis] for row in parts for axis in ("x", "y")]
-        if not any("," in number for number in numbers) or any("." in number for number in numbers):
+        if not has_decimal_commas(numbers):
             return False
         units = self._asked or next(iter(self._stated), None)
-        if units is not Units.MM and all(re.search(r",\d{3}(?!\s*mm)\D*$", n) for n in numbers if "," in n):
+        if units is not Units.MM and (doubtful := may_be_thousands(numbers)):
             raise ConfigError(
-                f"{self._path}: '{next(n for n in numbers if ',' in n)}' may be a decimal or thousands; "
-                "export the file with decimal points"
+                f"{self._path}: '{doubtful}' may be a decimal or thousands; export it with decimal points, or say "
+                "`decimal: comma` under placement_file of the recipe"
             )
         return True
 
     def _placement(self, row: PlacementRow, header: PlacementHeader, units: Units) -> Placement:
-        cells = row.cells or {}
+        cells, form = row.cells or {}, self._form
         x_mm, y_mm = (self._millimetres(row, axis, units) for axis in ("x", "y"))
         rotation, unit = self._number(row, "rotation")
         if unit.casefold() not in _DEGREES:
             raise self._error(row.number, f"{cells['refdes']}: rotation '{cells['rotation']}' is not in degrees")
-        words = {field: cells.get(field, "") for field in ("package", "value", "component")}
         side = self._side(row, header)
-        return Placement(cells["refdes"], x_mm, y_mm, rotation % 360.0, side, **words, line=row.number)
+        at = x_mm + form.offset[0], (y_mm if form.y == "up" else -y_mm) + form.offset[1]
+        turned = (-rotation if form.clockwise else rotation) % 360.0
+        is_fiducial = cells.get("kind", "").casefold() == "fiducial"
+        package, value, component = (cells.get(field, "") for field in ("package", "value", "component"))
+        return Placement(
+            cells["refdes"], at[0], at[1], turned, side, package, value, component, row.number, is_fiducial
+        )
 
     def _sides(self, header: PlacementHeader) -> Mapping[str, Side]:
         index = header.columns.get("side")
@@ -264,6 +293,8 @@ class _PlacementReader:
     def _side(self, row: PlacementRow, header: PlacementHeader) -> Side:
         sides, cells = self._sides(header), row.cells or {}
         if "side" not in header.columns:
+            if self._has_mirrored:
+                return Side.BOTTOM if cells["rotation"].startswith("M") else Side.TOP
             return self._side_by_name(header)
         word = cells.get("side", "")
         side = sides.get(word.casefold(), sides.get(plain(word)))
@@ -298,17 +329,16 @@ class _PlacementReader:
             raise self._error(row.number, f"{what} is {length / 1000:.3g} m away; are the units right?")
         return length
 
-    def _number(self, row: PlacementRow, field: str) -> tuple[float, str]:
+    def _number(self, row: PlacementRow, field: str) -> CellNumber:
         """Return a number, and the word for its unit, which may be empty."""
         cells = row.cells or {}
-        has_comma = self._comma or field == "rotation"  # no angle has thousands
-        text = cells[field].replace(",", ".", 1) if has_comma else cells[field]
-        match = _NUMBER.fullmatch(text.removeprefix("R") if field == "rotation" else text)
-        if match is None or not isfinite(float(match[1])):
+        text = MIRRORED_TURN.sub("", cells[field]) if field == "rotation" else cells[field]
+        number = number_of(text, has_comma=self._comma or field == "rotation")  # no angle has thousands
+        if number is None:
             raise self._error(
                 row.number, f"{cells['refdes']}: {field} is '{cells[field]}', which is not a number; write it as 12.5"
             )
-        return float(match[1]), match[2]
+        return number
 
     def _state(self, word: str, where: str, number: int) -> None:
         """Note that the file states a unit; raises ConfigError for another than was asked for, or two."""

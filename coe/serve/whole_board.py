@@ -74,5 +74,6 @@ class WholeBoard(StrictModel):
 @lru_cache(maxsize=16)
 def _layout(whole: WholeBoard) -> Layout:
     bottom = None if whole.bottom is None else Bottom(whole.bottom.x, whole.bottom.angle)
-    placements = parse_placements(Path(whole.file), whole.placements.encode(), whole.dialect, whole.units)
-    return lay_out(parse_recipe(RECIPE_FILE, whole.recipe.encode()), placements, bottom)
+    recipe, raw = parse_recipe(RECIPE_FILE, whole.recipe.encode()), whole.placements.encode()
+    placements = parse_placements(Path(whole.file), raw, whole.dialect, whole.units, recipe.placement_file)
+    return lay_out(recipe, placements, bottom)

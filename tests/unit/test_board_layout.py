@@ -136,7 +136,7 @@ def test_mirroring_twice_changes_nothing(x: float, angle: float, way: BottomAngl
         ({"fiducials": {"diameter": 0.1, "at": {"F1": [2, 2], "F2": [20, 2]}}}, "would have 5.0 pixels; it needs 6"),
         ({"placed_as": [{"component": "R0402"}]}, "names a package, a value, a refdes"),
         ({"placed_as": [{"package": "x", "component": "Z"}]}, "'Z' is not among the components"),
-        ({"panel": {}}, "a panel has either units or an array"),
+        ({"panel": {}}, "a panel has either units, an array or refdes"),
         ({"panel": {"array": {"rows": 99, "columns": 99, "pitch": [1, 1]}}}, "9801 .* 1000"),
         ({"bad_mark": {"at": [1, 1], "diameter": 1, "look": "dark"}}, "there is no panel here"),
     ],
@@ -149,11 +149,12 @@ def test_a_recipe_that_cannot_be_used_is_one_sentence(changes: dict[str, Any], c
 
 
 def test_the_recipes_of_the_page_are_recipes() -> None:
-    whole, panel = (
+    file, whole, panel = (
         block.text for block in pages.blocks(pages.ROOT / "docs" / "placements.md") if block.language == "yaml"
     )
     shown = parse_recipe(Path("page.yaml"), whole.encode())
     assert set(shown.components) == {"R0402-10K", "U-SOIC8-EEPROM"}
+    assert parse_recipe(Path("page.yaml"), (whole + file).encode()).placement_file.decimal == "comma"
     assert list(parse_recipe(Path("page.yaml"), (whole + panel).encode()).units) == [
         f"r{row}c{column}" for row in (1, 2) for column in (1, 2, 3)
     ]

@@ -1,0 +1,41 @@
+"""What a person says of a placement file that it does not say itself: its columns, sides, signs and directions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from coe.placement.dialects import Dialect, Side
+from coe.strict_model import StrictModel
+
+Shift = Annotated[float, Field(ge=-10_000, le=10_000, allow_inf_nan=False)]
+FieldName = Literal["refdes", "x", "y", "rotation", "side", "value", "package", "component", "fitted"]
+
+
+class FileForm(StrictModel):
+    """How a placement file is read, where a dialect alone reads it wrong; each key may be left out.
+
+    `columns` names the column of a field, `sides` the words for the sides. `decimal` says what stands before the
+    fraction of a number. `clockwise`: angles grow clockwise. `y` down: y grows downwards. `offset` in mm is added to x
+    and y after that.
+    """
+
+    columns: dict[FieldName, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
+    sides: dict[str, Side] = Field(default_factory=dict)
+    decimal: Literal["comma", "point"] | None = None
+    clockwise: bool = False
+    y: Literal["up", "down"] = "up"
+    offset: tuple[Shift, Shift] = (0.0, 0.0)
+
+    def applied_to(self, dialect: Dialect) -> Dialect:
+        """Return a dialect with these columns and words."""
+        if not self.columns and not self.sides:
+            return dialect
+        columns: dict[str, tuple[str, ...]] = dict(dialect.columns)
+        columns.update({field: (name,) for field, name in self.columns.items()})
+        words = {word.casefold(): side for word, side in self.sides.items()}
+        # Who names columns means a table that has a header.
+        is_table = dialect.header or bool(self.columns)
+        return replace(dialect, columns=columns, sides={**dialect.sides, **words}, header=is_table)

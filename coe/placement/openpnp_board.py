@@ -1,0 +1,48 @@
+"""OpenPnP's board.xml: placements with their sides and units; fiducials and what is switched off are told apart."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as xml
+from dataclasses import dataclass
+from pathlib import Path
+
+from coe.errors import ConfigError
+from coe.placement.placement_rows import PlacementRow
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPnpPlace:
+    """A placement of a board: its cells by field and the word for its unit.
+
+    `is_fiducial` marks what shows the machine how a board lies, `is_placed` what the machine places at all.
+    """
+
+    row: PlacementRow
+    unit: str
+    is_fiducial: bool
+    is_placed: bool
+
+
+def places_of(path: Path, raw: bytes) -> list[OpenPnpPlace]:
+    """Return the placements of a board in the bytes of `path`; raises ConfigError if it cannot be read."""
+    if b"<!ENTITY" in raw or b"<!DOCTYPE" in raw:
+        raise ConfigError(f"{path}: a document type has no place in a board of OpenPnP; export it again")
+    try:
+        root = xml.fromstring(raw)
+    except xml.ParseError as error:
+        raise ConfigError(f"{path}: is not XML that can be read ({error}); export it again") from None
+    places = [_place(path, number, element) for number, element in enumerate(root.iter("placement"), 1)]
+    if not places:
+        raise ConfigError(f"{path}: there is no placement in it; export the board again")
+    return places
+
+
+def _place(path: Path, number: int, element: xml.Element) -> OpenPnpPlace:
+    location, refdes = element.find("location"), element.get("id", "")
+    if location is None:
+        raise ConfigError(f"{path}: placement '{refdes}' has no location; export it again")
+    cells = {"refdes": refdes, "package": element.get("part-id", ""), "side": element.get("side", "Top")}
+    cells |= {"x": location.get("x", ""), "y": location.get("y", ""), "rotation": location.get("rotation", "0")}
+    kind = element.get("type", "").casefold()
+    is_placed = element.get("enabled", "true").casefold() != "false" and kind != "ignore"
+    return OpenPnpPlace(PlacementRow(number, cells), location.get("units", ""), kind == "fiducial", is_placed)

@@ -1,0 +1,144 @@
+"""Placement files in the manner of real exports: the same two parts, whatever wrote them and in whatever language."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coe.errors import ConfigError
+from coe.placement import Side, lay_out, parse_placements, parse_recipe, read_file, read_placements
+from coe.placement.file_form import FileForm
+
+FILES: dict[str, tuple[str, str]] = {
+    "german.csv": (
+        "mm",
+        "Referenz;Wert;Gehäuse;PosX;PosY;Drehung;Seite\nR1;10k;R_0402;12,7;-3,5;90;oben\nU2;E;SO8;30,0;4,0;315;unten\n",
+    ),
+    "french.csv": (
+        "mm",
+        "Référence,Valeur,Boîtier,Coordonnée X,Coordonnée Y,Rotation,Face\nR1,10k,R,12.7,-3.5,90,dessus\n"
+        "U2,E,SO8,30.0,4.0,315,dessous\n",
+    ),
+    "chinese.csv": ("", "位号,封装,X坐标,Y坐标,层,旋转\nR1,R,12.7mm,-3.5mm,顶层,90\nU2,SO8,30mm,4mm,底层,315\n"),
+    "eagle ULP.csv": ("mm", "Part,X,Y,Rotation,Side\nR1,12.70,-3.50,R90,Top\nU2,30.00,4.00,MR315,Bottom\n"),
+    "eagle part list.txt": (
+        "",
+        "Partlist\n\nExported from board.brd\n\n"
+        "Part     Value          Package      Library           Position (mm)         Orientation\n\n"
+        "R1       10k            R0402        rcl               (12.7 -3.5)           R90\n"
+        "U2                      SO08         memory            (30 4)                MR315\n",
+    ),
+    "proteus notes.csv": (
+        "",
+        "LABCENTER PROTEUS PICK AND PLACE FILE\n=====\n\nFields: Part ID,Value,Package,Layer,Rotation,X,Y\n"
+        "Units: Rotation - degrees, X, Y - thou\nNotes: The X, Y value is the centre of package as drawn.\n"
+        "       The origin for these values is the Output Origin.\n\n"
+        '"R1","10k","0402",TOP,90,500,-137.795\n"U2","E","SO8",BOTTOM,315,1181.102,157.480\n',
+    ),
+    "mentor.txt": (
+        "mm",
+        "# Reference Part-Number Geometry  X          Y          Side   Rotation\n#\n"
+        "R1          100-001     r0402     12.7       -3.5       1      90\n"
+        "U2          200-001     so8       30.0       4.0        2      315\n",
+    ),
+    "expedition.txt": (
+        "mm",
+        "Component Name,Cell Name,X Location,Y Location,Rotation,Layer\nR1,R,12.7,-3.5,90,Top\nU2,S,30,4,315,Bottom\n",
+    ),
+    "zuken.txt": (
+        "mm",
+        "Ref-Des;Mount Side;X-Coordinate;Y-Coordinate;Angle\nR1;Side A;12.7;-3.5;90\nU2;Side B;30.000;4.000;315\n",
+    ),
+    "brackets.csv": ("", "Designator,Center(X),Center(Y),Rotation,Layer\nR1,12.7mm,-3.5mm,90,T\nU2,30mm,4mm,315,B\n"),
+    "thousands.csv": (
+        "mil",
+        'Designator,Center-X,Center-Y,Layer,Rotation\nR1,500.000,-137.795,T,90\nU2,"1,181.102","157.480",B,315\n',
+    ),
+    "minus.csv": ("mm", "Designator,Mid X,Mid Y,Layer,Rotation\nR1,12.7,\u22123.5,Top,90°\nU2,30,4,Bottom,\u221245°\n"),
+}
+TWO = {"R1": (12.7, -3.5, 90.0, Side.TOP), "U2": (30.0, 4.0, 315.0, Side.BOTTOM)}
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    (path := folder / name).write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_read_as_its_program_writes_it(name: str, tmp_path: Path) -> None:
+    units, text = FILES[name]
+    places = read_placements(written(tmp_path, name, text), units=units)
+    assert [place.refdes for place in places] == list(TWO)
+    for place in places:
+        x, y, angle, side = TWO[place.refdes]
+        assert (place.x_mm, place.y_mm) == (pytest.approx(x, abs=2e-3), pytest.approx(y, abs=2e-3))
+        assert (place.rotation_deg, place.side) == (angle, side)
+
+
+def test_a_file_of_fusion_without_a_header_may_have_commas(tmp_path: Path) -> None:
+    path = written(tmp_path, "board-front.csv", "R1,12.70,-3.50,90,10k,R0402\nC1,1.0,2.0,0,100n,C0603\n")
+    places = read_placements(path, "eagle", "mm")
+    assert [(place.refdes, place.x_mm, place.value, place.side) for place in places] == [
+        ("R1", 12.7, "10k", Side.TOP),
+        ("C1", 1.0, "100n", Side.TOP),
+    ]
+
+
+PLACE = (
+    '<placement id="{}" side="Top" part-id="R" type="{}" enabled="{}"><location units="Millimeters" x="{}" y="2"/>'
+    "</placement>"
+)
+PLACES = (("R1", "Placement", "true", 1), ("R9", "Placement", "false", 2), ("F1", "Fiducial", "true", 3))
+BOARD_XML = (
+    f"<openpnp-board><placements>{''.join(PLACE.format(*place) for place in PLACES)}</placements></openpnp-board>"
+)
+RECIPE = """
+recipe: b
+side: top
+um_per_pixel: 20
+outline: {x: [0, 30], y: [0, 30]}
+fiducials: {diameter: 1, at: {F1: [3, 2], F2: [20, 2]}}
+components: {R: {size: [1, 1]}}
+placed_as: [{package: R, component: R}]
+"""
+
+
+def test_what_a_machine_does_not_place_is_no_part_to_inspect(tmp_path: Path) -> None:
+    file = read_file(written(tmp_path, "board.xml", BOARD_XML))
+    assert (file.not_placed, [place.refdes for place in file.placements]) == (("R9",), ["R1", "F1"])
+    assert [place.is_fiducial for place in file.placements] == [False, True]
+    layout = lay_out(parse_recipe(Path("r.yaml"), RECIPE.encode()), file.placements)
+    assert [site.refdes for site in layout.sites] == ["R1"]
+
+    table = "Designator,X,Y,Rotation,Side,Populate,Type\nR1,1,2,0,1,1,SMT\nR2,1,2,0,1,0,SMT\nF1,3,2,0,1,1,Fiducial\n"
+    file = read_file(written(tmp_path, "a.csv", table), units="mm")
+    assert (file.not_placed, [place.is_fiducial for place in file.placements]) == (("R2",), [False, True])
+
+
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "columns": ("who,east,north,spin,Side\nR1,12.7,-3.5,90,top\n", {"columns": {"refdes": "who", "x": "east"}}),
+    "sides": ("Ref,X,Y,Rot,Side\nR1,12.7,-3.5,90,LS\n", {"sides": {"ls": "top"}}),
+    "decimal": ('Ref,X,Y,Rot,Side\nR1,"12,700","-3,500",90,top\n', {"decimal": "comma"}),
+    "clockwise": ("Ref,X,Y,Rot,Side\nR1,12.7,-3.5,-90,top\n", {"clockwise": True}),
+    "y": ("Ref,X,Y,Rot,Side\nR1,12.7,3.5,90,top\n", {"y": "down"}),
+    "offset": ("Ref,X,Y,Rot,Side\nR1,112.7,46.5,90,top\n", {"offset": [-100, -50]}),
+    "y and offset": ("Ref,X,Y,Rot,Side\nR1,2.7,53.5,90,top\n", {"y": "down", "offset": [10, 50]}),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_recipe_says_what_a_file_does_not(name: str) -> None:
+    text, said = FORMS[name]
+    if name == "columns":
+        said = {"columns": {**said["columns"], "y": "north", "rotation": "spin"}}
+    (place,) = parse_placements(Path("a.csv"), text.encode(), "generic", "mm", FileForm(**said))
+    assert (place.refdes, place.x_mm, place.y_mm) == ("R1", pytest.approx(12.7), pytest.approx(-3.5))
+    assert (place.rotation_deg, place.side) == (90.0, Side.TOP)
+
+
+def test_a_column_that_is_not_there_is_refused_by_its_name() -> None:
+    form = FileForm(columns={"x": "east"})
+    with pytest.raises(ConfigError, match="east"):
+        parse_placements(Path("a.csv"), b"Ref,X,Y,Rot,Side\nR1,1,2,0,top\n", "generic", "mm", form)
