@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.nn import functional
@@ -39,7 +39,8 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
     """
     with computing(plan.threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.seed)
-        return _train(kind, expert, plan, progress, augment)
+        varied = replace(augment, rotate=180.0) if plan.turned else augment
+        return _train(kind, expert, plan, progress, varied)
 
 
 def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress, augment: Augment) -> Trained:

@@ -42,9 +42,10 @@ class LabelledParts:
 def read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: TakenPictures) -> LabelledParts:
     """Return the images in three parts, and note them in `taken`; see `experts.proof`.
 
-    Without a `val` or `test` folder, a share `plan.held_out` of each label's images is held out, by `plan.seed`. What
-    is held out and was learned as well, under another name, measures nothing and is left out. Raises ConfigError if
-    folders and labels do not match, a label has too few images, pictures lie elsewhere, or one cannot be read.
+    Without a `val` or `test` folder, a share `plan.held_out` of each label's images is held out, by `plan.seed`; none
+    if it is 0. What is held out and was learned as well, under another name, measures nothing and is left out. Raises
+    ConfigError if folders and labels do not match, a label has too few images, pictures lie elsewhere, or one cannot be
+    read.
     """
     try:
         listed = _parts(expert, plan)
@@ -77,7 +78,7 @@ def _parts(expert: Expert, plan: TrainingPlan) -> dict[DataPart, dict[str, list[
         training, held = _held_out(
             listed.get("train") or listed.get("") or _listed(plan.data, [], expert), plan, expert
         )
-    return {DataPart.TRAINING: training, **_halves(held, plan)}
+    return {DataPart.TRAINING: training, **(_halves(held, plan) if any(held.values()) else {})}
 
 
 def _halves(held: dict[str, list[Path]], plan: TrainingPlan) -> dict[DataPart, dict[str, list[Path]]]:
@@ -111,7 +112,7 @@ def _held_out(
             raise ConfigError(f"expert '{expert.id}' has one image of '{label}'; training needs two, one to hold out")
         shuffled = paths[:]
         random.Random(plan.seed).shuffle(shuffled)
-        count = min(len(paths) - 1, max(1, round(len(paths) * plan.held_out)))
+        count = min(len(paths) - 1, max(1, round(len(paths) * plan.held_out))) if plan.held_out else 0
         held[label], training[label] = shuffled[:count], shuffled[count:]
     return training, held
 

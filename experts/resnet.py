@@ -33,6 +33,7 @@ class ResNet(ModuleKind):
     """
 
     task = "classify"
+    learns_turned = True
     preprocessing = Preprocessing(pad=PADDING, mean=MEAN, std=DEVIATION)
 
     def __init__(self, depth: int, augment: Augment | None = None) -> None:

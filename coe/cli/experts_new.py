@@ -80,6 +80,10 @@ def train(  # noqa: PLR0913
             help="The share of good parts that may be called, for kind good. Default: 0.05.",
         ),
     ] = None,
+    turned: Annotated[
+        bool,
+        typer.Option("--turned", help="Parts lie turned by any angle in their pictures, and that is no defect."),
+    ] = False,
     seed: SeedOption = 0,
     threads: Annotated[
         int, typer.Option(min=0, max=config.MAX_THREADS, help="Threads of the CPU; 0 uses all cores.")
@@ -115,13 +119,12 @@ def train(  # noqa: PLR0913
     expert = expert if expert.labels else replace(expert, labels=data_set.labels(data))
     accept.check_labels(expert)
     resolved = kinds.resolve(expert.kind, allow_kind or ())
-    if false_calls is not None and not resolved.good_only:
-        raise ConfigError(f"kind '{expert.kind}' does not learn from good parts alone; leave --false-calls out")
+    _check_heeded(resolved, false_calls, turned=turned)
     if (body is None) != (freeze is None):
         raise ConfigError("--body and --freeze belong together: which expert to start from, and which layers to keep")
     if body is not None and init is not None:
         raise ConfigError("--body says which expert to start from; leave --init out")
-    start = body or init or backbones.start_of(shelf, resolved, tuple(allow_kind or ()))
+    start = body or init or _usual_start(shelf, resolved, tuple(allow_kind or ()))
     if start and resolved.preprocessing is not None:
         expert = replace(expert, preprocessing=shelf.manifest(start).preprocessing)
     learned_from = {}
@@ -142,6 +145,7 @@ def train(  # noqa: PLR0913
         false_calls=false_calls,
         bf16=bf16,
         bits=rules.load(board).bits if bits is None and board is not None else bits,
+        turned=turned,
     )
     columns = (words("training", "bold"), BarColumn(), MofNCompleteColumn(), words("{task.fields[measures]}"))
     with (
@@ -196,6 +200,24 @@ def _labelled(expert: Expert, board: str | None, kind: Kind, data: Path) -> tupl
         return photo_labels.read(data, expert, rules.load(board), good_only=kind.good_only)
     except OSError as error:
         raise ConfigError(f"'{error.filename or data}' cannot be read: {error.strerror or error}") from error
+
+
+def _check_heeded(kind: Kind, false_calls: float | None, *, turned: bool) -> None:
+    """Raise ConfigError for an option that this kind does not heed."""
+    if false_calls is not None and not kind.good_only:
+        raise ConfigError(f"kind '{kind.name}' does not learn from good parts alone; leave --false-calls out")
+    if turned and not kind.learns_turned:
+        raise ConfigError(f"kind '{kind.name}' does not learn parts that lie turned; leave --turned out")
+
+
+def _usual_start(shelf: Store, kind: Kind, allowed: tuple[str, ...]) -> str | None:
+    """Return the backbone from which a kind starts, None for random weights, and say which it is."""
+    start = backbones.start_of(shelf, kind, allowed)
+    if start is not None:
+        point_out("note", f"starts from {start}")
+    elif kind.task == "classify":
+        point_out("note", f"from scratch: {kind.name} begins with random weights, which take many pictures")
+    return start
 
 
 def _tell(trained: Trained, manifest: Manifest) -> None:

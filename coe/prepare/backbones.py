@@ -62,17 +62,20 @@ def add_file(store: Store, file: Path, expert: Expert, licence: str, allowed: tu
 
 
 def start_of(store: Store, kind: Kind, allowed: tuple[str, ...] = ()) -> str | None:
-    """Return the backbone from which trainings of a kind start, None for a kind without one.
+    """Return the backbone from which trainings of a kind start, None if they start from random weights.
 
-    Packaged weights are added if they are not there. Raises ConfigError if there are none, StoreError if the store's
-    are damaged.
+    A kind without frozen layers starts from a backbone of its own name, if the store has it. For kinds with frozen
+    layers, packaged weights are added if they are not there. Raises ConfigError if there are none, StoreError if those
+    of the store are damaged.
     """
-    if not isinstance(kind, ModuleKind) or not kind.backbone:
+    if not isinstance(kind, ModuleKind) or not (kind.backbone or kind.name in kinds.names()):
         return None
-    id = f"{BOARD}/{kind.backbone}"
+    id = f"{BOARD}/{kind.backbone or kind.name}"
     try:
         store.manifest(id)
     except NoSuchExpert:
+        if not kind.backbone:
+            return None
         if _resolved(kind.backbone, allowed).packaged is None:
             raise ConfigError(
                 f"kind '{kind.name}' sees with the layers of a pretrained {kind.backbone}, and the store has no "

@@ -51,7 +51,7 @@ class TrainingPlan:
     `data` is a labelled folder (a classifier: `data/<label>/*`, or `data/train/...` and `data/val/...`) or the YAML of
     a YOLO data set; `work` is a folder for the trainer's files; `threads` 0 means all cores. `init` is a safetensors
     file to start from; tensors whose shape differs (another number of labels) start from fresh values. `held_out` is
-    the share to hold out if the data has no split.
+    the share to hold out if the data has no split; 0 holds out nothing.
 
     `freeze` holds prefixes of tensor names: those tensors keep the values of `init`, statistics of batch norms
     included. A few images of a new expert then train its last layers alone, in a fraction of the time. Kinds that
@@ -66,6 +66,9 @@ class TrainingPlan:
 
     `bf16` says whether products are computed in bf16, with weights in fp32; None: where the processor has bf16. `bits`
     says how many low bits of 16-bit samples count in the images (`coe.pictures.decoding.decode`).
+
+    `turned`: parts lie turned by any angle in their pictures, and that is no defect; each picture is learned in several
+    turns.
     """
 
     data: Path
@@ -83,6 +86,7 @@ class TrainingPlan:
     photographs: tuple[LabelledPhotograph, ...] | None = None
     bf16: bool | None = None
     bits: int | None = None
+    turned: bool = False
 
     def __post_init__(self) -> None:
         """Raise ConfigError for numbers with which nothing can be trained."""
@@ -96,6 +100,7 @@ class TrainingPlan:
             values.real("false_calls", self.false_calls, least=1e-6, most=0.5)
         if self.bf16 is not None:
             values.flag("bf16", self.bf16)
+        values.flag("turned", self.turned)
         if self.bits is not None:
             values.whole("bits", self.bits, least=config.MIN_SAMPLE_BITS, most=config.MAX_SAMPLE_BITS)
 

@@ -63,7 +63,8 @@ class Kind(ABC):
     """What experts of one architecture share.
 
     Instances are stateless and shared between threads. `name` is the word in the rules; `task` says what a finding
-    of this kind holds; `max_batch` bounds a batch even if memory allows more; `good_only` kinds learn from good parts.
+    of this kind holds; `max_batch` bounds a batch even if memory allows more; `good_only` kinds learn from good parts;
+    those with `learns_turned` heed `TrainingPlan.turned`.
     `preprocessing` is what experts see whose manifests do not say it; None: the kind prepares images in its own way.
     """
 
@@ -71,6 +72,7 @@ class Kind(ABC):
     task: Literal["classify", "detect"]
     max_batch: int = 32
     good_only: bool = False
+    learns_turned: bool = False
     preprocessing: Preprocessing | None = None
 
     @abstractmethod

@@ -1,0 +1,112 @@
+"""The kind `probe`: a classifier that learns in seconds from some twenty pictures, on what a pretrained network sees.
+
+A linear probe (Alain and Bengio, 2016) on means and maxima of several stages of a frozen backbone. What looks unlike
+every picture that was learned from is in doubt, whatever the classifier says of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch.nn import functional
+
+from coe.core import Expert, Finding
+from coe.errors import ConfigError
+from coe.store import outputs as network_outputs
+from coe.store.kinds import ExpertInput, Image, Progress, Trained, TrainingPlan
+from experts.backbone import ARCHITECTURES, BackboneKind, pooled
+from experts.findings import classified
+from experts.geometry import fitted_image
+
+EXAMPLES = 16
+"""How many pictures of each label an expert remembers, to know what it has never seen."""
+UNLIKE = "it looks unlike every picture that was learned from"
+
+
+class ProbeNetwork(torch.nn.Module):
+    """A backbone, a linear head on its pooled features (n, d), and examples of these features.
+
+    `centre` and `scale` (d,) standardise the features; `examples` (labels * EXAMPLES, d) are standardised, and `limit`
+    is the largest mean squared distance from the nearest of them that a picture of this part has.
+    """
+
+    def __init__(self, backbone: torch.nn.Module, features: int, labels: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = torch.nn.Linear(features, labels)
+        self.register_buffer("centre", torch.zeros(features))
+        self.register_buffer("scale", torch.ones(features))
+        self.register_buffer("examples", torch.zeros(labels * EXAMPLES, features, dtype=torch.float16))
+        self.register_buffer("limit", torch.ones(1))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return logits, and the distance in units of the limit, (n, labels + 1) float32, of features (n, d)."""
+        # In fp32 whatever the weights are: distances are sums of a thousand squares.
+        rows = (features.float() - self.centre.float()) * self.scale.float()
+        logits = functional.linear(rows, self.head.weight.float(), self.head.bias.float())
+        distances = distances_of(rows, self.examples.float()).amin(dim=1, keepdim=True)
+        return torch.cat((logits, distances / self.limit.float()), dim=1)
+
+
+def distances_of(rows: torch.Tensor, examples: torch.Tensor) -> torch.Tensor:
+    """Return mean squared distances (n, m) between rows (n, d) and examples (m, d)."""
+    return torch.cdist(rows, examples, compute_mode="donot_use_mm_for_euclid_dist").square() / rows.shape[1]
+
+
+class Probe(BackboneKind):
+    """A classifier of any number of labels on the last three stages of a frozen backbone.
+
+    Pictures keep their aspect. Nothing is varied in learning: neither colour nor brightness nor place, because a wrong
+    part may differ in these alone.
+    """
+
+    name = "probe"
+    task = "classify"
+    learns_turned = True
+    stages = (2, 3, 4)
+    preprocessing = ARCHITECTURES["efficientnet-lite0"].preprocessing
+
+    def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
+        """Scale to fit, centre, and pad with the mean colour, unless the expert's manifest says otherwise."""
+        return fitted_image(image, expert.input_size, expert.preprocessing or self.preprocessing)
+
+    def skeleton(self, expert: Expert) -> torch.nn.Module:
+        """Build the network; raises ConfigError for an input that the backbone makes smaller than a pixel."""
+        if expert.input_size < 1 << len(self.architecture.channels):
+            raise ConfigError(
+                f"expert '{expert.id}': an input of {expert.input_size} pixels is too small for kind '{self.name}'; "
+                "give 64 or more"
+            )
+        features = 2 * sum(self.architecture.channels[stage] for stage in self.stages)
+        return ProbeNetwork(self.layers(), features, len(expert.labels)).eval()
+
+    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+        """Return logits and distances, (n, labels + 1), of images (n, 3, S, S) uint8 RGB."""
+        outputs: torch.Tensor = module(self.features(module, images))
+        return outputs
+
+    def features(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+        """Return what the head sees of images (n, 3, S, S) uint8 RGB: (n, d)."""
+        return pooled(self.maps(module, images))
+
+    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
+        """Return the likeliest label and its probability, in doubt if the picture looks unlike all that was learned.
+
+        Raises StoreError for outputs that are not finite numbers.
+        """
+        network_outputs.prove(outputs)
+        rows = outputs.float()
+        found = classified(rows[:, :-1].softmax(dim=1), expert)
+        far = (rows[:, -1] > 1).tolist()
+        return [replace(one, doubt=UNLIKE) if unlike else one for one, unlike in zip(found, far, strict=True)]
+
+    def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+        """Learn from a labelled folder; see `experts.probe_train`."""
+        from experts import probe_train
+
+        return probe_train.train(self, expert, plan, progress)
+
+
+probe = Probe()

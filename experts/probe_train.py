@@ -1,0 +1,185 @@
+"""Learning a `probe` from a labelled folder: features once, then a head in less than a second.
+
+Without folders `train`, `val` or `test` every picture is learned from, and every picture measures: in cross-validation
+each is judged by a head that learned without it. Cross-validation chooses nothing but the softness of the scores.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from coe.core import Expert
+from coe.errors import ConfigError
+from coe.rates import tolerance_factor
+from coe.store.kinds import Progress, Trained, TrainingPlan
+from experts.backbone import load_backbone
+from experts.classifier_train import HeldAnswers, computing
+from experts.labelled_folder import LabelledImages, read
+from experts.logistic import LinearHead, Numbers, Places, judged_by_others, mean_loss, softness
+from experts.probe import EXAMPLES, Probe, ProbeNetwork, distances_of
+from experts.proof import unproven_answers
+from experts.taken import DataPart, TakenPictures
+
+TURNS = 8
+"""In how many turns, 45 degrees apart, each picture is learned if parts lie turned."""
+_UNLIKE = 0.01
+"""The share of pictures of this part that may be in doubt because they look unlike all others."""
+_STRANGE = 6.0
+"""A picture is named whose distance from all others, as a logarithm, is as many deviations above the usual one."""
+_BATCH = 16
+_FEW = 10
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Features (n, d) of pictures, their label numbers (n,), and numbers (n,) that pictures share which are one."""
+
+    features: Numbers
+    labels: Places
+    groups: Places
+
+
+def train(kind: Probe, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+    """Learn; raises ConfigError as `labelled_folder.read`, for frozen parts, and for labels with the same pictures."""
+    if plan.freeze:
+        raise ConfigError(f"expert '{expert.id}': all but the head of kind '{kind.name}' is frozen; leave 'freeze' out")
+    with computing(plan.threads), torch.random.fork_rng(devices=[]), torch.inference_mode():
+        torch.manual_seed(plan.seed)
+        module = kind.skeleton(expert)
+        assert isinstance(module, ProbeNetwork)
+        load_backbone(module, kind, expert, plan.init)
+        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        taken = TakenPictures(plan.data)
+        parts = read(kind, expert, replace(plan, held_out=0.0), taken)
+        _refuse_same(taken, expert)
+        learning = _joined(parts.training, parts.choosing)
+        seen = _seen(kind, module, learning, _numbers(taken), TURNS if plan.turned else 1)
+        others = judged_by_others(seen.features, seen.labels, seen.groups, len(expert.labels), plan.seed)
+        temperature = softness(others, seen.labels)
+        head = LinearHead.learned(seen.features, seen.labels, len(expert.labels))
+        distances = _fill(module, head, temperature, seen)
+        if len(parts.held_out.labels):
+            measured, truth = _outputs(kind, module, parts.held_out.images).numpy(), parts.held_out.labels.numpy()
+            logits, far = measured[:, :-1], measured[:, -1] > 1
+        else:
+            count = len(learning.labels)  # the first turn of each picture
+            logits, truth, far = others[:count] / temperature, seen.labels[:count], distances[:count] > 1
+    answers = HeldAnswers(torch.from_numpy(truth), torch.from_numpy(logits.argmax(axis=1)), mean_loss(logits, truth))
+    metrics = {**answers.measures(), "held_out": float(len(truth)), "in_doubt": float(far.mean())}
+    progress(plan.epochs, plan.epochs, metrics)
+    return Trained(
+        {name: value.contiguous().clone() for name, value in module.state_dict().items()},
+        expert.labels,
+        metrics,
+        (*_remarks(taken, expert, distances[: len(learning.labels)]), *answers.unseen_labels(expert.labels)),
+        taken.sentence(),
+        learned=taken.learned,
+        preprocessing=expert.preprocessing or kind.preprocessing,
+        unproven=unproven_answers(truth, logits.argmax(axis=1)),
+    )
+
+
+def turned(images: torch.Tensor, turns: int) -> torch.Tensor:
+    """Return images (n, 3, S, S) uint8 in so many turns, (turns * n, 3, S, S): first as they are."""
+    result = [images]
+    for turn in range(1, turns):
+        angle = 2 * math.pi * turn / turns
+        rotation = torch.tensor([[math.cos(angle), -math.sin(angle), 0.0], [math.sin(angle), math.cos(angle), 0.0]])
+        grid = functional.affine_grid(rotation.expand(len(images), 2, 3), list(images.shape), align_corners=False)
+        moved = functional.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
+        result.append(moved.round().clamp(0, 255).to(torch.uint8))
+    return torch.cat(result)
+
+
+def _joined(one: LabelledImages, other: LabelledImages) -> LabelledImages:
+    return LabelledImages(torch.cat((one.images, other.images)), torch.cat((one.labels, other.labels)))
+
+
+def _numbers(taken: TakenPictures) -> Places:
+    """Return a number for each picture that is learned from, the same for identical ones."""
+    order = (DataPart.TRAINING, DataPart.CHOOSING)
+    digests = [picture.digests.pixels for part in order for picture in taken.pictures if picture.part is part]
+    known = {digest: number for number, digest in enumerate(dict.fromkeys(digests))}
+    return np.array([known[digest] for digest in digests], np.intp)
+
+
+def _seen(kind: Probe, module: ProbeNetwork, parts: LabelledImages, groups: Places, turns: int) -> _Seen:
+    images = turned(parts.images, turns)
+    features = torch.cat([kind.features(module, batch) for batch in images.split(_BATCH)])
+    return _Seen(features.double().numpy(), np.tile(parts.labels.numpy(), turns), np.tile(groups, turns))
+
+
+def _outputs(kind: Probe, module: ProbeNetwork, images: torch.Tensor) -> torch.Tensor:
+    return torch.cat([kind.forward(module, batch) for batch in images.split(_BATCH)])
+
+
+def _fill(module: ProbeNetwork, head: LinearHead, temperature: float, seen: _Seen) -> Numbers:
+    """Put what was learned into the network; return how far each picture is from the others (n,), 1 at the limit."""
+    rows = torch.from_numpy((seen.features - head.centre) / head.deviation).float()
+    module.centre.copy_(torch.from_numpy(head.centre))
+    module.scale.copy_(torch.from_numpy(1 / head.deviation))
+    module.head.weight.copy_(torch.from_numpy(head.weights / temperature))
+    module.head.bias.copy_(torch.from_numpy(head.bias / temperature))
+    chosen = np.concatenate([_spread_out(rows, seen, label) for label in range(module.head.out_features)])
+    module.examples.copy_(rows[chosen])
+    apart = distances_of(rows, module.examples.float()).numpy()
+    apart[seen.groups[:, None] == seen.groups[chosen][None, :]] = np.inf
+    nearest = apart.min(axis=1)
+    logs = np.log(nearest.clip(1e-6))
+    usual = logs[~_strange(logs)]
+    limit = math.exp(usual.mean() + tolerance_factor(len(usual), _UNLIKE) * usual.std(ddof=1))
+    module.limit.fill_(limit)
+    return np.asarray(nearest / limit)
+
+
+def _spread_out(rows: torch.Tensor, seen: _Seen, label: int) -> Places:
+    """Return EXAMPLES places of a label's pictures: each as far as may be from those before (a greedy core set)."""
+    places = np.flatnonzero(seen.labels == label)
+    chosen = [0]
+    nearest = distances_of(rows[places], rows[places[:1]])[:, 0]
+    while len(chosen) < EXAMPLES:
+        chosen.append(int(nearest.argmax()))
+        nearest = torch.minimum(nearest, distances_of(rows[places], rows[places[chosen[-1:]]])[:, 0])
+    return np.asarray(places[chosen])
+
+
+def _strange(logs: Numbers) -> Numbers:
+    """Tell which pictures (n,) are far from all others, by the median and the median absolute deviation."""
+    middle = float(np.median(logs))
+    deviation = 1.4826 * float(np.median(np.abs(logs - middle)))
+    return np.asarray(logs > middle + _STRANGE * max(deviation, 0.05))
+
+
+def _refuse_same(taken: TakenPictures, expert: Expert) -> None:
+    """Raise ConfigError if all pictures of a label stand under another label as well."""
+    of_label = {label: {p.digests.pixels for p in taken.pictures if p.label == label} for label in expert.labels}
+    for label, digests in of_label.items():
+        for other, theirs in of_label.items():
+            if label != other and digests <= theirs:
+                raise ConfigError(
+                    f"expert '{expert.id}': all pictures of '{label}' stand under '{other}' as well, so nothing tells "
+                    "the two apart; take them out of the folder in which they are wrong"
+                )
+
+
+def _remarks(taken: TakenPictures, expert: Expert, distances: Numbers) -> list[str]:
+    learned = [p for part in (DataPart.TRAINING, DataPart.CHOOSING) for p in taken.pictures if p.part is part]
+    remarks = list(taken.identical())
+    strange = [p.path for p, far in zip(learned, _strange(np.log(distances.clip(1e-6))), strict=True) if far]
+    if strange:
+        names = ", ".join(path.relative_to(taken.root).as_posix() for path in strange[:_SHOWN])
+        more = f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else ""
+        remarks.append(f"{names}{more}: unlike all other pictures; is this the same part, with the same camera?")
+    for label in expert.labels:
+        count = sum(p.label == label for p in learned)
+        if count < _FEW:
+            remarks.append(
+                f"only {count} pictures of '{label}': what it looks like otherwise is not known; give {_FEW}"
+            )
+    return remarks

@@ -1,0 +1,213 @@
+"""The kind `probe`: what it learns from a few pictures, what it has never seen, and what it refuses."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from golden_parts import bad, moved, noisy, part
+from PIL import Image
+from safetensors.torch import save_file
+from tiny_line import Call, Said
+
+from coe.cli import experts_command
+from coe.core import Expert, Finding
+from coe.errors import ConfigError, StoreError
+from coe.prepare import backbones
+from coe.store import kinds
+from coe.store.kinds import Trained, TrainingPlan
+from coe.store.store import Store
+from experts.logistic import LinearHead, judged_by_others, softness
+from experts.probe import probe
+from experts.probe_train import turned
+
+EXPERT = Expert("u1", "probe", ("bad", "ok"), 64, "b/u1", frozenset({"bad"}))
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = Store(tmp_path_factory.mktemp("store"))
+    return store.path(backbones.add_packaged(store, "efficientnet-lite0").manifest.id)
+
+
+def good(seed: int) -> np.ndarray:
+    right, down = np.random.default_rng(seed).integers(-3, 4, 2)
+    return moved(noisy(part(), seed), float(right), float(down))
+
+
+def holed(seed: int) -> np.ndarray:
+    return moved(bad(noisy(part(), seed)), float(seed % 3), float(-seed % 4))
+
+
+def saved(root: Path, label: str, *pictures: np.ndarray) -> Path:
+    (root / label).mkdir(parents=True, exist_ok=True)
+    for number, pixels in enumerate(pictures):
+        Image.fromarray(pixels).save(root / label / f"{number:02d}.png")
+    return root
+
+
+def folder(root: Path, count: int = 10) -> Path:
+    saved(root, "ok", *(good(seed) for seed in range(count)))
+    return saved(root, "bad", *(holed(seed) for seed in range(100, 100 + count)))
+
+
+def plan(data: Path, init: Path | None, **more: object) -> TrainingPlan:
+    plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=1e-3, threads=1, init=init)
+    return replace(plan, **more)  # type: ignore[arg-type]
+
+
+def learn(data: Path, init: Path | None, expert: Expert = EXPERT, **more: object) -> Trained:
+    return probe.train(expert, plan(data, init, **more), lambda *_: None)
+
+
+def look(trained: Trained, *pictures: np.ndarray) -> list[Finding]:
+    module = probe.skeleton(EXPERT)
+    module.load_state_dict(trained.state)
+    prepared = [probe.preprocess(pixels, EXPERT) for pixels in pictures]
+    with torch.inference_mode():
+        outputs = probe.forward(module, torch.from_numpy(np.stack([each.pixels for each in prepared])))
+    return probe.postprocess(outputs, prepared, EXPERT)
+
+
+@pytest.fixture(scope="module")
+def trained(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return learn(folder(tmp_path_factory.mktemp("data")), start)
+
+
+def test_ten_pictures_of_each_label_teach_what_tells_them_apart(trained: Trained) -> None:
+    findings = look(trained, *(good(seed) for seed in range(40, 48)), *(holed(seed) for seed in range(140, 148)))
+    assert [one.label for one in findings] == ["ok"] * 8 + ["bad"] * 8
+    assert sum(bool(one.doubt) for one in findings) <= 2
+    assert all(0 < one.margin <= 1 for one in findings)
+
+
+def test_each_picture_is_judged_by_a_head_that_learned_without_it(trained: Trained) -> None:
+    assert trained.metrics["held_out"] == 20
+    assert trained.metrics["accuracy"] > 0.9
+    assert trained.metrics["accuracy_at_least"] < trained.metrics["accuracy"]
+    assert (trained.unproven, trained.remarks) == ("", ())
+
+
+def test_what_looks_unlike_all_that_was_learned_is_in_doubt_whatever_its_label(trained: Trained) -> None:
+    unlike = [part(7), np.full((160, 160, 3), 200, np.uint8), np.zeros((160, 160, 3), np.uint8)]
+    assert all(one.doubt for one in look(trained, *unlike))
+
+
+def test_a_finding_does_not_depend_on_its_batch(trained: Trained) -> None:
+    pictures = [good(50), holed(51), part(7)]
+    for pixels, finding in zip(pictures, look(trained, *pictures), strict=True):
+        (alone,) = look(trained, pixels)
+        assert (alone.label, alone.doubt) == (finding.label, finding.doubt)
+        assert alone.score == pytest.approx(finding.score, abs=1e-4)
+
+
+def test_outputs_that_are_no_numbers_give_no_finding() -> None:
+    with pytest.raises(StoreError):
+        probe.postprocess(torch.full((1, 3), torch.nan), [probe.preprocess(part(), EXPERT)], EXPERT)
+
+
+def test_held_out_pictures_are_measured_if_the_folder_has_them(start: Path, tmp_path: Path) -> None:
+    folder(tmp_path / "train", 6)
+    saved(tmp_path / "val", "ok", *(good(seed) for seed in range(60, 63)))
+    saved(tmp_path / "val", "bad", *(holed(seed) for seed in range(160, 162)))
+    assert learn(tmp_path, start).metrics["held_out"] == 5
+
+
+def test_a_picture_of_another_part_and_few_pictures_are_named(start: Path, tmp_path: Path) -> None:
+    data = folder(tmp_path, 8)
+    Image.fromarray(np.random.default_rng(1).integers(0, 255, (160, 160, 3)).astype(np.uint8)).save(data / "ok/odd.png")
+    shutil.copy(data / "ok/01.png", data / "bad/copy.png")
+    said = " ".join(learn(data, start).remarks)
+    assert "ok/odd.png" in said
+    assert "8 pictures" not in said.partition("only")[0]
+    assert "only 9 pictures of 'ok'" in said
+    assert "identical pictures stand under two labels" in said
+
+
+def test_several_labels(start: Path, tmp_path: Path) -> None:
+    data = saved(folder(tmp_path), "gone", *(noisy(np.full((160, 160, 3), 90, np.uint8), seed) for seed in range(10)))
+    labels = ("bad", "gone", "ok")
+    metrics = learn(data, start, replace(EXPERT, labels=labels)).metrics
+    assert metrics["held_out"] == 30
+    assert metrics["accuracy"] > 0.9
+
+
+def test_what_cannot_be_learned_is_refused_in_a_sentence(start: Path, tmp_path: Path) -> None:
+    once = saved(saved(tmp_path / "once", "ok", *(good(seed) for seed in range(5))), "bad", holed(1))
+    with pytest.raises(ConfigError, match="one image of 'bad'"):
+        learn(once, start)
+    same = saved(saved(tmp_path / "same", "ok", *(good(seed) for seed in range(5))), "bad", good(1), good(2))
+    with pytest.raises(ConfigError, match="all pictures of 'bad' stand under 'ok'"):
+        learn(same, start)
+    with pytest.raises(ConfigError, match="pretrained"):
+        learn(once, None)
+    with pytest.raises(ConfigError, match="leave 'freeze' out"):
+        learn(once, start, freeze=("backbone",))
+    with pytest.raises(ConfigError, match="too small"):
+        probe.skeleton(replace(EXPERT, input_size=16))
+
+
+def test_turned_parts_are_learned_turned() -> None:
+    image = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
+    image[:, :, 4:8, 12:20] = 255
+    turns = turned(image, 8)
+    assert len(turns) == 8
+    assert torch.equal(turns[0], image[0])
+    assert torch.equal(turns[4], image[0].flip(1, 2)), "half a turn"
+
+
+def test_copies_do_not_judge_each_other() -> None:
+    """Labels by chance: with its copy among what is learned, each picture would be told right."""
+    chance = np.random.default_rng(0)
+    features, labels = chance.normal(size=(60, 200)), chance.integers(0, 2, 60)
+    twice, groups = np.tile(features, (2, 1)), np.tile(np.arange(60), 2)
+    logits = judged_by_others(twice, np.tile(labels, 2), groups, 2, seed=0)
+    assert (logits.argmax(axis=1) == np.tile(labels, 2)).mean() < 0.7
+    assert softness(logits, np.tile(labels, 2)) > 2, "so its scores say that it does not know"
+
+
+def test_rare_labels_weigh_as_much_as_frequent_ones() -> None:
+    chance = np.random.default_rng(0)
+    labels = np.array([0] * 50 + [1] * 5)
+    features = chance.normal(size=(55, 3)) + 2.0 * labels[:, None]
+    said = LinearHead.learned(features, labels, 2).logits(np.full((1, 3), 1.0))
+    assert abs(float(said[0, 0] - said[0, 1])) < 1, "halfway between the two"
+
+
+@pytest.fixture
+def run(call: Call, tmp_path: Path) -> Callable[..., Said]:
+    return lambda *words: call(*words, "--store", tmp_path / "store", command=experts_command)
+
+
+def test_a_classifier_starts_from_the_backbone_of_its_kind_or_says_that_it_has_none(
+    run: Callable[..., Said], tmp_path: Path
+) -> None:
+    data = folder(tmp_path / "data", 2)
+    words = ("train", "b/u1", "--kind", "resnet18", "--input", "64", "--data", data, "--epochs", "1", "--no-prepare")
+    assert "from scratch" in run(*words).err
+    kind = kinds.resolve("resnet18")
+    assert isinstance(kind, kinds.ModuleKind)
+    save_file(kind.skeleton(replace(EXPERT, labels=("a",) * 9)).state_dict(), tmp_path / "net.safetensors")
+    run("backbone", "add", tmp_path / "net.safetensors", "--kind", "resnet18", "--licence", "mine")
+    assert "starts from backbones/resnet18" in run(*words).err
+    assert Store(tmp_path / "store").manifest("b/u1").source.endswith("from backbones/resnet18")
+
+
+def test_turned_is_refused_by_kinds_that_do_not_heed_it(run: Callable[..., Said], tmp_path: Path) -> None:
+    words = ("--kind", "good", "--input", "64", "--labels", "strange", "--turned")
+    assert "does not learn parts that lie turned" in run("train", "b/u1", *words, "--data", tmp_path).err
+
+
+def test_an_expert_from_the_command_shares_its_backbone(run: Callable[..., Said], tmp_path: Path) -> None:
+    data, shelf = folder(tmp_path / "data", 3), Store(tmp_path / "store")
+    for name in ("b/u1", "b/u2"):
+        run("train", name, "--kind", "probe", "--input", "64", "--data", data, "--no-prepare")
+    first, second = (shelf.manifest(name) for name in ("b/u1", "b/u2"))
+    assert first.body is not None
+    assert first.body == second.body
+    assert first.bytes < 400_000
