@@ -23,6 +23,7 @@ import torch
 from coe import surroundings
 from coe.core import Expert
 from coe.errors import StoreError, first_line
+from coe.prepare import first_layer
 from coe.runtime.onnx_network import OUTPUTS, OnnxNetwork, flat, nesting
 from coe.store import kinds
 from coe.store.kinds import ModuleKind
@@ -105,6 +106,9 @@ class Quantiser:
             onnx.save(model, exported)
             quant_pre_process(exported, simple, skip_symbolic_shape=True)
             self._model = onnx.load(simple)
+        self._on_pixels = first_layer.on_pixels(self._model, pictures[0].shape[-1])
+        if self._on_pixels is not None:
+            self._model = self._on_pixels.model
         self.layers, self.ends, self._outside = _parts(self._model.graph)
 
     def quantised(self, in_float: Collection[str] = ()) -> onnx.ModelProto:
@@ -125,6 +129,7 @@ class Quantiser:
                 weight_type=quantization.QuantType.QInt8,
                 nodes_to_exclude=[*self._outside, *in_float],
                 calibration_cache_path=ranges,
+                extra_options={"TensorQuantOverrides": self._on_pixels.steps() if self._on_pixels else {}},
             )
             self._ranges = ranges.read_bytes()
             model = onnx.load(small)
