@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,14 +12,31 @@ import typer
 
 from coe import config
 from coe.board.drafting import TODO
+from coe.cli.common import err
+from coe.cli.console import Progress
 from coe.cli.first_board import FirstBoard, MakeBoard
-from coe.cli.placing import BomOption, DialectOption, UnitsOption, YesOption, confirm, with_bom
+from coe.cli.placing import (
+    BomOption,
+    BottomAngleOption,
+    BottomXOption,
+    DialectOption,
+    UnitsOption,
+    YesOption,
+    bottom_of,
+    confirm,
+    with_bom,
+)
 from coe.errors import ConfigError
 
 if TYPE_CHECKING:
-    from coe.placement.draft_recipe import BoardPlan, Mark
+    from coe.pictures.array_images import DecodedImage
+    from coe.placement import Bottom, Layout, Placement
+    from coe.placement.draft_recipe import BoardPlan
+    from coe.placement.found_camera import FoundBoard
+    from coe.placement.recipe_text import RecipeDraft
 
-_UM_PER_PIXEL = 20.0
+MOST_PICTURES = 5
+"""So many pictures of boards are looked at."""
 EXPERT = "first-look"
 _HEAD = """\
 # A first board file: one expert compares each part with that of a good board. docs/rules.md explains it.
@@ -27,18 +47,39 @@ components:
 """
 
 
-def placed(
+def placed(  # noqa: PLR0913
     placements: Annotated[
         Path | None,
         typer.Option(
             "--placements", metavar="FILE", help="A placement (pick-and-place) file: a board of whole pictures."
         ),
     ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            "--images",
+            metavar="FOLDER",
+            help="Pictures of whole boards, a folder or one: the board is found in them, at any scale and turn.",
+        ),
+    ] = None,
     dialect: DialectOption = None,
     units: UnitsOption = None,
     yes: YesOption = False,
     bom: BomOption = None,
+    outline: Annotated[
+        Path | None,
+        typer.Option(
+            "--outline",
+            metavar="FILE",
+            help="The board's edge: a Gerber file (Edge.Cuts, profile) or a .kicad_pcb. Default: the parts' extent.",
+        ),
+    ] = None,
     side: Annotated[str, typer.Option(help="The side that the camera sees: top or bottom.")] = "top",
+    bottom_x: BottomXOption = None,
+    bottom_angle: BottomAngleOption = None,
+    good: Annotated[
+        bool, typer.Option("--good", help="The boards in the pictures are good: parts are learned from them.")
+    ] = False,
 ) -> MakeBoard | None:
     """Return what makes a board from the options; None without a placement file."""
     if placements is None:
@@ -46,33 +87,155 @@ def placed(
 
     def make(name: str, to: Path) -> FirstBoard:
         from coe.placement import Side, read_file
+        from coe.placement.board_outline import read_outline
         from coe.placement.draft_recipe import plan
         from coe.placement.package_sizes import LIBRARY, read_library
 
         if side not in set(Side):
             raise ConfigError(f"--side '{side}' is not known; give top or bottom")
+        bottom = bottom_of(bottom_x, bottom_angle)
         file = read_file(placements, dialect or "generic", units or "")
         if dialect is None or units is None:
             confirm(placements, file, yes=yes)
         library = read_library(Path(LIBRARY)) if Path(LIBRARY).is_file() else ()
-        drawn = plan(with_bom(file.placements, bom), Side(side), library)
-        return _board(name, to, drawn)
+        edge = None if outline is None else read_outline(outline)
+        fitted = with_bom(file.placements, bom)
+        words = ["--placements", str(placements), "--dialect", dialect or "generic", "--units", str(file.units)]
+        words += [] if bom is None else ["--bom", str(bom)]
+        words += [] if bottom_x is None else ["--bottom-x", bottom_x, "--bottom-angle", str(bottom_angle)]
+        return _Making(name, to, fitted, plan(fitted, Side(side), library, edge), bottom, tuple(words), good).board(
+            images
+        )
 
     return make
 
 
-def _board(name: str, to: Path, drawn: BoardPlan) -> FirstBoard:
-    from coe.placement.board_recipe import CameraSpec
-    from coe.placement.recipe_text import recipe_text
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """One run: what was read, and the words that further commands need to read it again."""
 
-    marks = fiducials(drawn.marks)
-    todo = f"{TODO}: how many micrometres a pixel is on the board"
-    text = recipe_text(f"{name}-{drawn.side}", drawn, _UM_PER_PIXEL, CameraSpec(), marks, todo=todo)
-    files = {
-        to / config.RULES_FOLDER / f"{name}.yaml": rules_text(name, drawn).encode(),
-        to / name / "recipe.yaml": text.encode(),
-    }
-    return FirstBoard(files, (), ())
+    name: str
+    to: Path
+    placements: Sequence[Placement]
+    plan: BoardPlan
+    bottom: Bottom | None
+    words: tuple[str, ...]
+    are_good: bool
+
+    def board(self, images: Path | None) -> FirstBoard:
+        from coe.placement.recipe_text import first_draft
+
+        draft = first_draft(f"{self.name}-{self.plan.side}", self.plan)
+        files = {self.to / config.RULES_FOLDER / f"{self.name}.yaml": rules_text(self.name, self.plan).encode()}
+        recipe = self.to / self.name / "recipe.yaml"
+        if images is None:
+            text = draft.text(todo=f"{TODO}: how many micrometres a pixel is on the board")
+            return FirstBoard({**files, recipe: text.encode()}, (), ())
+        pictures = read_pictures(images)
+        found, notes = self._found(pictures, self._layout(draft))
+        if not found:
+            text = draft.text(todo=f"{TODO}: the board was not found; say how many micrometres a pixel is on it")
+            return FirstBoard({**files, recipe: text.encode()}, tuple(notes), ())
+        measured, more = self._measured(draft, found)
+        layout = self._layout(measured)
+        files[recipe] = measured.text().encode()
+        for picture, pixels in pictures.items():
+            drawn, said = _overlay(pixels, layout)
+            files[self.to / self.name / f"overlay-{picture.stem}.png"] = drawn
+            more += [f"{picture.name}: {said}"]
+        return FirstBoard(files, (*notes, *more), self._next(images, recipe))
+
+    def _layout(self, draft: RecipeDraft) -> Layout:
+        from coe.placement import lay_out, parse_recipe
+
+        path = self.to / self.name / "recipe.yaml"
+        return lay_out(parse_recipe(path, draft.text().encode()), self.placements, self.bottom)
+
+    def _found(self, pictures: dict[Path, DecodedImage], layout: Layout) -> tuple[dict[Path, FoundBoard], list[str]]:
+        """Return the board in each picture, and sentences about those in which it is not seen."""
+        from coe.placement.found_camera import drawing_of, find_board
+
+        marks = self.plan.seen_marks(self.bottom)
+        drawing = drawing_of(layout, marks, outline_is_known=self.plan.outline_is_known)
+        found, notes = {}, []
+        with Progress(console=err) as bar:
+            for picture, pixels in bar.track(pictures.items(), description="finding the board"):
+                board = find_board(pixels, drawing, marks)
+                if board is None:
+                    notes.append(f"{picture.name}: the board is not found in it")
+                    continue
+                found[picture] = board
+                if board.doubt:
+                    notes.append(f"{picture.name}: {board.doubt}")
+        return found, notes
+
+    def _measured(self, draft: RecipeDraft, found: dict[Path, FoundBoard]) -> tuple[RecipeDraft, list[str]]:
+        """Return the draft with what pictures tell of camera and marks, and sentences about it."""
+        from coe.placement import blind_to
+        from coe.placement.found_camera import camera_of
+
+        middle = self._layout(draft).middle
+        camera = camera_of(list(found.values()), middle)
+        measured = draft.measured(camera, [board.match.marks for board in found.values()])
+        ways = blind_to(self._layout(measured))
+        for candidate in measured.landmarks if ways else ():
+            tried = measured.with_landmark(candidate)
+            if len(blind_to(self._layout(tried))) < len(ways):
+                measured, ways = tried, blind_to(self._layout(tried))
+        notes = [
+            f"{len(found)} pictures: {camera.um_per_pixel:.2f} um a pixel, turned by {camera.camera.turn:g} degrees"
+        ]
+        notes += [f"a board that lies {way} would not be noticed; name a landmark in the recipe" for way in ways]
+        if camera.keystones_differ:
+            notes.append("the camera looked from several places: fix it for pictures that are inspected")
+        return measured, notes
+
+    def _next(self, images: Path, recipe: Path) -> tuple[tuple[str, ...], ...]:
+        rules, folder = str(self.to / config.RULES_FOLDER / f"{self.name}.yaml"), self.to / self.name
+        boards = ("--images", str(images), *self.words, "--recipe", str(recipe))
+        photos = str(folder / "photos")
+        label = ("--label", "good") if self.are_good else ()
+        crop = ("coe-experts", "crop", rules, *boards, "--out", photos, *label)
+        if not self.are_good:
+            return (crop,)
+        return (
+            crop,
+            ("coe-experts", "reference", rules, "--images", photos),
+            ("coe-experts", "train", f"{self.name}/{EXPERT}", "--board", rules, "--data", photos, "--epochs", "1"),
+            ("coe-inspect", "--board", rules, *boards, "--out", str(folder / "run")),
+        )
+
+
+def read_pictures(images: Path) -> dict[Path, DecodedImage]:
+    """Return a few pictures of a folder, or one picture, (H, W, 3) uint8 RGB; raises ConfigError."""
+    from coe.errors import ImageError
+    from coe.pictures.finding import EXTENSIONS
+    from coe.pictures.image_source import ImageSource
+
+    if images.is_dir():
+        paths = sorted(path for path in images.iterdir() if path.suffix.lower() in EXTENSIONS)[:MOST_PICTURES]
+    else:
+        paths = [images]
+    if not paths:
+        raise ConfigError(f"{images} holds no pictures of boards ({' '.join(sorted(EXTENSIONS))})")
+    try:
+        return {path: ImageSource.of(path, None, None).decode() for path in paths}
+    except ImageError as error:
+        raise ConfigError(f"{images}: a picture {error}; take it out, or save it again") from None
+
+
+def _overlay(pixels: DecodedImage, layout: Layout) -> tuple[bytes, str]:
+    """Return the overlay picture of a board as PNG, and how the board lies in it, as words."""
+    from PIL import Image
+
+    from coe.placement import locate, overlay
+
+    location = locate(pixels, layout)
+    file = BytesIO()
+    Image.fromarray(overlay(pixels, layout, location)).save(file, "PNG")
+    if location.fit is None:
+        return file.getvalue(), f"not registered: {location.why}"
+    return file.getvalue(), f"registered, fiducials within {location.residual_um:.0f} um"
 
 
 def rules_text(name: str, drawn: BoardPlan) -> str:
@@ -82,19 +245,3 @@ def rules_text(name: str, drawn: BoardPlan) -> str:
         for part in drawn.parts
     ]
     return _HEAD.format(name=name, expert=EXPERT) + "".join(lines)
-
-
-def fiducials(marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
-    """Return the marks that a recipe searches: all of one diameter and look, fiducials rather than holes.
-
-    Raises ConfigError if there are not two.
-    """
-    kinds = {(mark.look, mark.diameter_mm) for mark in marks}
-    groups = [tuple(m for m in marks if (m.look, m.diameter_mm) == kind) for kind in sorted(kinds)]
-    best = max(groups, key=lambda group: (len(group) >= 3, group[0].look == "bright", len(group)), default=())
-    if len(best) < 2:
-        raise ConfigError(
-            "the placement file has no two fiducials (FID1, FID2, ...) or mounting holes (H1, H2, ... of a package "
-            "MountingHole); export them too, or add lines for them: a designator, x and y"
-        )
-    return best

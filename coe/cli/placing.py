@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from coe.board.rules import Rules
     from coe.inspector.line_options import LineOptions
     from coe.pictures.found_image import FoundImage
-    from coe.placement import Layout, Placement, PlacementFile
+    from coe.placement import Bottom, Layout, Placement, PlacementFile
 
 _NAMES = "kicad, altium, easyeda, eagle, ... or package.module:NAME"
 
@@ -48,6 +48,36 @@ BomOption = Annotated[
 ]
 
 
+BottomXOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bottom-x",
+        help="top or bottom, for a recipe of the bottom side: the file gives x as seen from the top, through the "
+        "board, or as seen from the bottom.",
+    ),
+]
+BottomAngleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bottom-angle",
+        help="top, top-180 or bottom, for a recipe of the bottom side: angles count counterclockwise as seen from "
+        "the top, with parts at 0 mirrored left to right (top) or top to bottom (top-180, as KiCad), or as seen "
+        "from the bottom.",
+    ),
+]
+
+
+def bottom_of(x: str | None, angle: str | None) -> Bottom | None:
+    """Return how a file describes the bottom side; None if the options do not say; raises ConfigError."""
+    if (x is None) != (angle is None):
+        raise ConfigError("give --bottom-x and --bottom-angle together, or neither")
+    if x is None or angle is None:
+        return None
+    from coe.placement import Bottom
+
+    return Bottom.of(x, angle)
+
+
 def layout_of(
     placements: Annotated[
         Path | None,
@@ -71,23 +101,8 @@ def layout_of(
             "picture that coe-experts overlay makes before you use it.",
         ),
     ] = None,
-    bottom_x: Annotated[
-        str | None,
-        typer.Option(
-            "--bottom-x",
-            help="top or bottom, for a recipe of the bottom side: the file gives x as seen from the top, through the "
-            "board, or as seen from the bottom.",
-        ),
-    ] = None,
-    bottom_angle: Annotated[
-        str | None,
-        typer.Option(
-            "--bottom-angle",
-            help="top, top-180 or bottom, for a recipe of the bottom side: angles count counterclockwise as seen from "
-            "the top, with parts at 0 mirrored left to right (top) or top to bottom (top-180, as KiCad), or as seen "
-            "from the bottom.",
-        ),
-    ] = None,
+    bottom_x: BottomXOption = None,
+    bottom_angle: BottomAngleOption = None,
 ) -> Layout | None:
     """Return the layout that the options describe; None without any of them.
 
@@ -106,13 +121,11 @@ def layout_of(
         return None
     if missing := [name for name, value in needed.items() if value is None]:
         raise ConfigError(f"{given[0]} needs {', '.join(missing)} too")
-    if (bottom_x is None) != (bottom_angle is None):
-        raise ConfigError("give --bottom-x and --bottom-angle together, or neither")
-    from coe.placement import Bottom, lay_out, read_file, read_recipe
+    described = bottom_of(bottom_x, bottom_angle)
+    from coe.placement import lay_out, read_file, read_recipe
 
     assert placements is not None
     assert recipe is not None
-    described = Bottom.of(bottom_x, bottom_angle) if bottom_x is not None and bottom_angle is not None else None
     checked = read_recipe(recipe)
     file = read_file(placements, dialect or "generic", units or "", checked.placement_file)
     if dialect is None or units is None:

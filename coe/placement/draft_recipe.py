@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from math import dist
 
 from coe.errors import ConfigError
+from coe.placement.board_layout import Bottom
 from coe.placement.board_recipe import Look
 from coe.placement.dialects import Side
 from coe.placement.package_sizes import NamedSize, size_of
+from coe.placement.panel_split import pattern_of
 from coe.placement.placements import Placement
 
 _FIDUCIAL = re.compile(r"fid|fd\d|fm\d", re.IGNORECASE)
@@ -29,6 +31,7 @@ _SPELT = {ord(sign): letter for sign, letter in zip("\u2126\u03a9\u00b5\u03bc", 
 """Ohm and micro, as names of components spell them."""
 UNKNOWN_MM = 3.0
 """The side of a package whose name tells no size, until a person says it."""
+_MOST_MARKS = 12
 _EDGE_MM = 2.0
 """By how much the outline is taken to reach over the parts where no file tells it."""
 
@@ -61,7 +64,10 @@ class DraftPart:
 
 @dataclass(frozen=True, slots=True)
 class BoardPlan:
-    """What a placement file tells of one side of a board: parts by component, marks, and its extent in mm."""
+    """What a placement file tells of one side of a board: parts by component, marks, and its extent in mm.
+
+    `panel` is how parts are named if the file is of a whole panel.
+    """
 
     side: Side
     placements: tuple[Placement, ...]
@@ -71,7 +77,11 @@ class BoardPlan:
     x: tuple[float, float]
     y: tuple[float, float]
     outline_is_known: bool = False
-    component_of: Mapping[str, str] = field(default_factory=dict)
+    panel: str | None = None
+
+    def seen_marks(self, bottom: Bottom | None) -> tuple[Mark, ...]:
+        """Return the marks as the camera sees the side."""
+        return tuple(replace(mark, x_mm=bottom.x_of(mark.x_mm) if bottom else mark.x_mm) for mark in self.marks)
 
 
 def plan(
@@ -118,12 +128,12 @@ def plan(
         side,
         tuple(place for places in kinds.values() for place in places),
         tuple(parts),
-        tuple(_without_twins(marks)),
+        tuple(_outermost(_without_twins(marks))),
         tuple(dict.fromkeys(refdes for refdes in left_out if refdes)),
         (left, right),
         (bottom, top),
         outline is not None,
-        {refdes: part.name for part in parts for refdes in part.refdes},
+        pattern_of([place for places in kinds.values() for place in places]),
     )
 
 
@@ -173,6 +183,13 @@ def _extent(
     low_x, low_y = (min(place[axis] - place[2] for place in places) - _EDGE_MM for axis in (0, 1))
     high_x, high_y = (max(place[axis] + place[2] for place in places) + _EDGE_MM for axis in (0, 1))
     return round(low_x, 1), round(low_y, 1), round(high_x, 1), round(high_y, 1)
+
+
+def _outermost(marks: Sequence[Mark]) -> list[Mark]:
+    """Return the marks that lie farthest from the middle of all, where there are very many, as on a panel."""
+    x, y = (sum(getattr(mark, axis) for mark in marks) / max(1, len(marks)) for axis in ("x_mm", "y_mm"))
+    far = sorted(marks, key=lambda mark: -dist((mark.x_mm, mark.y_mm), (x, y)))[:_MOST_MARKS]
+    return [mark for mark in marks if mark in far]
 
 
 def _without_twins(marks: Sequence[Mark]) -> list[Mark]:

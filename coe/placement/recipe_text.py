@@ -4,65 +4,123 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from coe.board.drafting import TODO
+from coe.errors import ConfigError
 from coe.placement.board_recipe import CameraSpec
 from coe.placement.draft_recipe import UNKNOWN_MM, BoardPlan, DraftPart, Mark
+from coe.placement.found_camera import FoundCamera
 from coe.placement.package_sizes import LIBRARY
 
 _MOST_NAMED = 6
+_UM_PER_PIXEL = 20.0
+_STRAIGHT = CameraSpec()
 
 
-def recipe_text(
-    name: str,
-    plan: BoardPlan,
-    um_per_pixel: float,
-    camera: CameraSpec,
-    marks: Sequence[Mark],
-    landmark: Mark | None = None,
-    *,
-    todo: str = "",
-) -> str:
-    """Return the recipe of a plan as YAML; `marks` are its fiducials, all of one diameter and look.
+@dataclass(frozen=True, slots=True)
+class RecipeDraft:
+    """A recipe in the making: what files tell, and what pictures tell of the camera and the marks.
 
-    `todo` is what a person must do because the board was not found in the pictures, if it was not.
+    `fiducials` are all of one diameter and look; `landmarks` are marks that may tell how a board lies where those do
+    not.
     """
-    first = marks[0]
-    said = (
-        "from a file" if plan.outline_is_known else "the extent of the parts and a little more; the true edge is better"
-    )
-    lines = [
-        "# A first recipe: look at the overlay, and change what is not right.",
-        "# Lengths are mm in the frame of the placement file; docs/placements.md explains each key.",
-        f"recipe: {name}",
-        f"side: {plan.side}",
-        f"um_per_pixel: {um_per_pixel:.4g}  # {todo or 'measured in the pictures'}",
-        f"outline: {{x: {_pair(plan.x)}, y: {_pair(plan.y)}}}  # {said}",
-    ]
-    if camera != CameraSpec():
-        lines += [
-            "camera:  # how the board lies in the pictures, as it was found there",
-            f"  turn: {camera.turn:g}",
-            f"  middle: {_pair(camera.middle)}",
-            f"  keystone: {_pair(camera.keystone)}",
+
+    name: str
+    plan: BoardPlan
+    fiducials: tuple[Mark, ...]
+    um_per_pixel: float = _UM_PER_PIXEL
+    camera: CameraSpec = _STRAIGHT
+    search_mm: float = 5.0
+    landmarks: tuple[Mark, ...] = ()
+    landmark: Mark | None = None
+
+    def measured(self, camera: FoundCamera, seen: Sequence[Sequence[Mark]]) -> RecipeDraft:
+        """Return the draft with a camera, and with those of its marks that all pictures show, as they look there."""
+        shown = {mark.name for mark in seen[0]}.intersection(*({mark.name for mark in marks} for marks in seen))
+        places = {mark.name: mark for mark in self.plan.marks}
+        marks = [
+            replace(places[mark.name], diameter_mm=mark.diameter_mm, look=mark.look)
+            for mark in seen[0]
+            if mark.name in shown
         ]
-    lines += [
-        "fiducials:",
-        f"  diameter: {first.diameter_mm:g}",
-        f"  look: {first.look}",
-        "  at:",
-        *(f"    {_flow(mark.name)}: {_pair((mark.x_mm, mark.y_mm))}" for mark in marks),
-    ]
-    if landmark is not None:
-        lines.append(
-            f"landmark: {{at: {_pair((landmark.x_mm, landmark.y_mm))}, diameter: {landmark.diameter_mm:g}, "
-            f"look: {landmark.look}}}  # {landmark.name}: it tells how the board lies where fiducials lie alike"
+        best = fiducials(marks, wants_four=camera.keystones_differ) or self.fiducials
+        others = tuple(mark for mark in marks if mark not in best)
+        search = min(10.0, max(2.0, round(2 * camera.spread_mm + 1.5, 1)))
+        return replace(
+            self,
+            um_per_pixel=camera.um_per_pixel,
+            camera=camera.camera,
+            fiducials=best,
+            search_mm=search,
+            landmarks=others,
         )
-    lines += ["components:  # size: width and height of the package with its leads, at a rotation of 0", *_sizes(plan)]
-    lines += ["placed_as:", *(_entry(part) for part in plan.parts)]
-    if plan.left_out:
-        lines.append(f"not_inspected: [{', '.join(map(_flow, plan.left_out))}]")
-    return "\n".join(lines) + "\n"
+
+    def with_landmark(self, mark: Mark) -> RecipeDraft:
+        """Return the draft with a landmark."""
+        return replace(self, landmark=mark)
+
+    def text(self, *, todo: str = "") -> str:
+        """Return the recipe as YAML; `todo` is what a person must do where no picture told the scale."""
+        plan, first = self.plan, self.fiducials[0]
+        edge = (
+            "from a file" if plan.outline_is_known else "the parts' extent and a little more; the true edge is better"
+        )
+        lines = [
+            "# A first recipe: look at the overlay, and change what is not right.",
+            "# Lengths are mm in the frame of the placement file; docs/placements.md explains each key.",
+            f"recipe: {self.name}",
+            f"side: {plan.side}",
+            f"um_per_pixel: {self.um_per_pixel:.6g}  # {todo or 'measured in the pictures'}",
+            f"outline: {{x: {_pair(plan.x)}, y: {_pair(plan.y)}}}  # {edge}",
+        ]
+        if self.camera != _STRAIGHT:
+            turn, middle, slant = f"{self.camera.turn:g}", _pair(self.camera.middle), _pair(self.camera.keystone)
+            lines.append(f"camera: {{turn: {turn}, middle: {middle}, keystone: {slant}}}  # measured in the pictures")
+        lines += [
+            "fiducials:",
+            f"  diameter: {first.diameter_mm:g}",
+            f"  look: {first.look}",
+            f"  search: {self.search_mm:g}  # mm around where each should be",
+            "  at:",
+            *(f"    {_flow(mark.name)}: {_pair((mark.x_mm, mark.y_mm))}" for mark in self.fiducials),
+        ]
+        if (mark := self.landmark) is not None:
+            lines.append(
+                f"landmark: {{at: {_pair((mark.x_mm, mark.y_mm))}, diameter: {mark.diameter_mm:g}, look: {mark.look}}}"
+                f"  # {mark.name}: it tells how the board lies where fiducials lie alike"
+            )
+        if plan.panel is not None:
+            lines += [f"panel: {{refdes: {_flow(plan.panel)}}}  # how parts are named on the panel's boards"]
+        lines += ["components:  # size: width and height of the package with its leads, at a rotation of 0"]
+        lines += [*_sizes(plan), "placed_as:", *(entry for part in plan.parts for entry in _entries(part))]
+        if plan.left_out:
+            lines.append(f"not_inspected: [{', '.join(map(_flow, plan.left_out))}]")
+        return "\n".join(lines) + "\n"
+
+
+def first_draft(name: str, plan: BoardPlan) -> RecipeDraft:
+    """Return the draft that files alone tell; raises ConfigError if they have no two marks."""
+    marks = fiducials(plan.marks)
+    if len(marks) < 2:
+        raise ConfigError(
+            "the placement file has no two fiducials (FID1, FID2, ...) or mounting holes (H1, H2, ... of a package "
+            "MountingHole); export them too, or add lines for them, with a package such as Fiducial_1mm or "
+            "MountingHole_3.2mm"
+        )
+    return RecipeDraft(name, plan, marks)
+
+
+def fiducials(marks: Sequence[Mark], *, wants_four: bool = False) -> tuple[Mark, ...]:
+    """Return the marks that a recipe searches: of one diameter and look, fiducials rather than holes, most of all.
+
+    Three tell an affine map; `wants_four` asks for four, which tell a projective map. Empty if there are no two.
+    """
+    kinds = {(mark.look, mark.diameter_mm) for mark in marks}
+    groups = [tuple(m for m in marks if (m.look, m.diameter_mm) == kind) for kind in sorted(kinds)]
+    wanted = 4 if wants_four else 3
+    best = max(groups, key=lambda group: (len(group) >= wanted, group[0].look == "bright", len(group)), default=())
+    return best if len(best) > 1 else ()
 
 
 def _sizes(plan: BoardPlan) -> list[str]:
@@ -77,10 +135,11 @@ def _sizes(plan: BoardPlan) -> list[str]:
     return lines
 
 
-def _entry(part: DraftPart) -> str:
+def _entries(part: DraftPart) -> list[str]:
     words = {"package": part.package, "value": part.value}
     said = "".join(f"{key}: {_flow(word)}, " for key, word in words.items() if word)
-    return f"  - {{{said or f'refdes: {_flow(part.refdes[0])}, '}component: {part.name}}}"
+    refdes = [""] if said else [f"refdes: {_flow(name)}, " for name in part.refdes]
+    return [f"  - {{{said}{name}component: {part.name}}}" for name in refdes]
 
 
 def _some(refdes: Sequence[str]) -> str:

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tiny_line import Call
 
+from apps.demo import own_board
 from coe.board import rules
 from coe.cli import board_command
-from coe.placement import lay_out, read_placements, read_recipe
+from coe.errors import ConfigError
+from coe.pictures.image_source import ImageSource
+from coe.placement import Side, join, lay_out, locate, parse_recipe, read_bom, read_placements, read_recipe
+from coe.placement.board_outline import read_outline
+from coe.placement.draft_recipe import plan
+from coe.placement.fit import Fit
+from coe.placement.found_camera import drawing_of, find_board
+from coe.placement.recipe_text import first_draft
+
+Numbers = NDArray[np.float64]
 
 ROWS = """\
 Ref,Val,Package,PosX,PosY,Rot,Side
@@ -80,3 +93,120 @@ def test_a_name_that_is_none_and_a_board_without_marks_are_refused(call: Call, f
     assert new(call) == 0  # two are left
     (folder / "pnp.csv").write_text("\n".join(ROWS.splitlines()[:5]) + "\n")
     assert new(call, "--to", "other") == 2
+
+
+@pytest.fixture(scope="module")
+def brought(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Numbers]]:
+    """A board of 38 parts as somebody brings it; the photographs are turned by 90 degrees, and 1 % aslant."""
+    folder = tmp_path_factory.mktemp("brought")
+    return folder, own_board.build(folder)
+
+
+def test_a_board_is_found_in_photographs_turned_and_aslant(
+    call: Call, brought: tuple[Path, list[Numbers]], folder: Path
+) -> None:
+    at, maps = brought
+    words = (
+        "--placements",
+        at / "pnp.csv",
+        "--bom",
+        at / "bom.csv",
+        "--images",
+        at / "boards",
+        "--units",
+        "mm",
+        "--yes",
+    )
+    said = call("new", "own", *words, "--good", command=board_command)
+    assert said.status == 0
+
+    recipe = read_recipe(folder / "own" / "recipe.yaml")
+    assert (recipe.camera.turn, recipe.fiducials.look) == (pytest.approx(90, abs=1), "bright")
+    assert recipe.um_per_pixel == pytest.approx(41.2, rel=1e-3)
+    assert recipe.camera.keystone == (pytest.approx(0.01, abs=1e-3), pytest.approx(-0.006, abs=1e-3))
+    parts = join(read_placements(at / "pnp.csv", units="mm"), read_bom(at / "bom.csv")).placements
+    layout = lay_out(recipe, parts)
+    assert (len(layout.sites), "R12" in {site.refdes for site in layout.sites}) == (38, False)
+    for number, truth in enumerate(maps, 1):
+        location = locate(ImageSource.of(at / "boards" / f"SN{number}.png", None, None).decode(), layout)
+        assert location.fit is not None
+        corners = np.array([(corner.x_mm, corner.y_mm) for site in layout.sites for corner in site.corners])
+        apart = np.hypot(*(location.fit.pixels(corners) - Fit(truth).pixels(corners)).T)
+        assert apart.max() * recipe.um_per_pixel < 40
+        assert (folder / "own" / f"overlay-SN{number}.png").stat().st_size > 10_000
+    left = [
+        line for line in (folder / "own" / "recipe.yaml").read_text(encoding="utf-8").splitlines() if "TODO" in line
+    ]
+    assert [line.split(":")[0].strip() for line in left] == ["SW_SPST_B3U-1000P-reset"]
+    assert [line.split()[:2] for line in said.out.splitlines() if line.startswith("  coe-")] == [
+        ["coe-experts", "crop"],
+        ["coe-experts", "reference"],
+        ["coe-experts", "train"],
+        ["coe-inspect", "--board"],
+    ]
+
+
+@pytest.mark.slow
+def test_three_fiducials_alone_tell_little_of_a_slant_and_the_parts_tell_the_rest(
+    brought: tuple[Path, list[Numbers]],
+) -> None:
+    at, maps = brought
+    parts = [place for place in read_placements(at / "pnp.csv", units="mm") if not place.refdes.startswith("H")]
+    drawn = plan(parts, Side.TOP)
+    layout = lay_out(parse_recipe(Path("r.yaml"), first_draft("r", drawn).text().encode()), parts)
+    drawing = drawing_of(layout, drawn.marks, outline_is_known=False)
+    picture = ImageSource.of(at / "boards" / "SN1.png", None, None).decode()
+    board = find_board(picture, drawing, drawn.marks)
+    assert board is not None
+    assert [mark.name for mark in board.match.marks] == ["FID1", "FID2", "FID3"]
+    corners = np.concatenate(drawing.parts)
+    apart = np.hypot(*(board.match.fit.pixels(corners) - Fit(maps[0]).pixels(corners)).T) * 41.2
+    assert apart.max() < 200
+
+
+def test_a_picture_without_the_board_is_said_to_be_without_it(
+    call: Call, brought: tuple[Path, list[Numbers]], folder: Path
+) -> None:
+    at, _ = brought
+    noise = np.random.default_rng(3).integers(60, 90, (500, 700, 3), np.uint8)
+    cv2.imwrite(str(folder / "desk.png"), noise)
+    words = ("--placements", at / "pnp.csv", "--images", "desk.png", "--units", "mm", "--yes")
+    said = call("new", "own", *words, command=board_command)
+    assert said.status == 0
+    assert "desk.png: the board is not found" in said.words
+    assert "TODO" in (folder / "own" / "recipe.yaml").read_text(encoding="utf-8").split("outline")[0]
+
+
+GERBER = """%TF.FileFunction,Profile,NP*%
+%FSLAX46Y46*%
+%MOMM*%
+%ADD10C,0.1*%
+G01*
+D10*
+X100000000Y-80000000D02*
+X162000000Y-80000000D01*
+X162000000Y-41000000D01*
+G03*
+X160000000Y-39000000I-2000000J0D01*
+G01*
+X100000000Y-39000000D01*
+X100000000Y-80000000D01*
+M02*
+"""
+KICAD = """(kicad_pcb (version 20221018)
+  (setup (aux_axis_origin 100 80))
+  (gr_line (start 100 80) (end 162 80) (stroke (width 0.1)) (layer "Edge.Cuts"))
+  (gr_line (start 162 80) (end 162 39) (stroke (width 0.1)) (layer "Edge.Cuts"))
+  (gr_line (start 0 0) (end 1 1) (layer "F.SilkS"))
+)
+"""
+
+
+def test_the_edge_of_a_board_comes_from_a_gerber_file_or_from_kicad(tmp_path: Path) -> None:
+    (gerber := tmp_path / "b-Edge_Cuts.gm1").write_text(GERBER)
+    (kicad := tmp_path / "b.kicad_pcb").write_text(KICAD)
+    assert read_outline(gerber) == (100.0, -80.0, 162.0, -39.0)
+    assert read_outline(kicad) == (0.0, 0.0, 62.0, 41.0)
+    (tmp_path / "c.gbr").write_text("no edge")
+    with pytest.raises(ConfigError, match="no Gerber file"):
+        read_outline(tmp_path / "c.gbr")

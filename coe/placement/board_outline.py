@@ -1,0 +1,99 @@
+"""The edge of a board from a Gerber file of its profile, or from KiCad's board file: the rectangle around it, in mm.
+
+Gerber: the subset of the format (Ucamco's specification) that profiles have: coordinates, lines and arcs. KiCad's own
+file has y downwards, and its placement file counts from the auxiliary origin if there is one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from math import atan2, cos, hypot, pi, sin
+from pathlib import Path
+
+from coe import text_table
+from coe.errors import ConfigError
+
+Rectangle = tuple[float, float, float, float]
+"""Left, bottom, right and top in mm."""
+_NOUN = "the outline"
+_MOVE = re.compile(r"(?:G0?([123]))?(?:X([+-]?\d+))?(?:Y([+-]?\d+))?(?:I([+-]?\d+))?(?:J([+-]?\d+))?D0?([12])")
+_MODE = re.compile(r"G0?([123])")
+_NUMBER = r"\(\s*{}\s+(-?[\d.]+)\s+(-?[\d.]+)"
+_STEPS = 64
+
+
+def read_outline(path: Path) -> Rectangle:
+    """Return the rectangle around the board; raises ConfigError if the file is no Gerber file and none of KiCad."""
+    text = text_table.content(path, _NOUN).decode("utf-8", "replace")
+    points = list(_kicad(text) if text.lstrip().startswith("(kicad_pcb") else _gerber(path, text))
+    if len(points) < 2:
+        raise ConfigError(f"{path}: it draws no edge of a board; give the layer Edge.Cuts, or the profile")
+    xs, ys = ([point[axis] for point in points] for axis in (0, 1))
+    return round(min(xs), 4), round(min(ys), 4), round(max(xs), 4), round(max(ys), 4)
+
+
+def _gerber(path: Path, text: str) -> Iterator[tuple[float, float]]:
+    """Yield points of what is drawn."""
+    form = re.search(r"%FSLAX\d(\d)Y\d(\d)\*%", text)
+    unit = re.search(r"%MO(MM|IN)\*%", text)
+    if form is None or unit is None:
+        raise ConfigError(f"{path}: is no Gerber file (it has no %FSLA and %MO), and no .kicad_pcb")
+    scale = (25.4 if unit[1] == "IN" else 1.0) / 10 ** int(form[1])
+    x = y = 0.0
+    mode = "1"
+    for word in re.sub(r"%.*?%", "", text, flags=re.DOTALL).replace("\n", "").replace("\r", "").split("*"):
+        if match := _MODE.match(word):
+            mode = match[1]
+        match = _MOVE.fullmatch(word)
+        if match is None:
+            continue
+        to = [x if match[2] is None else int(match[2]) * scale, y if match[3] is None else int(match[3]) * scale]
+        if match[6] == "1":
+            yield x, y
+            if mode != "1":
+                offset = [int(word or 0) * scale for word in (match[4], match[5])]
+                yield from _arc((x, y), (to[0], to[1]), (x + offset[0], y + offset[1]), clockwise=mode == "2")
+            yield to[0], to[1]
+        x, y = to
+
+
+def _arc(
+    start: tuple[float, float], end: tuple[float, float], middle: tuple[float, float], *, clockwise: bool
+) -> Iterator[tuple[float, float]]:
+    radius = hypot(start[0] - middle[0], start[1] - middle[1])
+    first, last = (atan2(at[1] - middle[1], at[0] - middle[0]) for at in (start, end))
+    sweep = (first - last if clockwise else last - first) % (2 * pi) or 2 * pi
+    for step in range(1, _STEPS):
+        angle = first + (-1 if clockwise else 1) * sweep * step / _STEPS
+        yield middle[0] + radius * cos(angle), middle[1] + radius * sin(angle)
+
+
+def _kicad(text: str) -> Iterator[tuple[float, float]]:
+    """Yield points of lines, rectangles, arcs and circles on Edge.Cuts, as the placement file counts them."""
+    origin = re.search(_NUMBER.format("aux_axis_origin"), text)
+    zero = (float(origin[1]), float(origin[2])) if origin else (0.0, 0.0)
+    for item in re.split(r"\n\s*(?=\(gr_)", text)[1:]:
+        shape = re.match(r"\(gr_(line|rect|arc|circle|poly)", item)
+        body = item[: _end(item)]
+        if shape is None or not re.search(r'\(layer\s+"?Edge\.Cuts"?\)', body):
+            continue
+        named = [re.search(_NUMBER.format(word), body) for word in ("start", "mid", "end", "center")]
+        points = [(float(match[1]), float(match[2])) for match in named if match]
+        points += [(float(x), float(y)) for x, y in re.findall(_NUMBER.format("xy"), body)]
+        if shape[1] == "circle" and len(points) == 2:
+            (end, middle) = points
+            radius = hypot(end[0] - middle[0], end[1] - middle[1])
+            points = [(middle[0] - radius, middle[1] - radius), (middle[0] + radius, middle[1] + radius)]
+        for x, y in points:
+            yield x - zero[0], zero[1] - y
+
+
+def _end(item: str) -> int:
+    """Return where the brackets of an item are closed."""
+    depth = 0
+    for at, sign in enumerate(item):
+        depth += (sign == "(") - (sign == ")")
+        if depth == 0:
+            return at + 1
+    return len(item)

@@ -1,0 +1,165 @@
+"""How a camera sees a board, measured in pictures of it: the figures of a recipe that no file tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import atan2, degrees, dist
+
+import cv2
+import numpy as np
+
+from coe.pictures.array_images import DecodedImage
+from coe.placement.board_layout import Layout
+from coe.placement.board_recipe import CameraSpec
+from coe.placement.draft_recipe import Mark
+from coe.placement.fit import Fit, Numbers, fitted, through, view_of
+from coe.placement.mark_match import MarkMatch, matched
+from coe.placement.pose_search import FINE_PX, BoardDrawing, PictureEdges, agreement, edges_of, poses
+
+_TRIED = 4
+"""So many poses of a picture are looked through for marks."""
+_LEAST_AGREEMENT = 0.12
+"""The least correlation of the edges of a picture with those of a board that lies there."""
+_CLEARLY = 0.04
+"""By how much the best turn agrees better than another one, for nobody to doubt it."""
+_LEAST_KEYSTONE = 0.001
+_PART_EDGE_MM = 0.05
+_EXACT_PX = 900
+"""The longer side of the picture while a keystone is measured by the edges of parts, for want of marks."""
+_MOST_SLANT = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBoard:
+    """A board in a picture: the marks found, the map from mm to pixels, and how well edges agree, -1 to 1.
+
+    `doubt` is a sentence's end if the board could as well lie turned otherwise.
+    """
+
+    match: MarkMatch
+    agreement: float
+    size_px: tuple[int, int]
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCamera:
+    """What pictures tell of a camera; `spread_mm` is by how much boards lie apart in them, `differ` the keystones."""
+
+    um_per_pixel: float
+    camera: CameraSpec
+    spread_mm: float
+    keystones_differ: bool
+
+
+def drawing_of(layout: Layout, marks: Sequence[Mark], *, outline_is_known: bool) -> BoardDrawing:
+    """Return what the camera should see of a layout; `marks` are in its frame."""
+    parts = []
+    for site in layout.sites:
+        margin = layout.recipe.components[site.component].margin - _PART_EDGE_MM
+        width, height = site.crop.width_mm - 2 * margin, site.crop.height_mm - 2 * margin
+        bare = replace(site, crop=replace(site.crop, width_mm=width, height_mm=height))
+        parts.append(np.array([(corner.x_mm, corner.y_mm) for corner in bare.corners]))
+    discs = tuple((mark.x_mm, mark.y_mm, mark.diameter_mm) for mark in marks)
+    outline = layout.low.x_mm, layout.low.y_mm, layout.high.x_mm, layout.high.y_mm
+    return BoardDrawing(tuple(parts), discs, outline, outline_is_known)
+
+
+def find_board(pixels: DecodedImage, drawing: BoardDrawing, marks: Sequence[Mark]) -> FoundBoard | None:
+    """Return a board in a picture (H, W, 3) uint8 RGB, whatever its scale and its turn; None if it is not seen."""
+    grey = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8)
+    edges, found = edges_of(pixels, FINE_PX), []
+    for pose in poses(pixels, drawing)[:_TRIED]:
+        match = matched(grey, marks, pose, pose.fit(drawing))
+        if match is not None:
+            found.append(FoundBoard(match, agreement(edges, drawing, match.fit), (grey.shape[1], grey.shape[0])))
+    best = max(found, key=lambda board: board.agreement + 0.05 * len(board.match.marks), default=None)
+    if best is None or best.agreement < _LEAST_AGREEMENT:
+        return None
+    if len(best.match.fit.matrix) == 2:
+        best = replace(best, match=_with_keystone(edges_of(pixels, _EXACT_PX), drawing, best))
+    rivals = [
+        board for board in found if abs(_turned(board, best)) > 45 and best.agreement - board.agreement < _CLEARLY
+    ]
+    if not rivals:
+        return best
+    turn = _turned(rivals[0], best)
+    return replace(best, doubt=f"it fits nearly as well turned by {turn:.0f} degrees: look at the overlay")
+
+
+def _with_keystone(edges: PictureEdges, drawing: BoardDrawing, board: FoundBoard) -> MarkMatch:
+    """Return a match whose map goes through its few marks, and is aslant as the edges of the parts say."""
+    from scipy.optimize import minimize
+
+    match, half = board.match, max(board.size_px) / 2
+    points = np.array([(mark.x_mm, mark.y_mm) for mark in match.marks])
+    pixels = np.array([(disc.x_px, disc.y_px) for disc in match.discs])
+    ((x, y),) = match.fit.pixels(drawing.middle[None])
+    about = (float(drawing.middle[0]), float(drawing.middle[1]))
+
+    def seen(keystone: Numbers) -> Fit:
+        view = view_of(0.0, (float(x), float(y)), (float(keystone[0]), float(keystone[1])), half)
+        return fitted(points, through(np.asarray(np.linalg.inv(view), np.float64), pixels)).behind(view, about)
+
+    def disagreement(keystone: Numbers) -> float:
+        return -agreement(edges, drawing, seen(keystone))
+
+    steps = np.linspace(-_MOST_SLANT, _MOST_SLANT, 7)
+    start = min((np.array([across, down]) for across in steps for down in steps), key=disagreement)
+    simplex = [start, start + np.array([0.005, 0.0]), start + np.array([0.0, 0.005])]
+    best = minimize(
+        disagreement, start, method="Nelder-Mead", options={"initial_simplex": simplex, "xatol": 5e-4, "fatol": 1e-5}
+    )
+    return replace(match, fit=seen(np.asarray(best.x, np.float64)))
+
+
+def _turned(board: FoundBoard, other: FoundBoard) -> float:
+    return (board.match.fit.turn_deg - other.match.fit.turn_deg + 180) % 360 - 180
+
+
+def camera_of(boards: Sequence[FoundBoard], middle: tuple[float, float]) -> FoundCamera:
+    """Return the camera that sees boards as they were found; `middle` is that of the outline, in mm."""
+    seen = [_seen(board, middle) for board in boards]
+    first = seen[0]
+    turn = first.turn_deg + float(np.mean([(one.turn_deg - first.turn_deg + 180) % 360 - 180 for one in seen]))
+    keystone = np.mean([one.keystone for one in seen], axis=0)
+    if np.abs(keystone).max() < _LEAST_KEYSTONE:
+        keystone = np.zeros(2)
+    at = np.mean([one.middle for one in seen], axis=0)
+    um_per_pixel = float(np.mean([one.um_per_pixel for one in seen]))
+    width, height = boards[0].size_px
+    apart = max(dist(one.middle * (width, height), at * (width, height)) for one in seen) * um_per_pixel / 1000
+    camera = CameraSpec(
+        turn=round((turn + 180) % 360 - 180, 1),
+        middle=(_share(at[0]), _share(at[1])),
+        keystone=(round(float(keystone[0]), 4), round(float(keystone[1]), 4)),
+    )
+    differ = max(float(np.abs(one.keystone - keystone).max()) for one in seen) > 2 * _LEAST_KEYSTONE
+    return FoundCamera(um_per_pixel, camera, float(apart), differ)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    um_per_pixel: float
+    turn_deg: float
+    middle: Numbers
+    keystone: Numbers
+
+
+def _seen(board: FoundBoard, middle: tuple[float, float]) -> _Seen:
+    """Divide a map into scale, turn, place and keystone at the middle of the outline."""
+    fit, (width, height) = board.match.fit, board.size_px
+    about = Fit(fit.matrix, middle)
+    linear = about.linear
+    keystone = np.zeros(2)
+    if len(fit.matrix) == 3:
+        down = fit.matrix[2] / (fit.matrix[2] @ np.array([*middle, 1.0]))
+        keystone = np.linalg.solve(linear.T, down[:2]) * max(width, height) / 2
+    (a, b), (c, d) = linear
+    at = (about.pixels(np.array([middle]))[0] + 0.5) / (width, height)
+    return _Seen(about.um_per_pixel, degrees(atan2(-c - b, a - d)), at, keystone)
+
+
+def _share(value: float) -> float:
+    return round(min(1.0, max(0.0, float(value))), 4)
