@@ -59,6 +59,10 @@ RULES_FOLDER = "routing_rules"
 STORE_VARIABLE = "COE_STORE"
 STORE_FOLDER = "store"
 RUNS_FOLDER = "runs"
+KEPT_VERSIONS = 5
+"""How many earlier versions of an expert, and of a reference, a store keeps; one while its disk is nearly full."""
+KEPT_VERSIONS_VARIABLE = "COE_KEEP_VERSIONS"
+"""This variable replaces KEPT_VERSIONS; 0 keeps none."""
 PROFILE_VARIABLE = "COE_PROFILE"
 TRACEBACK_VARIABLE = "COE_TRACEBACK"
 """If this variable is set, an unexpected error shows its traceback."""
@@ -144,6 +148,16 @@ def image_pixels() -> int:
             f"${MEGAPIXELS_VARIABLE}: '{shortened(text, 40)}' is no number of megapixels; write it like 250"
         )
     return round(float(text) * 1e6)
+
+
+def kept_versions() -> int:
+    """Return how many earlier versions a store keeps; raises ConfigError for a setting that is no number."""
+    text = os.environ.get(KEPT_VERSIONS_VARIABLE, "")
+    if not re.fullmatch(r"[0-9]{0,6}", text):
+        raise ConfigError(
+            f"${KEPT_VERSIONS_VARIABLE}: '{shortened(text, 40)}' is no number of versions; write it like 5"
+        )
+    return int(text) if text else KEPT_VERSIONS
 
 
 def black_ends() -> bool:

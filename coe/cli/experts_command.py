@@ -22,6 +22,7 @@ from coe.cli import (
     experts_reference,
     experts_share,
     experts_split,
+    experts_versions,
 )
 from coe.cli.common import Exit, application, complain, err, out, point_out, run, wide
 from coe.cli.console import Progress, styled, table_of, words
@@ -59,6 +60,8 @@ app.command()(experts_reference.reference)
 app.command()(experts_calibrate.calibrate)
 app.command()(experts_evaluate.evaluate)
 app.command()(experts_overlay.overlay)
+app.command()(experts_versions.history)
+app.command()(experts_versions.restore)
 app.add_typer(experts_backbone.app, name="backbone")
 
 

@@ -133,7 +133,9 @@ def whole_blob(store: Store, manifest: Manifest, prepared: PreparedVariant) -> B
 
 
 def sweep(store: Store) -> None:
-    """Remove bodies that no expert names, and half-written files; nothing if a manifest cannot be read.
+    """Remove bodies that no expert names, in any version, and half-written files.
+
+    Nothing is removed if a manifest cannot be read.
 
     Raises StoreError if the folder of bodies cannot be written.
     """
@@ -142,7 +144,10 @@ def sweep(store: Store) -> None:
     try:
         with store.naming_bodies() as folder:
             try:
-                named = {body.file for id in store.ids() for body in store.manifest(id).bodies}
+                kept = [store.manifest(id) for id in store.ids()]
+                for id in store.ids():
+                    kept += (store.earlier(id, version) for version in store.history(id).versions())
+                named = {body.file for manifest in kept for body in manifest.bodies}
             except StoreError:
                 return  # any of the bodies may be that expert's
             for path in [*folder.glob(f"*{weights_file.SUFFIX}"), *folder.glob(f".*{TEMPORARY}")]:

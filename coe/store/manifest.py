@@ -95,6 +95,7 @@ class Manifest(BaseModel):
     knows). `preprocessing` and `outputs` are None in older manifests, and where the kind decides. `unproven` says why
     its held-out figures do not prove that it is better than one answer for all; "" if they do, None if nobody has
     measured it. `licence` is that of a backbone's weights, "" if nobody has said it.
+    `version` counts up with each replacement, from 1; `restored` is the version whose files these were, else 0.
     """
 
     # A metric that is not a number is written as NaN, not as a null that could not be read back.
@@ -120,6 +121,8 @@ class Manifest(BaseModel):
     preprocessing: Preprocessing | None = None
     outputs: Outputs | None = None
     unproven: str | None = None
+    version: Annotated[int, Field(ge=1)] = 1
+    restored: Annotated[int, Field(ge=0)] = 0
     licence: str = ""
 
     @property

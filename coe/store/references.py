@@ -10,6 +10,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Literal
 
 import xxhash
@@ -21,6 +22,7 @@ from coe.store import manifest as manifests
 from coe.store.expert_id import ExpertId
 from coe.store.store import Store, sweep_files
 from coe.store.store_reader import steady
+from coe.store.version_history import VersionHistory
 from coe.strict_model import Bytes, Count, StrictModel
 
 FOLDER = "references"
@@ -125,7 +127,9 @@ class References:
 
     def read(self, manifest: ReferenceManifest) -> EncodedReference:
         """Read the pictures of a manifest; raises StoreError if they are not those that it states."""
-        folder = self._shelf.folder(manifest.id)
+        return self._read(manifest, self._shelf.folder(manifest.id))
+
+    def _read(self, manifest: ReferenceManifest, folder: Path) -> EncodedReference:
         try:
             pictures = EncodedReference(
                 *(regular.read(folder / file, _MOST_BYTES) for file in (manifest.file, manifest.spread_file))
@@ -149,7 +153,7 @@ class References:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with alone(folder):
-                version = self._last_version(id) + 1
+                version = max([self._last_version(id), *self.history(id).versions()]) + 1
                 manifest = ReferenceManifest(
                     id=id,
                     version=version,
@@ -169,12 +173,46 @@ class References:
                 for name, data in zip((manifest.file, manifest.spread_file), pictures, strict=True):
                     with replacing(folder / name) as file:
                         file.write(data)
+                self._keep(id)
                 with replacing(folder / _MANIFEST) as file:
                     file.write((manifest.model_dump_json(indent=2) + "\n").encode())
                 sweep_files(folder, "*.png", (manifest.file, manifest.spread_file))
         except OSError as error:
             raise StoreError(f"reference '{id}' cannot be written: {os.strerror(error.errno or 0)}") from error
         return manifest
+
+    def history(self, id: str) -> VersionHistory:
+        """Return the earlier versions of a reference."""
+        return VersionHistory(self._shelf.folder(id), _MANIFEST)
+
+    def earlier(self, id: str, version: int) -> ReferenceManifest:
+        """Read the manifest of an earlier version; raises StoreError if that is not kept, or damaged."""
+        history = self.history(id)
+        try:
+            return manifests.read_record(
+                history.place(version) / _MANIFEST, ReferenceManifest, _MOST_MANIFEST_BYTES, "choose another version"
+            )
+        except FileNotFoundError:
+            kept = ", ".join(map(str, history.versions())) or "none"
+            raise StoreError(f"reference '{id}' has no version {version} that is kept (kept: {kept})") from None
+
+    def restore(self, id: str, version: int) -> ReferenceManifest:
+        """Put an earlier version of a reference into its place again, as a new version; the present one is kept.
+
+        Raises StoreError, also if its pictures are damaged.
+        """
+        earlier = self.earlier(id, version)
+        pictures = self._read(earlier, self.history(id).place(version))
+        facts = {
+            name: getattr(earlier, name) for name in ("width", "height", "images", "left_out", "source", "learned")
+        }
+        return self.put(id, NewReference(pictures, **facts))
+
+    def _keep(self, id: str) -> None:
+        """Keep the present version, if there is a sound one, before it is replaced; raises OSError."""
+        with suppress(StoreError):
+            before = self.manifest(id)
+            self.history(id).keep(before.version, (before.file, before.spread_file))
 
     def _last_version(self, id: str) -> int:
         """Return the version in the store; 0 if there is none, or if it is damaged and so used by no line."""

@@ -26,6 +26,7 @@ from coe.store.expert_id import ExpertId
 from coe.store.learned import LearnedPictures
 from coe.store.manifest import Manifest
 from coe.store.store_reader import MANIFEST, StoreReader, reading, reason
+from coe.store.version_history import take
 
 if TYPE_CHECKING:
     import torch
@@ -90,8 +91,7 @@ class Store(StoreReader):
                 unproven=unproven,
                 licence=licence,
             )
-            self.rewrite(manifest)
-        return manifest
+            return self._replace(manifest)
 
     def link(self, weights: str, original: str, *, labels: Sequence[str]) -> Manifest:
         """Put an expert into the store that shares all files of another expert by hard links; no bytes are copied.
@@ -118,10 +118,40 @@ class Store(StoreReader):
                     for other in shared.files[1:]:
                         weights_file.link(source / other, folder / other)
                 with self.sharing_bodies(shared):
-                    self.rewrite(manifest)
-            return manifest
+                    return self._replace(manifest.model_copy(update={"restored": 0}))
 
         return self.steady(original, linked)
+
+    def restore(self, weights: str, version: int) -> Manifest:
+        """Put an earlier version of an expert into its place again, as a new version; the present one is kept.
+
+        Its files are proved first. Raises StoreError.
+        """
+        earlier = self.earlier(weights, version)
+        return self.adopt(earlier, self.history(weights).place(version), self.bodies, restored=version)
+
+    def adopt(self, manifest: Manifest, folder: Path, bodies: Path, *, restored: int = 0) -> Manifest:
+        """Put an expert into the store whose files lie in another folder, and its bodies in `bodies`, as a whole.
+
+        Files are linked where that is possible, and proved before they replace anything. Raises StoreError.
+        """
+        weights = manifest.id
+        with self._making(weights) as (here, place), ExitStack() as stack:
+            file = f"{place}{Path(manifest.file).suffix}"
+            taken = manifest.model_copy(update={"file": file, "restored": restored})
+            if manifest.bodies:
+                stack.enter_context(self.naming_bodies())
+            for body in manifest.bodies:
+                if bodies != self.bodies:
+                    take(bodies / body.file, self.bodies / body.file)
+            with reading(weights, folder / manifest.file):
+                for source, target in zip(manifest.files, taken.files, strict=True):
+                    take(folder / source, here / target)
+            self._check_weights(taken)
+            self._learned(taken)
+            for variant in taken.variants:
+                self.check_variant(taken, variant)
+            return self._replace(taken)
 
     @contextmanager
     def naming_bodies(self) -> Iterator[Path]:
@@ -159,6 +189,19 @@ class Store(StoreReader):
             if is_full(error):
                 raise DiskFull(f"{weights}: there is no room in {self.root} ({error.strerror}); make some") from error
             raise StoreError(f"{weights}: cannot be written to {self.root}: {error.strerror or error}") from error
+
+    def _replace(self, manifest: Manifest) -> Manifest:
+        """Write the manifest of another expert of this id, as the next version; the present one is kept."""
+        history = self.history(manifest.id)
+        before: Manifest | None = None
+        with suppress(StoreError):  # a damaged expert is no version to go back to
+            before = self.manifest(manifest.id)
+        last = max([before.version if before is not None else 0, *history.versions()])
+        if before is not None:
+            history.keep(before.version, before.files)
+        manifest = manifest.model_copy(update={"version": last + 1})
+        self.rewrite(manifest)
+        return manifest
 
     def rewrite(self, manifest: Manifest) -> None:
         """Write an expert's manifest, whole or not at all, and remove files that it does not name.

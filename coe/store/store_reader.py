@@ -21,6 +21,7 @@ from coe.store.blob_format import Variant
 from coe.store.expert_id import ExpertId
 from coe.store.learned import LearnedPictures
 from coe.store.manifest import Manifest
+from coe.store.version_history import VersionHistory
 
 if TYPE_CHECKING:
     import torch
@@ -101,6 +102,22 @@ class StoreReader:
         except FileNotFoundError:
             hint = did_you_mean(weights, self.ids()) or "; `coe-experts list` shows what there is"
             raise NoSuchExpert(f"no expert '{weights}' in the store {self.root}{hint}") from None
+
+    def history(self, weights: str) -> VersionHistory:
+        """Return the earlier versions of an expert; raises StoreError for an id that is none."""
+        return VersionHistory(self.folder(weights), MANIFEST)
+
+    def earlier(self, weights: str, version: int) -> Manifest:
+        """Read the manifest of an earlier version; raises StoreError if that is not kept, or damaged."""
+        history = self.history(weights)
+        try:
+            return manifests.read(history.place(version) / MANIFEST, weights)
+        except FileNotFoundError:
+            kept = ", ".join(map(str, history.versions())) or "none"
+            raise StoreError(
+                f"'{weights}' has no version {version} that is kept (kept: {kept}); `coe-experts history {weights}` "
+                "shows them"
+            ) from None
 
     def steady(self, weights: str, work: Callable[[Manifest], T]) -> T:
         """Do `work` with an expert's manifest; repeat it if it fails and the manifest was replaced meanwhile.

@@ -123,7 +123,7 @@ def test_a_stored_reference_comes_back_whole(tmp_path: Path) -> None:
     assert np.array_equal(decode(pictures.image), learned.image)
     assert np.array_equal(decode(pictures.spread)[:, :, 0], learned.spread)
     names = sorted(path.name for path in (tmp_path / "references" / "b" / "U1").iterdir())
-    assert names == ["image-2.png", "reference.json", "spread-2.png"], "the former version is gone"
+    assert names == [".history", "image-2.png", "reference.json", "spread-2.png"], "the former version is history"
     assert Store(tmp_path).ids() == [], "a reference is no expert"
 
 

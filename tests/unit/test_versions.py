@@ -1,0 +1,211 @@
+"""Versions of experts and references: kept in whole, gone back to in one step, thinned, whatever fails between."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import namedtuple
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_line import Call
+
+from coe import config
+from coe.cli import experts_command
+from coe.core import Expert
+from coe.errors import StoreError
+from coe.prepare import sharing
+from coe.store import bodies, kinds
+from coe.store.manifest import Manifest
+from coe.store.references import EncodedReference, NewReference, References
+from coe.store.store import Store
+
+ID = "b/a"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def put(store: Store, value: float, id: str = ID, **more: Any) -> Manifest:
+    state = {"weight": torch.full((3,), value)}
+    return store.put(id, kind="k", labels=["ok", "bad"], input_size=64, state=state, source=str(value), **more)
+
+
+def value_of(store: Store, id: str = ID) -> float:
+    store.check(id)
+    return float(store.load(id)["weight"][0])
+
+
+def files_of(store: Store, id: str = ID) -> dict[str, int]:
+    return {str(path.relative_to(store.root)): path.stat().st_size for path in store.root.rglob("*") if path.is_file()}
+
+
+def test_an_expert_that_is_replaced_is_kept_and_comes_back_as_the_next_version(store: Store) -> None:
+    assert [put(store, value).version for value in (1, 2, 3)] == [1, 2, 3]
+    assert store.history(ID).versions() == [1, 2]
+    restored = store.restore(ID, 1)
+    assert (restored.version, restored.restored, value_of(store)) == (4, 1, 1)
+    assert store.history(ID).versions() == [1, 2, 3]
+    assert store.restore(ID, 3).version == 5
+    assert value_of(store) == 3
+
+
+def test_a_version_shares_the_bytes_of_what_it_restores(store: Store) -> None:
+    put(store, 1)
+    first = store.path(ID).stat().st_ino
+    put(store, 2)
+    store.restore(ID, 1)
+    assert store.path(ID).stat().st_ino == first
+
+
+def test_only_the_newest_versions_are_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in range(10):
+        put(store, value)
+    assert store.history(ID).versions() == list(range(10 - config.KEPT_VERSIONS, 10))
+    monkeypatch.setenv(config.KEPT_VERSIONS_VARIABLE, "2")
+    put(store, 10)
+    assert store.history(ID).versions() == [9, 10]
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100, 95, 5))
+    put(store, 11)
+    assert store.history(ID).versions() == [11]
+    monkeypatch.setenv(config.KEPT_VERSIONS_VARIABLE, "0")
+    put(store, 12)
+    assert not (store.folder(ID) / ".history").exists()
+    assert store.manifest(ID).version == 13
+
+
+def killed_at(step: int, work: Callable[[], object]) -> bool:
+    """Do `work` in a process that is killed before its n-th link, rename or removal; return whether it was."""
+    process = os.fork()
+    if process:
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
+    calls = 0
+
+    def deadly(really: Any) -> Any:
+        def call(*given: Any, **more: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls >= step:
+                os._exit(9)
+            return really(*given, **more)
+
+        return call
+
+    for name in ("link", "replace", "rename", "unlink", "rmdir"):
+        setattr(os, name, deadly(getattr(os, name)))
+    work()
+    os._exit(0)
+
+
+def test_a_restore_that_is_killed_anywhere_leaves_a_whole_expert(tmp_path: Path) -> None:
+    step, was_killed = 0, True
+    while was_killed:
+        step += 1
+        store = Store(tmp_path / str(step))
+        for value in (1, 2):
+            put(store, value)
+        was_killed = killed_at(step, partial(store.restore, ID, 1))
+        assert value_of(store) in (1, 2), step
+        assert store.restore(ID, 1).version in (3, 4)
+        assert value_of(store) == 1
+        assert store.earlier(ID, 2).source == "2"
+        assert not [name for name in files_of(store) if ".tmp" in name], step
+    assert step > 8
+
+
+def test_a_version_that_is_damaged_or_not_there_replaces_nothing(store: Store) -> None:
+    for value in (1, 2):
+        put(store, value)
+    weights = store.history(ID).place(1) / "weights.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.unlink()
+    weights.write_bytes(data)
+    with pytest.raises(StoreError, match="checksum"):
+        store.restore(ID, 1)
+    with pytest.raises(StoreError, match="version 7"):
+        store.restore(ID, 7)
+    assert (value_of(store), store.manifest(ID).version) == (2, 2)
+
+
+def test_a_damaged_expert_can_be_gone_back_from(store: Store) -> None:
+    for value in (1, 2):
+        put(store, value)
+    (store.folder(ID) / "manifest.json").write_text("{")
+    assert store.restore(ID, 1).version == 2
+    assert value_of(store) == 1
+
+
+def test_a_file_system_without_links_keeps_copies(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any, **more: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    for value in (1, 2):
+        put(store, value)
+    store.restore(ID, 1)
+    assert value_of(store) == 1
+
+
+def test_bodies_of_earlier_versions_stay(store: Store) -> None:
+    expert = Expert("a", "narrow", ("ok", "bad"), 32, ID)
+    state = kinds.resolve("narrow").skeleton(expert).state_dict()
+    for id in (ID, "b/b"):
+        own = {name: tensor + (id == ID) if name.startswith("fc") else tensor for name, tensor in state.items()}
+        store.put(id, kind="narrow", labels=["ok", "bad"], input_size=32, state=own)
+    sharing.Sharing(store).share([ID, "b/b"])
+    assert (body := store.manifest(ID).body) is not None
+    for id in (ID, "b/b"):
+        put(store, 5, id)
+    bodies.sweep(store)
+    assert (store.bodies / body.file).exists()
+    assert store.restore(ID, 1).body == body
+    store.check(ID)
+
+
+def reference(level: int) -> NewReference:
+    import cv2
+
+    image = cv2.imencode(".png", np.full((8, 8, 3), level, np.uint8))[1].tobytes()
+    spread = cv2.imencode(".png", np.zeros((8, 8), np.uint8))[1].tobytes()
+    return NewReference(EncodedReference(image, spread), 8, 8, 1, source=f"level {level}")
+
+
+def test_a_reference_has_versions_too(store: Store) -> None:
+    references = References(store)
+    made = [references.put("b/U1", reference(level)).checksum for level in (10, 20)]
+    assert references.restore("b/U1", 1).version == 3
+    assert references.manifest("b/U1").checksum == made[0]
+    references.load("b/U1")
+    with pytest.raises(StoreError, match="version 9"):
+        references.restore("b/U1", 9)
+
+
+def test_the_commands_show_restore_and_thin(store: Store, call: Call) -> None:
+    for value in (1, 2, 3):
+        put(store, value)
+    References(store).put("b/U1", reference(10))
+    References(store).put("b/U1", reference(20))
+    at = ("--store", store.root)
+    shown = call("history", ID, *at, command=experts_command)
+    assert shown.status == 0
+    assert [line.split()[0] for line in shown.out.splitlines()[1:]] == ["1", "2", "3"]
+    assert call("restore", f"{ID}@1", *at, command=experts_command).status == 0
+    assert value_of(store) == 1
+    assert call("restore", "references/b/U1@1", *at, command=experts_command).status == 0
+    assert References(store).manifest("b/U1").version == 3
+    assert call("restore", ID, *at, command=experts_command).status == 2
+    assert call("restore", f"{ID}@9", *at, command=experts_command).status == 2
+    assert call("history", "b/none", *at, command=experts_command).status == 2
+    assert call("history", ID, "--keep", "1", *at, command=experts_command).status == 0
+    assert store.history(ID).versions() == [3]
+    assert call("history", "references/b/U1", "--keep", "0", *at, command=experts_command).status == 0
+    assert References(store).history("b/U1").versions() == []
