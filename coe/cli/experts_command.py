@@ -13,6 +13,7 @@ from coe import config
 from coe.board import rules
 from coe.cli import (
     experts_backbone,
+    experts_bundle,
     experts_calibrate,
     experts_evaluate,
     experts_import,
@@ -60,6 +61,8 @@ app.command()(experts_reference.reference)
 app.command()(experts_calibrate.calibrate)
 app.command()(experts_evaluate.evaluate)
 app.command()(experts_overlay.overlay)
+app.command()(experts_bundle.bundle)
+app.command()(experts_bundle.install)
 app.command()(experts_versions.history)
 app.command()(experts_versions.restore)
 app.add_typer(experts_backbone.app, name="backbone")

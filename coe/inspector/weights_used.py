@@ -89,6 +89,7 @@ def usable_variants(
 
 def read_manifests(board: Rules, store: Store) -> dict[str, Manifest]:
     """Read the manifests of a board's experts, by weights, and compare them with its rules; raises StoreError."""
+    store.check_installed(board.board)
     by_weights: dict[str, Manifest] = {}
     missing: list[str] = []
     for expert in board.experts.values():

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
 
 from coe import config, regular
 from coe.errors import StoreError, did_you_mean, first_line
@@ -118,6 +119,18 @@ class StoreReader:
                 f"'{weights}' has no version {version} that is kept (kept: {kept}); `coe-experts history {weights}` "
                 "shows them"
             ) from None
+
+    def install_mark(self, board: str) -> Path:
+        """Return the file that is there while a board is half installed (`coe.store.installing`)."""
+        return self.root / f".installing-{quote(board, safe='')}"
+
+    def check_installed(self, board: str) -> None:
+        """Raise StoreError if an install of a board did not come to its end."""
+        if (mark := self.install_mark(board)).exists():
+            raise StoreError(
+                f"board '{board}' is half installed in {self.root}; run the same `coe-experts install` again, of "
+                f"{regular.read(mark, 1 << 16).decode(errors='replace')}"
+            )
 
     def steady(self, weights: str, work: Callable[[Manifest], T]) -> T:
         """Do `work` with an expert's manifest; repeat it if it fails and the manifest was replaced meanwhile.

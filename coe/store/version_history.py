@@ -42,10 +42,11 @@ class VersionHistory:
     def keep(self, version: int, files: Collection[str], most: int | None = None) -> None:
         """Keep what lies in the folder now, its manifest and these files, as a version; raises OSError.
 
+        Where one of these is no file, nobody could go back to it, so it is not kept.
         Of the versions the newest are kept, `most` at most; None means `config.kept_versions`.
         """
         most = config.kept_versions() if most is None else most
-        if most and self._folder.joinpath(self._manifest).is_file():
+        if most and all(self._folder.joinpath(name).is_file() for name in (*files, self._manifest)):
             self._home.mkdir(exist_ok=True)
             unfinished = self._home / f".{version}{TEMPORARY}"
             shutil.rmtree(unfinished, ignore_errors=True)

@@ -14,6 +14,7 @@ from common_trunk import IDS, LABELS, TRUNK
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coe.config import KEPT_VERSIONS_VARIABLE
 from coe.errors import StoreError
 from coe.prepare.prepare import Preparer
 from coe.prepare.sharing import Sharing, TensorDigest, resident, shared_bodies, stored
@@ -124,7 +125,8 @@ def test_a_divided_expert_that_is_prepared_again_has_the_same_body(shared: Store
     shared.check("trunk/b")
 
 
-def test_bodies_that_no_expert_names_are_swept_away(shared: Store) -> None:
+def test_bodies_that_no_version_names_are_swept_away(shared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEPT_VERSIONS_VARIABLE, "0")
     for id in IDS[:3]:
         shared.put(id, kind="narrow", labels=LABELS[id[-1]], input_size=32, state=shared.load(id))
     bodies.sweep(shared)

@@ -12,6 +12,7 @@ import pytest
 import safetensors
 import torch
 
+from coe.config import KEPT_VERSIONS_VARIABLE
 from coe.errors import StoreError
 from coe.store.manifest import Manifest
 from coe.store.store import Store
@@ -99,7 +100,8 @@ def test_ids_are_sorted_and_what_is_half_written_is_not_among_them(store: Store)
     assert repr(store) == f"<Store {store.root}, 4 experts>"
 
 
-def test_nothing_is_left_beside_an_expert(store: Store) -> None:
+def test_nothing_is_left_beside_an_expert_if_no_version_is_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEPT_VERSIONS_VARIABLE, "0")
     for file in ("weights.safetensors", "weights-2.safetensors", "weights.safetensors"):
         put(store)
         assert sorted(path.name for path in store.root.rglob("*")) == ["a", "demo", MANIFEST, file]

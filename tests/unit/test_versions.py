@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections import namedtuple
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from killed_at_step import killed_at
 from tiny_line import Call
 
 from coe import config
@@ -80,29 +80,6 @@ def test_only_the_newest_versions_are_kept(store: Store, monkeypatch: pytest.Mon
     put(store, 12)
     assert not (store.folder(ID) / ".history").exists()
     assert store.manifest(ID).version == 13
-
-
-def killed_at(step: int, work: Callable[[], object]) -> bool:
-    """Do `work` in a process that is killed before its n-th link, rename or removal; return whether it was."""
-    process = os.fork()
-    if process:
-        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
-    calls = 0
-
-    def deadly(really: Any) -> Any:
-        def call(*given: Any, **more: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls >= step:
-                os._exit(9)
-            return really(*given, **more)
-
-        return call
-
-    for name in ("link", "replace", "rename", "unlink", "rmdir"):
-        setattr(os, name, deadly(getattr(os, name)))
-    work()
-    os._exit(0)
 
 
 def test_a_restore_that_is_killed_anywhere_leaves_a_whole_expert(tmp_path: Path) -> None:

@@ -1,0 +1,216 @@
+"""`coe-experts bundle` and `install`: all that a second box needs for a board, as one file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn
+
+import coe
+from coe import config, system
+from coe.board import calibration_file, rules
+from coe.board.router import GIVEN
+from coe.cli.common import err, out, point_out
+from coe.cli.console import Progress, words
+from coe.cli.options import AllowKindOption, StoreOption
+from coe.errors import ConfigError, StoreError, sentence_of
+from coe.files import DiskFull, alone, is_full, replacing, why_not
+from coe.inspector import weights_used
+from coe.prepare import verification
+from coe.spelling import by_spelling
+from coe.store import bundle_file, installing
+from coe.store.bundle_file import FILES, RULES, STORE, BundleContents
+from coe.store.references import FOLDER as REFERENCES
+from coe.store.references import References
+from coe.store.store import Store
+from coe.store.store_reader import MANIFEST
+
+_SHOWN = 5
+BEFORE = ".before"
+"""Behind the name of a board file that an install replaced."""
+
+
+def bundle(
+    board: Annotated[str, typer.Argument(help="Board: a name or a YAML file of routing rules.")],
+    to: Annotated[Path | None, typer.Option("--to", metavar="FILE", help="Default: <board>.coe.")] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--file", metavar="FILE", help="A recipe, a placement file or a BOM to take along; repeat it."),
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Pack a board for another box: its file, calibration, experts with bodies and variants, and references.
+
+    Everything is proved before it is packed. Earlier versions of experts stay here.
+
+    Example: coe-experts bundle line7.yaml --file recipe.yaml
+    """
+    loaded, shelf = rules.load(board), Store(store)
+    target = to or Path(f"{loaded.board}.coe")
+    if reason := why_not(target):
+        raise ConfigError(f"--to: {target} {reason}; name a file")
+    weights_used.read_manifests(loaded, shelf)
+    experts = tuple(sorted({expert.weights for expert in loaded.experts.values()}))
+    references = tuple(sorted({part.reference for part in loaded.components.values()} - {"", GIVEN}))
+    names: dict[str, Path] = {f"{RULES}/{loaded.path.name}": loaded.path}
+    if calibration_file.content(loaded.path) is not None:
+        path = calibration_file.path_for(loaded.path)
+        names[f"{RULES}/{path.name}"] = path
+    for id in experts:
+        manifest = shelf.check(id)
+        folder = shelf.folder(id)
+        names |= {f"{STORE}/{id}/{name}": folder / name for name in (MANIFEST, *manifest.files)}
+        names |= {f"{STORE}/{shelf.bodies.name}/{body.file}": shelf.bodies / body.file for body in manifest.bodies}
+    kept = References(shelf)
+    for id in references:
+        kept.load(id)
+        names |= {f"{STORE}/{REFERENCES}/{id}/{path.name}": path for path in kept.files(id)}
+    for extra in files or ():
+        if f"{FILES}/{extra.name}" in names or not extra.is_file():
+            raise ConfigError(f"--file: {extra} is no file, or is named twice")
+        names[f"{FILES}/{extra.name}"] = extra
+    contents = BundleContents(
+        board=loaded.board,
+        board_file=f"{RULES}/{loaded.path.name}",
+        experts=experts,
+        references=references,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        made_by=f"coe {coe.__version__}",
+    )
+    with Progress(words("packing", "bold"), BarColumn(), MofNCompleteColumn(), console=err) as bar:
+        task = bar.add_task("", total=len(names))
+        packed = bundle_file.pack(target, contents, names, lambda name: bar.advance(task))
+    size = config.format_bytes(packed.total_bytes)
+    out.print(f"{target}: board {loaded.board}, {len(experts)} experts, {len(references)} references, {size}")
+
+
+def install(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that coe-experts bundle made.")],
+    rules_at: Annotated[
+        Path | None, typer.Option("--rules", metavar="FOLDER", help=f"Default: {config.RULES_FOLDER}.")
+    ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Replace what has the same names; the former is kept."),
+    ] = False,
+    store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
+) -> None:
+    """Install a board from a bundle: prove it wholly, run each expert once, and put it in place.
+
+    Nothing is replaced before everything is proved, and nothing without --replace. If the process is killed while it
+    replaces, no line opens the board until the same command has come to its end.
+
+    Example: coe-experts install line7.coe
+    """
+    shelf, folder = Store(store), rules_at or Path(config.RULES_FOLDER)
+    contents = bundle_file.read(file)
+    try:
+        shelf.root.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        with alone(shelf.root):
+            _install(file, contents, shelf, folder, replace=replace, allowed=allow_kind or ())
+    except OSError as error:
+        if is_full(error):
+            raise DiskFull(
+                f"there is no room for {file} ({error.strerror}); nothing was replaced: make room"
+            ) from error
+        raise StoreError(f"{error.filename or shelf.root} cannot be written: {error.strerror or error}") from error
+    out.print(
+        f"{contents.board}: {len(contents.experts)} experts and {len(contents.references)} references, each proved and "
+        f"run once; the board file is {folder / Path(contents.board_file).name}"
+    )
+
+
+def _install(
+    file: Path, contents: BundleContents, shelf: Store, folder: Path, *, replace: bool, allowed: Sequence[str]
+) -> None:
+    place = installing.folder_of(shelf)
+    shutil.rmtree(place, ignore_errors=True)  # a kill may have left it
+    if (free := bundle_file.free_bytes(shelf.root)) < contents.total_bytes:
+        need = config.format_bytes(contents.total_bytes)
+        raise DiskFull(f"{file} needs {need}, and {shelf.root} has {config.format_bytes(free)}; make room")
+    try:
+        place.mkdir()
+        with Progress(words("proving", "bold"), BarColumn(), MofNCompleteColumn(), console=err) as bar:
+            task = bar.add_task("", total=len(contents.files) + len(contents.experts))
+            bundle_file.unpack(file, contents, place, lambda name: bar.advance(task))
+            staged = Store(place / STORE)
+            _prove(file, contents, staged, place, allowed, lambda: bar.advance(task))
+        others = installing.differing(shelf, staged, contents.experts, contents.references)
+        targets = _targets(contents, place, folder)
+        others += [str(path) for path, source in targets.items() if path.exists() and not _same(path, source)]
+        half = shelf.install_mark(contents.board).exists()
+        if others and not replace and not half:
+            few = ", ".join(others[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else "")
+            raise ConfigError(
+                f"{few}: there already, with other content; nothing was changed. --replace puts those of the bundle in "
+                "their places, and keeps the former"
+            )
+        with installing.marked(shelf, contents.board, str(file.resolve())):
+            installing.put_all(shelf, staged, contents.experts, contents.references, lambda id: None)
+            for path, source in targets.items():
+                _put(path, source)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _prove(
+    file: Path, contents: BundleContents, staged: Store, place: Path, allowed: Sequence[str], step: Callable[[], None]
+) -> None:
+    """Raise StoreError, or what a kind raises, unless all that a bundle states is there, fits and runs."""
+    board = rules.load(place / contents.board_file)
+    weights_used.read_manifests(board, staged)
+    wanted = {expert.weights for expert in board.experts.values()}
+    shown = {part.reference for part in board.components.values()} - {"", GIVEN}
+    if board.board != contents.board or wanted != set(contents.experts) or shown != set(contents.references):
+        raise StoreError(f"{file} states another board, experts or references than it holds; pack it again")
+    for id in contents.references:
+        References(staged).load(id)
+    for id in contents.experts:
+        staged.check(id)
+        try:
+            verification.verify(staged, staged.manifest(id), allowed)
+        except (StoreError, ConfigError):
+            raise
+        except (Exception, SystemExit) as error:  # a kind is foreign code
+            raise StoreError(f"{id} does not run here: {sentence_of(error)}; nothing was changed") from error
+        step()
+
+
+def _targets(contents: BundleContents, place: Path, folder: Path) -> dict[Path, Path]:
+    """Return the files of a bundle that go beside the board files, by where they go: the board file last."""
+    targets: dict[Path, Path] = {}
+    for name in sorted(contents.files, key=lambda name: name == contents.board_file):
+        kind, _, inside = name.partition("/")
+        if kind == FILES:
+            targets[folder / f"{contents.board}.files" / inside] = place / name
+        elif kind == RULES:
+            targets[folder / inside] = place / name
+    by_spelling([str(path) for path in targets])
+    return targets
+
+
+def _same(path: Path, other: Path) -> bool:
+    return path.is_file() and path.read_bytes() == other.read_bytes()
+
+
+def _put(path: Path, source: Path) -> None:
+    """Put a file into its place, whole; one that it replaces stays beside it."""
+    if _same(path, source):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(path):
+        before = path.with_name(path.name + BEFORE)
+        before.unlink(missing_ok=True)
+        shutil.copy2(path, before)
+        point_out("kept", str(before), err)
+    with replacing(path) as file:
+        file.write(source.read_bytes())
+    system.save_names(path.parent)

@@ -1,0 +1,129 @@
+"""A bundle: one file with what a second box needs, a ZIP without compression whose `bundle.json` states every file.
+
+It is written whole or not at all. Whoever unpacks it proves each file by its size and xxh3-128, and takes no other name
+than those that a bundle may have, so nothing is written outside of the folder that it is unpacked into.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import IO, Literal
+
+import xxhash
+from pydantic import Field, ValidationError
+
+from coe.errors import StoreError, first_line
+from coe.files import replacing, writing
+from coe.strict_model import Bytes, StrictModel
+
+CONTENTS = "bundle.json"
+RULES, STORE, FILES = "rules", "store", "files"
+"""The folders of a bundle: the board file with its calibration, the parts of a store, and what else belongs to it."""
+_MOST_CONTENTS = 64 << 20
+_CHUNK = 1 << 22
+_PART = re.compile(r"[^/\\:\x00-\x1f]{1,255}")
+
+
+class BundledFile(StrictModel):
+    """The size of a file, and its xxh3-128 in hexadecimal."""
+
+    bytes: Bytes
+    digest: str
+
+
+class BundleContents(StrictModel):
+    """What a bundle holds: a board by its name and file, experts and references by their ids, and all files by name."""
+
+    format: Literal[1] = 1
+    board: str
+    board_file: str
+    experts: tuple[str, ...]
+    references: tuple[str, ...]
+    created: str = ""
+    made_by: str = ""
+    files: dict[str, BundledFile] = Field(default_factory=dict)
+
+    @property
+    def total_bytes(self) -> int:
+        """The bytes of all files."""
+        return sum(file.bytes for file in self.files.values())
+
+
+def pack(
+    path: Path, contents: BundleContents, files: Mapping[str, Path], step: Callable[[str], None]
+) -> BundleContents:
+    """Write a bundle with these files by their names in it; return its contents. `step` hears of each file.
+
+    Raises DiskFull, NotWritten, and StoreError for a file that cannot be read.
+    """
+    stated: dict[str, BundledFile] = {}
+    with writing(path), replacing(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as bundle:
+        for name, source in files.items():
+            try:
+                opened = source.open("rb")
+            except OSError as error:
+                raise StoreError(f"{source} cannot be read: {error.strerror or error}; pack it again") from error
+            with opened, bundle.open(name, "w", force_zip64=True) as target:
+                stated[name] = _copied(opened, target)
+            step(name)
+        whole = contents.model_copy(update={"files": stated})
+        bundle.writestr(CONTENTS, whole.model_dump_json(indent=2))
+    return whole
+
+
+def read(path: Path) -> BundleContents:
+    """Read what a bundle states; raises StoreError if it is none, or names files that none may have."""
+    try:
+        with zipfile.ZipFile(path) as bundle:
+            info = bundle.getinfo(CONTENTS)
+            if info.file_size > _MOST_CONTENTS:
+                raise ValueError(f"{CONTENTS} is too large")
+            contents = BundleContents.model_validate(json.loads(bundle.read(info)))
+            names = [info.filename for info in bundle.infolist()]
+    except (OSError, KeyError, ValueError, ValidationError, zipfile.BadZipFile, RecursionError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise StoreError(f"{path} is no whole bundle ({reason}); copy it again, or pack it again") from error
+    if sorted(names) != sorted([*contents.files, CONTENTS]):
+        raise StoreError(f"{path} does not hold the files that it states; copy it again, or pack it again")
+    for name in contents.files:
+        parts = PurePosixPath(name).parts
+        if len(parts) < 2 or parts[0] not in (RULES, STORE, FILES) or "/".join(parts) != name:
+            raise StoreError(f"{path} names a file {name[:200]!r} that no bundle has; refused")
+        if any(part in (".", "..") or part.startswith(".") or not _PART.fullmatch(part) for part in parts):
+            raise StoreError(f"{path} names a file {name[:200]!r} that no bundle has; refused")
+    return contents
+
+
+def unpack(path: Path, contents: BundleContents, folder: Path, step: Callable[[str], None]) -> None:
+    """Write all files of a bundle into a folder, and prove each; raises StoreError, OSError. `step` hears of each."""
+    try:
+        with zipfile.ZipFile(path) as bundle:
+            for name, stated in contents.files.items():
+                target = folder.joinpath(*PurePosixPath(name).parts)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with bundle.open(name) as source, target.open("xb") as file:
+                    if _copied(source, file, stated.bytes) != stated:
+                        raise StoreError(f"{path}: {name} is damaged (its size or checksum differs); copy it again")
+                step(name)
+    except (zipfile.BadZipFile, EOFError, KeyError) as error:
+        raise StoreError(f"{path} is damaged ({first_line(error)}); copy it again") from error
+
+
+def _copied(source: IO[bytes], target: IO[bytes], most: int | None = None) -> BundledFile:
+    """Copy a file, but not more than `most` bytes and a piece; return what was copied."""
+    digest, size = xxhash.xxh3_128(), 0
+    while (most is None or size <= most) and (piece := source.read(_CHUNK)):
+        digest.update(piece)
+        size += len(piece)
+        target.write(piece)
+    return BundledFile(bytes=size, digest=digest.hexdigest())
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the bytes that are free on the disk of a folder; raises OSError."""
+    return shutil.disk_usage(folder).free

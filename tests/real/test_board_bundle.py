@@ -1,0 +1,232 @@
+"""`coe-experts bundle` and `install`: a board goes to a second box whole, or not at all."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from killed_at_step import killed_at
+from lamp import lamp
+from tiny_line import Call
+
+from coe import Inspector
+from coe.board import rules
+from coe.cli import experts_bundle, experts_command
+from coe.core import Expert
+from coe.errors import StoreError
+from coe.inspector import weights_used
+from coe.prepare.sharing import Sharing
+from coe.store import kinds
+from coe.store.references import EncodedReference, NewReference, References
+from coe.store.store import Store
+
+BOARD = """
+board: lamps
+experts:
+  left: {kind: onnx, labels: [dark, bright], input: 32}
+  right: {kind: onnx, labels: [dark, bright], input: 32}
+components:
+  L: {inspect: left, then: {dark: NG, bright: OK}}
+  R: {inspect: right, then: {dark: NG, bright: OK}}
+"""
+IDS = ("lamps/left", "lamps/right")
+
+
+def put(store: Store, model: Path, source: str) -> None:
+    for id in IDS:
+        store.put(id, kind="onnx", labels=["dark", "bright"], input_size=32, file=model, source=source)
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A board of two small experts as a bundle, beside the model that they are."""
+    folder = tmp_path_factory.mktemp("packed")
+    (folder / "lamps.yaml").write_text(BOARD, encoding="utf-8")
+    lamp(folder / "lamp.onnx")
+    put(Store(folder / "store"), folder / "lamp.onnx", "theirs")
+    experts_bundle.bundle(str(folder / "lamps.yaml"), to=folder / "lamps.coe", files=None, store=folder / "store")
+    return folder / "lamps.coe"
+
+
+@pytest.fixture
+def install(tmp_path: Path, call: Call) -> Callable[..., int]:
+    def run(file: Path, *more: object) -> int:
+        at = ("--store", tmp_path / "box", "--rules", tmp_path / "rules")
+        return call("install", file, *at, *more, command=experts_command).status
+
+    return run
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def test_a_second_box_inspects_as_the_first(packed: Path, install, tmp_path: Path) -> None:
+    assert install(packed) == 0
+    picture = np.full((40, 40, 3), 20, np.uint8)
+    with Inspector(tmp_path / "rules" / "lamps.yaml", store=tmp_path / "box", memory="100MB") as line:
+        assert line.submit(picture, "L").result().verdict == "NG"
+    before = content(tmp_path)
+    assert install(packed) == 0, "again changes nothing"
+    assert content(tmp_path) == before
+
+
+@pytest.mark.slow
+def test_variants_and_bodies_go_along(prepared_tiny: tuple[rules.Rules, Store], install, tmp_path: Path) -> None:
+    board, prepared = prepared_tiny
+    store = Store(shutil.copytree(prepared.root, tmp_path / "first"))
+    Sharing(store).share(store.ids())
+    experts_bundle.bundle(str(board.path), to=tmp_path / "tiny.coe", files=None, store=store.root)
+    assert install(tmp_path / "tiny.coe") == 0
+    box = Store(tmp_path / "box")
+    for id in store.ids():
+        there, here = box.check(id), store.manifest(id)
+        assert (there.checksum, there.body, set(there.variants)) == (here.checksum, here.body, set(here.variants))
+
+
+def test_what_is_there_is_replaced_only_if_that_is_said_and_kept(packed: Path, install, tmp_path: Path) -> None:
+    assert install(packed) == 0
+    box = Store(tmp_path / "box")
+    put(box, packed.with_name("lamp.onnx"), "mine")
+    (tmp_path / "rules" / "lamps.yaml").write_text("# mine\n", encoding="utf-8")
+    before = content(tmp_path)
+    assert install(packed) == 2
+    assert content(tmp_path) == before
+    assert install(packed, "--replace") == 0
+    assert [(box.manifest(id).source, box.manifest(id).version) for id in IDS] == [("theirs", 3)] * 2
+    assert box.earlier(IDS[0], 2).source == "mine"
+    assert (tmp_path / "rules" / f"lamps.yaml{experts_bundle.BEFORE}").read_text() == "# mine\n"
+
+
+def damaged(packed: Path, to: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
+    with zipfile.ZipFile(packed) as bundle:
+        files = {name: bundle.read(name) for name in bundle.namelist()}
+    change(files)
+    with zipfile.ZipFile(to, "w") as bundle:
+        for name, data in files.items():
+            bundle.writestr(name, data)
+    return to
+
+
+def flip(files: dict[str, bytes]) -> None:
+    name = next(name for name in files if name.endswith(".onnx"))
+    files[name] = files[name][:-1] + bytes([files[name][-1] ^ 1])
+
+
+def lose(files: dict[str, bytes]) -> None:
+    del files["rules/lamps.yaml"]
+
+
+def climb(files: dict[str, bytes]) -> None:
+    stated = json.loads(files["bundle.json"])
+    for name in ("store/../../evil", "/evil", "store/.history/evil"):
+        stated["files"][name] = stated["files"]["rules/lamps.yaml"]
+        files[name] = files["rules/lamps.yaml"]
+    files["bundle.json"] = json.dumps(stated).encode()
+
+
+def add(files: dict[str, bytes]) -> None:
+    files["store/lamps/more"] = b"more"
+
+
+def claim(files: dict[str, bytes]) -> None:
+    stated = json.loads(files["bundle.json"])
+    stated["experts"] = stated["experts"][1:]
+    files["bundle.json"] = json.dumps(stated).encode()
+
+
+@pytest.mark.parametrize("change", [flip, lose, climb, add, claim])
+def test_a_bundle_that_is_not_as_it_says_changes_nothing(packed: Path, install, tmp_path: Path, change) -> None:
+    (tmp_path / "in").mkdir()
+    assert install(damaged(packed, tmp_path / "in" / "bad.coe", change)) == 2
+    assert not [path for path in tmp_path.rglob("*") if "evil" in path.name or path.name == "manifest.json"]
+
+
+@pytest.mark.parametrize("size", [0, 100, 0.5, 0.99])
+def test_a_bundle_that_is_cut_off_or_none_at_all_is_refused(packed: Path, install, tmp_path: Path, size: float) -> None:
+    data = packed.read_bytes()
+    (tmp_path / "half.coe").write_bytes(data[: int(size * len(data)) if size < 1 else int(size)])
+    assert install(tmp_path / "half.coe") == 2
+    assert install(tmp_path / "none.coe") == 2
+
+
+def test_an_install_that_is_killed_anywhere_opens_no_line_or_the_whole_board(packed: Path, tmp_path: Path) -> None:
+    """Each expert of the bundle differs from that of the store: a board of both would be half installed."""
+    first = tmp_path / "first"
+    run = partial(experts_bundle.install, packed, replace=True, allow_kind=None)
+    run(rules_at=first / "rules", store=first / "box")
+    put(Store(first / "box"), packed.with_name("lamp.onnx"), "mine")
+    step, was_killed, refused = 1, True, 0
+    while was_killed:
+        root = tmp_path / "killed"
+        shutil.copytree(first, root)
+        was_killed = killed_at(step, partial(run, rules_at=root / "rules", store=root / "box"))
+        box = Store(root / "box")
+        sources = {box.check(id).source for id in IDS}
+        try:
+            weights_used.read_manifests(rules.load(root / "rules" / "lamps.yaml"), box)
+            assert len(sources) == 1, f"step {step}: some of each"
+        except StoreError:
+            refused += 1
+        run(rules_at=root / "rules", store=root / "box")
+        assert {box.check(id).source for id in IDS} == {"theirs"}
+        weights_used.read_manifests(rules.load(root / "rules" / "lamps.yaml"), box)
+        assert not (box.root / ".install").exists()
+        shutil.rmtree(root)
+        step += 5
+    assert 2 < refused < step // 5
+
+
+@contextmanager
+def disk_of(size: int) -> Iterator[None]:
+    """Let no file grow beyond `size` bytes (a full disk that works for root too)."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_changes_nothing(packed: Path, install, tmp_path: Path, call: Call) -> None:
+    with disk_of(300):
+        assert install(packed) == 4
+        at = ("--to", tmp_path / "more.coe", "--store", packed.with_name("store"))
+        assert call("bundle", packed.with_name("lamps.yaml"), *at, command=experts_command).status == 4
+    assert not (tmp_path / "more.coe").exists()
+    assert Store(tmp_path / "box").ids() == []
+    assert install(packed) == 0
+
+
+def test_recipes_references_and_calibrations_go_along(packed: Path, tmp_path: Path, install, call: Call) -> None:
+    store = Store(shutil.copytree(packed.with_name("store"), tmp_path / "store"))
+    expert = Expert("diff", "difference", ("different",), 64, "lamps/diff")
+    state = kinds.resolve("difference").skeleton(expert).state_dict()
+    store.put("lamps/diff", kind="difference", labels=expert.labels, input_size=64, state=state)
+    level = np.full((64, 64, 3), 90, np.uint8)
+    image, spread = (cv2.imencode(".png", one)[1].tobytes() for one in (level, level[:, :, 0] * 0))
+    References(store).put("lamps/D", NewReference(EncodedReference(image, spread), 64, 64, 1))
+    more = "  diff: {kind: difference, labels: [different], input: 64}\ncomponents:"
+    board = tmp_path / "lamps.yaml"
+    shown = "  D: {inspect: diff, reference: D, then: {different: NG, none: OK}}\n"
+    board.write_text(BOARD.replace("components:", more) + shown, encoding="utf-8")
+    (tmp_path / "recipe.yaml").write_text("side: top\n", encoding="utf-8")
+    options = ("--to", tmp_path / "b.coe", "--file", tmp_path / "recipe.yaml", "--store", store.root)
+    made = call("bundle", board, *options, command=experts_command)
+    assert made.status == 0, made.words
+    assert install(tmp_path / "b.coe") == 0
+    assert References(Store(tmp_path / "box")).ids() == ["lamps/D"]
+    assert (tmp_path / "rules" / "lamps.files" / "recipe.yaml").read_text() == "side: top\n"
