@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import quote
+
+import xxhash
 
 from coe import config, regular
 from coe.errors import StoreError, did_you_mean, first_line
@@ -122,7 +123,7 @@ class StoreReader:
 
     def install_mark(self, board: str) -> Path:
         """Return the file that is there while a board is half installed (`coe.store.installing`)."""
-        return self.root / f".installing-{quote(board, safe='')}"
+        return self.root / f".installing-{xxhash.xxh3_64_hexdigest(board.encode())}"
 
     def check_installed(self, board: str) -> None:
         """Raise StoreError if an install of a board did not come to its end."""
