@@ -15,6 +15,7 @@ from coe.cli import (
     experts_backbone,
     experts_bundle,
     experts_calibrate,
+    experts_crop,
     experts_evaluate,
     experts_import,
     experts_new,
@@ -61,6 +62,7 @@ app.command()(experts_reference.reference)
 app.command()(experts_calibrate.calibrate)
 app.command()(experts_evaluate.evaluate)
 app.command()(experts_overlay.overlay)
+app.command()(experts_crop.crop)
 app.command()(experts_bundle.bundle)
 app.command()(experts_bundle.install)
 app.command()(experts_versions.history)

@@ -240,3 +240,24 @@ def test_an_inspector_takes_the_pictures_of_a_board(tiny) -> None:
         results = [*board.results(), *line.stream(board.pictures(within_s=100))]
     assert sorted(result.request.refdes for result in results) == [part.refdes for part in PARTS]
     assert {result.request.serial for result in results} == {"SN1"}
+
+
+def test_crops_become_photographs(tiny, tmp_path: Path, call: Call) -> None:
+    board, _ = tiny
+    placed, boards, photos = files(tmp_path), tmp_path / "boards", tmp_path / "photos"
+    save(boards / "S1.png", draw(layout(), Pose(turn_deg=2, x_px=5)))
+    save(boards / "S2.png", draw(layout(), without=["F1"]))
+    command = ("crop", board, *placed, "--images", boards, "--out", photos, "--label", "good")
+    said = call(*command, command=experts_command)
+    assert said.status == 1, "S2 is not registered"
+    assert "S2" in said.err
+    for picture in read_board(boards / "S1.png", layout(), "S1").pictures():
+        with Image.open(photos / picture.component / "good" / f"{picture.refdes}-S1.png") as saved:
+            assert np.array_equal(np.asarray(saved)[:, :, ::-1], np.asarray(picture.image))
+    assert len(list(photos.rglob("*.png"))) == len(PARTS)
+    first = photos / "A" / "good" / "P1-S1.png"
+    first.write_bytes(b"mine")
+    again = call(*command, command=experts_command)
+    assert f"{len(PARTS)} were there already" in " ".join(again.out.split())
+    assert first.read_bytes() == b"mine"
+    assert call(*command[:-1], "nice", command=experts_command).status == 2
