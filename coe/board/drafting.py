@@ -35,22 +35,22 @@ def text_of(board: str, experts: Iterable[Expert]) -> str:
     An expert's id is its name in the file, and its labels all mean REVIEW, as does a detector that sees nothing.
     """
     experts = list(experts)
-    lines = [_HEAD.format(board=_flow(board))]
+    lines = [_HEAD.format(board=flow(board))]
     lines += [
-        f"  {_flow(expert.id)}: {{kind: {_flow(expert.kind)}, labels: {_flow(list(expert.labels))}, "
+        f"  {flow(expert.id)}: {{kind: {flow(expert.kind)}, labels: {flow(list(expert.labels))}, "
         f"input: {expert.input_size}}}\n"
         for expert in experts
     ]
     lines.append(_COMPONENTS)
     for expert in experts:
-        then = _flow(dict.fromkeys((*expert.labels, NOTHING), "REVIEW"))
-        lines.append(_COMPONENT.format(name=_flow(expert.id), then=then))
+        then = flow(dict.fromkeys((*expert.labels, NOTHING), "REVIEW"))
+        lines.append(_COMPONENT.format(name=flow(expert.id), then=then))
     text = "".join(lines)
     rules.of_bytes(Path(f"{board}.yaml"), text.encode())
     return text
 
 
-def _flow(value: object) -> str:
+def flow(value: object) -> str:
     """Return a value as YAML in one line."""
     said: str = yaml.safe_dump(value, default_flow_style=True, width=1 << 30, allow_unicode=True, sort_keys=False)
     return said.removesuffix("\n").removesuffix("\n...")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coe import config
-from coe.cli import board_placed, first_board
+from coe.cli import board_photographed, board_placed, first_board
 from coe.cli.common import Exit, application, out, run
 from coe.cli.first_board import MakeBoard
 from coe.cli.options import takes
@@ -26,10 +26,12 @@ def board() -> None:
 
 
 @app.command()
+@takes("photographed", board_photographed.photographed)
 @takes("placed", board_placed.placed)
 def new(
     name: Annotated[str, typer.Argument(help="Name of the board: letters, digits and ._+-, as line7.")],
     *,
+    photographed: MakeBoard | None,
     placed: MakeBoard | None,
     to: Annotated[
         Path, typer.Option("--to", metavar="FOLDER", help="Folder for what is written. Files there are never replaced.")
@@ -43,15 +45,17 @@ def new(
     It ends with what a person must decide (TODO in the files), and with the next commands. Exit status 1 with --run if
     something is left to decide.
 
-    Example: coe-board new line7 --placements pnp.csv
+    Example: coe-board new line7 --photos photos --run
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", name):
         raise ConfigError(f"'{name}' is no name of a board; give letters, digits and ._+-, as line7")
     rules = to / config.RULES_FOLDER / f"{name}.yaml"
     first_board.refuse_present({rules: None})
-    ways = [make for make in (placed,) if make is not None]
+    ways = [make for make in (photographed, placed) if make is not None]
     if len(ways) != 1:
-        raise ConfigError("give what the board is made from: --placements, a placement file")
+        raise ConfigError(
+            "give what the board is made from: --photos, a folder of photographs, or --placements, a placement file"
+        )
     made = ways[0](name, to)
     first_board.write(made)
     if not run_next:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coe.board.drafting import TODO
-from coe.cli.common import err, out, point_out
+from coe.cli.common import Exit, err, out, point_out
 from coe.errors import ConfigError
 from coe.files import replacing, writing
 
@@ -77,12 +77,16 @@ def write(board: FirstBoard) -> None:
 
 
 def run_commands(board: FirstBoard) -> int:
-    """Run the next commands, one after another, until one fails; return the exit status of the last that ran."""
-    status = 0
+    """Run the next commands, one after another, until one fails; return the worst exit status.
+
+    A command that found something wrong in pictures (`Exit.NOT_GOOD`) did not fail.
+    """
+    worst = 0
     for words in board.commands:
         err.print(f"$ {shlex.join(words)}")
         program = Path(sys.executable).with_name(words[0])
         status = subprocess.run([str(program), *words[1:]], check=False).returncode
-        if status:
-            return status
-    return status
+        worst = max(worst, status)
+        if status > Exit.NOT_GOOD:
+            break
+    return worst
