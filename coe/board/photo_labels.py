@@ -1,7 +1,8 @@
 """The true label of a photograph for an expert: what the rules make of the name of its folder. Nothing is guessed.
 
-A label of the expert is that label. `good` is the one label that passes, or `none` where a detector that sees nothing
-passes; `bad` is the one label that does not. A label of an expert that follows is the label that leads to it.
+A label of the expert is that label, and any other where its one expert knows nothing but good and not. `good` is the
+one label that passes, or `none` where a detector that sees nothing passes; `bad` is the one label that does not. A
+label of an expert that follows is the label that leads to it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ class Answers:
         answers = [one for one in (*expert.labels, NOTHING) if all(one in step.outcomes for step in steps)]
         bad = [one for one in answers if any(step.outcomes[one] in (Verdict.NG, Verdict.REVIEW) for step in steps)]
         return cls(tuple(one for one in answers if one not in bad), tuple(bad))
+
+    @property
+    def knows_good_alone(self) -> bool:
+        """Whether the one label says that a part is not as good parts are, whatever it is."""
+        return self.good == (NOTHING,) and len(self.bad) == 1
 
     @classmethod
     def of_labels(cls, expert: Expert) -> Answers:
@@ -79,10 +85,12 @@ def of_component(component: Component, experts: Mapping[str, Expert], word: str)
     word = composed(word)
     if saying := [id for id in steps if word in experts[id].labels]:
         return _with_those_before(steps, dict.fromkeys(saying, word))
+    answers = {id: Answers.of_steps(own, experts[id]) for id, own in steps.items()}
+    if len(steps) == 1 and (alone := next(iter(answers.values()))).knows_good_alone and letters(word) not in GOOD:
+        return dict.fromkeys(steps, alone.bad[0])
     if letters(word) not in GOOD | BAD:
         known = {label for id in steps for label in experts[id].labels}
         raise ConfigError(f"'{component.name}': '{word}' is no label{did_you_mean(word, {*known, 'good', 'bad'})}")
-    answers = {id: Answers.of_steps(own, experts[id]) for id, own in steps.items()}
     try:
         if letters(word) in GOOD:
             return {id: own.of_word(word) for id, own in answers.items()}
@@ -238,7 +246,9 @@ class _Meaning:
         if all(name in GOOD - against for name in names):
             return True
         others = {letters(one) for one in labels_of(self.own.values())}
-        if len(names) == 1 and names[0] in BAD | against | others:
+        if len(names) == 1 and (
+            names[0] in BAD | against | others or (self.board is not None and names[0] not in GOOD)
+        ):
             return False
         raise ConfigError(
             f"nobody knows whether its parts are good, and expert '{self.expert.id}' learns from good parts alone; "

@@ -18,7 +18,7 @@ from coe.pictures import photographs
 from coe.pictures.photographs import BAD, GOOD, letters
 from coe.spelling import composed
 
-TELLS, COMPARES = "resnet18", "difference"
+TELLS, COMPARES = "probe", "difference"
 """The kind that tells labels from each other, and the kind for components of which good parts alone are shown."""
 _SIDES = (64, 96, 128, 160, 224)
 _LEAST = 4
@@ -32,7 +32,7 @@ experts:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PhotographedComponent:
     """What the photographs of a component show: how many of each folder ("" for none), and the longest side, pixels."""
 
     name: str
@@ -77,7 +77,7 @@ def photographed(
     return make
 
 
-def look(photos: Path) -> list[Shown]:
+def look(photos: Path) -> list[PhotographedComponent]:
     """Return what a folder of photographs shows, by component; raises ConfigError for what is in no such folder."""
     if not photos.is_dir():
         raise ConfigError(f"{photos} is not a folder; expected {photographs.LAYOUT}")
@@ -96,7 +96,9 @@ def look(photos: Path) -> list[Shown]:
         counts.setdefault(one.component, Counter())[one.label] += 1
         if len(of_it := sides.setdefault(one.component, [])) < _LEAST:
             of_it.append(_side(one.path))
-    return [Shown(name, counts[name], sorted(sides[name])[len(sides[name]) // 2]) for name in sorted(counts)]
+    return [
+        PhotographedComponent(name, counts[name], sorted(sides[name])[len(sides[name]) // 2]) for name in sorted(counts)
+    ]
 
 
 def _side(path: Path) -> int:
@@ -104,12 +106,12 @@ def _side(path: Path) -> int:
     from coe.pictures.decoding import decode
 
     try:
-        return max(decode(path).shape[:2])
+        return int(max(decode(path).shape[:2]))
     except ImageError as error:
         raise ConfigError(f"{path} {error}; remove it or save it again") from error
 
 
-def rules_text(name: str, photos: Path, shown: list[Shown]) -> str:
+def rules_text(name: str, photos: Path, shown: list[PhotographedComponent]) -> str:
     """Return the board file: an expert for each component, of its labels; what nobody knows to be good is REVIEW."""
     lines = [_HEAD.format(photos=photos, name=flow(name))]
     for one in shown:
@@ -133,7 +135,7 @@ def rules_text(name: str, photos: Path, shown: list[Shown]) -> str:
     return "".join(lines)
 
 
-def notes(shown: list[Shown]) -> list[str]:
+def notes(shown: list[PhotographedComponent]) -> list[str]:
     """Return sentences about what the photographs lack."""
     said = []
     for one in shown:
@@ -148,7 +150,9 @@ def notes(shown: list[Shown]) -> list[str]:
     return said
 
 
-def _next(name: str, rules: Path, to: Path, photos: Path, shown: list[Shown]) -> tuple[tuple[str, ...], ...]:
+def _next(
+    name: str, rules: Path, to: Path, photos: Path, shown: list[PhotographedComponent]
+) -> tuple[tuple[str, ...], ...]:
     board, images = str(rules), str(photos)
     commands: list[tuple[str, ...]] = [("coe-experts", "split", images)]
     if any(not one.tells for one in shown):
@@ -163,7 +167,8 @@ def _next(name: str, rules: Path, to: Path, photos: Path, shown: list[Shown]) ->
             "--data",
             images,
             "--epochs",
-            "8" if one.tells else "1",
+            "1",
+            "--no-prepare",
         )
         for one in shown
     ]

@@ -63,8 +63,9 @@ def overlay(
     refused = [result for result in read.results() if result.verdict is not None]
     for result in refused:
         out.print(f"{result.request.refdes}: {result.findings[0].doubt}")
+    residual = "held" if location.residual_um is None else f"residual {location.residual_um:.1f} um"
     out.print(
-        f"{len(layout.sites)} components, residual {location.residual_um:.1f} um, {location.fit.um_per_pixel:.4f} um a "
+        f"{len(layout.sites)} components, {residual}, {location.fit.um_per_pixel:.4f} um a "
         f"pixel, turned by {location.fit.turn_deg:.2f} degrees; look at {to}"
     )
     raise typer.Exit(Exit.NOT_GOOD if refused else Exit.OK)

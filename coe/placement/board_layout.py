@@ -201,7 +201,7 @@ def lay_out(recipe: BoardRecipe, placements: Sequence[Placement], bottom: Bottom
     return Layout(
         recipe,
         sites,
-        {name: frame.point(x, y) for name, (x, y) in recipe.fiducials.at.items()},
+        {name: frame.point(x, y) for name, (x, y) in (recipe.fiducials.at if recipe.fiducials else {}).items()},
         low,
         high,
         marks,

@@ -41,7 +41,7 @@ Slant = Annotated[float, Field(ge=-0.3, le=0.3, allow_inf_nan=False)]
 Look = Literal["bright", "dark"]
 Corner = Literal["top-left", "top-right", "bottom-left", "bottom-right"]
 MOST_UNITS = 1000
-_NEEDS = "recipe, side, um_per_pixel, outline, fiducials and components"
+_NEEDS = "recipe, side, um_per_pixel, outline, fiducials (or held) and components"
 
 
 def fits(word: str, of_part: str) -> bool:
@@ -194,13 +194,14 @@ class LandmarkSpec(StrictModel):
 
 
 class RecipeSpec(StrictModel):
-    """The keys of a recipe."""
+    """The keys of a recipe. A board that is `held` by a fixture lies where the camera says, and has no fiducials."""
 
     recipe: Name
     side: Side
     um_per_pixel: Annotated[float, Field(gt=0.01, le=10_000, allow_inf_nan=False)]
     outline: OutlineSpec
-    fiducials: FiducialsSpec
+    fiducials: FiducialsSpec | None = None
+    held: bool = False
     tolerance_um: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] = 100.0
     most_turn: Annotated[float, Field(gt=0, le=30, allow_inf_nan=False)] = 5.0
     most_stretch: Annotated[float, Field(gt=0, le=0.2, allow_inf_nan=False)] = 0.02
@@ -247,6 +248,12 @@ def parse_recipe(path: Path, raw: bytes) -> BoardRecipe:
     """Return the recipe that a file's bytes are; raises RulesError, as `read_recipe` does, which names `path`."""
     document = strict_yaml.parse(path, raw, _NEEDS)
     form = of_yaml(document, RecipeSpec)
+    if (form.fiducials is None) != form.held:
+        raise document.error(
+            (),
+            "write `fiducials`, by which each board is found, or `held: true` where a fixture holds each board in one "
+            "place, and not both",
+        )
     _check_fiducials(document, form)
     _check_names(document, form)
     if form.bad_mark is not None and form.panel is not None and form.panel.refdes is not None:
@@ -258,20 +265,24 @@ def parse_recipe(path: Path, raw: bytes) -> BoardRecipe:
 
 def _check_fiducials(document: YamlDocument, form: RecipeSpec) -> None:
     fiducials, place = form.fiducials, ("fiducials", "at")
+    places = {} if fiducials is None else fiducials.at
     discs: dict[KeyPath, tuple[str, Position]] = {
-        (*place, name): (f"fiducial '{name}'", at) for name, at in fiducials.at.items()
+        (*place, name): (f"fiducial '{name}'", at) for name, at in places.items()
     }
     if form.landmark is not None:
         discs["landmark", "at"] = ("the landmark", form.landmark.at)
     for where, (what, at) in discs.items():
         if not form.outline.holds(at):
             raise document.error(where, f"{what} at ({at[0]:g}, {at[1]:g}) lies outside of the outline")
-    for (one, here), (other, there) in combinations(fiducials.at.items(), 2):
-        if dist(here, there) < 2 * fiducials.diameter:
-            raise document.error(place, f"the fiducials '{one}' and '{other}' lie on each other; give each its place")
-    if len(fiducials.at) > 2 and _are_in_line(list(fiducials.at.values())):
-        raise document.error(place, "the fiducials lie in one line, which says nothing across it; choose others")
-    _check_size(document, form, ("fiducials", "diameter"), "a fiducial", fiducials.diameter)
+    if fiducials is not None:
+        for (one, here), (other, there) in combinations(places.items(), 2):
+            if dist(here, there) < 2 * fiducials.diameter:
+                raise document.error(
+                    place, f"the fiducials '{one}' and '{other}' lie on each other; give each its place"
+                )
+        if len(places) > 2 and _are_in_line(list(places.values())):
+            raise document.error(place, "the fiducials lie in one line, which says nothing across it; choose others")
+        _check_size(document, form, ("fiducials", "diameter"), "a fiducial", fiducials.diameter)
     if form.landmark is not None:
         _check_size(document, form, ("landmark", "diameter"), "the landmark", form.landmark.diameter)
 

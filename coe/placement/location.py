@@ -33,6 +33,8 @@ _WAYS: tuple[tuple[str, Numbers], ...] = tuple(
 )
 """How a board may lie wrong, as maps of its points; a picture may be mirrored and turned, too."""
 
+_UNHELD = "not as its fixture holds it"
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -41,7 +43,7 @@ class Location:
     Each reason is a sentence's end, and `why` joins them. `expected` maps the board to the middle of the picture, `fit`
     to where it lies (None if it is not registered). `found` are the fiducials found, by name, also of a board that is
     not registered. `residual_um` says by how much the fiducials contradict the recipe, if all were found. `skipped`
-    holds the units that are not inspected, and why.
+    holds the units that are not inspected, and why. A board that a fixture holds has no `found` and no `residual_um`.
     """
 
     expected: Fit
@@ -117,6 +119,8 @@ def _registered(grey: DecodedImage, layout: Layout, view: Numbers) -> Location:
     expected = _expected(view, layout)
     recipe, names = layout.recipe, list(layout.fiducials)
     form, scale = recipe.fiducials, 1000 / recipe.um_per_pixel
+    if form is None:  # a fixture holds it
+        return Location(expected, {}, expected)
     points = _points(layout.fiducials.values())
     found = [
         discs(grey, x, y, form.search * scale, form.diameter * scale, form.look) for x, y in expected.pixels(points)
@@ -162,9 +166,10 @@ def _contradiction(layout: Layout, chosen: _Choice, rivals: list[_Choice]) -> tu
             f"{recipe.tolerance_um:g} um (found at {chosen.fit.um_per_pixel:.3f} um a pixel)",
         )
     if any(rival.residual_um <= recipe.tolerance_um and rival.is_elsewhere(chosen) for rival in rivals):
+        search = 0.0 if recipe.fiducials is None else recipe.fiducials.search
         return (
-            "the fiducials fit in two places; let the recipe search in less than "
-            f"{recipe.fiducials.search:g} mm, or choose fiducials that nothing else looks like",
+            f"the fiducials fit in two places; let the recipe search in less than {search:g} mm, or choose fiducials "
+            "that nothing else looks like",
         )
     return ()
 
@@ -215,13 +220,21 @@ def _choices(points: Numbers, near: list[list[Disc]], layout: Layout) -> Iterato
 def blind_to(layout: Layout) -> tuple[str, ...]:
     """Return in which ways a board could lie wrong without being noticed.
 
-    Its fiducials lie alike then, within the limits of the recipe, and its landmark, if it has one, lies alike, too.
+    Its fiducials lie alike then, within the limits of the recipe, and its landmark, if it has one, lies alike, too. A
+    board that a fixture holds is not looked for at all: a landmark alone notices anything.
     """
+    if layout.recipe.held:
+        return () if layout.recipe.landmark is not None else (_UNHELD,)
     return tuple(dict.fromkeys(words for words, place in _alike(layout) if not _tells(layout, place)))
 
 
 def warnings_of(layout: Layout) -> tuple[str, ...]:
     """Return what a person must know before boards are cut by a layout, a sentence for each way to lie wrong."""
+    if layout.recipe.held and blind_to(layout):
+        return (
+            "no fiducials tell where the board lies: one that its fixture does not hold in its place is cut wrong, and "
+            "nobody notices; name a landmark in the board recipe, which must be there",
+        )
     return tuple(
         f"the fiducials lie alike if the board is {way}: a board that lies so is not noticed, and cut wrong; name a "
         "landmark in the board recipe, which must be there, or other fiducials"
@@ -235,6 +248,8 @@ def _alike(layout: Layout) -> Iterator[tuple[str, Point]]:
     Without a landmark that is any point.
     """
     recipe, at = layout.recipe, layout.landmark or layout.low
+    if recipe.fiducials is None:
+        return
     points, scale = _points(layout.fiducials.values()), 1000 / recipe.um_per_pixel
     down = np.array([scale, -scale])
     for words, way in _WAYS:

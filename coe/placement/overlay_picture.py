@@ -37,7 +37,7 @@ def overlay(pixels: DecodedImage, layout: Layout, location: Location, side_px: i
         for site in layout.sites:
             _draw_site(drawing, site, location, width, height)
     else:
-        reach = layout.recipe.fiducials.search
+        reach = layout.recipe.fiducials.search if layout.recipe.fiducials is not None else 0.0
         for name, point in layout.fiducials.items():
             square = np.array([(-1, 1), (1, 1), (1, -1), (-1, -1)]) * reach + (point.x_mm, point.y_mm)
             drawing.polygon(location.expected.pixels(square), _WINDOW)
@@ -59,10 +59,8 @@ def _landmark(layout: Layout, location: Location) -> dict[str, Disc]:
 def heading_lines(location: Location) -> list[str]:
     """Return the text above an overlay: how the board is registered, or each reason why it is not; skipped units."""
     if location.fit is not None:
-        lines = [
-            f"registered: residual {location.residual_um:.1f} um, {location.fit.um_per_pixel:.3f} um a pixel, "
-            f"turned by {location.fit.turn_deg:.2f} degrees"
-        ]
+        how = "held" if location.residual_um is None else f"registered: residual {location.residual_um:.1f} um"
+        lines = [f"{how}, {location.fit.um_per_pixel:.3f} um a pixel, turned by {location.fit.turn_deg:.2f} degrees"]
     else:
         lines = [f"not registered: {reason}" for reason in location.reasons]
     return lines + [f"{unit} is skipped: {why}" for unit, why in location.skipped.items()]

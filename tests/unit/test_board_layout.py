@@ -162,7 +162,7 @@ def test_the_recipes_of_the_page_are_recipes() -> None:
 
 def test_an_empty_recipe_says_what_it_needs() -> None:
     for content in (b"", b"- a list\n"):
-        with pytest.raises(RulesError, match="it needs recipe, side, um_per_pixel, outline, fiducials and components"):
+        with pytest.raises(RulesError, match="it needs recipe, side, um_per_pixel, outline"):
             parse_recipe(Path("r.yaml"), content)
 
 

@@ -399,3 +399,27 @@ def test_a_view_shows_the_part_of_the_picture_in_which_a_board_lies() -> None:
     assert view.pixels.shape[1] < draw(panel).shape[1]
     height, width = view.pixels.shape[:2]
     assert all((c >= 0).all() and (c <= (width, height)).all() for c in view.crops.values())
+
+
+def test_a_board_that_a_fixture_holds_lies_where_the_camera_says() -> None:
+    held = layout(fiducials=None, held=True)
+    pixels = draw(layout(), Pose())
+    location = locate(pixels, held)
+    assert location.fit is not None
+    assert location.residual_um is None
+    expected = locate(pixels, layout()).fit
+    assert expected is not None
+    corners = np.array([(0.0, 0.0), (20.0, 16.0)])
+    assert np.abs(location.fit.pixels(corners) - expected.pixels(corners)).max() < 0.2
+    assert blind_to(held)
+    assert warnings_of(held)
+    mark = {"at": [10, 14.5], "diameter": 1.0, "look": "bright"}
+    told = layout(fiducials=None, held=True, landmark=mark)
+    assert not blind_to(told)
+    assert not locate(pixels, told).registered, "the landmark is not there"
+
+
+@pytest.mark.parametrize("changes", [{"fiducials": None}, {"held": True}])
+def test_a_board_is_found_or_held(changes: dict[str, object]) -> None:
+    with pytest.raises(RulesError, match="held"):
+        layout(**changes)

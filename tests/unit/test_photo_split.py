@@ -21,7 +21,7 @@ from coe.pictures.photo_split import SPLIT, Purpose, Split
 
 def save(path: Path, value: int) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.full((4, 4, 3), value, np.uint8)).save(path)
+    Image.fromarray(np.full((8, 8, 3), value, np.uint8)).save(path)
     return path
 
 
