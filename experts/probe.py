@@ -28,24 +28,23 @@ UNLIKE = "it looks unlike every picture that was learned from"
 class ProbeNetwork(torch.nn.Module):
     """A backbone, a linear head on its pooled features (n, d), and examples of these features.
 
-    `centre` and `scale` (d,) standardise the features; `examples` (labels * EXAMPLES, d) are standardised, and `limit`
-    is the largest mean squared distance from the nearest of them that a picture of this part has.
+    `centre` and `scale` (d,) standardise the features, `weights` (labels, d) and `bias` (labels,) give logits.
+    `examples` (labels * EXAMPLES, d) are standardised, and `limit` (1,) is the largest mean squared distance from the
+    nearest of them that a picture of this part has. All are fp16, so that every variant has them as they are.
     """
 
     def __init__(self, backbone: torch.nn.Module, features: int, labels: int) -> None:
         super().__init__()
         self.backbone = backbone
-        self.head = torch.nn.Linear(features, labels)
-        self.register_buffer("centre", torch.zeros(features))
-        self.register_buffer("scale", torch.ones(features))
-        self.register_buffer("examples", torch.zeros(labels * EXAMPLES, features, dtype=torch.float16))
-        self.register_buffer("limit", torch.ones(1))
+        shapes = {"centre": (features,), "scale": (features,), "weights": (labels, features), "bias": (labels,)}
+        for name, shape in {**shapes, "examples": (labels * EXAMPLES, features), "limit": (1,)}.items():
+            self.register_buffer(name, torch.ones(shape, dtype=torch.float16))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return logits, and the distance in units of the limit, (n, labels + 1) float32, of features (n, d)."""
         # In fp32 whatever the weights are: distances are sums of a thousand squares.
         rows = (features.float() - self.centre.float()) * self.scale.float()
-        logits = functional.linear(rows, self.head.weight.float(), self.head.bias.float())
+        logits = functional.linear(rows, self.weights.float(), self.bias.float())
         distances = distances_of(rows, self.examples.float()).amin(dim=1, keepdim=True)
         return torch.cat((logits, distances / self.limit.float()), dim=1)
 
@@ -65,6 +64,7 @@ class Probe(BackboneKind):
     name = "probe"
     task = "classify"
     learns_turned = True
+    least_of_label = 4
     stages = (2, 3, 4)
     preprocessing = ARCHITECTURES["efficientnet-lite0"].preprocessing
 

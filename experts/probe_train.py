@@ -124,9 +124,9 @@ def _fill(module: ProbeNetwork, head: LinearHead, temperature: float, seen: _See
     rows = torch.from_numpy((seen.features - head.centre) / head.deviation).float()
     module.centre.copy_(torch.from_numpy(head.centre))
     module.scale.copy_(torch.from_numpy(1 / head.deviation))
-    module.head.weight.copy_(torch.from_numpy(head.weights / temperature))
-    module.head.bias.copy_(torch.from_numpy(head.bias / temperature))
-    chosen = np.concatenate([_spread_out(rows, seen, label) for label in range(module.head.out_features)])
+    module.weights.copy_(torch.from_numpy(head.weights / temperature))
+    module.bias.copy_(torch.from_numpy(head.bias / temperature))
+    chosen = np.concatenate([_spread_out(rows, seen, label) for label in range(len(module.bias))])
     module.examples.copy_(rows[chosen])
     apart = distances_of(rows, module.examples.float()).numpy()
     apart[seen.groups[:, None] == seen.groups[chosen][None, :]] = np.inf

@@ -15,6 +15,7 @@ from coe.cli import (
     experts_backbone,
     experts_bundle,
     experts_calibrate,
+    experts_choose,
     experts_crop,
     experts_evaluate,
     experts_import,
@@ -53,6 +54,7 @@ app = application(
 )
 
 app.command()(experts_new.train)
+app.command()(experts_choose.choose)
 app.command("import")(experts_import.import_)
 app.command()(experts_prepare.prepare)
 app.command()(experts_share.share)

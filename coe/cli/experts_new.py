@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,12 +21,10 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.pictures import finding
 from coe.pictures.photographs import LabelledPhotograph
-from coe.plugins import running
-from coe.prepare import accept, backbones, data_set
-from coe.store import bodies, kinds
+from coe.prepare import accept, backbones, data_set, learning
+from coe.store import kinds
 from coe.store.expert_id import ExpertId
-from coe.store.kinds import Kind, ModuleKind, Trained, TrainingPlan
-from coe.store.learned import LearnedPictures
+from coe.store.kinds import Kind, Trained, TrainingPlan
 from coe.store.manifest import Manifest
 from coe.store.store import Store
 
@@ -148,35 +145,18 @@ def train(  # noqa: PLR0913
         turned=turned,
     )
     columns = (words("training", "bold"), BarColumn(), MofNCompleteColumn(), words("{task.fields[measures]}"))
-    with (
-        tempfile.TemporaryDirectory(prefix="coe-train-") as work,
-        Progress(*columns, TimeRemainingColumn(), console=err) as bar,
-    ):
+    with Progress(*columns, TimeRemainingColumn(), console=err) as bar:
         task = bar.add_task("", total=epochs, measures="")
 
         def progress(done: int, total: int, measures: dict[str, float]) -> None:
             bar.update(task, completed=done, total=total, measures=measures_text(measures))
 
-        at_work = replace(plan, work=Path(work), init=bodies.whole_file(shelf, start, Path(work)) if start else None)
-        with running("kind", expert.kind, "trained"):
-            trained = resolved.train(expert, at_work, progress)
-    if isinstance(resolved, ModuleKind):
-        accept.check_module(resolved, replace(expert, labels=tuple(trained.labels)), trained.state)
+        trained = learning.learn(shelf, expert, resolved, plan, start, progress)
     frames = {kept.checksum for kept in learned_from.values()}
     if trained.in_frame and len(frames) != 1:
         raise ConfigError(f"kind '{expert.kind}' learns in the frame of one reference, and was given {len(frames)}")
-    manifest = shelf.put(
-        id,
-        kind=expert.kind,
-        labels=trained.labels,
-        input_size=expert.input_size,
-        state=trained.state,
-        metrics=trained.metrics,
-        source=f"trained on {data.name}, {epochs} epochs, seed {seed}{f', from {start}' if start else ''}",
-        learned=_learned_since(shelf, start, trained),
-        preprocessing=trained.preprocessing,
-        unproven=trained.unproven,
-    )
+    source = f"trained on {data.name}, {epochs} epochs, seed {seed}"
+    manifest = learning.put(shelf, replace(expert, weights=id), trained, start, source)
     if trained.in_frame:
         with shelf.changing(id) as stored:
             manifest = stored.model_copy(update={"reference": frames.pop()})
@@ -185,10 +165,10 @@ def train(  # noqa: PLR0913
     status = experts_share.share_trained(shelf, id, body, resolved, allow_kind or ())
     if not no_prepare:
         if labelled is None:
-            samples, source = _samples_of(data)
+            samples, origin = _samples_of(data)
         else:
-            samples, source = [one.path for one in labelled], "the labelled pictures of its training"
-        experts_prepare.prepare_new(store, id, samples, source, allow_kind or ())
+            samples, origin = [one.path for one in labelled], "the labelled pictures of its training"
+        experts_prepare.prepare_new(store, id, samples, origin, allow_kind or ())
     raise typer.Exit(status)
 
 
@@ -229,14 +209,6 @@ def _tell(trained: Trained, manifest: Manifest) -> None:
     out.print(f"{manifest.id}: {measures_text(manifest.metrics)}")
     if manifest.unproven:
         point_out("unproven", manifest.unproven)
-
-
-def _learned_since(shelf: Store, start: str | None, trained: Trained) -> LearnedPictures | None:
-    """Return what an expert learned from, with what the expert learned from whose weights it started."""
-    if trained.learned is None or start is None:
-        return trained.learned
-    earlier = shelf.learned(start)
-    return trained.learned if earlier is None else trained.learned | earlier
 
 
 def measures_text(measures: Mapping[str, float]) -> str:

@@ -64,7 +64,8 @@ class Kind(ABC):
 
     Instances are stateless and shared between threads. `name` is the word in the rules; `task` says what a finding
     of this kind holds; `max_batch` bounds a batch even if memory allows more; `good_only` kinds learn from good parts;
-    those with `learns_turned` heed `TrainingPlan.turned`.
+    those with `learns_turned` heed `TrainingPlan.turned`. `least_of_label` is how many pictures of each label it takes,
+    and `early_layers` names layers that are best left as a pretrained network has them (beginnings of tensor names).
     `preprocessing` is what experts see whose manifests do not say it; None: the kind prepares images in its own way.
     """
 
@@ -73,6 +74,8 @@ class Kind(ABC):
     max_batch: int = 32
     good_only: bool = False
     learns_turned: bool = False
+    least_of_label: int = 2
+    early_layers: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
 
     @abstractmethod

@@ -1,0 +1,247 @@
+"""`coe-experts choose`: the kind of expert that suits the photographs of each component, learned and compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coe import config
+from coe.board import chosen_lines, rules
+from coe.board.board_spec import label_fault
+from coe.cli import experts_prepare, experts_share
+from coe.cli.common import Exit, complain, err, out, point_out, wide
+from coe.cli.console import Progress, table_of
+from coe.cli.experts_new import NoPrepareOption
+from coe.cli.options import InputOption, SeedOption, StoreOption, words_of
+from coe.core import Expert
+from coe.errors import CoeError, ConfigError
+from coe.files import replacing, writing
+from coe.pictures import photo_split, photographs
+from coe.pictures.photo_split import Purpose
+from coe.pictures.photographs import BAD, GOOD, LAYOUT, LabelledPhotograph, Photograph, letters
+from coe.rates import Rate
+from coe.store.expert_id import ExpertId
+from coe.store.store import Store
+
+if TYPE_CHECKING:
+    from coe.prepare.choosing import CrossValidated
+    from coe.store.kinds import Kind, TrainingPlan
+
+
+def choose(  # noqa: PLR0913
+    board: Annotated[str, typer.Argument(help="Board: a name, a YAML file of rules, or one that shall be written.")],
+    images_at: Annotated[
+        Path, typer.Option("--images", help=f"Photographs: {LAYOUT}; labels of your own may stand beside good.")
+    ],
+    kinds_of: Annotated[
+        str, typer.Option("--kinds", help="Among which kinds; among equals the first is taken.")
+    ] = ",".join(config.CHOSEN_KINDS),
+    input_size: InputOption = None,
+    turned: Annotated[
+        bool, typer.Option("--turned", help="Parts lie turned by any angle in their pictures, and that is no defect.")
+    ] = False,
+    seed: SeedOption = 0,
+    threads: Annotated[
+        int, typer.Option(min=0, max=config.MAX_THREADS, help="Threads of the CPU; 0 uses all cores.")
+    ] = 0,
+    no_prepare: NoPrepareOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Choose a kind of expert for each component by its photographs: compare, train, and write the board's lines.
+
+    Of good parts alone, a kind learns that knows good parts; with some bad ones of each label also kinds that tell them
+    apart; with many, a network is tuned. All are compared on pictures that they have not learned from. What was taken,
+    and how sure that is, is said; the experts go into the store. A board file that is not there is written; to one that
+    is there, the lines to put in are printed.
+
+    Exit status 1 if a component has no expert.
+
+    Example: coe-experts choose line7.yaml --images photos/
+    """
+    from coe.store import kinds
+    from coe.store.kinds import TrainingPlan
+
+    shelf, path = Store(store), Path(board)
+    there, name, bits = _board_of(path, board)
+    asked = [word for word in words_of(kinds_of) if word in kinds.names() or word not in config.CHOSEN_KINDS]
+    known = _turning([kinds.resolve(word) for word in asked], turned=turned)
+    parts = _parts_of(images_at)
+    _check_names(name, parts)
+    plan = TrainingPlan(
+        data=images_at,
+        work=Path(),
+        epochs=config.CHOSEN_EPOCHS,
+        batch=16,
+        learning_rate=1e-3,
+        seed=seed,
+        threads=threads,
+        held_out=0.0,
+        bits=bits,
+        turned=turned,
+    )
+    chosen: list[tuple[Expert, Kind]] = []
+    for component, found in parts.items():
+        try:
+            of_component = replace(plan, photographs=_checked(found))
+            chosen.append(_chosen(shelf, f"{name}/{component}", of_component, known, input_size))
+        except CoeError as error:
+            complain(f"{component}: {error}")
+    if not chosen:
+        raise ConfigError(f"{images_at}: no component has an expert now")
+    for expert, _ in () if no_prepare else chosen:
+        pictures = [one.path for one in parts[expert.id]]
+        experts_prepare.prepare_new(store, expert.weights, pictures, "the labelled pictures of its training")
+    lines = chosen_lines.lines_of(
+        (expert for expert, _ in chosen), detectors=[expert.id for expert, kind in chosen if kind.task == "detect"]
+    )
+    if there is None:
+        with writing(path), replacing(path) as file:
+            file.write(chosen_lines.text_of(name, lines).encode())
+        out.print(f"written: {path}")
+    else:
+        out.print(f"{there} is there already; put these lines in:")
+        out.print(lines, markup=False, highlight=False)
+    raise typer.Exit(Exit.OK if len(chosen) == len(parts) else Exit.NOT_GOOD)
+
+
+def _check_names(board: str, components: Iterable[str]) -> None:
+    """Raise RulesError for names of components that a board file cannot have, before anything learns."""
+    experts = [Expert(name, "any", ("bad",), 64, f"{board}/{name}", frozenset({"bad"})) for name in components]
+    chosen_lines.text_of(board, chosen_lines.lines_of(experts, detectors=components))
+
+
+def _board_of(path: Path, board: str) -> tuple[Path | None, str, int | None]:
+    """Return the file of a board if there is one, its name, and its bits of 16-bit samples."""
+    if path.suffix in (".yaml", ".yml") and not path.exists():
+        name = path.stem
+        ExpertId.of(f"{name}/x")
+        return None, name, None
+    loaded = rules.load(board)
+    return loaded.path, loaded.board, loaded.bits
+
+
+def _parts_of(root: Path) -> dict[str, list[LabelledPhotograph]]:
+    """Return the photographs to learn from by component, with `good`, `bad` or the name of their folder as label."""
+    if not root.is_dir():
+        raise ConfigError(f"'{root}' is not a folder; expected {LAYOUT}")
+    folders = [path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    try:
+        found = photographs.find(root, folders, (), strict=True)
+    except OSError as error:
+        raise ConfigError(f"{error.filename or root} cannot be read: {error.strerror or error}") from error
+    if loose := [one.name for one in found if not one.component]:
+        raise ConfigError(f"'{root}' holds {loose[0]} beside the folders of components; expected {LAYOUT}")
+    parts: dict[str, list[LabelledPhotograph]] = {}
+    for one in photo_split.of_purpose(root, found, Purpose.LEARN):
+        parts.setdefault(one.component, []).append(_labelled(one))
+    if not parts:
+        raise ConfigError(f"'{root}' holds no pictures; expected {LAYOUT}")
+    return parts
+
+
+def _labelled(one: Photograph) -> LabelledPhotograph:
+    label = "good" if letters(one.label) in GOOD else "bad" if letters(one.label) in BAD else one.label
+    return LabelledPhotograph(one.path, one.name, one.component, label, label in ("", "good"))
+
+
+def _checked(found: Sequence[LabelledPhotograph]) -> tuple[LabelledPhotograph, ...]:
+    """Return photographs whose labels make sense; raises ConfigError for others, and without good parts."""
+    labels = {one.label for one in found}
+    if labels == {""}:
+        return tuple(replace(one, label="good") for one in found)
+    if "" in labels:
+        name = next(one.name for one in found if not one.label)
+        raise ConfigError(f"{name} lies in no folder of a label, and others do; put it into good, or where it belongs")
+    if deeper := [one.name for one in found if "/" in one.label]:
+        raise ConfigError(f"{deeper[0]}: a folder of a label holds a folder; put its pictures among the others")
+    if wrong := label_fault(sorted(labels)):
+        raise ConfigError(wrong)
+    if not any(one.good for one in found):
+        raise ConfigError("there are no pictures of good parts; put some into a folder 'good'")
+    return tuple(found)
+
+
+def _chosen(
+    shelf: Store, weights: str, plan: TrainingPlan, known: Sequence[Kind], input_size: int | None
+) -> tuple[Expert, Kind]:
+    """Compare kinds for a component, train the best on all pictures, store it; raises CoeError if none can learn."""
+    from coe.prepare import choosing, learning
+
+    component, found = ExpertId.of(weights).name, plan.photographs or ()
+    side = input_size or choosing.side_of(found, plan.bits)
+    candidates = choosing.candidates(shelf, weights, plan, known, side)
+    results: list[CrossValidated] = []
+    with Progress(console=err) as bar:
+        task = bar.add_task(component, total=None)
+        for one in candidates:
+            if choosing.is_superfluous(one, results):
+                skipped = f"{one.kind.name}: not tried, since another kind judges every picture right"
+                point_out("note", f"{component}: {skipped}")
+                continue
+
+            def progress(done: int, total: int, kind: str = one.kind.name) -> None:
+                bar.update(task, completed=done, total=total, description=f"{component}: {kind}")
+
+            results.append(choosing.judged(shelf, one, found, progress))
+    for result in results:
+        if result.failure:
+            point_out("note", f"{component}: {result.candidate.kind.name}: {result.failure}")
+    best = choosing.best_of(results, found)
+    if best is None:
+        raise ConfigError(f"none of the kinds can learn from {_counts(found)}; give more pictures")
+    _tell(component, found, results, best)
+    with Progress(console=err) as bar:
+        task = bar.add_task(f"{component}: {best.candidate.kind.name} on all pictures", total=None)
+        taken = best.candidate
+        trained = learning.learn(shelf, taken.expert, taken.kind, taken.plan, taken.start, lambda *_: None)
+        bar.update(task, completed=1, total=1)
+    for remark in trained.remarks:
+        point_out("note", f"{component}: {remark}")
+    learning.put(shelf, taken.expert, trained, taken.start, f"chosen by {len(found)} photographs, seed {plan.seed}")
+    experts_share.share_trained(shelf, weights, None, taken.kind, ())
+    return taken.expert, taken.kind
+
+
+def _turning(known: Sequence[Kind], *, turned: bool) -> list[Kind]:
+    """Return the kinds that may learn parts that lie turned, if they do."""
+    return [kind for kind in known if kind.learns_turned or kind.good_only or not turned]
+
+
+def _counts(found: Sequence[LabelledPhotograph]) -> str:
+    """Say how many photographs there are of each label."""
+    return ", ".join(f"{count} {label}" for label, count in Counter(one.label for one in found).items())
+
+
+def _tell(
+    component: str, found: Sequence[LabelledPhotograph], results: Sequence[CrossValidated], best: CrossValidated
+) -> None:
+    """Print how the kinds judged what they had not learned, which was taken, and how sure that is."""
+    from coe.prepare import choosing
+
+    table = table_of("kind", "escapes", "false calls", "s to learn", "", left=("kind", ""))
+    for result in results:
+        if result.failure:
+            continue
+        escapes, false_calls = map(_rate, result.rates(found))
+        table.add_row(
+            result.candidate.kind.name, escapes, false_calls, f"{result.seconds:.1f}", "taken" if result is best else ""
+        )
+    out.print(f"{component}: {_counts(found)}; each picture judged by experts that learned without it")
+    wide(out).print(table)
+    if all(one.good for one in found):
+        out.print(f"{component}: how many bad parts escape, nobody knows: there is no picture of one")
+    for other in results:
+        if other is not best and not other.failure:
+            chance = choosing.chance_of(best, other)
+            sure = "is better" if chance < 0.05 else "is not proven to be better"
+            names = f"{best.candidate.kind.name} {sure} than {other.candidate.kind.name}"
+            out.print(f"{component}: {names} (p = {chance:.2g})")
+
+
+def _rate(rate: Rate | None) -> str:
+    return "·" if rate is None else str(rate)

@@ -1,0 +1,194 @@
+"""Which kind of expert suits a component: what each learns from its photographs, and how it judges others.
+
+Kinds are compared on the same pictures, each judged by an expert that learned without it and its copies (stratified
+cross-validation). Such figures are of experts that saw a part of the pictures; the one that is kept sees all of them.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from coe import config
+from coe.core import NOTHING, Expert
+from coe.errors import CoeError, ConfigError, ImageError
+from coe.pictures.decoding import decode
+from coe.pictures.photographs import LabelledPhotograph
+from coe.prepare import agreement, backbones, learning
+from coe.prepare.fold import network
+from coe.rates import Rate
+from coe.store.expert_id import ExpertId
+from coe.store.kinds import Comparing, ExpertInput, Image, Kind, ModuleKind, TrainingPlan
+from coe.store.learned import digest_of
+from coe.store.store import Store
+
+GOOD = "good"
+"""The label of a good part."""
+STRANGE = "strange"
+"""The one label of a kind that learns from good parts alone."""
+_FOLDS, _FOLDS_OF_MANY, _MANY = 5, 3, 80
+"""So many folds, and fewer from so many pictures on: experts then learn from enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateKind:
+    """A kind that may inspect a component, how it learns, and what it starts from."""
+
+    kind: Kind
+    expert: Expert
+    plan: TrainingPlan
+    start: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CrossValidated:
+    """How a kind judged each picture (n,): whether it passed it, and whether that is right.
+
+    `seconds` is how long one learning took. `failure` says why there are no answers.
+    """
+
+    candidate: CandidateKind
+    passed: tuple[bool, ...] = ()
+    right: tuple[bool, ...] = ()
+    seconds: float = 0.0
+    failure: str = ""
+
+    def rates(self, photographs: Sequence[LabelledPhotograph]) -> tuple[Rate | None, Rate | None]:
+        """Return escapes of the bad and false calls of the good; None where there are no such pictures."""
+        bad = [passed for one, passed in zip(photographs, self.passed, strict=True) if not one.good]
+        good = [not passed for one, passed in zip(photographs, self.passed, strict=True) if one.good]
+        return (Rate(sum(bad), len(bad)) if bad else None, Rate(sum(good), len(good)) if good else None)
+
+    def loss(self, photographs: Sequence[LabelledPhotograph]) -> float:
+        """Return the mean of the shares of escapes and of false calls."""
+        shares = [rate.share for rate in self.rates(photographs) if rate is not None]
+        return sum(shares) / len(shares)
+
+
+def candidates(
+    store: Store, weights: str, plan: TrainingPlan, known: Sequence[Kind], input_size: int
+) -> list[CandidateKind]:
+    """Return the kinds that can learn something from the photographs of a plan, as the expert `weights`, in order.
+
+    `known` are kinds in the order in which one is preferred that judges no worse than the next. A kind that tells
+    labels apart needs `least_of_label` pictures of each. Kinds that need a reference are left out.
+    """
+    counts = Counter(one.label for one in sorted(plan.photographs or (), key=lambda one: one.label))
+    found = []
+    for kind in known:
+        if isinstance(kind, Comparing) and getattr(kind, "needs_reference", True):
+            continue
+        if not kind.good_only and (len(counts) < 2 or min(counts.values()) < kind.least_of_label):
+            continue
+        labels = (STRANGE,) if kind.good_only else tuple(counts)
+        start = backbones.start_of(store, kind)
+        frozen = kind.early_layers if start is not None else ()
+        expert = Expert(ExpertId.of(weights).name, kind.name, labels, input_size, weights)
+        expert = replace(expert, reject=frozenset(labels) - {GOOD})
+        if start is not None and kind.preprocessing is not None:
+            expert = replace(expert, preprocessing=store.manifest(start).preprocessing)
+        found.append(CandidateKind(kind, expert, replace(plan, freeze=frozen), start))
+    return found
+
+
+def judged(
+    store: Store,
+    candidate: CandidateKind,
+    photographs: Sequence[LabelledPhotograph],
+    progress: Callable[[int, int], None],
+) -> CrossValidated:
+    """Return how a kind judges each photograph without having learned it; a kind that cannot learn says why."""
+    kind, expert = candidate.kind, candidate.expert
+    assert isinstance(kind, ModuleKind), "kinds that run a file do not learn here"
+    passed, right = [False] * len(photographs), [False] * len(photographs)
+    folds = _folds(photographs, candidate.plan)
+    seconds = 0.0
+    try:
+        for number, out in enumerate(folds):
+            progress(number, len(folds))
+            kept = tuple(one for place, one in enumerate(photographs) if place not in out)
+            begun = time.perf_counter()
+            plan = replace(candidate.plan, photographs=kept)
+            trained = learning.learn(store, expert, kind, plan, candidate.start, lambda *_: None)
+            seconds += time.perf_counter() - begun
+            looking = replace(expert, preprocessing=trained.preprocessing)
+            module = network(kind, looking, trained.state)
+
+            def answer(images: Image, module: torch.nn.Module = module) -> object:
+                with torch.inference_mode():
+                    return kind.forward(module, torch.from_numpy(images))
+
+            for place in out:
+                prepared = _prepared(kind, looking, photographs[place].path, plan.bits)
+                (finding,) = agreement.findings(kind, looking, [prepared], answer)
+                passed[place] = not finding.doubt and finding.label in (GOOD, NOTHING)
+                right[place] = passed[place] == photographs[place].good
+    except CoeError as error:
+        return CrossValidated(candidate, failure=str(error))
+    return CrossValidated(candidate, tuple(passed), tuple(right), seconds / len(folds))
+
+
+def is_superfluous(candidate: CandidateKind, results: Sequence[CrossValidated]) -> bool:
+    """Tell whether a kind that takes minutes, because layers are tuned, has nothing to win: another is always right."""
+    return bool(candidate.plan.freeze) and any(one.right and all(one.right) for one in results)
+
+
+def best_of(results: Sequence[CrossValidated], photographs: Sequence[LabelledPhotograph]) -> CrossValidated | None:
+    """Return the kind with the fewest escapes and false calls, among equals the first; None if none could learn."""
+    learned = [one for one in results if not one.failure]
+    return min(learned, key=lambda one: one.loss(photographs), default=None)
+
+
+def chance_of(best: CrossValidated, other: CrossValidated) -> float:
+    """Return how probable it is that two kinds equally good differ so much in favour of the first (a sign test)."""
+    from scipy.stats import binom  # slow to import
+
+    better = sum(a and not b for a, b in zip(best.right, other.right, strict=True))
+    worse = sum(b and not a for a, b in zip(best.right, other.right, strict=True))
+    return float(binom.sf(better - 1, better + worse, 0.5)) if better else 1.0
+
+
+def side_of(photographs: Sequence[LabelledPhotograph], bits: int | None) -> int:
+    """Return the side of an input that shows these pictures: a multiple of 32 pixels, 64 to 224."""
+    longer = max(_decoded(photographs[0].path, bits).shape[:2])
+    least, most = config.CHOSEN_INPUT
+    return int(min(most, max(least, -(-longer // 32) * 32)))
+
+
+def _prepared(kind: Kind, expert: Expert, path: Path, bits: int | None) -> ExpertInput:
+    return kind.preprocess(_decoded(path, bits), expert)
+
+
+def _decoded(path: Path, bits: int | None) -> Image:
+    try:
+        return np.asarray(decode(path, bits=bits), np.uint8)
+    except ImageError as error:
+        raise ConfigError(f"'{path}' {error}; remove it or save it again") from error
+
+
+def _folds(photographs: Sequence[LabelledPhotograph], plan: TrainingPlan) -> list[frozenset[int]]:
+    """Return the places of the pictures that are out in each fold: copies together, of each label a share."""
+    of_picture: dict[int, list[int]] = {}
+    for place, one in enumerate(photographs):
+        of_picture.setdefault(digest_of(_decoded(one.path, plan.bits)), []).append(place)
+    of_label: dict[str, list[list[int]]] = {}
+    for places in of_picture.values():
+        of_label.setdefault(photographs[places[0]].label, []).append(places)
+    least = min(map(len, of_label.values()))
+    number = max(2, min(_FOLDS if len(photographs) < _MANY else _FOLDS_OF_MANY, least))
+    folds: list[set[int]] = [set() for _ in range(number)]
+    turn = 0
+    for label in sorted(of_label):
+        groups = of_label[label]
+        random.Random(plan.seed).shuffle(groups)
+        for places in groups:
+            folds[turn % number].update(places)
+            turn += 1
+    return [frozenset(fold) for fold in folds]

@@ -1,0 +1,56 @@
+"""One expert learns, is checked, and goes into the store."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from coe.core import Expert
+from coe.plugins import running
+from coe.prepare import accept
+from coe.store import bodies
+from coe.store.kinds import Kind, ModuleKind, Progress, Trained, TrainingPlan
+from coe.store.learned import LearnedPictures
+from coe.store.manifest import Manifest
+from coe.store.store import Store
+
+
+def learn(
+    store: Store, expert: Expert, kind: Kind, plan: TrainingPlan, start: str | None, progress: Progress
+) -> Trained:
+    """Train an expert by a plan, from the weights `start` of the store if there is one; nothing is stored.
+
+    The plan's folder for work and its file to start from are made here. Raises ConfigError, StoreError.
+    """
+    with tempfile.TemporaryDirectory(prefix="coe-train-") as work:
+        init = bodies.whole_file(store, start, Path(work)) if start else None
+        with running("kind", expert.kind, "trained"):
+            trained = kind.train(expert, replace(plan, work=Path(work), init=init), progress)
+    if isinstance(kind, ModuleKind):
+        accept.check_module(kind, replace(expert, labels=tuple(trained.labels)), trained.state)
+    return trained
+
+
+def put(store: Store, expert: Expert, trained: Trained, start: str | None, source: str) -> Manifest:
+    """Put what an expert learned into the store, as `expert.weights`; `source` says in words where it is from."""
+    return store.put(
+        expert.weights,
+        kind=expert.kind,
+        labels=trained.labels,
+        input_size=expert.input_size,
+        state=trained.state,
+        metrics=trained.metrics,
+        source=f"{source}{f', from {start}' if start else ''}",
+        learned=_learned_since(store, start, trained),
+        preprocessing=trained.preprocessing,
+        unproven=trained.unproven,
+    )
+
+
+def _learned_since(store: Store, start: str | None, trained: Trained) -> LearnedPictures | None:
+    """Return what an expert learned from, with what the expert learned from whose weights it started."""
+    if trained.learned is None or start is None:
+        return trained.learned
+    earlier = store.learned(start)
+    return trained.learned if earlier is None else trained.learned | earlier

@@ -1,0 +1,198 @@
+"""`coe-experts choose`: which kind is taken for which pictures, on what it stands, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from golden_parts import bad, moved, noisy, part
+from PIL import Image
+from tiny_line import Call, Said
+
+from coe.board import rules
+from coe.cli import experts_command
+from coe.core import Expert, Finding
+from coe.errors import ConfigError
+from coe.pictures.photographs import LabelledPhotograph
+from coe.prepare import choosing
+from coe.prepare.choosing import CandidateKind, CrossValidated
+from coe.store.kinds import ExpertInput, ModuleKind, Trained, TrainingPlan
+from coe.store.store import Store
+from experts.geometry import letterbox
+
+
+class Brightness(ModuleKind):
+    """Tells labels apart by the mean brightness of the pictures that it learned; `blind` sees nothing of it."""
+
+    task = "classify"
+
+    def __init__(self, name: str = "brightness", *, blind: bool = False, least: int = 2) -> None:
+        self.name, self.blind, self.least_of_label = name, blind, least
+        self.learned: list[list[str]] = []
+
+    def preprocess(self, image: np.ndarray, expert: Expert) -> ExpertInput:
+        return letterbox(image, expert.input_size, (0, 0, 0))
+
+    def skeleton(self, expert: Expert) -> torch.nn.Module:
+        return torch.nn.Linear(1, len(expert.labels)).eval()
+
+    def forward(self, module: Any, images: torch.Tensor) -> torch.Tensor:
+        mean = torch.zeros(len(images)) if self.blind else images.float().mean(dim=(1, 2, 3)) / 255
+        return -(mean[:, None] - module.bias[None]).abs()
+
+    def postprocess(self, outputs: Any, prepared: Any, expert: Expert) -> list[Finding]:
+        places = outputs.argmax(dim=1).tolist()
+        return [Finding(expert.id, expert.variant, expert.labels[place], 0.9, margin=0.5) for place in places]
+
+    def train(self, expert: Expert, plan: TrainingPlan, progress: Any) -> Trained:
+        assert plan.photographs is not None
+        self.learned.append([one.name for one in plan.photographs])
+        means = {label: [] for label in expert.labels}  # type: ignore[var-annotated]
+        for one in plan.photographs:
+            means[one.label].append(np.asarray(Image.open(one.path)).mean() / 255)
+        bias = torch.tensor([float(np.mean(means[label])) for label in expert.labels])
+        return Trained({"weight": torch.zeros(len(bias), 1), "bias": bias}, expert.labels, {})
+
+
+def photographs(root: Path, counts: dict[str, int]) -> tuple[LabelledPhotograph, ...]:
+    found = []
+    for label, count in counts.items():
+        (root / label).mkdir(parents=True)
+        for number in range(count):
+            pixels = np.full((16, 16, 3), (180 if label == "good" else 60) + number, np.uint8)
+            path = root / label / f"{number}.png"
+            Image.fromarray(pixels).save(path)
+            found.append(LabelledPhotograph(path, f"{label}/{number}.png", "C1", label, label == "good"))
+    return tuple(found)
+
+
+def plan(found: tuple[LabelledPhotograph, ...]) -> TrainingPlan:
+    return TrainingPlan(Path(), Path(), 1, 1, 1e-3, threads=1, photographs=found)
+
+
+def judged(kind: ModuleKind, found: tuple[LabelledPhotograph, ...], store: Store) -> CrossValidated:
+    (candidate,) = choosing.candidates(store, "b/C1", plan(found), [kind], 16)
+    return choosing.judged(store, candidate, found, lambda *_: None)
+
+
+def test_each_picture_is_judged_by_an_expert_that_has_learned_neither_it_nor_its_copy(tmp_path: Path) -> None:
+    found = photographs(tmp_path / "photos", {"good": 6, "bad": 6})
+    copy = LabelledPhotograph(found[0].path, "good/copy.png", "C1", "good", True)
+    kind = Brightness()
+
+    result = judged(kind, (*found, copy), Store(tmp_path / "store"))
+
+    assert result.right == (True,) * 13
+    names = {one.name for one in (*found, copy)}
+    out = [names - set(learned) for learned in kind.learned]
+    assert sorted(name for fold in out for name in fold) == sorted(names), "each is out once"
+    assert [fold for fold in out if "good/copy.png" in fold] == [fold for fold in out if "good/0.png" in fold]
+
+
+def test_the_kind_with_the_fewest_escapes_and_false_calls_is_taken_and_among_equals_the_first(tmp_path: Path) -> None:
+    found, store = photographs(tmp_path / "photos", {"good": 8, "bad": 8}), Store(tmp_path / "store")
+    blind, first, second = (
+        judged(kind, found, store) for kind in (Brightness("blind", blind=True), Brightness("one"), Brightness("two"))
+    )
+    assert choosing.best_of([blind, first, second], found) is first
+    assert choosing.chance_of(first, blind) < 0.05
+    assert choosing.chance_of(first, second) == 1.0
+    escapes, false_calls = blind.rates(found)
+    assert escapes is not None
+    assert false_calls is not None
+    assert {escapes.share, false_calls.share} == {0.0, 1.0}
+
+
+def test_a_kind_is_asked_only_if_it_can_learn_from_what_is_there(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    few = plan(photographs(tmp_path / "few", {"good": 9, "bad": 3}))
+    good_only = plan(photographs(tmp_path / "good", {"good": 9}))
+    known = [Brightness("two", least=2), Brightness("four", least=4)]
+    assert [one.kind.name for one in choosing.candidates(store, "b/C1", few, known, 16)] == ["two"]
+    assert choosing.candidates(store, "b/C1", good_only, known, 16) == []
+
+
+def test_a_kind_that_cannot_learn_says_why_and_the_others_go_on(tmp_path: Path) -> None:
+    class Refusing(Brightness):
+        def train(self, expert: Expert, plan: TrainingPlan, progress: Any) -> Trained:
+            raise ConfigError("no")
+
+    found, store = photographs(tmp_path / "photos", {"good": 4, "bad": 4}), Store(tmp_path / "store")
+    refused, other = judged(Refusing(), found, store), judged(Brightness(), found, store)
+    assert refused.failure == "no"
+    assert choosing.best_of([refused, other], found) is other
+    assert choosing.best_of([refused], found) is None
+
+
+def test_layers_are_not_tuned_where_nothing_is_left_to_win(tmp_path: Path) -> None:
+    found, store = photographs(tmp_path / "photos", {"good": 4, "bad": 4}), Store(tmp_path / "store")
+    right, blind = judged(Brightness(), found, store), judged(Brightness(blind=True), found, store)
+    tuned = CandidateKind(
+        Brightness(), right.candidate.expert, TrainingPlan(Path(), Path(), 1, 1, 1e-3, freeze=("a",)), None
+    )
+    assert choosing.is_superfluous(tuned, [blind, right])
+    assert not choosing.is_superfluous(tuned, [blind])
+    assert not choosing.is_superfluous(right.candidate, [right])
+
+
+@pytest.fixture
+def run(call: Call, tmp_path: Path) -> Callable[..., Said]:
+    options = ("--kinds", "probe", "--threads", "1", "--no-prepare")
+    return lambda *words: call("choose", *words, *options, "--store", tmp_path / "store", command=experts_command)
+
+
+def saved(folder: Path, *pictures: np.ndarray) -> None:
+    folder.mkdir(parents=True)
+    for number, pixels in enumerate(pictures):
+        Image.fromarray(pixels[40:104, 40:104]).save(folder / f"{number}.png")
+
+
+def test_the_command_learns_stores_and_writes_a_board_that_loads(run: Callable[..., Said], tmp_path: Path) -> None:
+    photos, board = tmp_path / "photos", tmp_path / "line7.yaml"
+    whole = part()
+    saved(photos / "C1" / "good", *(noisy(whole, seed) for seed in range(8)))
+    saved(photos / "C1" / "scratch", *(moved(bad(noisy(whole, seed)), 0.0, 0.0) for seed in range(8, 14)))
+
+    said = run(board, "--images", photos)
+
+    assert said.status == 0, said.err
+    assert "escapes" in said.out
+    loaded = rules.load(board)
+    assert loaded.experts["C1"].reject == {"scratch"}
+    manifest = Store(tmp_path / "store").manifest("line7/C1")
+    assert (manifest.kind, set(manifest.labels)) == ("probe", {"good", "scratch"})
+    board.write_text(
+        "board: line7\n" + board.read_text(encoding="utf-8").partition("\n")[2] + "# mine\n", encoding="utf-8"
+    )
+    assert "is there already" in run(board, "--images", photos).out
+    assert board.read_text(encoding="utf-8").endswith("# mine\n")
+
+
+@pytest.mark.parametrize(
+    ("folders", "why"),
+    [
+        (("C1/bad",), "no pictures of good parts"),
+        (("C1/good/deep/er",), "holds a folder"),
+        (("C1/good", "C1"), "lies in no folder of a label"),
+        (("NG/good",), "is a verdict"),
+        (("",), "beside the folders of components"),
+        ((), "holds no pictures"),
+        (("C1/good",), "none of the kinds can learn from 2 good"),
+    ],
+)
+def test_pictures_that_do_not_make_sense_are_refused(
+    run: Callable[..., Said], tmp_path: Path, folders: tuple[str, ...], why: str
+) -> None:
+    (tmp_path / "photos").mkdir()
+    for folder in folders:
+        (tmp_path / "photos" / folder).mkdir(parents=True, exist_ok=True)
+        for number in range(2):
+            Image.fromarray(part()[:64, :64]).save(tmp_path / "photos" / folder / f"{number}.png")
+    said = run(tmp_path / "b.yaml", "--images", tmp_path / "photos")
+    assert said.status == 2
+    assert why in said.err
+    assert not (tmp_path / "b.yaml").exists()
