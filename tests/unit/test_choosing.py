@@ -20,6 +20,7 @@ from coe.errors import ConfigError
 from coe.pictures.photographs import LabelledPhotograph
 from coe.prepare import choosing
 from coe.prepare.choosing import CandidateKind, CrossValidated
+from coe.store import kinds
 from coe.store.kinds import ExpertInput, ModuleKind, Trained, TrainingPlan
 from coe.store.store import Store
 from experts.geometry import letterbox
@@ -154,8 +155,8 @@ def saved(folder: Path, *pictures: np.ndarray) -> None:
 def test_the_command_learns_stores_and_writes_a_board_that_loads(run: Callable[..., Said], tmp_path: Path) -> None:
     photos, board = tmp_path / "photos", tmp_path / "line7.yaml"
     whole = part()
-    saved(photos / "C1" / "good", *(noisy(whole, seed) for seed in range(8)))
-    saved(photos / "C1" / "scratch", *(moved(bad(noisy(whole, seed)), 0.0, 0.0) for seed in range(8, 14)))
+    saved(photos / "C1" / "good", *(noisy(whole, seed) for seed in range(6)))
+    saved(photos / "C1" / "scratch", *(moved(bad(noisy(whole, seed)), 0.0, 0.0) for seed in range(8, 12)))
 
     said = run(board, "--images", photos)
 
@@ -165,11 +166,21 @@ def test_the_command_learns_stores_and_writes_a_board_that_loads(run: Callable[.
     assert loaded.experts["C1"].reject == {"scratch"}
     manifest = Store(tmp_path / "store").manifest("line7/C1")
     assert (manifest.kind, set(manifest.labels)) == ("probe", {"good", "scratch"})
-    board.write_text(
-        "board: line7\n" + board.read_text(encoding="utf-8").partition("\n")[2] + "# mine\n", encoding="utf-8"
-    )
-    assert "is there already" in run(board, "--images", photos).out
-    assert board.read_text(encoding="utf-8").endswith("# mine\n")
+
+
+def test_a_board_file_that_is_there_stays_and_the_lines_to_put_in_are_printed(
+    run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinds, "resolve", lambda *_: Brightness())
+    photographs(tmp_path / "photos" / "C1", {"good": 4, "bad": 4})
+    board = tmp_path / "line7.yaml"
+    entries = "experts: {a: {kind: x, labels: [y], input: 64, then: {y: OK}}}, components: {C1: {inspect: a}}"
+    board.write_text(f"{{board: seven, {entries}}}", encoding="utf-8")
+    said = run(board, "--images", tmp_path / "photos")
+    assert said.status == 0, said.err
+    assert "C1: {kind: brightness, labels: [bad, good]" in said.out
+    assert board.read_text(encoding="utf-8").endswith(f"{entries}}}")
+    assert Store(tmp_path / "store").manifest("seven/C1").kind == "brightness"
 
 
 @pytest.mark.parametrize(
