@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -187,7 +188,7 @@ def _chosen(
             def progress(done: int, total: int, kind: str = one.kind.name) -> None:
                 bar.update(task, completed=done, total=total, description=f"{component}: {kind}")
 
-            results.append(choosing.judged(shelf, one, found, progress))
+            results.append(choosing.judged(shelf, one, found, progress, time.perf_counter))
     for result in results:
         if result.failure:
             point_out("note", f"{component}: {result.candidate.kind.name}: {result.failure}")

@@ -7,7 +7,6 @@ cross-validation). Such figures are of experts that saw a part of the pictures; 
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -103,8 +102,12 @@ def judged(
     candidate: CandidateKind,
     photographs: Sequence[LabelledPhotograph],
     progress: Callable[[int, int], None],
+    clock: Callable[[], float],
 ) -> CrossValidated:
-    """Return how a kind judges each photograph without having learned it; a kind that cannot learn says why."""
+    """Return how a kind judges each photograph without having learned it; a kind that cannot learn says why.
+
+    `progress` is called with folds done and folds in all, `clock` says the time in seconds.
+    """
     kind, expert = candidate.kind, candidate.expert
     assert isinstance(kind, ModuleKind), "kinds that run a file do not learn here"
     passed, right = [False] * len(photographs), [False] * len(photographs)
@@ -114,10 +117,10 @@ def judged(
         for number, out in enumerate(folds):
             progress(number, len(folds))
             kept = tuple(one for place, one in enumerate(photographs) if place not in out)
-            begun = time.perf_counter()
+            begun = clock()
             plan = replace(candidate.plan, photographs=kept)
             trained = learning.learn(store, expert, kind, plan, candidate.start, lambda *_: None)
-            seconds += time.perf_counter() - begun
+            seconds += clock() - begun
             looking = replace(expert, preprocessing=trained.preprocessing)
             module = network(kind, looking, trained.state)
 

@@ -77,7 +77,7 @@ def plan(found: tuple[LabelledPhotograph, ...]) -> TrainingPlan:
 
 def judged(kind: ModuleKind, found: tuple[LabelledPhotograph, ...], store: Store) -> CrossValidated:
     (candidate,) = choosing.candidates(store, "b/C1", plan(found), [kind], 16)
-    return choosing.judged(store, candidate, found, lambda *_: None)
+    return choosing.judged(store, candidate, found, lambda *_: None, lambda: 0.0)
 
 
 def test_each_picture_is_judged_by_an_expert_that_has_learned_neither_it_nor_its_copy(tmp_path: Path) -> None:
