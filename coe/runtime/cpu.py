@@ -18,10 +18,10 @@ from coe.runtime.arena import Arena
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.device import Device
-from coe.runtime.onnx_network import OnnxNetwork
 from coe.runtime.processor import bound_threads, on_fresh_thread
-from coe.runtime.reading import Needs, Weights, model, proved, weights
+from coe.runtime.reading import Needs, Weights, weights
 from coe.runtime.runner import findings_of
+from coe.runtime.sessions import opening_bytes, runs_as_session, session_of
 from coe.runtime.slot import NetworkKey, Slot, SlotShelf
 from coe.runtime.trial import HERE, MeasuredOnce, Trial, identity, opened, quick_cost, warmed, whole_pages
 from coe.scheduler.costs import Cost
@@ -90,10 +90,18 @@ class CpuDevice(Device):
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return the bytes that the executors hold beside the experts and their activations.
 
-        Each executor has an arena for converted weights, as large as its largest expert needs.
+        Each executor has an arena for converted weights, as large as its largest expert needs. Sessions are opened one
+        at a time, which needs memory for a moment.
         """
-        needed = (self._needs(expert) for expert in experts)
-        return executors * max((needs.converted_bytes for needs in needed if needs), default=0)
+        arenas, opened = [0], [0]
+        for expert in experts:
+            with contextlib.suppress(StoreError):  # the load will report it
+                file = weights(self.store, expert)
+                if runs_as_session(self.kinds[expert.kind], expert):
+                    opened.append(opening_bytes(file.bytes))
+                else:
+                    arenas.append(file.needs().converted_bytes)
+        return executors * max(arenas) + max(opened)
 
     def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         """Read an expert's weights, or open its session; raises StoreError. A CPU keeps no copies.
@@ -101,9 +109,10 @@ class CpuDevice(Device):
         An expert whose body nobody has brought into the pool has a copy of its own.
         """
         file = weights(self.store, expert)
-        if _is_session(kind := self.kinds[expert.kind], expert):
+        if runs_as_session(kind := self.kinds[expert.kind], expert):
             self._buffers.make_room(file.bytes)
-            self._resident[pool, expert.id] = _session(kind, file, self.threads, self._buffers)
+            self._resident[pool, expert.id] = session_of(kind, file, self.threads, self._buffers)
+            give_memory_back()  # opening needs several times the bytes of the model for a moment
             return
         with self._body(pool, file, bring=body) as common:
             blob = file.read(self._buffers, common)
@@ -138,6 +147,9 @@ class CpuDevice(Device):
     def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         """Drop the blob, after unbinding it from all slots. A CPU keeps no copies."""
         resident = self._resident.pop((pool, expert.id), None)
+        if resident is not None and not isinstance(resident, _LoadedBlob):
+            resident = None
+            give_memory_back()
         leaving = [resident.blob] if isinstance(resident, _LoadedBlob) else []
         if leaving and leaving[0].body is not None and leaving[0].owns_body:
             self._slots.unbind(leaving[0].body)
@@ -184,7 +196,7 @@ class CpuDevice(Device):
                 return self._guessed(expert)
             except StoreError:
                 # The load reports a file that its runtime cannot open; the other experts go on.
-                if _is_session(self.kinds[expert.kind], expert):
+                if runs_as_session(self.kinds[expert.kind], expert):
                     return self._guessed(expert)
                 raise
             except (KeyboardInterrupt, CoeError):
@@ -229,9 +241,9 @@ class CpuDevice(Device):
         """Give an expert to measure, on the calling thread; raises StoreError if its manifest cannot be read."""
         kind = self.kinds[expert.kind]
         bound_threads(self.threads)
-        if _is_session(kind, expert):
+        if runs_as_session(kind, expert):
             session_file = weights(self.store, expert)
-            load = partial(_session, kind, session_file, self.threads, Buffers())
+            load = partial(session_of, kind, session_file, self.threads, Buffers())
             yield opened(load, expert.input_size, session_file.path)
             return
         file, buffers = weights(self.store, expert), Buffers()
@@ -263,7 +275,7 @@ class CpuDevice(Device):
 
         Its load will report the damage.
         """
-        if _is_session(self.kinds[expert.kind], expert):
+        if runs_as_session(self.kinds[expert.kind], expert):
             return None
         with contextlib.suppress(StoreError):
             return weights(self.store, expert).needs()
@@ -279,18 +291,6 @@ def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:
             blob.expect(slot.spec)
         return blobs
     return []
-
-
-def _is_session(kind: Kind, expert: Expert) -> bool:
-    """Tell whether a runtime opens an expert's file as a session; else its weights are bound to a network."""
-    return isinstance(kind, FileKind) or expert.variant == "int8"
-
-
-def _session(kind: Kind, file: Weights, threads: int, buffers: Buffers) -> Session:
-    # The session opens the very bytes that were proved: the file may change between the check and the open.
-    if not isinstance(kind, FileKind):
-        return OnnxNetwork(model(file, buffers), threads, file.name)
-    return kind.open_bytes(proved(file), file.path, file.manifest.fit(file.expert), threads)
 
 
 def _read(file: Weights, buffers: Buffers) -> None:

@@ -61,7 +61,11 @@ def open_session(model: bytes, threads: int) -> Any:
     # Threads that wait for the next batch take no processor from the others.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     onnxruntime.disable_telemetry_events()
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    # It would keep the model's bytes beside its own weights, twice the memory, to open the model again after a failure.
+    session.disable_fallback()
+    session._model_bytes = None
+    return session
 
 
 def library_version() -> str:

@@ -114,14 +114,16 @@ def warmed(
 def opened(load: Callable[[], Session], input_size: int, file: Path) -> Trial:
     """Make a trial of a file that a session opens; the memory of its runtime shows only as growth of the process.
 
-    The file is opened twice: the first time also loads the runtime itself, and what that keeps for all sessions.
+    The file is opened twice: the first time also loads the runtime itself, and what that keeps for all sessions. The
+    first session stays meanwhile, because the second one would take its memory, and seem to need none.
     """
-    load()
+    first = load()
     before, began = _own_bytes(), time.perf_counter()
     session = load()
     opened_s = time.perf_counter() - began
     # What opening needed for a moment is given back; it is no part of the session.
     weights_bytes = max(file.stat().st_size, _own_bytes() - before)
+    del first
     return Trial(session.run, input_size, weights_bytes, file, load, _resident_bytes(), opened_s)
 
 

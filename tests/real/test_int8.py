@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+import sys
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -175,6 +176,7 @@ def test_int8_is_not_made_without_pictures(prepared: Store, tmp_path: Path) -> N
 
 
 def exported(expert: Expert = CLASSIFIER) -> onnx.ModelProto:
+    """Export a network with random weights."""
     kind = kinds.resolve(expert.kind)
     assert isinstance(kind, kinds.ModuleKind)
     return int8.export(kind, expert, network(kind, expert, trained(expert)), images(expert))
@@ -294,6 +296,14 @@ def test_a_damaged_model_fails_its_expert_alone(prepared: Store, pictures: list[
         device.load("pool", CLASSIFIER)
     with pytest.raises(StoreError, match="prepare"):
         OnnxNetwork(b"no model", 1, "line/joint/int8")
+
+
+def test_a_session_does_not_keep_the_bytes_of_its_model() -> None:
+    model = exported().SerializeToString()
+    before = sys.getrefcount(model)
+    network = OnnxNetwork(model, 1, "m")
+    assert sys.getrefcount(model) == before
+    assert network.run(np.stack(images(CLASSIFIER, 2))).shape == (2, 3)
 
 
 def test_a_model_newer_than_the_library_says_what_to_do() -> None:

@@ -1,0 +1,160 @@
+"""Ten thousand switches of experts in int8: memory that the process holds is flat, and stays under the line's budget.
+
+Method: the resident set of the process (RSS) is sampled by a thread of its own every 10 ms, less what it was with the
+line open and every library in memory, but no expert. The line's budget is what `--memory` gives it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from PIL import Image
+
+from coe import Inspector
+from coe.core import Expert
+from coe.inspector import line_devices
+from coe.prepare.prepare import Preparer
+from coe.runtime.cpu import CpuDevice
+from coe.runtime.device import Device
+from coe.runtime.sessions import opening_bytes
+from coe.scheduler.costs import Cost
+from coe.store import kinds, skeletons
+from coe.store.store import Store
+from coe.system import give_memory_back
+
+EXPERTS, RESIDENT = 12, 6
+MB = 1 << 20
+
+
+class PrefersInt8(CpuDevice):
+    """A CPU on which floats are slow: every expert is chosen in int8 on any processor. Memory is as measured."""
+
+    def measure(self, expert: Expert) -> Cost:
+        cost = super().measure(expert)
+        return cost if expert.variant == "int8" else replace(cost, per_image_s=1.0)
+
+
+def preferring(*arguments: Any, **options: Any) -> dict[str, Device]:
+    return line_devices.make(*arguments, **options, makers={"cpu": PrefersInt8})
+
+
+@dataclass
+class Samples:
+    """The resident set over a while, in bytes."""
+
+    rss: list[int] = field(default_factory=list)
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Sample while the block runs."""
+        ended, process = threading.Event(), psutil.Process()
+
+        def sample() -> None:
+            while not ended.wait(0.01):
+                self.rss.append(process.memory_info().rss)
+
+        thread = threading.Thread(target=sample)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+def board_of(kind: str, size: int, folder: Path) -> tuple[Path, Store]:
+    """Make a board of experts of the same random weights, each a file of its own for the line, prepared in int8."""
+    store, chance = Store(folder / "store"), np.random.default_rng(1)
+    pictures = []
+    for number in range(12):
+        pictures.append(folder / f"{number}.png")
+        coarse = chance.integers(0, 256, (16, 16, 3), np.uint8)
+        Image.fromarray(coarse.repeat(size // 16, 0).repeat(size // 16, 1)).save(pictures[-1])
+    expert, built = Expert("e0", kind, ("ok", "bad"), size, "line/e0"), kinds.resolve(kind)
+    assert isinstance(built, kinds.ModuleKind)
+    store.put(
+        expert.weights,
+        kind=kind,
+        labels=expert.labels,
+        input_size=size,
+        state=skeletons.random_weights(built, expert, 3),
+    )
+    assert Preparer(store, ["int8"], search_s=0).prepare(expert.weights, pictures).failed == {}
+    with store.changing(expert.weights) as manifest:  # random weights are never sure; no finding is looked at twice
+        sure = manifest.variants["int8"].model_copy(update={"escalate_below": 0.0})
+        store.rewrite(manifest.model_copy(update={"variants": {"int8": sure}}))
+    lines = ["board: line", "experts:"]
+    for number in range(EXPERTS):
+        if number:
+            store.link(f"line/e{number}", "line/e0", labels=expert.labels)
+        lines.append(f"  e{number}: {{kind: {kind}, labels: [ok, bad], input: {size}}}")
+    lines.append("components:")
+    lines += [f"  C{n}: {{inspect: e{n}, then: {{ok: OK, bad: NG}}}}" for n in range(EXPERTS)]
+    path = folder / "line.yaml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path, store
+
+
+@pytest.mark.parametrize(("kind", "size", "switches"), [("narrow", 64, 10_000), ("resnet18", 96, 1_000)])
+def test_memory_is_flat_over_switches_and_within_the_budget(
+    kind: str, size: int, switches: int, tmp_path: Path
+) -> None:
+    board, store = board_of(kind, size, tmp_path)
+    picture = np.random.default_rng(2).integers(0, 256, (size, size, 3), np.uint8)
+
+    def ask(line: Inspector, number: int) -> None:
+        result = line.submit(picture, f"C{number % EXPERTS}").result(60)
+        assert result.error is None
+        assert result.findings[0].variant == "int8"
+
+    def opened(memory: int) -> Inspector:
+        return Inspector(
+            board,
+            store=store.root,
+            memory=memory,
+            executors="cpu=1",
+            precision="mixed",
+            label_floor=0,
+            make_devices=preferring,
+            profile=None,
+        )
+
+    with opened(4 << 30) as line:  # brings what the process keeps for good
+        for number in range(2 * EXPERTS):
+            ask(line, number)
+        cost = line.costs("cpu", "e0")
+    opening = opening_bytes(store.manifest("line/e0").variants["int8"].bytes)
+    room = RESIDENT * cost.weights_bytes + cost.activation_bytes * cost.max_batch + cost.workspace_bytes
+    budget = (room + opening) * 4 // 3
+    before, samples, held = held_bytes(), Samples(), []
+    with opened(budget) as line, samples.taken():
+        number = 0
+        while line.metrics().switches < switches:
+            ask(line, number)
+            number += 1
+            if number % 100 == 0:
+                held.append(held_bytes() - before)
+    left = held_bytes() - before
+    quarters = [np.median(part) for part in np.array_split(np.array(held), 4)]
+    print(f"{kind}, {size} px: {number} pictures, {switches} switches; budget {budget / MB:.1f} MB")
+    print(f"RSS above the start at most {(max(samples.rss) - before) / MB:.1f} MB, {left / MB:.1f} MB afterwards")
+    print(
+        "without what is free in the heap, in each quarter:", ", ".join(f"{part / MB:.1f}" for part in quarters), "MB"
+    )
+    assert max(samples.rss) - before <= budget
+    assert quarters[3] - quarters[1] < cost.weights_bytes / 2
+    assert left < cost.weights_bytes
+
+
+def held_bytes() -> int:
+    """Return the resident set without what the heap holds free."""
+    give_memory_back()
+    return int(psutil.Process().memory_info().rss)
