@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from coe.preprocessing import Outputs, Preprocessing
+from coe.reading import Reading
 
 
 class Verdict(StrEnum):
@@ -80,6 +81,7 @@ class Expert:
     count; see `coe.board.scores`.
 
     `preprocessing` and `outputs` come from its manifest; None: the manifest does not say, and the kind's own count.
+    `reads` is there for experts that read a text or a code.
     """
 
     id: str
@@ -93,6 +95,7 @@ class Expert:
     ignore_under: Mapping[str, float] = field(default_factory=dict, hash=False)
     preprocessing: Preprocessing | None = None
     outputs: Outputs | None = None
+    reads: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,7 @@ class Finding:
 
     `doubt` says why a person must look at the image whatever the scores are, as when it does not fit its reference; it
     is empty without such a doubt. A finding in doubt never leads to OK. `heat` is there if the kind makes heat maps and
-    saw something.
+    saw something. `read` is what an expert read, and `allowed` the patterns that it was compared with.
     """
 
     expert: str
@@ -147,6 +150,16 @@ class Finding:
     margin: float = 0.0
     doubt: str = ""
     heat: Heat | None = field(default=None, repr=False)
+    read: str | None = None
+    allowed: tuple[str, ...] = ()
+
+    @property
+    def reading(self) -> str:
+        """What was read and what was allowed, in words; empty for an expert that does not read."""
+        if self.read is None:
+            return ""
+        said = f"reads '{self.read}'" if self.read else "reads nothing"
+        return f"{said}; allowed: {', '.join(self.allowed)}" if self.allowed else said
 
     @property
     def labels(self) -> frozenset[str]:
@@ -154,7 +167,7 @@ class Finding:
         return frozenset((self.label, *(box.label for box in self.boxes)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding as values of JSON; `doubt` and `heat` are left out where there is none."""
+        """Return the finding as values of JSON; `doubt`, `heat`, `read` are left out where there is none."""
         return {
             "expert": self.expert,
             "variant": self.variant,
@@ -162,6 +175,7 @@ class Finding:
             "score": finite(self.score, 6),
             **({"doubt": self.doubt} if self.doubt else {}),
             **({"heat": self.heat.to_dict()} if self.heat else {}),
+            **({"read": self.read, "allowed": list(self.allowed)} if self.read is not None else {}),
             "boxes": [box.to_dict() for box in self.boxes],
         }
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from coe import config
 from coe.core import NOTHING
+from coe.reading import Reading
 from coe.spelling import composed
 from coe.strict_model import Name, Share, StrictModel
 
@@ -50,6 +51,7 @@ class ExpertSpec(Judging):
     weights: str | None = None
     temperature: Temperature = 1.0
     ignore_under: dict[str, Share] = Field(default_factory=dict)
+    reads: Reading | None = None
 
     def stated_scores(self) -> StatedScores:
         """Return what the entry states of the expert's scores."""

@@ -189,7 +189,7 @@ class _RulesReader:
         weights = spec.weights or f"{self.spec.board}/{name}"
         self._check_labels(spec.ignore_under, spec.labels, name, (*place, "ignore_under"))
         expert = Expert(name, spec.kind, tuple(spec.labels), spec.input, weights, frozenset(spec.reject))
-        return replace(expert, temperature=spec.temperature, ignore_under=spec.ignore_under)
+        return replace(expert, temperature=spec.temperature, ignore_under=spec.ignore_under, reads=spec.reads)
 
     def _step(self, spec: StepSpec, place: KeyPath, trail: tuple[str, ...]) -> Step:
         """Resolve a step; `trail` holds the experts that lead to it."""

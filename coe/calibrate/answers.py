@@ -106,6 +106,7 @@ class BoardExperts:
         """Resolve the kinds; raises ConfigError, RulesError or StoreError as a line does when it is opened."""
         self._board, self._store = board, store
         self._kinds = {name: kinds.resolve(name, allow_kinds) for name in {e.kind for e in board.experts.values()}}
+        kinds.check_experts(board.experts.values(), self._kinds, board.path.name)
         line_references.check(board, self._kinds)
         self._references = References(store)
 

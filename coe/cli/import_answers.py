@@ -26,9 +26,9 @@ from coe.files import DiskFull, write_atomically
 from coe.pictures.finding import natural
 from coe.prepare import facts, importing
 from coe.prepare.facts import Wishes
-from coe.store import kinds
+from coe.store import bodies, kinds
 from coe.store.expert_id import ExpertId
-from coe.store.kinds import Comparing, ExpertInput, FileKind, Kind
+from coe.store.kinds import Comparing, ExpertInput, FileKind, Kind, ModuleKind
 from coe.store.store import Store
 
 if TYPE_CHECKING:
@@ -85,6 +85,11 @@ def _import(shelf: Store, id: str, file: Path, asked: Asked) -> None:
         labelled = [] if asked.images_at is None else _pictures(brought.expert, asked.images_at)
         seen = [picture.path for picture in labelled]
         manifest = brought.put(shelf, file.name)
+        if isinstance(kind, ModuleKind) and kind.common and not asked.as_backbone:
+            with shelf.changing(id) as whole:
+                manifest = bodies.divide(
+                    shelf, whole, [name for name in brought.state or () if name.startswith(kind.common)]
+                )
     for remark in brought.remarks:
         point_out("note", f"{id}: {remark}")
     out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}")

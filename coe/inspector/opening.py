@@ -98,6 +98,7 @@ def read_board(options: LineOptions, asked: AskedBoard) -> ReadBoard:
     if asked.name:
         named = replace(named, board=asked.name)
     known = kinds_of(options, named)
+    kinds.check_experts(named.experts.values(), known, named.path.name)
     named.check_detectors(id for id, e in named.experts.items() if known[e.kind].task == "detect")
     line_references.check(named, known)
     parts_list.check(asked.parts, named.components, named.board)

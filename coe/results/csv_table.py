@@ -34,6 +34,7 @@ def rows(results: Iterable[Result]) -> Iterator[str]:
         findings = " > ".join(
             f"{finding.expert}={finding.label} {finding.score:.3f}"
             + (f" ({len(finding.boxes)} boxes)" if finding.boxes else "")
+            + (f" ({finding.reading})" if finding.reading else "")
             + (f" ({finding.doubt})" if finding.doubt else "")
             for finding in result.findings
         )

@@ -55,6 +55,8 @@ def _result(row: Any, number: int) -> Result:
             tuple(_box(box) for box in finding["boxes"]),
             doubt=_text(finding.get("doubt", "")),
             heat=_heat(finding.get("heat")),
+            read=None if finding.get("read") is None else _text(finding["read"]),
+            allowed=tuple(map(_text, finding.get("allowed", ()))),
         )
         for finding in row["findings"]
     )

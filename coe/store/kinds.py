@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -54,6 +54,7 @@ __all__ = [  # who writes a kind imports from here alone
     "Session",
     "Trained",
     "TrainingPlan",
+    "check_experts",
     "names",
     "resolve",
 ]
@@ -66,6 +67,7 @@ class Kind(ABC):
     of this kind holds; `max_batch` bounds a batch even if memory allows more; `good_only` kinds learn from good parts;
     those with `learns_turned` heed `TrainingPlan.turned`. `least_of_label` is how many pictures of each label it takes,
     and `early_layers` names layers that are best left as a pretrained network has them (beginnings of tensor names).
+    Experts of `is_reader` kinds read as `Expert.reads` says.
     `preprocessing` is what experts see whose manifests do not say it; None: the kind prepares images in its own way.
     """
 
@@ -76,6 +78,7 @@ class Kind(ABC):
     learns_turned: bool = False
     least_of_label: int = 2
     early_layers: tuple[str, ...] = ()
+    is_reader: bool = False
     preprocessing: Preprocessing | None = None
 
     @abstractmethod
@@ -90,6 +93,10 @@ class Kind(ABC):
         """Return the mean and the standard deviation of an expert's input; None if the kind decides them itself."""
         seen = expert.preprocessing or self.preprocessing
         return seen.normalization if seen is not None else None
+
+    def misfit(self, expert: Expert) -> str:
+        """Return why this kind cannot run an expert as the rules have it, as the end of a sentence; "" if it can."""
+        return "" if expert.reads is None or self.is_reader else f"kind '{self.name}' does not read; leave `reads` out"
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Train an expert of this kind; raises ConfigError if the kind cannot be trained here."""
@@ -117,10 +124,12 @@ class ModuleKind(Kind):
     these layers begin with `BACKBONE`, the store keeps them once for all these experts, and trainings start from
     `backbones/<that kind>`.
     `packaged` are weights of such a network that come in an installed package.
+    `common` holds beginnings of the names of tensors that all its experts have in common: import stores them as a body.
     """
 
     backbone: str = ""
     packaged: PackagedWeights | None = None
+    common: tuple[str, ...] = ()
 
     @abstractmethod
     def skeleton(self, expert: Expert) -> torch.nn.Module:
@@ -248,6 +257,13 @@ def resolve(name: str, allowed: Iterable[str] = ()) -> Kind:
     with plugins.running("kind", name, "used"):
         _check(name, kind)
     return kind
+
+
+def check_experts(experts: Iterable[Expert], known: Mapping[str, Kind], where: str) -> None:
+    """Raise ConfigError, which begins with `where`, if kinds cannot run experts as the rules have them."""
+    faults = {expert.id: known[expert.kind].misfit(expert) for expert in experts}
+    if wrong := [f"expert '{id}': {fault}" for id, fault in faults.items() if fault]:
+        raise ConfigError(f"{where}: {'; '.join(wrong)}")
 
 
 def _check(name: str, kind: Kind) -> None:

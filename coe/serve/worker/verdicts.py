@@ -155,7 +155,7 @@ def _called(run: BoardRun, item: Item, result: Result) -> NewCall:
         CallReason.EXPERT if result.failure is None else CallReason.FAILED,
         view_id=item.view_id,
         place=item.place,
-        detail=result.error or (finding.doubt if finding else ""),
+        detail=result.error or (finding.doubt or finding.reading if finding else ""),
         expert=finding.expert if finding else "",
         label=finding.label if finding else "",
         score=score,
