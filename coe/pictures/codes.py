@@ -1,0 +1,137 @@
+"""Codes in a picture: DataMatrix, QR, Code 128 and what else zxing-cpp reads, each with how often it was read.
+
+A code whose data carry their own correction (DataMatrix, QR, Aztec, PDF417, ...) is believed when it is read. Bars have
+at most a check digit, and a scan line along a blurred edge of them may pass it; so they are read several times, larger
+and turned, and believed if most readings agree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from coe.errors import ConfigError, did_you_mean
+
+USUAL = ("DataMatrix", "QRCode", "Code128")
+"""The formats that are read where nobody says which."""
+LONGEST = 200
+"""The most characters of a code that is taken for a serial, or compared with a pattern."""
+_LARGER = (2.0, 3.0)
+"""A module of two pixels is read with certainty only if it is made larger."""
+_MOST_SIDE = 1600
+"""No picture is made larger than this many pixels a side."""
+_TURNS = range(10, 90, 10)
+"""Degrees by which bars are turned: a scan line must meet all of them; the reader itself tries quarter turns."""
+_AGREE = 3
+"""So many readings of bars must agree, and at most a third as many may say otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A code that was read `readings` times alike; `is_sure` says whether that is enough to believe it."""
+
+    text: str
+    format: str
+    readings: int
+    is_sure: bool
+
+
+def read_codes(image: NDArray[np.uint8], formats: Sequence[str] = USUAL) -> tuple[Code, ...]:
+    """Return the codes in an image, (H, W, 3) uint8 RGB, each once, the most often read first.
+
+    `formats` are names as `check_formats` takes them. A code that holds no text that can be shown, or more than
+    `LONGEST` characters, is not sure.
+    """
+    found: Counter[tuple[str, str]] = Counter()
+    whole = _stretched(image)
+    for shown in _views(whole, turned=False):
+        found.update(_read(shown, formats))
+    if _are_bars(tuple(formats)) and not any(_is_believed(*key, count, found) for key, count in found.items()):
+        for shown in _views(whole, turned=True):
+            found.update(_read(shown, formats))
+    return tuple(
+        Code(text, format, count, _is_believed(text, format, count, found))
+        for (text, format), count in found.most_common()
+    )
+
+
+def check_formats(formats: Iterable[str]) -> None:
+    """Raise ConfigError for a word that is no format, or for none at all."""
+    words = list(formats)
+    if not words:
+        raise ConfigError(f"no format of codes is named; write {', '.join(USUAL)}, or those that are meant")
+    for word in words:
+        if word not in _known():
+            raise ConfigError(f"'{word}' is not a format of codes{did_you_mean(word, _known())}")
+
+
+@cache
+def _known() -> dict[str, Any]:
+    import zxingcpp
+
+    formats = zxingcpp.barcode_formats_list(zxingcpp.BarcodeFormat.AllReadable)
+    return {"".join(sign for sign in str(one) if sign.isalnum()): one for one in formats}
+
+
+@cache
+def _are_bars(formats: tuple[str, ...]) -> bool:
+    """Tell whether one of these formats, or one that nobody knows, has no correction of its own."""
+    import zxingcpp
+
+    corrected = set(zxingcpp.barcode_formats_list(zxingcpp.BarcodeFormat.AllMatrix))
+    return any(_known().get(name) not in corrected for name in formats)
+
+
+def _read(shown: NDArray[np.uint8], formats: Sequence[str]) -> set[tuple[str, str]]:
+    import zxingcpp
+
+    names = {one: name for name, one in _known().items()}
+    wanted = [_known()[name] for name in formats]
+    codes = zxingcpp.read_barcodes(shown, formats=wanted)
+    return {(code.text, names.get(code.format, str(code.format))) for code in codes}
+
+
+def _is_believed(text: str, format: str, count: int, found: Counter[tuple[str, str]]) -> bool:
+    if not text.strip() or not text.isprintable() or len(text) > LONGEST:
+        return False
+    if not _are_bars((format,)):
+        return True
+    against = max((other for key, other in found.items() if key != (text, format) and _are_bars(key[1:])), default=0)
+    return count >= _AGREE and count >= 3 * against
+
+
+def _stretched(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return an image in grey, (H, W), its darkest percent black and its brightest white."""
+    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
+    low, high = (float(level) for level in np.percentile(grey, (1, 99)))
+    scale = 255 / max(high - low, 1.0)
+    return np.asarray(cv2.convertScaleAbs(np.clip(grey, low, high).astype(np.float32) - low, alpha=scale))
+
+
+def _views(whole: NDArray[np.uint8], *, turned: bool) -> Iterator[NDArray[np.uint8]]:
+    """Yield a picture at its own size and larger, as it stands or turned in small steps."""
+    scales = [scale for scale in (1.0, *_LARGER) if scale == 1.0 or scale * max(whole.shape) <= _MOST_SIDE]
+    for scale in scales[:2] if turned else scales:
+        shown = whole
+        if scale != 1.0:
+            shown = np.asarray(cv2.resize(whole, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC))
+        if not turned:
+            yield shown
+        for degrees in _TURNS if turned else ():
+            yield _turned(shown, degrees)
+
+
+def _turned(image: NDArray[np.uint8], degrees: float) -> NDArray[np.uint8]:
+    height, width = image.shape
+    motion = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), degrees, 1)
+    across, down = abs(motion[0, 0]), abs(motion[0, 1])
+    size = int(width * across + height * down) + 2, int(width * down + height * across) + 2
+    motion[:, 2] += (size[0] - width) / 2, (size[1] - height) / 2
+    return np.asarray(cv2.warpAffine(image, motion, size, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE))
