@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from coe.core import Expert, Finding
-from coe.reading import WHOLE, Reading, without_spaces
+from coe.reading import Reading
 from coe.store import outputs as network_outputs
 from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind
 from experts.marking_network import CHARACTERS, HEIGHT, MarkingNetwork

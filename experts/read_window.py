@@ -37,7 +37,8 @@ def misfit(expert: Expert) -> str:
 def judged(expert: Expert, text: str, score: float, margin: float, doubt: str) -> Finding:
     """Return the finding about a text."""
     reading = expert.reads or Reading()
-    label = expert.labels[0 if text and reading.allows(text) else -1]
+    # A label that is rejected would make NG of a doubt; nobody knows yet that the part is wrong.
+    label = expert.labels[0 if doubt or reading.allows(text) else -1]
     return Finding(
         expert.id,
         expert.variant,

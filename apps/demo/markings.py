@@ -10,6 +10,7 @@ and all read with one expert of the store, `base/marking` (docs/experts.md says 
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from coe.store import kinds
 from coe.store.store import Store
 
 FIRST_SEED = 7001
-_E24 = "10 11 12 13 15 16 18 20 22 24 27 30 33 36 39 43 47 51 56 62 68 75 82 91".split()
+_E24 = re.findall("..", "101112131516182022242730333639434751566268758291")
 _RESISTORS = tuple(f"{digits}{power}" for digits in _E24 for power in range(7))
 _OHMS = tuple(f"{digits[0]}R{digits[1]}" for digits in _E24)
 _TANTALUM = tuple(f"{digits}{power}{volts}" for digits in _E24[::2] for power in (4, 5, 6, 7) for volts in "GJACDEV")

@@ -87,9 +87,8 @@ def _import(shelf: Store, id: str, file: Path, asked: Asked) -> None:
         manifest = brought.put(shelf, file.name)
         if isinstance(kind, ModuleKind) and kind.common and not asked.as_backbone:
             with shelf.changing(id) as whole:
-                manifest = bodies.divide(
-                    shelf, whole, [name for name in brought.state or () if name.startswith(kind.common)]
-                )
+                names = [name for name in brought.state or () if name.startswith(kind.common)]
+                manifest = bodies.divide(shelf, whole, names)
     for remark in brought.remarks:
         point_out("note", f"{id}: {remark}")
     out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}")

@@ -50,12 +50,14 @@ def read_codes(image: NDArray[np.uint8], formats: Sequence[str] = USUAL) -> tupl
     `LONGEST` characters, is not sure.
     """
     found: Counter[tuple[str, str]] = Counter()
-    whole = _stretched(image)
-    for shown in _views(whole, turned=False):
-        found.update(_read(shown, formats))
-    if _are_bars(tuple(formats)) and not any(_is_believed(*key, count, found) for key, count in found.items()):
-        for shown in _views(whole, turned=True):
-            found.update(_read(shown, formats))
+    shown = list(_sizes(_stretched(image)))
+    for view in shown:
+        found.update(_read(view, formats))
+    for view in shown if _are_bars(tuple(formats)) else ():
+        if any(_is_believed(*key, count, found) for key, count in found.items()):
+            break
+        for degrees in _TURNS:
+            found.update(_read(_turned(view, degrees), formats))
     return tuple(
         Code(text, format, count, _is_believed(text, format, count, found))
         for (text, format), count in found.most_common()
@@ -76,7 +78,7 @@ def check_formats(formats: Iterable[str]) -> None:
 def _known() -> dict[str, Any]:
     import zxingcpp
 
-    formats = zxingcpp.barcode_formats_list(zxingcpp.BarcodeFormat.AllReadable)
+    formats = zxingcpp.barcode_formats_list(zxingcpp.barcode_formats_from_str("AllReadable"))
     return {"".join(sign for sign in str(one) if sign.isalnum()): one for one in formats}
 
 
@@ -85,7 +87,7 @@ def _are_bars(formats: tuple[str, ...]) -> bool:
     """Tell whether one of these formats, or one that nobody knows, has no correction of its own."""
     import zxingcpp
 
-    corrected = set(zxingcpp.barcode_formats_list(zxingcpp.BarcodeFormat.AllMatrix))
+    corrected = set(zxingcpp.barcode_formats_list(zxingcpp.barcode_formats_from_str("AllMatrix")))
     return any(_known().get(name) not in corrected for name in formats)
 
 
@@ -93,8 +95,7 @@ def _read(shown: NDArray[np.uint8], formats: Sequence[str]) -> set[tuple[str, st
     import zxingcpp
 
     names = {one: name for name, one in _known().items()}
-    wanted = [_known()[name] for name in formats]
-    codes = zxingcpp.read_barcodes(shown, formats=wanted)
+    codes = zxingcpp.read_barcodes(shown, formats=zxingcpp.barcode_formats_from_str("|".join(formats)))
     return {(code.text, names.get(code.format, str(code.format))) for code in codes}
 
 
@@ -108,24 +109,20 @@ def _is_believed(text: str, format: str, count: int, found: Counter[tuple[str, s
 
 
 def _stretched(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return an image in grey, (H, W), its darkest percent black and its brightest white."""
+    """Return an image in grey, (H, W), its darkest place black and its brightest white."""
     grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
-    low, high = (float(level) for level in np.percentile(grey, (1, 99)))
+    # Not percentiles: a small code in a large window has less than a percent of the pixels. Single pixels are noise.
+    low, high, *_ = cv2.minMaxLoc(cv2.blur(grey, (3, 3)))
     scale = 255 / max(high - low, 1.0)
     return np.asarray(cv2.convertScaleAbs(np.clip(grey, low, high).astype(np.float32) - low, alpha=scale))
 
 
-def _views(whole: NDArray[np.uint8], *, turned: bool) -> Iterator[NDArray[np.uint8]]:
-    """Yield a picture at its own size and larger, as it stands or turned in small steps."""
-    scales = [scale for scale in (1.0, *_LARGER) if scale == 1.0 or scale * max(whole.shape) <= _MOST_SIDE]
-    for scale in scales[:2] if turned else scales:
-        shown = whole
-        if scale != 1.0:
-            shown = np.asarray(cv2.resize(whole, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC))
-        if not turned:
-            yield shown
-        for degrees in _TURNS if turned else ():
-            yield _turned(shown, degrees)
+def _sizes(whole: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
+    """Yield a picture at its own size and larger."""
+    yield whole
+    for scale in _LARGER:
+        if scale * max(whole.shape) <= _MOST_SIDE:
+            yield np.asarray(cv2.resize(whole, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC))
 
 
 def _turned(image: NDArray[np.uint8], degrees: float) -> NDArray[np.uint8]:

@@ -39,9 +39,8 @@ def draw(result: Result, image: ImageLike, *, order: Order | None = None) -> NDA
     pen.rectangle((0, 0, width - 1, height - 1), outline=colour, width=2 * line)
     texts = [str(result.verdict or result.error)]
     for finding in findings:
-        texts.append(
-            f"{finding.expert}: {finding.label} {shown_score(finding.score)} {finding.doubt or finding.reading}".rstrip()
-        )
+        said = finding.doubt or finding.reading
+        texts.append(f"{finding.expert}: {finding.label} {shown_score(finding.score)} {said}".rstrip())
         for box in finding.boxes:
             if all(map(math.isfinite, box.xyxy)):
                 (left, right), (top, bottom) = sorted(box.xyxy[::2]), sorted(box.xyxy[1::2])
