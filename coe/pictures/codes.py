@@ -8,7 +8,7 @@ and turned, and believed if most readings agree.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -27,7 +27,7 @@ _LARGER = (2.0, 3.0)
 """A module of two pixels is read with certainty only if it is made larger."""
 _MOST_SIDE = 1600
 """No picture is made larger than this many pixels a side."""
-_TURNS = range(10, 90, 10)
+_TURNS = range(7, 90, 7)
 """Degrees by which bars are turned: a scan line must meet all of them; the reader itself tries quarter turns."""
 _AGREE = 3
 """So many readings of bars must agree, and at most a third as many may say otherwise."""
@@ -50,14 +50,15 @@ def read_codes(image: NDArray[np.uint8], formats: Sequence[str] = USUAL) -> tupl
     `LONGEST` characters, is not sure.
     """
     found: Counter[tuple[str, str]] = Counter()
-    shown = list(_sizes(_stretched(image)))
-    for view in shown:
-        found.update(_read(view, formats))
-    for view in shown if _are_bars(tuple(formats)) else ():
+    whole = _stretched(image)
+    scales = [1.0, *(scale for scale in _LARGER if scale * max(whole.shape) <= _MOST_SIDE)]
+    for scale in scales:
+        found.update(_read(_view(whole, scale), formats))
+    for scale in scales if _are_bars(tuple(formats)) else ():
         if any(_is_believed(*key, count, found) for key, count in found.items()):
             break
         for degrees in _TURNS:
-            found.update(_read(_turned(view, degrees), formats))
+            found.update(_read(_view(whole, scale, degrees), formats))
     return tuple(
         Code(text, format, count, _is_believed(text, format, count, found))
         for (text, format), count in found.most_common()
@@ -117,17 +118,12 @@ def _stretched(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.asarray(cv2.convertScaleAbs(np.clip(grey, low, high).astype(np.float32) - low, alpha=scale))
 
 
-def _sizes(whole: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
-    """Yield a picture at its own size and larger."""
-    yield whole
-    for scale in _LARGER:
-        if scale * max(whole.shape) <= _MOST_SIDE:
-            yield np.asarray(cv2.resize(whole, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC))
-
-
-def _turned(image: NDArray[np.uint8], degrees: float) -> NDArray[np.uint8]:
+def _view(image: NDArray[np.uint8], scale: float, degrees: float = 0.0) -> NDArray[np.uint8]:
+    """Return an image (H, W) larger, and turned."""
+    if scale == 1.0 and not degrees:
+        return image
     height, width = image.shape
-    motion = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), degrees, 1)
+    motion = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), degrees, scale)
     across, down = abs(motion[0, 0]), abs(motion[0, 1])
     size = int(width * across + height * down) + 2, int(width * down + height * across) + 2
     motion[:, 2] += (size[0] - width) / 2, (size[1] - height) / 2
