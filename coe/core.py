@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from coe.allowed_text import Reading
 from coe.preprocessing import Outputs, Preprocessing
-from coe.reading import Reading
 
 
 class Verdict(StrEnum):

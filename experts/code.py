@@ -10,10 +10,10 @@ import cv2
 import numpy as np
 
 from coe import regular
+from coe.allowed_text import Reading
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError
 from coe.pictures.codes import Code, check_formats, read_codes
-from coe.reading import Reading
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
 from experts.read_window import LABELS, judged, misfit, window_of
 

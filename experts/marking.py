@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coe.allowed_text import Reading
 from coe.core import Expert, Finding
-from coe.reading import Reading
 from coe.store import outputs as network_outputs
-from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind
+from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, PackagedWeights
 from experts.marking_network import CHARACTERS, HEIGHT, MarkingNetwork
 from experts.read_window import LABELS, judged, misfit, window_of
 
@@ -44,6 +44,14 @@ class Marking(ModuleKind):
     name = "marking"
     task = "classify"
     is_reader = True
+    packaged = PackagedWeights(
+        distribution="rapidocr",
+        package="rapidocr",
+        file="models/PP-OCRv6_rec_small.onnx",
+        sha256="6f327246b50388f3c176ae304bd95767ea6dc0c9ae92153ef8cbe210b3c14884",
+        licence="Apache-2.0",
+        input_size=96,
+    )
     common = ("stem", "blocks", "beside", "narrow", "near", "mixers", "norm")
 
     def preprocess(self, image: Image, expert: Expert) -> ExpertInput:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from coe.allowed_text import Reading
 from coe.core import Expert, Finding
-from coe.reading import Reading
 from coe.store.kinds import Image
 
 LABELS = ("right", "wrong")

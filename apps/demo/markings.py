@@ -27,9 +27,9 @@ from apps.demo.canvas import Canvas, Pose
 from apps.demo.light import picture
 from apps.demo.pcb import bare_board, board_style
 from apps.demo.site import Site
+from coe.allowed_text import Reading
 from coe.cli.console import Console
 from coe.core import Expert
-from coe.reading import Reading
 from coe.runtime.cpu import CpuDevice
 from coe.store import kinds
 from coe.store.store import Store

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from coe import config
+from coe.allowed_text import Reading
 from coe.core import NOTHING
-from coe.reading import Reading
 from coe.spelling import composed
 from coe.strict_model import Name, Share, StrictModel
 

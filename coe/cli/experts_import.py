@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coe.cli.experts_new import BoardOption, KindOption, LabelsOption, NoPrepareOption
-from coe.cli.import_answers import Asked, import_file, import_folder
+from coe.cli.import_answers import Asked, import_file, import_folder, import_packaged
 from coe.cli.options import AllowKindOption, InputOption, StoreOption
 from coe.errors import ConfigError
 from coe.prepare import facts
@@ -21,12 +21,12 @@ def import_(  # noqa: PLR0913
         str, typer.Argument(help="Name of the expert in the store, BOARD/NAME; for a folder the name of the board.")
     ],
     file: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             help="A file of weights: .safetensors, .pt, .pth or .ckpt, or .onnx; or a folder of such files, each an "
-            "expert."
+            "expert. Default, for a kind like marking: the weights in an installed package."
         ),
-    ],
+    ] = None,
     board: BoardOption = None,
     kind: KindOption = None,
     labels: LabelsOption = None,
@@ -107,6 +107,8 @@ def import_(  # noqa: PLR0913
     if as_backbone and (labels or images_at or board):
         raise ConfigError("a backbone has no labels yet, and judges nothing; leave --labels, --board and --images out")
     shelf = Store(store)
+    if file is None:
+        raise typer.Exit(import_packaged(shelf, id, asked))
     if os.path.isdir(file):  # unlike `Path.is_dir`, it does not raise for a name that is too long
         raise typer.Exit(import_folder(shelf, id, file, asked, draft))
     if draft is not None:

@@ -24,7 +24,7 @@ from coe.core import Expert
 from coe.errors import ConfigError, StoreError, sentence_of
 from coe.files import DiskFull, write_atomically
 from coe.pictures.finding import natural
-from coe.prepare import facts, importing
+from coe.prepare import backbones, facts, importing
 from coe.prepare.facts import Wishes
 from coe.store import bodies, kinds
 from coe.store.expert_id import ExpertId
@@ -52,6 +52,7 @@ class Asked:
     images_at: Path | None
     prepares: bool
     allowed: tuple[str, ...]
+    licence: str = ""
 
     def expert(self, id: str, file: Path) -> Expert:
         """Return an expert as the user describes it; raises ConfigError, RulesError."""
@@ -72,6 +73,15 @@ def import_file(shelf: Store, id: str, file: Path, asked: Asked) -> Exit:
     return Exit.OK
 
 
+def import_packaged(shelf: Store, id: str, asked: Asked) -> Exit:
+    """Import the weights of a kind that come in an installed package; raises CoeError."""
+    kind = kinds.resolve(asked.kind, asked.allowed) if asked.kind else None
+    source = kind.packaged if isinstance(kind, ModuleKind) else None
+    if source is None:
+        raise ConfigError("name the file of weights; it may be left out for a --kind whose weights come in a package")
+    return import_file(shelf, id, backbones.packaged_file(source), replace(asked, licence=source.licence))
+
+
 def _import(shelf: Store, id: str, file: Path, asked: Asked) -> None:
     shelf.folder(id)
     expert = asked.expert(id, file)
@@ -84,7 +94,7 @@ def _import(shelf: Store, id: str, file: Path, asked: Asked) -> None:
         # A folder that is unclear keeps the expert out of the store.
         labelled = [] if asked.images_at is None else _pictures(brought.expert, asked.images_at)
         seen = [picture.path for picture in labelled]
-        manifest = brought.put(shelf, file.name)
+        manifest = brought.put(shelf, file.name, asked.licence)
         if isinstance(kind, ModuleKind) and kind.common and not asked.as_backbone:
             with shelf.changing(id) as whole:
                 names = [name for name in brought.state or () if name.startswith(kind.common)]

@@ -29,6 +29,8 @@ _MOST_SIDE = 1600
 """No picture is made larger than this many pixels a side."""
 _TURNS = range(7, 90, 7)
 """Degrees by which bars are turned: a scan line must meet all of them; the reader itself tries quarter turns."""
+_FAINTEST = 8
+"""Grey levels between the darkest and the brightest place of a picture that shows a code."""
 _AGREE = 3
 """So many readings of bars must agree, and at most a third as many may say otherwise."""
 
@@ -51,6 +53,8 @@ def read_codes(image: NDArray[np.uint8], formats: Sequence[str] = USUAL) -> tupl
     """
     found: Counter[tuple[str, str]] = Counter()
     whole = _stretched(image)
+    if whole is None:
+        return ()
     scales = [1.0, *(scale for scale in _LARGER if scale * max(whole.shape) <= _MOST_SIDE)]
     for scale in scales:
         found.update(_read(_view(whole, scale), formats))
@@ -109,12 +113,14 @@ def _is_believed(text: str, format: str, count: int, found: Counter[tuple[str, s
     return count >= _AGREE and count >= 3 * against
 
 
-def _stretched(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return an image in grey, (H, W), its darkest place black and its brightest white."""
+def _stretched(image: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+    """Return an image in grey, (H, W), its darkest place black and its brightest white; None if it shows nothing."""
     grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
     # Not percentiles: a small code in a large window has less than a percent of the pixels. Single pixels are noise.
     low, high, *_ = cv2.minMaxLoc(cv2.blur(grey, (3, 3)))
-    scale = 255 / max(high - low, 1.0)
+    if high - low < _FAINTEST:
+        return None
+    scale = 255 / (high - low)
     return np.asarray(cv2.convertScaleAbs(np.clip(grey, low, high).astype(np.float32) - low, alpha=scale))
 
 

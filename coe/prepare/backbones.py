@@ -38,8 +38,9 @@ class Added:
 
 
 def packaged(allowed: tuple[str, ...] = ()) -> list[str]:
-    """Return the installed kinds whose weights come in a package, in order."""
-    return [name for name in kinds.names() if getattr(kinds.resolve(name, allowed), "packaged", None) is not None]
+    """Return the installed kinds of networks whose weights come in a package, in order; readers are no backbones."""
+    known = {name: kinds.resolve(name, allowed) for name in kinds.names()}
+    return [name for name, kind in known.items() if getattr(kind, "packaged", None) and not kind.is_reader]
 
 
 def add_packaged(store: Store, kind: str, allowed: tuple[str, ...] = ()) -> Added:
@@ -48,7 +49,7 @@ def add_packaged(store: Store, kind: str, allowed: tuple[str, ...] = ()) -> Adde
     if resolved.packaged is None:
         raise ConfigError(f"no package brings weights of kind '{kind}'; give a file of them, and --kind {kind}")
     source = resolved.packaged
-    file = _file_of(source)
+    file = packaged_file(source)
     expert = Expert(kind, kind, (), source.input_size, f"{BOARD}/{kind}")
     return _add(store, file, expert, resolved, (f"{source.distribution}, {file.name}", source.licence))
 
@@ -111,8 +112,8 @@ def _resolved(name: str, allowed: tuple[str, ...]) -> ModuleKind:
     return kind
 
 
-def _file_of(source: PackagedWeights) -> Path:
-    """Return the file of weights in an installed package; raises ConfigError if it is not there, or another one."""
+def packaged_file(source: PackagedWeights) -> Path:
+    """Return the file of weights in an installed package; raises ConfigError if it is not there, or another file is."""
     spec = find_spec(source.package)
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
         path = Path(folder, source.file)

@@ -1,0 +1,41 @@
+"""The published recognition model, and lines of text as it reads them."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from experts import marking_file
+from experts.marking_network import MarkingNetwork
+
+
+def model_file() -> Path:
+    """Return the model in the installed package rapidocr, which is not imported."""
+    spec = find_spec("rapidocr")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0], "models", marking_file.MODEL)
+
+
+@cache
+def network() -> MarkingNetwork:
+    """Return the network with the model's weights."""
+    torch.set_num_threads(1)
+    module = MarkingNetwork().eval()
+    module.load_state_dict(marking_file.tensors(model_file()))
+    return module
+
+
+def part(text: str, *, quarter_turns: int = 0) -> NDArray[np.uint8]:
+    """Return a part of 120 x 120 pixels, uint8 RGB, with a text printed in its middle."""
+    image = np.full((120, 120, 3), 40, np.uint8)
+    (width, height), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.6, 2)
+    at = (60 - width // 2, 60 + height // 2)
+    cv2.putText(image, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.6, (200, 200, 200), 2, cv2.LINE_AA)
+    return np.ascontiguousarray(np.rot90(image, quarter_turns))

@@ -1,0 +1,105 @@
+"""What a board file allows to be read: patterns, characters that are alike, the window."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coe.allowed_text import Reading
+from coe.board import rules
+from coe.errors import RulesError
+
+
+@pytest.mark.parametrize(
+    ("allowed", "text", "fits"),
+    [
+        ("103", "103", True),
+        ("103", "104", False),
+        ("103", "1103", False),
+        ("103", "10 3", True),
+        ("24C64", "24c64", False),
+        ("SN######", "SN004211", True),
+        ("SN######", "SN00421", False),
+        ("SN######", "SN0O4211", False),
+        ("@@##", "AB12", True),
+        ("@@##", "1B12", False),
+        ("K2?17", "K2417", True),
+        ("24C64*", "24C64WP", True),
+        ("24C64*", "24C6", False),
+        (r"A\#1", "A#1", True),
+        (r"A\#1", "A11", False),
+        ("1.5", "1x5", False),
+        ("a*a*a*a*", "a" * 5000 + "b", True),
+        ("a*a*a*c", "a" * 200, False),
+    ],
+)
+def test_patterns(allowed: str, text: str, fits: bool) -> None:
+    assert Reading(allowed=(allowed,)).allows(text) is fits
+
+
+@pytest.mark.parametrize(
+    ("allowed", "text", "fits"),
+    [
+        ("AO3T", "A03T", True),
+        ("A03T", "AO3T", True),
+        ("A03T", "AQ3T", False),
+        ("##", "1O", True),
+        ("@@", "8A", True),
+        ("@@", "1A", False),
+        ("#", "I", False),
+    ],
+)
+def test_characters_that_are_alike_count_as_one(allowed: str, text: str, fits: bool) -> None:
+    assert Reading(allowed=(allowed,), alike=("0O", "8B")).allows(text) is fits
+
+
+def test_one_of_several_patterns_is_enough_and_without_any_each_text_is_allowed() -> None:
+    assert Reading(allowed=("103", "10K")).allows("10K")
+    assert not Reading(allowed=("103", "10K")).allows("")
+    assert Reading().allows("anything")
+
+
+BOARD = """board: b
+experts:
+  value:
+    kind: marking
+    labels: [right, wrong]
+    input: 96
+    reject: [wrong]
+    reads: {%s}
+components:
+  R1: {inspect: value}
+"""
+
+
+@pytest.mark.parametrize(
+    ("reads", "says"),
+    [
+        ("allowed: []", "allowed"),
+        ('allowed: [""]', "pattern"),
+        (r"allowed: ['A\']", "pattern"),
+        ("allowed: ['*1*2*3*4*5']", "pattern"),
+        ("allowed: ['103'], window: [0.5, 0.5, 0.6, 0.1]", "window"),
+        ("allowed: ['103'], window: [-0.1, 0, 0.6, 0.1]", "window"),
+        ("allowed: ['103'], window: [0, 0, 0, 0.1]", "window"),
+        ("allowed: ['103'], window: [0, 0, .nan, 0.1]", "window"),
+        ("allowed: ['103'], alike: [0]", "'0'"),
+        ("allowed: ['103'], alike: [0O, OQ]", "'O'"),
+        ("alowed: ['103']", "alowed"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_line(tmp_path: Path, reads: str, says: str) -> None:
+    path = tmp_path / "b.yaml"
+    path.write_text(BOARD % reads)
+    with pytest.raises(RulesError) as refusal:
+        rules.load(path)
+    assert "b.yaml:8:" in str(refusal.value)
+    assert says in str(refusal.value)
+
+
+def test_the_rules_hand_it_to_the_expert(tmp_path: Path) -> None:
+    path = tmp_path / "b.yaml"
+    path.write_text(BOARD % "window: [0.25, 0.4, 0.5, 0.2], allowed: [103, 10K], alike: [0O]")
+    reads = rules.load(path).experts["value"].reads
+    assert reads == Reading(window=(0.25, 0.4, 0.5, 0.2), allowed=("103", "10K"), alike=("0O",))

@@ -1,0 +1,106 @@
+"""The kind `code`, and how codes are read: never wrong, and in doubt where two differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from apps.demo.codes import QUIET, Seeing, modules, photograph
+from coe.allowed_text import Reading
+from coe.core import Expert, Finding
+from coe.errors import ConfigError, StoreError
+from coe.pictures.codes import USUAL, check_formats, read_codes
+from experts.code import code
+
+EXPERT = Expert("label", "code", ("right", "wrong"), 320, "base/code", frozenset({"wrong"}))
+
+
+def picture(text: str, format: str = "DataMatrix", seeing: Seeing | None = None, seed: int = 1) -> np.ndarray:
+    return photograph(modules(format, text), QUIET[format], seeing or Seeing(3, 4), np.random.default_rng(seed))
+
+
+def read(image: np.ndarray, *allowed: str, formats: tuple[str, ...] = USUAL, size: int = 320) -> Finding:
+    expert = replace(EXPERT, input_size=size, reads=Reading(allowed=allowed or None))
+    prepared = code.preprocess(image, expert)
+    session = code.open_bytes("\n".join(formats).encode(), Path("usual.formats"), expert, 1)
+    (finding,) = code.postprocess(session.run(prepared.pixels[None]), [prepared], expert)
+    return finding
+
+
+@pytest.mark.parametrize("format", USUAL)
+@pytest.mark.parametrize(
+    "seeing",
+    [
+        Seeing(2, 3, blur=0.5, contrast=0.4),
+        Seeing(3, 184, contrast=0.25, noise=0.015),
+        Seeing(2.5, 92, blur=0.6, around=480, ground=0.1),
+        Seeing(3, 30, around=480, ground=1.0),
+    ],
+)
+def test_codes_are_read_turned_dim_blurred_and_small(format: str, seeing: Seeing) -> None:
+    codes = read_codes(picture("SN00421177", format, seeing))
+    assert [one.text for one in codes if one.is_sure] == ["SN00421177"]
+
+
+def test_a_code_that_is_allowed_and_another() -> None:
+    assert read(picture("SN00421177"), "SN########").label == "right"
+    other = read(picture("PN77"), "SN########")
+    assert (other.label, other.read, other.doubt) == ("wrong", "PN77", "")
+    assert read(picture("whatever")).label == "right"
+
+
+def test_no_code_is_a_doubt_and_not_wrong() -> None:
+    finding = read(np.full((200, 200, 3), 120, np.uint8), "SN*")
+    assert (finding.label, finding.read, finding.score) == ("right", "", 0.0)
+    assert finding.doubt
+
+
+def test_two_codes_that_could_both_be_meant_are_a_doubt() -> None:
+    alone = Seeing(3, 4, around=150, ground=1.0)
+    first, second, part = (picture(text, seeing=alone) for text in ("SN00000001", "SN00000002", "PN5"))
+    assert read(np.hstack([first, second]), "SN########").doubt
+    assert read(np.hstack([first, part]), "SN########").doubt == ""
+    assert read(np.hstack([part, picture("PN4", "QRCode", alone)]), "SN########").doubt
+
+
+def test_formats_that_are_not_named_are_not_read() -> None:
+    assert read(picture("SN1", "QRCode"), formats=("DataMatrix",)).doubt
+
+
+def test_a_window_that_was_made_too_small_is_told() -> None:
+    large = picture("SN00421177", seeing=Seeing(2, 5, around=900, ground=0.5))
+    finding = read(large, size=96)
+    assert finding.doubt
+    assert "input" in finding.doubt
+
+
+def test_bars_that_were_read_once_are_not_believed() -> None:
+    """Seeds of noise in which a reader sees bars now and then."""
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        stripes = np.repeat(rng.integers(0, 2, (1, 160)), 60, 0).repeat(2, 1).repeat(2, 0) * 200
+        image = np.repeat(stripes.astype(np.uint8)[..., None], 3, 2)
+        assert not [one for one in read_codes(image, ("Code128",)) if one.is_sure]
+
+
+@pytest.mark.parametrize("words", [["Datamatrx"], [], ["QRCode", "All"]])
+def test_formats_that_nobody_knows(words: list[str]) -> None:
+    with pytest.raises(ConfigError):
+        check_formats(words)
+
+
+@pytest.mark.parametrize("content", [b"", b"QRCod", b"\xff\xfe", b"DataMatrix\nnothing"])
+def test_a_file_that_names_no_formats(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.formats"
+    path.write_bytes(content)
+    with pytest.raises(StoreError) as refusal:
+        code.read(path)
+    assert "a.formats" in str(refusal.value)
+
+
+def test_labels_are_two() -> None:
+    assert code.misfit(EXPERT) == ""
+    assert code.misfit(replace(EXPERT, labels=("right",)))

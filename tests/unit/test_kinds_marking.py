@@ -1,0 +1,144 @@
+"""The kind `marking`: what stands on a part, compared with what may stand there."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from marked_parts import model_file, network, part
+
+from coe.allowed_text import Reading
+from coe.core import Expert, Finding
+from coe.errors import StoreError
+from coe.store import kinds
+from experts import marking_file
+from experts.marking import marking
+from experts.marking_network import CHARACTERS
+
+WINDOW = (0.1, 0.36, 0.8, 0.28)
+EXPERT = Expert("value", "marking", ("right", "wrong"), 96, "base/marking", frozenset({"wrong"}))
+
+
+def read(
+    image: np.ndarray, *allowed: str, size: int = 96, window: tuple[float, float, float, float] = WINDOW
+) -> Finding:
+    expert = replace(EXPERT, input_size=size, reads=Reading(window=window, allowed=allowed))
+    prepared = marking.preprocess(image, expert)
+    with torch.inference_mode():
+        outputs = marking.forward(network(), torch.from_numpy(prepared.pixels[None]))
+    (finding,) = marking.postprocess(outputs, [prepared], expert)
+    return finding
+
+
+@pytest.mark.parametrize("text", ["103", "4R7", "106C", "24C64", "SS14", "2446", "K6T6A"])
+def test_it_reads_what_stands_there(text: str) -> None:
+    finding = read(part(text), text)
+    assert (finding.label, finding.read, finding.allowed, finding.doubt) == ("right", text, (text,), "")
+    assert finding.score > 0.8
+
+
+def test_another_value_is_wrong() -> None:
+    finding = read(part("472"), "103", "10K")
+    assert (finding.label, finding.read, finding.doubt) == ("wrong", "472", "")
+    assert finding.reading == "reads '472'; allowed: 103, 10K"
+
+
+def test_a_pattern_allows_a_lot_code() -> None:
+    assert read(part("2446"), "24##").label == "right"
+    assert read(part("2546"), "24##").label == "wrong"
+
+
+def test_where_nothing_can_be_read_it_doubts_and_does_not_reject() -> None:
+    finding = read(np.full((120, 120, 3), 40, np.uint8), "103")
+    assert finding.doubt
+    assert (finding.read, finding.score, finding.label) == ("", 0.0, "right")
+
+
+def test_a_text_that_is_hardly_seen_is_a_doubt_or_no_text() -> None:
+    noise = np.random.default_rng(2).normal(0, 40, (120, 120, 3))
+    finding = read(np.clip(part("103") * 0.2 + 60 + noise, 0, 255).astype(np.uint8), "103")
+    assert finding.doubt or finding.read != "103"
+
+
+@pytest.mark.parametrize(("size", "turns"), [(144, (0, 2)), (168, (0, 2)), (192, (0, 1, 2, 3)), (240, (0, 1, 2, 3))])
+def test_parts_that_lie_turned_are_read_as_their_input_says(size: int, turns: tuple[int, ...]) -> None:
+    for quarter_turns in turns:
+        finding = read(part("24C64", quarter_turns=quarter_turns), "24C64", size=size)
+        assert (finding.label, finding.read, finding.doubt) == ("right", "24C64", "")
+    assert read(part("24C32", quarter_turns=turns[-1]), "24C64", size=size).label == "wrong"
+
+
+def test_a_text_that_is_another_text_upside_down_is_never_simply_right() -> None:
+    finding = read(part("901"), "106", size=144)
+    assert finding.label == "wrong" or finding.doubt
+
+
+def test_a_finding_does_not_depend_on_its_batch() -> None:
+    expert = replace(EXPERT, reads=Reading(window=WINDOW, allowed=("103",)))
+    prepared = [marking.preprocess(part(text), expert) for text in ("103", "4R7", "24C64")]
+    with torch.inference_mode():
+        outputs = marking.forward(network(), torch.from_numpy(np.stack([one.pixels for one in prepared])))
+    together = marking.postprocess(outputs, prepared, expert)
+    assert [finding.read for finding in together] == ["103", "4R7", "24C64"]
+    assert together[1].score == pytest.approx(read(part("4R7"), "103").score, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"reads": None}, "allowed"),
+        ({"reads": Reading(window=WINDOW)}, "allowed"),
+        ({"reads": Reading(allowed=("*",))}, "any text"),
+        ({"reads": Reading(allowed=("10Ж",))}, "Ж"),
+        ({"labels": ("right", "wrong", "other")}, "two labels"),
+        ({"reject": frozenset({"right"})}, "right"),
+        ({"input_size": 100}, "96"),
+    ],
+)
+def test_an_expert_that_could_inspect_nothing_is_refused(change: dict[str, object], says: str) -> None:
+    sound = replace(EXPERT, reads=Reading(allowed=("103",)))
+    assert marking.misfit(sound) == ""
+    assert says in marking.misfit(replace(sound, **change))  # type: ignore[arg-type]
+
+
+def test_kinds_that_do_not_read_refuse_what_may_be_read() -> None:
+    resnet = replace(EXPERT, kind="resnet18", reads=Reading(allowed=("103",)))
+    assert "reads" in kinds.resolve("resnet18").misfit(resnet)
+    assert kinds.resolve("resnet18").misfit(replace(resnet, reads=None)) == ""
+
+
+def test_the_model_is_taken_out_of_a_wheel(tmp_path: Path) -> None:
+    wheel = tmp_path / "rapidocr-3.10.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.write(model_file(), f"rapidocr/models/{marking_file.MODEL}")
+    state = marking.read(wheel).state
+    assert state["head.weight"].shape == (1 + len(CHARACTERS), 120)
+    assert torch.equal(state["head.weight"], network().head.weight)
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    other, empty = tmp_path / "other.onnx", tmp_path / "empty.whl"
+    other.write_bytes(b"no model")
+    with zipfile.ZipFile(empty, "w") as archive:
+        archive.writestr("readme.txt", "nothing")
+    damaged = tmp_path / "damaged.whl"
+    damaged.write_bytes(b"PK no wheel")
+    for path in (other, empty, damaged):
+        with pytest.raises(StoreError) as refusal:
+            marking_file.tensors(path)
+        assert path.name in str(refusal.value)
+
+
+def test_a_model_with_the_same_tensors_that_computes_otherwise_is_refused(tmp_path: Path) -> None:
+    import onnx
+
+    model = onnx.load(str(model_file()))
+    next(node for node in model.graph.node if node.op_type == "Relu").op_type = "Sigmoid"
+    changed = tmp_path / "changed.onnx"
+    onnx.save(model, str(changed))
+    with pytest.raises(StoreError):
+        marking_file.tensors(changed)
