@@ -67,6 +67,8 @@ def _alike(groups: tuple[str, ...]) -> tuple[str, ...]:
 
 _Place = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 _Extent = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+Patterns = Annotated[tuple[Annotated[str, AfterValidator(_pattern)], ...], Field(min_length=1, max_length=MOST_ALLOWED)]
+"""Patterns, at least one."""
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 """The window that is the whole picture."""
 
@@ -83,10 +85,7 @@ class Reading(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     window: Annotated[tuple[_Place, _Place, _Extent, _Extent], AfterValidator(_window)] = WHOLE
-    allowed: (
-        Annotated[tuple[Annotated[str, AfterValidator(_pattern)], ...], Field(min_length=1, max_length=MOST_ALLOWED)]
-        | None
-    ) = None
+    allowed: Patterns | None = None
     alike: Annotated[tuple[str, ...], Field(max_length=100), AfterValidator(_alike)] = ()
 
     def allows(self, text: str) -> bool:

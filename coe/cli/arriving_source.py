@@ -41,6 +41,11 @@ class ArrivingSource:
             )
         if given := [part.name for part in board.components.values() if part.reference == GIVEN]:
             raise ConfigError(f"--watch: '{given[0]}' needs a reference with each picture; use --images")
+        if layout is not None and layout.codes:
+            raise ConfigError(
+                f"--watch knows a board by the name of its picture; leave `serial` out of {layout.recipe.path.name}, "
+                "or use --images"
+            )
         if layout is not None:
             layout.check(board.components, board.board)
         self.watched, self._board, self._layout, self._bits = watched, board, layout, bits

@@ -82,9 +82,9 @@ class EachFile:
 class WholeBoards:
     """The pictures of whole boards at a path, a folder or a single picture, and the crops of one layout.
 
-    `items` are all components of all boards: a board's serial is the name of its picture without the extension, and an
-    image has the name `<picture>/<refdes>`. `skipped` are files that are no pictures. Raises ConfigError if there is no
-    picture, or if two pictures have the same serial.
+    `items` are all components of all boards. A board's serial is what its code says, if the recipe has one and it can
+    be read, else the name of its picture without the extension; an image has the name `<picture>/<refdes>`. `skipped`
+    are files that are no pictures. Raises ConfigError if there is no picture, or if two have the same serial.
     """
 
     def __init__(self, layout: Layout, images_at: Path, bits: int | None = None, name: str = "") -> None:
@@ -151,18 +151,21 @@ class WholeBoards:
         if not reason and any(part.startswith(".") for part in name.split("/")[:-1]):
             reason = "lies in a hidden folder; take it away, or wait for it"
         reason = reason or unfinished(entry.path.name) or other_format(entry.path)
-        serial = serial_in(entry.path)
-        for of_unit in (serial_of(serial, unit) for unit in self._layout.units):
+        self._names[entry.path] = name
+        of_units = {unit: serial_of(serial_in(entry.path), unit) for unit in self._layout.units}
+        if self._layout.codes and not reason:
+            of_units = dict(self._board(entry.path).serials)
+        for of_unit in of_units.values():
             before = self._serials.setdefault(of_unit, name)
             if before != name:
                 both = f"{before!a} and {name!a}" if composed(before) == composed(name) else f"{before} and {name}"
-                raise ConfigError(f"two pictures have the serial '{of_unit}': {both}; rename one of them")
-        self._names[entry.path] = name
+                way = "take one of them away" if self._layout.codes else "rename one of them"
+                raise ConfigError(f"two pictures have the serial '{of_unit}': {both}; {way}")
         failure = Failure(FailureKind.IMAGE, f"the picture of the board {reason}") if reason else None
         for site in self._layout.sites:
             image = f"{name}/{site.name}"
             self._sites[image] = entry.path, site
-            of_unit = serial_of(serial, site.unit)
+            of_unit = of_units[site.unit]
             self.items.append(FoundImage(entry.path, site.component, of_unit, site.refdes, image, failure))
 
 

@@ -121,7 +121,8 @@ class Layout:
 
     `sites` are in the order of the units, then of the placement file. `not_inspected` are the reference designators
     that the recipe leaves out. `marks` are the places of the bad marks by unit. `low` and `high` are corners of the
-    outline. `landmark` is the place of the recipe's landmark. `digest` tells two layouts apart.
+    outline. `landmark` is the place of the recipe's landmark, `codes` are those of the serials by unit, "" for the
+    panel's. `digest` tells two layouts apart.
     """
 
     recipe: BoardRecipe
@@ -133,6 +134,7 @@ class Layout:
     not_inspected: tuple[str, ...] = ()
     digest: str = ""
     landmark: Point | None = None
+    codes: Mapping[str, Site] = field(default_factory=dict)
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -197,6 +199,8 @@ def lay_out(recipe: BoardRecipe, placements: Sequence[Placement], bottom: Bottom
     marks = {}
     if recipe.bad_mark is not None:
         marks = {name: frame.in_unit(unit, *recipe.bad_mark.at) for name, unit in recipe.units.items()}
+    codes = _codes(recipe, frame)
+    _check_inside(recipe, list(codes.values()), low, high)
     facts = (recipe.digest, bottom and astuple(bottom), [astuple(place)[:-2] for place in placements])
     return Layout(
         recipe,
@@ -208,6 +212,7 @@ def lay_out(recipe: BoardRecipe, placements: Sequence[Placement], bottom: Bottom
         tuple(place.refdes for place in chosen if place.refdes in left_out),
         hashlib.sha256(repr(facts).encode()).hexdigest(),
         None if recipe.landmark is None else frame.point(*recipe.landmark.at),
+        codes,
     )
 
 
@@ -241,6 +246,18 @@ def _site(recipe: BoardRecipe, frame: _BoardFrame, place: Placement, component: 
     angle = (frame.angle(unit, place.rotation_deg) + form.turn) % 360.0
     at = frame.in_unit(unit, place.x_mm, place.y_mm)
     return Site(name, place.refdes, component, at, angle, _shape(recipe, component, form))
+
+
+def _codes(recipe: BoardRecipe, frame: _BoardFrame) -> dict[str, Site]:
+    """Return where the codes of the serials lie, by unit."""
+    if (code := recipe.serial) is None:
+        return {}
+    units = recipe.units if code.each == "unit" else {"": UnitSpec(at=(0.0, 0.0))}
+    shape = _shape(recipe, "serial", PackageSpec(size=code.size, margin=0))
+    return {
+        name: Site(name, "serial", "serial", frame.in_unit(unit, *code.at), frame.angle(unit, 0.0), shape)
+        for name, unit in units.items()
+    }
 
 
 def _shape(recipe: BoardRecipe, component: str, form: PackageSpec) -> CropShape:

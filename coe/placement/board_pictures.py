@@ -6,7 +6,7 @@ A board is read, located and cut when its turn comes; one picture at a time is i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from coe.placement.board_view import LOCATION_STEP, BoardView
 from coe.placement.crops import crop, outline
 from coe.placement.location import Location, locate
 from coe.placement.overlay_picture import overlay
+from coe.placement.serial_code import read_serials
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class BoardPicture:
     """A picture of a whole board, or of a panel, that was looked for fiducials.
 
     `name` is that of the picture in the results, `serials` the serial of each unit. `location` and `rgb`, the pixels
-    (H, W, 3) uint8 RGB, are None if the picture cannot be read; `why` then is the reason, of this `kind`.
+    (H, W, 3) uint8 RGB, are None if the picture cannot be read; `why` then is the reason, of this `kind`. `unread` says
+    of units why their serial could not be read.
     """
 
     layout: Layout
@@ -36,6 +38,7 @@ class BoardPicture:
     location: Location | None
     why: str = ""
     kind: FailureKind = FailureKind.IMAGE
+    unread: Mapping[str, str] = field(default_factory=dict)
 
     def pictures(self, names: Iterable[str] | None = None, within_s: float | None = None) -> Iterator[Picture]:
         """Yield the crop of each component that can be inspected, upright and in BGR, in the order of the layout.
@@ -50,9 +53,9 @@ class BoardPicture:
     def results(self, names: Iterable[str] | None = None) -> Iterator[Result]:
         """Yield the result of each component that cannot be inspected; together with `pictures` each has exactly one.
 
-        A picture that cannot be read is an error for each component. A board that is not registered, and a crop that
-        lies partly outside of the picture, are REVIEW with the reason as a doubt. A unit that is skipped has a failure
-        of the kind SKIPPED, and is never OK.
+        A picture that cannot be read is an error for each component. A board that is not registered, or whose serial is
+        not known, and a crop that lies partly outside of the picture, are REVIEW with the reason as a doubt. A unit
+        that is skipped has a failure of the kind SKIPPED, and is never OK.
         """
         for site in self._sites(names):
             if (refusal := self.refusal(site)) is not None:
@@ -74,6 +77,8 @@ class BoardPicture:
             return Result(request, None, (), 0.0, Failure(FailureKind.SKIPPED, why))
         if self.location.fit is None:
             label, doubt = "not registered", f"the board is not registered: {self.location.why}"
+        elif site.unit in self.unread:
+            label, doubt = "no serial", self.unread[site.unit]
         else:
             height, width = self.rgb.shape[:2]
             outside_px = outline(site, self.location.fit, width, height).outside_px
@@ -136,9 +141,10 @@ def read_board(
 
     An array's colours are BGR unless `order` says "RGB"; `bits` of 16-bit samples count, as for `Inspector.submit`.
     `name` is the name of the picture in the results (default: the serial). The units of a panel have the serials
-    `<serial>-<unit>`, or those that `serials` gives. `skip` names units that are known to be bad. A picture that cannot
-    be read is no error here: each of its components gets a result that says so. Raises ValueError for a unit that the
-    layout does not have.
+    `<serial>-<unit>`, or those that `serials` gives. If the recipe has a code, that says the serial of the others, and
+    `serial` is the name of a board whose code cannot be read. `skip` names units that are known to be bad. A picture
+    that cannot be read is no error here: each of its components gets a result that says so. Raises ValueError for a
+    unit that the layout does not have.
     """
     if unknown := sorted(set(serials or {}) - set(layout.units)):
         raise ValueError(f"the layout has no unit '{unknown[0]}'")
@@ -148,7 +154,27 @@ def read_board(
     except ImageError as error:
         why, kind = f"the picture of the board {error}", FailureKind(error.failure)
         return BoardPicture(layout, name or serial, of_units, None, None, why, kind)
-    return BoardPicture(layout, name or serial, of_units, pixels, locate(pixels, layout, skip))
+    picture = BoardPicture(layout, name or serial, of_units, pixels, locate(pixels, layout, skip))
+    return _with_serials(picture, frozenset(serials or ()))
+
+
+def _with_serials(picture: BoardPicture, known: frozenset[str]) -> BoardPicture:
+    """Return a picture with the serials that its codes say; the units that are `known` keep theirs."""
+    layout, location, rgb = picture.layout, picture.location, picture.rgb
+    if layout.recipe.serial is None or location is None or location.fit is None or rgb is None:
+        return picture
+    places = {unit: site for unit, site in layout.codes.items() if unit not in known and unit not in location.skipped}
+    read = read_serials({unit: crop(rgb, site, location.fit) for unit, site in places.items()}, layout.recipe.serial)
+    serials, unread = dict(picture.serials), dict(read.unread)
+    for unit in layout.units:
+        of_panel = "" in places and unit not in known
+        if of_panel and "" in read.serials:
+            serials[unit] = serial_of(read.serials[""], unit)
+        elif of_panel and "" in read.unread:
+            unread[unit] = read.unread[""]
+        elif unit in read.serials:
+            serials[unit] = read.serials[unit]
+    return replace(picture, serials=serials, unread=unread)
 
 
 def serial_of(serial: str, unit: str) -> str:

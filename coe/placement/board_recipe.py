@@ -21,6 +21,7 @@ from coe import config, strict_yaml
 from coe.placement.dialects import Side
 from coe.placement.file_form import FileForm
 from coe.placement.placements import FARTHEST_MM
+from coe.placement.serial_code import SerialSpec
 from coe.spelling import look
 from coe.strict_model import Name, Share, StrictModel, of_yaml
 from coe.strict_yaml import KeyPath, YamlDocument
@@ -213,6 +214,7 @@ class RecipeSpec(StrictModel):
     panel: PanelSpec | None = None
     bad_mark: BadMarkSpec | None = None
     landmark: LandmarkSpec | None = None
+    serial: SerialSpec | None = None
 
 
 class BoardRecipe(RecipeSpec):
@@ -258,6 +260,10 @@ def parse_recipe(path: Path, raw: bytes) -> BoardRecipe:
     _check_names(document, form)
     if form.bad_mark is not None and form.panel is not None and form.panel.refdes is not None:
         raise document.error(("bad_mark",), "a bad mark needs a panel with units or an array, whose boards have places")
+    if form.serial is not None and form.serial.each == "unit" and (form.panel is None or form.panel.refdes is not None):
+        raise document.error(
+            ("serial", "each"), "a code on each unit needs a panel with units or an array; leave it out"
+        )
     if form.bad_mark is not None and form.panel is None:
         raise document.error(("bad_mark",), "a bad mark tells which unit of a panel to skip; there is no panel here")
     return BoardRecipe(**dict(form), path=path, digest=hashlib.sha256(raw).hexdigest())

@@ -7,11 +7,12 @@ and says where each of them lies; the rest of the line does not know the differe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from coe.errors import ConfigError, sentence_of
+from coe.placement import serial_of
 from coe.serve.database.board_rows import Board
 from coe.serve.database.views import View
 from coe.serve.enums import CallReason
@@ -60,7 +61,7 @@ class Unseen:
 class Whole:
     """A picture of a whole board, a file with its `sha256`; `cut` divides it, `bad_marks` are bad units.
 
-    `bits` of its 16-bit samples count.
+    `bits` of its 16-bit samples count. `serials` are those of its units as the board was handed in.
     """
 
     view_id: int
@@ -69,6 +70,7 @@ class Whole:
     bad_marks: Sequence[str]
     sha256: str
     bits: int | None = None
+    serials: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +131,14 @@ def _of_whole(request: BoardRequest, content: RecipeContent, view: View, picture
     except ConfigError as error:  # the recipe was in order when the board was accepted, and an update refuses it
         return Items([], [Unseen("", "", CallReason.FAILED, str(error), view.id, NOWHERE)], str(error))
     bad = list(dict.fromkeys(request.bad_marks))
+    units = content.whole.layout.units
+    of_panel = {unit: serial_of(request.serial, unit) for unit in units} if request.serial else {}
     return Items(
         [Item(site.name, site.component, view.id, None, NOWHERE) for site in sites if site.unit not in bad],
         [skipped(unit, "it was named as bad", view.id) for unit in bad],
-        whole=Whole(view.id, pictures.path(view.file), content.whole, bad, view.sha256, content.bits),
+        whole=Whole(
+            view.id, pictures.path(view.file), content.whole, bad, view.sha256, content.bits, of_panel | request.serials
+        ),
     )
 
 

@@ -92,18 +92,25 @@ def _items(whole: Whole, layout: Layout, picture: BoardPicture) -> Items:
             reason, detail = CallReason.FAILED, refusal.failure.reason
             unseen.append(Unseen(site.name, site.component, reason, detail, whole.view_id, place))
         else:
-            is_registered = location is not None and location.registered
+            is_registered = location is not None and location.registered and not picture.unread
             reason = CallReason.OUTSIDE if is_registered else CallReason.NOT_REGISTERED
             detail = refusal.findings[0].doubt
             unseen.append(Unseen(site.name, site.component, reason, detail, whole.view_id, place))
-    return Items(seen, unseen, _reason(picture))
+    return Items(seen, unseen, _reason(picture, whole.serials))
 
 
-def _reason(picture: BoardPicture) -> str:
-    """Return why the whole board must be reviewed; "" if it is registered."""
+def _reason(picture: BoardPicture, handed_in: Mapping[str, str]) -> str:
+    """Return why the whole board must be reviewed; "" if it is registered, and its code says its serial."""
     if picture.location is None:
         return picture.why
-    return "" if picture.location.registered else f"not registered: {picture.location.why}"
+    if not picture.location.registered:
+        return f"not registered: {picture.location.why}"
+    if picture.unread:
+        return next(iter(picture.unread.values()))
+    for unit, read in picture.serials.items() if picture.layout.codes else ():
+        if unit not in picture.location.skipped and read != handed_in.get(unit, read):
+            return f"its code says '{read}', and it was handed in as '{handed_in[unit]}'"
+    return ""
 
 
 def _place(picture: BoardPicture, sites: Sequence[Site], bits: int | None) -> Any:

@@ -1,0 +1,149 @@
+"""The serial of a board from a code on it: read, or the board is to review; never a wrong one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from drawn_boards import PARTS, Pose, draw, layout, truth
+from numpy.typing import NDArray
+
+from apps.demo.codes import QUIET, modules
+from coe.cli.inspect_source import WholeBoards
+from coe.core import Verdict
+from coe.errors import ConfigError, RulesError
+from coe.placement import Layout, read_board
+from coe.placement.dialects import Side
+
+AT = (10.0, 8.0)
+SERIAL: dict[str, Any] = {"at": AT, "size": [4.5, 4.5], "formats": ["DataMatrix", "QRCode"], "allowed": ["SN####"]}
+ONE = [PARTS[0]]
+PIXELS = 3
+UPRIGHT = Pose()
+
+
+def printed(
+    drawn: Layout, texts: dict[str, str], pose: Pose = UPRIGHT, format: str = "DataMatrix"
+) -> NDArray[np.uint8]:
+    """Return a picture of a board with the codes of its units printed on."""
+    picture = draw(drawn, pose)
+    exact, _, _ = truth(drawn, pose)
+    for unit, text in texts.items():
+        site = drawn.codes[unit]
+        white = np.pad(modules(format, text), QUIET[format])
+        code = np.kron(255 * (1 - white), np.ones((PIXELS, PIXELS), np.uint8)).astype(np.uint8)
+        x, y = exact.pixels(np.array([[site.at.x_mm, site.at.y_mm]]))[0]
+        turned = cv2.getRotationMatrix2D((code.shape[1] / 2, code.shape[0] / 2), -pose.turn_deg, 1)
+        turned[:, 2] += (x - code.shape[1] / 2, y - code.shape[0] / 2)
+        size = picture.shape[1::-1]
+        mask = cv2.warpAffine(np.full_like(code, 255), turned, size)
+        seen = cv2.warpAffine(code, turned, size, flags=cv2.INTER_LINEAR)
+        picture = np.where(mask[..., None] > 127, seen[..., None], picture).astype(np.uint8)
+    return picture
+
+
+@pytest.mark.parametrize("pose", [Pose(), Pose(3.5, 1.01, 6, -5)])
+@pytest.mark.parametrize("format", ["DataMatrix", "QRCode"])
+def test_the_code_says_the_serial(pose: Pose, format: str) -> None:
+    drawn = layout(ONE, serial=SERIAL)
+    board = read_board(printed(drawn, {"": "SN0042"}, pose, format), drawn, "photo7")
+    assert [picture.serial for picture in board.pictures()] == ["SN0042"]
+    assert list(board.results()) == []
+
+
+@pytest.mark.parametrize("text", ["XX0042", "SN004", None])
+def test_without_a_code_that_is_allowed_the_board_is_to_review_under_the_name_of_its_picture(text: str | None) -> None:
+    drawn = layout(ONE, serial=SERIAL)
+    board = read_board(printed(drawn, {} if text is None else {"": text}), drawn, "photo7")
+    assert list(board.pictures()) == []
+    (result,) = board.results()
+    assert (result.verdict, result.request.serial) == (Verdict.REVIEW, "photo7")
+    assert result.findings[0].label == "no serial"
+    assert (text or "no code") in result.findings[0].doubt
+
+
+def test_two_codes_that_differ_are_no_serial() -> None:
+    drawn = layout(ONE, serial={**SERIAL, "size": [10, 5], "at": [10, 8]})
+    left, right = layout(ONE, serial={**SERIAL, "at": [7.5, 8]}), layout(ONE, serial={**SERIAL, "at": [12.5, 8]})
+    first, second = printed(left, {"": "SN0001"}), printed(right, {"": "SN0002"})
+    half = int(truth(drawn, Pose())[0].pixels(np.array([AT]))[0, 0])
+    (result,) = read_board(np.hstack([first[:, :half], second[:, half:]]), drawn, "photo7").results()
+    assert result.verdict is Verdict.REVIEW
+    assert "SN0001" in result.findings[0].doubt
+    assert "SN0002" in result.findings[0].doubt
+
+
+def test_a_serial_that_the_caller_gives_stays() -> None:
+    drawn = layout(ONE, serial=SERIAL)
+    board = read_board(draw(drawn), drawn, "photo7", serials={"": "SN9999"})
+    assert [picture.serial for picture in board.pictures()] == ["SN9999"]
+
+
+PANEL: dict[str, Any] = {"panel": {"array": {"rows": 1, "columns": 2, "pitch": [9, 0]}}}
+ON_PANEL = (type(PARTS[0])("P1", 3.5, 3.5, 0, Side.TOP, component="A"),)
+OF_UNIT = {**SERIAL, "at": [5, 9], "size": [4, 4], "each": "unit"}
+
+
+def test_each_unit_of_a_panel_has_its_code() -> None:
+    drawn = layout(ON_PANEL, **PANEL, serial=OF_UNIT)
+    board = read_board(printed(drawn, {"r1c1": "SN0001", "r1c2": "SN0002"}), drawn, "panel")
+    assert [picture.serial for picture in board.pictures()] == ["SN0001", "SN0002"]
+    one = read_board(printed(drawn, {"r1c1": "SN0001"}), drawn, "panel")
+    assert [picture.serial for picture in one.pictures()] == ["SN0001"]
+    assert [result.request.serial for result in one.results()] == ["panel-r1c2"]
+
+
+def test_a_serial_that_two_units_show_is_that_of_neither() -> None:
+    drawn = layout(ON_PANEL, **PANEL, serial=OF_UNIT)
+    board = read_board(printed(drawn, {"r1c1": "SN0001", "r1c2": "SN0001"}), drawn, "panel")
+    assert list(board.pictures()) == []
+    assert {result.request.serial for result in board.results()} == {"panel-r1c1", "panel-r1c2"}
+
+
+def test_one_code_of_a_panel_names_all_its_units() -> None:
+    drawn = layout(ON_PANEL, **PANEL, serial={**SERIAL, "at": [9.5, 12]})
+    board = read_board(printed(drawn, {"": "SN0007"}), drawn, "panel")
+    assert [picture.serial for picture in board.pictures()] == ["SN0007-r1c1", "SN0007-r1c2"]
+
+
+def test_pictures_of_a_folder_are_boards_by_their_codes(tmp_path: Path) -> None:
+    drawn = layout(ONE, serial=SERIAL)
+    for name, text in (("a", "SN0001"), ("b", "SN0002")):
+        cv2.imwrite(str(tmp_path / f"{name}.png"), printed(drawn, {"": text})[..., ::-1])
+    cv2.imwrite(str(tmp_path / "c.png"), draw(drawn)[..., ::-1])
+    boards = WholeBoards(drawn, tmp_path)
+    assert [(item.serial, item.name) for item in boards.items] == [
+        ("SN0001", f"a.png/{PARTS[0].refdes}"),
+        ("SN0002", f"b.png/{PARTS[0].refdes}"),
+        ("c", f"c.png/{PARTS[0].refdes}"),
+    ]
+    cv2.imwrite(str(tmp_path / "d.png"), printed(drawn, {"": "SN0002"})[..., ::-1])
+    with pytest.raises(ConfigError) as refusal:
+        WholeBoards(drawn, tmp_path)
+    assert all(word in str(refusal.value) for word in ("SN0002", "b.png", "d.png"))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"formats": ["Datamatrx"]}, "DataMatrix"),
+        ({"formats": []}, "format"),
+        ({"allowed": []}, "allowed"),
+        ({"allowed": ["A\\"]}, "pattern"),
+        ({"each": "unit"}, "panel"),
+        ({"size": [0, 3]}, "size"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(RulesError) as refusal:
+        layout(ONE, serial={**SERIAL, **change})
+    assert says in str(refusal.value)
+
+
+def test_a_place_outside_of_the_board_is_refused() -> None:
+    with pytest.raises(ConfigError) as refusal:
+        layout(ONE, serial={**SERIAL, "at": [90, 8]})
+    assert "serial" in str(refusal.value)
