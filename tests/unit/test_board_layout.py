@@ -149,12 +149,15 @@ def test_a_recipe_that_cannot_be_used_is_one_sentence(changes: dict[str, Any], c
 
 
 def test_the_recipes_of_the_page_are_recipes() -> None:
-    file, whole, panel = (
+    file, whole, panel, serial = (
         block.text for block in pages.blocks(pages.ROOT / "docs" / "placements.md") if block.language == "yaml"
     )
     shown = parse_recipe(Path("page.yaml"), whole.encode())
     assert set(shown.components) == {"R0402-10K", "U-SOIC8-EEPROM"}
     assert parse_recipe(Path("page.yaml"), (whole + file).encode()).placement_file.decimal == "comma"
+    code = parse_recipe(Path("page.yaml"), (whole + panel + serial).encode()).serial
+    assert code is not None
+    assert (code.each, code.allowed) == ("unit", ("SN######",))
     assert list(parse_recipe(Path("page.yaml"), (whole + panel).encode()).units) == [
         f"r{row}c{column}" for row in (1, 2) for column in (1, 2, 3)
     ]
