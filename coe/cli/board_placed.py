@@ -200,7 +200,7 @@ class _Making:
             return (crop,)
         return (
             crop,
-            ("coe-experts", "reference", rules, "--images", photos),
+            ("coe-experts", "reference", rules, "--images", photos, "--first-of-two"),
             ("coe-experts", "train", f"{self.name}/{EXPERT}", "--board", rules, "--data", photos, "--epochs", "1"),
             ("coe-inspect", "--board", rules, *boards, "--out", str(folder / "run")),
         )

@@ -40,6 +40,13 @@ def reference(
             "or images.csv. Folders of bad parts beside them are left out.",
         ),
     ],
+    first_of_two: Annotated[
+        bool,
+        typer.Option(
+            "--first-of-two",
+            help="Of two pictures of a component take the first alone: two that differ make no reference otherwise.",
+        ),
+    ] = False,
     store: StoreOption = None,
 ) -> None:
     """Make the references of a board's components from pictures of good parts.
@@ -69,7 +76,8 @@ def reference(
     for item in photo_split.of_purpose(images_at, good, Purpose.LEARN) if images_at.is_dir() else good:
         by_id.setdefault(wanted[item.component], []).append(item)
     references = References(Store(store))
-    for id, chosen in by_id.items():
+    for id, given in by_id.items():
+        chosen = given[:1] if first_of_two and len(given) == 2 else given
         try:
             manifest, reasons = _made(references, id, chosen, str(images_at.name), loaded.bits)
         except CoeError as error:
