@@ -28,6 +28,7 @@ _PART_EDGE_MM = 0.05
 _EXACT_PX = 900
 """The longer side of the picture while a keystone is measured by the edges of parts, for want of marks."""
 _MOST_SLANT = 0.03
+_MOST_KEYSTONE, _MOST_ASPECT = 0.1, 1.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def find_board(pixels: DecodedImage, drawing: BoardDrawing, marks: Sequence[Mark
     edges, found = edges_of(pixels, FINE_PX), []
     for pose in poses(pixels, drawing)[:_TRIED]:
         match = matched(grey, marks, pose, pose.fit(drawing))
-        if match is not None:
+        if match is not None and _is_possible(match.fit, drawing, max(grey.shape) / 2):
             found.append(FoundBoard(match, agreement(edges, drawing, match.fit), (grey.shape[1], grey.shape[0])))
     best = max(found, key=lambda board: board.agreement + 0.05 * len(board.match.marks), default=None)
     if best is None or best.agreement < _LEAST_AGREEMENT:
@@ -86,6 +87,25 @@ def find_board(pixels: DecodedImage, drawing: BoardDrawing, marks: Sequence[Mark
         return best
     turn = _turned(rivals[0], best)
     return replace(best, doubt=f"it fits nearly as well turned by {turn:.0f} degrees: look at the overlay")
+
+
+def _is_possible(fit: Fit, drawing: BoardDrawing, half_px: float) -> bool:
+    """Tell whether a camera sees a board so: about as wide as high, not mirrored, and no more than a little aslant."""
+    about = (float(drawing.middle[0]), float(drawing.middle[1]))
+    here = Fit(fit.matrix, about)
+    stretches = np.linalg.svd(here.linear, compute_uv=False)
+    keystone = _keystone(here, half_px)
+    is_flat = stretches[0] < _MOST_ASPECT * stretches[1] and float(np.abs(keystone).max()) < _MOST_KEYSTONE
+    return bool(is_flat and np.linalg.det(here.linear) < 0)
+
+
+def _keystone(here: Fit, half_px: float) -> Numbers:
+    """Return by which share all is smaller half a picture to the right, and below, of the point `about`."""
+    if len(here.matrix) == 2:
+        return np.zeros(2)
+    down = here.matrix[2] / (here.matrix[2] @ np.array([*here.about, 1.0]))
+    slant: Numbers = np.linalg.solve(here.linear.T, down[:2]) * half_px
+    return slant
 
 
 def _with_keystone(edges: PictureEdges, drawing: BoardDrawing, board: FoundBoard) -> MarkMatch:
@@ -152,10 +172,7 @@ def _seen(board: FoundBoard, middle: tuple[float, float]) -> _Seen:
     fit, (width, height) = board.match.fit, board.size_px
     about = Fit(fit.matrix, middle)
     linear = about.linear
-    keystone = np.zeros(2)
-    if len(fit.matrix) == 3:
-        down = fit.matrix[2] / (fit.matrix[2] @ np.array([*middle, 1.0]))
-        keystone = np.linalg.solve(linear.T, down[:2]) * max(width, height) / 2
+    keystone = _keystone(about, max(width, height) / 2)
     (a, b), (c, d) = linear
     at = (about.pixels(np.array([middle]))[0] + 0.5) / (width, height)
     return _Seen(about.um_per_pixel, degrees(atan2(-c - b, a - d)), at, keystone)

@@ -149,8 +149,10 @@ def _best_place(edges: PictureEdges, drawing: BoardDrawing, scale: float, turn_d
     wide = cv2.copyMakeBorder(edges.picture, pad_y, pad_y, pad_x, pad_x, cv2.BORDER_CONSTANT, value=0.0)
     if wide.shape[0] < template.shape[0] or wide.shape[1] < template.shape[1]:
         return Pose(scale / edges.scale, turn_deg, 0.0, 0.0, -1.0)
-    scores = cv2.matchTemplate(wide, template, cv2.TM_CCOEFF_NORMED)
+    # Held against all edges of the picture: a small board that explains few of them is less likely than a large one.
+    scores = cv2.matchTemplate(wide, template, cv2.TM_CCOEFF)
     _, score, _, (x, y) = cv2.minMaxLoc(scores)
+    score /= float(np.linalg.norm(template - template.mean()) * np.linalg.norm(edges.picture - edges.picture.mean()))
     place = np.array([x + reach[0] - pad_x, y + reach[1] - pad_y]) + 0.0
     at = (place + 0.5) / edges.scale - 0.5
     return Pose(scale / edges.scale, turn_deg, float(at[0]), float(at[1]), float(score))

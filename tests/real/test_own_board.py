@@ -1,0 +1,57 @@
+"""docs/own-board.md from a placement file to the first report, as the page says it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shlex
+from pathlib import Path
+from types import ModuleType
+
+import pages
+import pytest
+from tiny_line import Call
+
+from apps.demo import own_board
+from coe.cli.start import MODULES, Exit
+
+PAGE = pages.ROOT / "docs" / "own-board.md"
+
+
+def section() -> list[pages.Block]:
+    """Return the blocks of the section about placement files."""
+    text = PAGE.read_text(encoding="utf-8")
+    begin = text.count("\n", 0, text.index("## From a placement file"))
+    end = text.find("\n## ", text.index("## From a placement file"))
+    last = text.count("\n") if end < 0 else text.count("\n", 0, end)
+    return [block for block in pages.blocks(PAGE) if begin < block.line <= last]
+
+
+def module(name: str) -> ModuleType:
+    return importlib.import_module(MODULES[name.removeprefix("coe-")])
+
+
+@pytest.mark.slow
+def test_the_page_leads_from_a_placement_file_to_a_report(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COE_STORE", str(tmp_path / "store"))
+    first, sizes, then = section()
+    (tmp_path / "package_sizes.yaml").write_text(sizes.text, encoding="utf-8")
+    for line in (first.text + then.text).splitlines():
+        words = shlex.split(line)
+        if words[0] == "python":
+            own_board.main(words[3:])
+            continue
+        said = call(*words[1:], command=module(words[0]))
+        # Exit status 1: a picture was left out of a reference, or a part is not OK.
+        assert said.status in (Exit.OK, Exit.NOT_GOOD), said.words
+        assert "to decide" not in said.out
+    assert (tmp_path / "line7" / "overlay-SN2.png").is_file()
+    results = [json.loads(line) for line in (tmp_path / "line7" / "run" / "results.jsonl").read_text().splitlines()]
+    images = [row for row in results if row.get("refdes")]
+    assert len(images) == 76
+    assert sum(row["verdict"] == "OK" for row in images) > 60
+    assert {row["verdict"] for row in images} <= {"OK", "NG", "REVIEW"}
+    assert (tmp_path / "line7" / "run" / "report.html").is_file()
