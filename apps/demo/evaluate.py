@@ -72,6 +72,17 @@ def _table(title: str, counts: Counts) -> Table:
     return table
 
 
+def _show(
+    console: Console, title: str, by_component: Counts, by_defect: Counts, outcomes: list[tuple[BoardPlace, Result]]
+) -> None:
+    console.print(_table(f"{title}: by component", by_component))
+    console.print(_table(f"{title}: by defect", by_defect))
+    for place, result in outcomes:
+        if result.verdict is not (Verdict.NG if place.defect else Verdict.OK):
+            findings = ", ".join(f"{f.expert} {f.label} {f.score:.2f}" for f in result.findings)
+            console.print(f"  {place.file} {place.defect or 'ok'}: {result.verdict} ({findings or result.error})")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Evaluate and print; exit status 1 if fewer than `--at-least` of the verdicts are right."""
     parser = argparse.ArgumentParser(prog="python -m apps.demo.evaluate", description=__doc__)
@@ -83,6 +94,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--at-least", type=float, default=0.97, metavar="SHARE", help="exit with 1 below this accuracy (%(default)s)"
     )
+    parser.add_argument(
+        "--precision",
+        default="fp32",
+        help="fp32, half or mixed; with two, as fp32,mixed, both inspect the lots, and verdicts that differ are told",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(arguments)
     console = Console(width=120)
@@ -91,23 +107,35 @@ def main(arguments: list[str] | None = None) -> None:
         "as on a line": lot(options.boards, options.seed),
         "every third part defective": lot(options.boards, options.seed + 1, defective=1 / 3),
     }
-    shares = []
-    with Inspector(options.board, store=options.store, memory=options.memory, allow_kinds=["apps.demo"]) as line:
-        for name, places in lots.items():
-            outcomes = list(inspect(line, places))
-            by_component, by_defect = tally(outcomes)
-            whole = total(by_component)
-            shares.append(whole.accuracy)
-            report[name] = {"images": whole.images, "accuracy": whole.accuracy, **asdict(whole)}
+    shares: list[float] = []
+    verdicts: dict[str, dict[tuple[str, str], Verdict | None]] = {}
+    precisions = options.precision.split(",")
+    for precision in precisions:
+        settings = {"store": options.store, "memory": options.memory, "precision": precision}
+        with Inspector(options.board, allow_kinds=["apps.demo"], **settings) as line:
+            for name, places in lots.items():
+                outcomes = list(inspect(line, places))
+                said = {(name, place.file): result.verdict for place, result in outcomes}
+                verdicts.setdefault(precision, {}).update(said)
+                by_component, by_defect = tally(outcomes)
+                whole = total(by_component)
+                shares.append(whole.accuracy)
+                title = name if len(precisions) == 1 else f"{name}, {precision}"
+                report[title] = {"images": whole.images, "accuracy": whole.accuracy, **asdict(whole)}
+                if not options.json:
+                    _show(console, title, by_component, by_defect, outcomes)
             if not options.json:
-                console.print(_table(f"{name}: by component", by_component))
-                console.print(_table(f"{name}: by defect", by_defect))
-                for place, result in outcomes:
-                    if result.verdict is not (Verdict.NG if place.defect else Verdict.OK):
-                        findings = ", ".join(f"{f.expert} {f.label} {f.score:.2f}" for f in result.findings)
-                        console.print(
-                            f"  {place.file} {place.defect or 'ok'}: {result.verdict} ({findings or result.error})"
-                        )
+                metrics = line.metrics()
+                console.print(
+                    f"precision {precision}: {metrics.escalated} of {metrics.stages} findings were second looks, "
+                    f"{metrics.changed} changed"
+                )
+    if len(precisions) > 1 and not options.json:
+        first, last = verdicts[precisions[0]], verdicts[precisions[-1]]
+        other = [place for place, verdict in first.items() if last[place] is not verdict]
+        console.print(f"{len(first) - len(other)} of {len(first)} verdicts are equal ({options.precision})")
+        for name, file in other:
+            console.print(f"  {name}, {file}: {first[name, file]}, then {last[name, file]}")
     if options.json:
         print(json.dumps(report, indent=2))
     sys.exit(0 if min(shares) >= options.at_least else 1)

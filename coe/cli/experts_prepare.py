@@ -86,7 +86,7 @@ def prepare(
             f"nothing says which pictures in {images_at} are of which expert, so all of them stand for each; give "
             "--board, or lay them in folders named after the experts",
         )
-    raise typer.Exit(work(preparer, chosen, pictures.of))
+    raise typer.Exit(work(preparer, chosen, pictures.of, asked=variants is not None))
 
 
 def _lacks(preparer: Preparer, id: str) -> bool:
@@ -164,10 +164,13 @@ class _SampleImages:
         return bool(self._all) and not self._by_expert
 
 
-def work(preparer: Preparer, ids: Sequence[str], pictures: Callable[[str], tuple[list[Path], str]]) -> Exit:
+def work(
+    preparer: Preparer, ids: Sequence[str], pictures: Callable[[str], tuple[list[Path], str]], *, asked: bool = False
+) -> Exit:
     """Prepare experts one after another, and show the results; an error of one expert does not stop the others.
 
-    `pictures` returns the sample images of an expert, and in words where they are from.
+    `pictures` returns the sample images of an expert, and in words where they are from. Unless the variants were
+    `asked` for by name, `int8` is a bonus: an expert that cannot have it has not failed.
     """
     headings = ("expert", "variant", "MB", "labels equal", "score off by", "boxes", "images", "escalate below")
     table = table_of(*headings, left=headings[:2])
@@ -181,7 +184,7 @@ def work(preparer: Preparer, ids: Sequence[str], pictures: Callable[[str], tuple
                 bar.update(task, expert=id)
                 try:
                     outcome = preparer.prepare(id, *pictures(id))
-                    failed += _tell(table, id, outcome)
+                    failed += _tell(table, id, outcome, () if asked else ("int8",))
                     if "int8" in outcome.made:
                         quantised.setdefault((outcome.manifest.kind, outcome.manifest.input_size), outcome.manifest)
                 except DiskFull:
@@ -218,12 +221,15 @@ def _say_gain(store: Store, manifest: Manifest, allowed: Sequence[str]) -> None:
     out.print(f"{what}: an image takes {small} in int8 on one core here, and {full} in fp32; {pays}")
 
 
-def _tell(table: Table, id: str, outcome: Preparation) -> bool:
-    """Add an expert's rows; return whether a variant failed."""
+def _tell(table: Table, id: str, outcome: Preparation, bonus: Sequence[Variant]) -> bool:
+    """Add an expert's rows; return whether a variant failed that is no `bonus`."""
     if outcome.skipped:
         err.print(f"{id}: skipped, {outcome.skipped}")
     for variant, reason in outcome.failed.items():
-        complain(f"{id} in {variant}: {reason}")
+        if variant in bonus:
+            point_out("note", f"{id} has no {variant}: {reason}")
+        else:
+            complain(f"{id} in {variant}: {reason}")
     for variant, prepared in outcome.manifest.variants.items():
         agreement, made_of = prepared.agreement, prepared.calibration
         if variant in outcome.made and made_of is not None and made_of.float_layers:
@@ -238,4 +244,4 @@ def _tell(table: Table, id: str, outcome: Preparation) -> bool:
             f"{agreement.images}{' generated' if agreement.generated else ''}" if agreement else "",
             f"{prepared.escalate_below:.4f}" if prepared.escalate_below else "never",
         )
-    return bool(outcome.failed)
+    return bool(outcome.failed.keys() - set(bonus))

@@ -16,9 +16,11 @@ import psutil
 import pytest
 import torch
 from PIL import Image
+from tiny_line import Call, Said
 
 from coe import Inspector
 from coe.board.rules import load
+from coe.cli import experts_command
 from coe.core import Expert, Verdict
 from coe.errors import StoreError
 from coe.inspector.precision import choose
@@ -296,6 +298,26 @@ def test_a_damaged_model_fails_its_expert_alone(prepared: Store, pictures: list[
         device.load("pool", CLASSIFIER)
     with pytest.raises(StoreError, match="prepare"):
         OnnxNetwork(b"no model", 1, "line/joint/int8")
+
+
+def test_each_expert_gets_its_own_pictures_alone(pictures: list[Path], tmp_path: Path, call: Call) -> None:
+    store = Store(tmp_path / "store")
+    for name in ("joint", "lead"):
+        store.put(f"line/{name}", kind="narrow", labels=CLASSIFIER.labels, input_size=64, state=trained(CLASSIFIER))
+    for number, path in enumerate(pictures):
+        (folder := tmp_path / "seen" / "joint" / ("ok", "bad")[number % 2]).mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, folder)
+
+    def prepare(*options: str) -> Said:
+        return call("prepare", "--images", tmp_path / "seen", "--store", store.root, *options, command=experts_command)
+
+    assert prepare("--variants", "int8").status == 1
+    made_of = store.manifest("line/joint").variants["int8"].calibration
+    assert made_of is not None
+    assert (made_of.pictures, made_of.source) == (12, "its pictures in seen")
+    said = prepare()
+    assert (said.status, "line/lead has no int8" in said.words) == (0, True)  # nobody asked for it by name
+    assert store.manifest("line/lead").variants.keys() == {"fp32", "bf16", "q8"}
 
 
 def test_a_session_does_not_keep_the_bytes_of_its_model() -> None:
