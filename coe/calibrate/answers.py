@@ -102,13 +102,18 @@ def given_reference(path: Path, bits: int | None = None) -> Reference:
 class BoardExperts:
     """Asks experts of a board, one after another."""
 
-    def __init__(self, board: Rules, store: Store, allow_kinds: Collection[str] = ()) -> None:
-        """Resolve the kinds; raises ConfigError, RulesError or StoreError as a line does when it is opened."""
+    def __init__(
+        self, board: Rules, store: Store, allow_kinds: Collection[str] = (), *, references_of: Store | None = None
+    ) -> None:
+        """Resolve the kinds; raises ConfigError, RulesError or StoreError as a line does when it is opened.
+
+        `references_of` is the store of the references, if it is another.
+        """
         self._board, self._store = board, store
         self._kinds = {name: kinds.resolve(name, allow_kinds) for name in {e.kind for e in board.experts.values()}}
         kinds.check_experts(board.experts.values(), self._kinds, board.path.name)
         line_references.check(board, self._kinds)
-        self._references = References(store)
+        self._references = References(references_of or store)
 
     def answers(self, id: str, pictures: Sequence[VerifiedPicture]) -> ExpertAnswers:
         """Return what an expert says of its pictures; raises CoeError if it cannot run."""

@@ -19,6 +19,7 @@ from coe.cli import (
     experts_crop,
     experts_evaluate,
     experts_import,
+    experts_learn,
     experts_new,
     experts_overlay,
     experts_prepare,
@@ -65,6 +66,8 @@ app.command()(experts_calibrate.calibrate)
 app.command()(experts_evaluate.evaluate)
 app.command()(experts_overlay.overlay)
 app.command()(experts_crop.crop)
+app.command()(experts_learn.mark)
+app.command()(experts_learn.learn)
 app.command()(experts_bundle.bundle)
 app.command()(experts_bundle.install)
 app.command()(experts_versions.history)

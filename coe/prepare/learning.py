@@ -32,8 +32,13 @@ def learn(
     return trained
 
 
-def put(store: Store, expert: Expert, trained: Trained, start: str | None, source: str) -> Manifest:
-    """Put what an expert learned into the store, as `expert.weights`; `source` says in words where it is from."""
+def put(
+    store: Store, expert: Expert, trained: Trained, start: str | None, source: str, start_in: Store | None = None
+) -> Manifest:
+    """Put what an expert learned into a store, as `expert.weights`; `source` says in words where it is from.
+
+    `start_in` is the store of the weights that it started from, if that is another.
+    """
     return store.put(
         expert.weights,
         kind=expert.kind,
@@ -42,7 +47,7 @@ def put(store: Store, expert: Expert, trained: Trained, start: str | None, sourc
         state=trained.state,
         metrics=trained.metrics,
         source=f"{source}{f', from {start}' if start else ''}",
-        learned=_learned_since(store, start, trained),
+        learned=_learned_since(start_in or store, start, trained),
         preprocessing=trained.preprocessing,
         unproven=trained.unproven,
     )

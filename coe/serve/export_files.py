@@ -26,6 +26,8 @@ from sqlalchemy import Connection, select
 
 from coe import system
 from coe.errors import ImageError
+from coe.results import marks
+from coe.results.marks import Mark
 from coe.serve.clock import iso
 from coe.serve.component_pictures import CropPlace, Cutter
 from coe.serve.database.connecting import Database
@@ -130,6 +132,7 @@ def export(
             "left_out_calls": [{"call": call, "why": why} for call, why in unlabelled.items()],
             "pictures": [_row(example) for example in kept],
         }
+        marks.write(staging, (_mark(example) for example in kept if example.outcome is not None))
         (staging / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         staging.rename(folder / name)
     except OSError:
@@ -137,6 +140,12 @@ def export(
         raise
     system.save_names(folder)
     return Export(name, _counts(kept), dict(left_out))
+
+
+def _mark(example: Example) -> Mark:
+    """Return a person's word on an exported picture, as `coe-experts learn` takes it."""
+    said = {"component": example.component, "by": example.verified_by, "at": example.verified}
+    return Mark(image=example.file, label=example.label, expert=example.expert, **said)
 
 
 def _answered(

@@ -12,6 +12,7 @@ from serving import Served, hand_in, png, put
 from sqlalchemy import insert
 
 from coe.core import Verdict
+from coe.results import marks
 from coe.serve.clock import now_us
 from coe.serve.database import audit, board_rows, decisions, views
 from coe.serve.database.findings import GoodComponent
@@ -55,9 +56,13 @@ def test_an_export_has_a_folder_for_each_expert_and_label(served: Served) -> Non
         "body/good/call-2.png",
         f"body/good/good-{last.id}.png",
         "manifest.json",
+        "marks.jsonl",
     ]
     assert (folder / "body/cracked/call-1.png").read_bytes() == png(0)
     assert answer.json()["counts"] == {"body": {"chipped": 1, "cracked": 1, "good": 2}}
+    said = {mark.image: (mark.expert, mark.label, mark.by) for mark in marks.read(folder)}
+    assert said["body/cracked/call-1.png"] == ("body", "cracked", "operator"), "`coe-experts learn` takes it"
+    assert all((folder / image).is_file() for image in said)
     manifest = json.loads((folder / "manifest.json").read_text())
     first = manifest["pictures"][0]
     assert (first["outcome"], first["refdes"], first["verified_by"]) == (Outcome.CONFIRMED, "R1", "operator")

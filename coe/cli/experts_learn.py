@@ -1,0 +1,256 @@
+"""`coe-experts mark` and `learn`: experts learn from what a person says of their verdicts."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn
+
+from coe import config
+from coe.board import rules
+from coe.board.rules import Rules
+from coe.cli import experts_prepare, experts_reference
+from coe.cli.common import Exit, err, out, point_out
+from coe.cli.console import Progress, words
+from coe.cli.experts_evaluate import tell
+from coe.cli.experts_new import measures_text
+from coe.cli.options import AllowKindOption, SeedOption, StoreOption
+from coe.core import Expert
+from coe.errors import ConfigError, ImageError
+from coe.pictures import photo_split
+from coe.pictures.photo_split import Purpose, Split
+from coe.prepare import backbones, learning
+from coe.results import marks, records, run_file
+from coe.results.marks import Mark
+from coe.store import kinds
+from coe.store.kinds import ModuleKind, TrainingPlan
+from coe.store.learned import PictureDigests
+from coe.store.manifest import Manifest
+from coe.store.store import Store
+
+if TYPE_CHECKING:
+    from coe.calibrate.answers import BoardExperts
+    from coe.calibrate.evaluation import Evaluation
+    from coe.calibrate.lessons import Comparison
+    from coe.calibrate.verified import VerifiedPicture
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+
+
+def mark(
+    run: RunArgument,
+    image: Annotated[str, typer.Argument(help="An image by its name in the results, as SN1/R7__R0402.png.")],
+    label: Annotated[str, typer.Argument(help='What it shows: good, bad or a label; "" takes a word back.')],
+) -> None:
+    """Say what a picture of a run really shows; coe-experts learn takes it from marks.jsonl in the run's folder.
+
+    The report of a run writes the same file.
+
+    Example: coe-experts mark runs/line7/20261125-101500 SN1/R7__R0402.png good
+    """
+    requests = {result.request.image: result.request for result in records.read(run / records.RESULTS)}
+    if image not in requests:
+        raise ConfigError(f"{run} has no result of '{image}'; name an image as {records.RESULTS} does")
+    by = ""
+    with suppress(OSError, KeyError, ImportError):
+        by = getpass.getuser()
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    marks.add(run, Mark(image=image, label=label, component=requests[image].component, by=by, at=at))
+    out.print(f"{run / marks.MARKS}: {len(marks.read(run))} pictures are marked")
+
+
+def learn(  # noqa: PLR0913
+    board: Annotated[str, typer.Argument(help="Board: a name or a YAML file of routing rules.")],
+    of: Annotated[
+        list[Path],
+        typer.Option("--from", metavar="FOLDER", help="A run, or an export of the station; repeat it."),
+    ],
+    photos: Annotated[
+        Path, typer.Option(help="The photographs that the experts learn from besides: <component>/<label>/<picture>.")
+    ],
+    images_at: Annotated[
+        Path | None,
+        typer.Option("--images", help="Where the pictures of a run lie now. Default: as the run says."),
+    ] = None,
+    take: Annotated[
+        bool, typer.Option("--take", help="Replace experts also by new ones that are not proven better.")
+    ] = False,
+    epochs: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Passes over the training images.")] = 30,
+    batch: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Images in a training step.")] = 32,
+    seed: SeedOption = 0,
+    no_prepare: Annotated[bool, typer.Option("--no-prepare", help="Do not prepare experts that are replaced.")] = False,
+    store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
+) -> None:
+    """Train the experts anew of which a person said that they were wrong, and replace those that get better.
+
+    Of the marked pictures half is learned from, with the photographs. The others, and photographs that the expert in
+    use did not learn from, are judged by both. A new expert takes the place of that in use only if that proves it
+    better; the former is kept (coe-experts history).
+
+    Exit status 0 if all experts were replaced, 1 if one was not, 2 if nothing could be learned.
+
+    Example: coe-experts learn line7.yaml --from runs/line7/20261125-101500 --photos photos/
+    """
+    from coe.calibrate import lessons
+
+    loaded, shelf, allowed = rules.load(board), Store(store), tuple(allow_kind or ())
+    marked = [one for folder in of for one in lessons.renamed(_marked(loaded, folder, images_at), folder.name)]
+    if not marked:
+        raise ConfigError(
+            f"{', '.join(map(str, of))}: no picture is marked; say what pictures show with coe-experts mark, or in the "
+            f"report, and put its {marks.MARKS} there"
+        )
+    status = Exit.OK
+    for id in sorted({one.expert for one in marked}):
+        of_expert = [one for one in marked if one.expert == id]
+        plan = TrainingPlan(photos, Path(), epochs, batch, 1e-3, seed=seed, bits=loaded.bits)
+        lesson = _Lesson(loaded, shelf, loaded.experts[id], allowed, plan)
+        comparison, manifest = lesson.learn(of_expert, take=take)
+        out.print(f"{id}: {comparison}")
+        if manifest is None:
+            out.print(f"{id}: the expert in use stays (--take replaces it all the same)")
+            status = Exit.NOT_GOOD
+            continue
+        out.print(f"{id}: replaced, version {manifest.version}: {measures_text(manifest.metrics)}")
+        if not no_prepare:
+            experts_prepare.prepare_new(store, manifest.id, [one.path for one in of_expert], allow_kinds=allowed)
+    raise typer.Exit(status)
+
+
+def _marked(board: Rules, folder: Path, images_at: Path | None) -> list[VerifiedPicture]:
+    """Return the marked pictures of a run or an export; raises ConfigError."""
+    from coe.calibrate import lessons
+
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: there is no such folder; give --from the folder of a run, or an export")
+    words_said, run = marks.read(folder), folder / run_file.RUN
+    if not run.is_file():
+        return lessons.of_marks(board, words_said, folder)
+    try:
+        row = json.loads(run.read_text(encoding="utf-8"))
+        place, layout, name = images_at or Path(row["images"]), row.get("layout"), row["board"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{run} does not say where its pictures lie; give --images") from error
+    if name != board.board:
+        raise ConfigError(f"{folder} is a run of board '{name}', not of '{board.board}'")
+    if layout:
+        raise ConfigError(
+            f"{folder} is a run of pictures of whole boards; mark their crops (coe-experts crop, or an export of the "
+            "station)"
+        )
+    return lessons.of_marks(board, words_said, place if place.is_dir() else place.parent)
+
+
+class _Lesson:
+    """One expert that learns."""
+
+    def __init__(self, board: Rules, shelf: Store, expert: Expert, allowed: Sequence[str], plan: TrainingPlan) -> None:
+        self._board, self._shelf, self._expert, self._allowed, self._plan = board, shelf, expert, allowed, plan
+        self._kind = kinds.resolve(expert.kind, allowed)
+        if not (isinstance(self._kind, ModuleKind) and (self._kind.good_only or self._kind.task == "classify")):
+            raise ConfigError(
+                f"expert '{expert.id}' of kind '{expert.kind}' does not learn from pictures with a label; train it by "
+                "its own data"
+            )
+
+    def learn(self, marked: Sequence[VerifiedPicture], *, take: bool) -> tuple[Comparison, Manifest | None]:
+        """Train, compare, and replace the expert if it is better; return its new manifest if it was replaced."""
+        from coe.calibrate import lessons
+        from coe.calibrate.answers import BoardExperts
+
+        id, asked = self._expert.id, BoardExperts(self._board, self._shelf, self._allowed)
+        own = lessons.of_photographs(self._board, self._plan.data, id)
+        known = asked.learned_from(self._expert, own)
+        new = lessons.divided(marked, self._digests(marked))
+        unseen = lessons.without(own, known or ())
+        is_split = Split.beside(self._plan.data) is not None
+        # Without knowledge of what the expert in use learned from, no photograph is a fair test of it.
+        test = tuple(photo_split.of_purpose(self._plan.data, unseen, Purpose.TEST)) if is_split and unseen else unseen
+        test = test if known is not None else ()
+        study = (
+            photo_split.of_purpose(self._plan.data, own, Purpose.LEARN)
+            if is_split
+            else lessons.without(own, [one.name for one in test])
+        )
+        held_out = [*new.held_out, *test]
+        err.print(
+            f"{id}: learns from {len(study)} photographs and {len(new.learn)} marked pictures; {len(test)} and "
+            f"{len(new.held_out)} are held out"
+        )
+        in_use = self._shelf.manifest(self._expert.weights)
+        with tempfile.TemporaryDirectory(prefix="coe-learn-") as work:
+            candidate = Store(Path(work) / "store")
+            self._train(candidate, [*study, *new.learn])
+            after = BoardExperts(self._board, candidate, self._allowed, references_of=self._shelf)
+            for one, whose in ((asked, "present"), (after, "new")):
+                if seen := one.learned_from(self._expert, held_out):
+                    point_out(
+                        "note", f"{id}: {len(seen)} held-out pictures were learned from ({whose}), and are left out"
+                    )
+                    held_out = list(lessons.without(held_out, seen))
+            comparison = lessons.Comparison(self._judged(asked, held_out), self._judged(after, held_out))
+            tell(comparison.after, err.print, err.print)
+            if not (comparison.is_better or take):
+                return comparison, None
+            if self._shelf.manifest(self._expert.weights).version != in_use.version:
+                raise ConfigError(f"expert '{id}' was replaced while it learned; learn again, from what is there now")
+            manifest = candidate.manifest(self._expert.weights)
+            folder = candidate.folder(self._expert.weights)
+            return comparison, self._shelf.adopt(manifest, folder, candidate.bodies)
+
+    def _judged(self, asked: BoardExperts, pictures: Sequence[VerifiedPicture]) -> Evaluation:
+        from coe.calibrate import evaluation
+
+        return evaluation.by_rules(self._board, self._expert, asked.ask(self._expert, pictures))
+
+    def _digests(self, pictures: Sequence[VerifiedPicture]) -> dict[Path, PictureDigests]:
+        from coe.calibrate.answers import decoded
+
+        try:
+            return {one.path: PictureDigests.of_file(one.path, decoded(one, self._board.bits)) for one in pictures}
+        except (ImageError, OSError) as error:
+            raise ConfigError(f"a marked picture of '{self._expert.id}' cannot be read: {error}") from error
+
+    def _train(self, candidate: Store, pictures: Sequence[VerifiedPicture]) -> None:
+        """Train the expert on pictures, from the weights in use, and put it into a store of its own."""
+        from coe.calibrate import lessons
+
+        kind, weights = self._kind, self._expert.weights
+        expert = self._shelf.manifest(weights).fit(self._expert)
+        start = backbones.start_of(self._shelf, kind, tuple(self._allowed)) or (None if kind.good_only else weights)
+        learned_from = {}
+        if kind.good_only:
+            learned_from = experts_reference.of_expert(self._shelf, str(self._board.path), self._expert.id)
+        plan = replace(
+            self._plan,
+            photographs=lessons.photographs(self._board, self._expert.id, pictures),
+            references={component: kept.reference for component, kept in learned_from.items()},
+        )
+        with Progress(words("learning", "bold"), BarColumn(), MofNCompleteColumn(), console=err) as bar:
+            task = bar.add_task("", total=plan.epochs)
+            trained = learning.learn(
+                self._shelf,
+                expert,
+                kind,
+                plan,
+                start,
+                lambda done, total, _: bar.update(task, completed=done, total=total),
+            )
+        source = f"learned from {len(pictures)} pictures, marked ones among them, seed {plan.seed}"
+        learning.put(candidate, expert, trained, start, source, self._shelf)
+        if trained.in_frame:
+            frames = {kept.checksum for kept in learned_from.values()}
+            if len(frames) != 1:
+                raise ConfigError(f"kind '{expert.kind}' learns in the frame of one reference, and has {len(frames)}")
+            with candidate.changing(weights) as stored:
+                candidate.rewrite(stored.model_copy(update={"reference": frames.pop()}))

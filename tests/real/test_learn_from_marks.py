@@ -1,0 +1,163 @@
+"""`coe-experts mark` and `learn`: an expert learns from verdicts that a person corrected, and is replaced if better."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny_line import Call
+
+from coe.calibrate import lessons
+from coe.calibrate.answers import PictureAnswer
+from coe.calibrate.evaluation import Evaluation, JudgedPicture
+from coe.calibrate.verified import VerifiedPicture
+from coe.cli import experts_command
+from coe.cli import inspect as inspect_cli
+from coe.core import Expert, Finding, Verdict
+from coe.errors import ConfigError
+from coe.results import marks
+from coe.results.marks import Mark
+from coe.store import kinds
+from coe.store.learned import PictureDigests
+from coe.store.store import Store
+
+BOARD = """
+board: lamps
+experts:
+  lamp: {kind: narrow, labels: [bright, dark], input: 32}
+components:
+  L: {inspect: lamp, then: {bright: OK, dark: NG}}
+"""
+ID = "lamps/lamp"
+
+
+def picture(path: Path, level: int, seed: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(seed).integers(-20, 20, (40, 40, 3))
+    Image.fromarray((noise + level).astype(np.uint8)).save(path)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A board whose expert calls everything bright; photographs; and pictures of a board, of which half are dark."""
+    (tmp_path / "lamps.yaml").write_text(BOARD, encoding="utf-8")
+    expert = Expert("lamp", "narrow", ("bright", "dark"), 32, ID)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        state = kinds.resolve("narrow").skeleton(expert).state_dict()
+    state["fc.bias"] = torch.tensor([1.0, -1.0])
+    Store(tmp_path / "store").put(ID, kind="narrow", labels=expert.labels, input_size=32, state=state, source="naive")
+    for number in range(12):
+        picture(tmp_path / "photos" / "L" / "good" / f"{number}.png", 200, number)
+        picture(tmp_path / "photos" / "L" / "dark" / f"{number}.png", 50, number)
+        for level, name in ((200, "a"), (50, "b")):
+            picture(tmp_path / "boards" / "SN1" / f"R{number}{name}__L.png", level, 100 + number)
+    return tmp_path
+
+
+@pytest.fixture
+def run(place: Path, call: Call) -> Callable[..., int]:
+    def command(name: str, *arguments: object) -> int:
+        return call(name, *arguments, "--store", place / "store", command=experts_command).status
+
+    return command
+
+
+@pytest.fixture
+def inspected(place: Path, call: Call) -> Path:
+    line = ("--store", place / "store", "--memory", "200MB", "--profile", "none")
+    board = ("--board", place / "lamps.yaml", "--images", place / "boards", "--out", place / "run")
+    assert call(*board, *line, command=inspect_cli).status == 0, "all is called bright"
+    return place / "run"
+
+
+def test_an_expert_learns_from_marks_and_the_former_can_be_gone_back_to(
+    place: Path, inspected: Path, run: Callable[..., int], call: Call
+) -> None:
+    for number in range(12):
+        for name, word in (("a", "good"), ("b", "bad" if number % 2 else "dark")):
+            image = f"SN1/R{number}{name}__L.png"
+            assert call("mark", inspected, image, word, command=experts_command).status == 0
+    more = ("--no-prepare",)
+    at = (place / "lamps.yaml", "--from", inspected, "--photos", place / "photos", "--epochs", "12", "--batch", "4")
+    store = Store(place / "store")
+    assert run("learn", *at, *more) == 0
+    assert (store.manifest(ID).version, store.earlier(ID, 1).source) == (2, "naive")
+    assert store.learned(ID) is not None
+    assert run("restore", f"{ID}@1") == 0
+    assert store.manifest(ID).source == "naive"
+
+
+def evaluation(*right: bool, bad: bool = False) -> Evaluation:
+    """What an expert says of pictures: which are judged as they should be; the others are escapes or false calls."""
+    pictures = [PictureAnswer(VerifiedPicture(Path(f"{n}"), f"{n}", "lamp", "dark"), None) for n in range(len(right))]
+    judged = [
+        JudgedPicture(one, Finding("lamp", "fp32", "dark", 1.0), Verdict.OK, bad and not ok, not bad and not ok)
+        for one, ok in zip(pictures, right, strict=True)
+    ]
+    return Evaluation(Expert("lamp", "narrow", ("bright", "dark"), 32, ID), tuple(judged), (), ())
+
+
+@pytest.mark.parametrize(
+    ("only_after", "only_before", "is_better"),
+    [(5, 0, True), (4, 0, False), (8, 1, True), (6, 1, False), (0, 0, False), (30, 30, False), (1, 9, False)],
+)
+def test_an_expert_is_better_only_if_mcnemars_exact_test_says_so(
+    only_after: int, only_before: int, is_better: bool
+) -> None:
+    """One-sided: 1 / 2**5 and (9 + 1) / 2**9 are under 0.05; 1 / 2**4 and (7 + 1) / 2**7 are not."""
+    before = evaluation(*[False] * only_after, *[True] * only_before, *[True] * 20)
+    after = evaluation(*[True] * only_after, *[False] * only_before, *[True] * 20)
+    compared = lessons.Comparison(before, after)
+    assert (compared.only_after, compared.only_before, compared.is_better) == (only_after, only_before, is_better)
+
+
+def test_an_expert_that_lets_more_bad_parts_pass_is_not_better() -> None:
+    before, after = evaluation(*[False] * 9, True), evaluation(*[True] * 9, True)
+    worse = evaluation(*[True] * 9, False, bad=True)
+    assert lessons.Comparison(before, after).is_better
+    assert not lessons.Comparison(before, worse).is_better
+
+
+@pytest.mark.parametrize(
+    ("image", "word"),
+    [("SN1/R0a__L.png", "scratched"), ("SN1/none.png", "good")],
+)
+def test_a_word_that_says_nothing_teaches_nothing(
+    place: Path, inspected: Path, run: Callable[..., int], image: str, word: str
+) -> None:
+    marks.write(inspected, [Mark(image=image, label=word, component="L")])
+    assert run("learn", place / "lamps.yaml", "--from", inspected, "--photos", place / "photos") == 2
+    assert Store(place / "store").manifest(ID).version == 1
+
+
+def test_nothing_marked_is_said_and_so_is_an_image_without_a_result(
+    place: Path, inspected: Path, run: Callable[..., int], call: Call
+) -> None:
+    assert run("learn", place / "lamps.yaml", "--from", inspected, "--photos", place / "photos") == 2
+    assert call("mark", inspected, "SN1/none.png", "good", command=experts_command).status == 2
+
+
+def test_the_last_word_counts_and_an_empty_one_takes_it_back(tmp_path: Path) -> None:
+    for label in ("good", "dark"):
+        marks.add(tmp_path, Mark(image="a.png", label=label, component="L"))
+    marks.add(tmp_path, Mark(image="b.png", label="good", component="L"))
+    assert {mark.image: mark.label for mark in marks.read(tmp_path)} == {"a.png": "dark", "b.png": "good"}
+    marks.add(tmp_path, Mark(image="a.png", label=""))
+    assert [mark.image for mark in marks.read(tmp_path)] == ["b.png"]
+    (tmp_path / marks.MARKS).write_text(json.dumps({"image": 3}) + "\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=f"{marks.MARKS}:1"):
+        marks.read(tmp_path)
+
+
+def test_marked_pictures_of_equal_content_are_never_on_both_sides() -> None:
+    pictures = [VerifiedPicture(Path(f"{n}.png"), f"{n}.png", "lamp", "dark") for n in range(9)]
+    digests = {one.path: PictureDigests(n, n // 3) for n, one in enumerate(pictures)}
+    lesson = lessons.divided(pictures, digests)
+    sides = [{digests[one.path].pixels for one in side} for side in (lesson.learn, lesson.held_out)]
+    assert sides == [{0, 2}, {1}]
