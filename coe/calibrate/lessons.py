@@ -20,11 +20,11 @@ from coe.calibrate.verified import VerifiedPicture
 from coe.errors import ConfigError
 from coe.pictures.photographs import LabelledPhotograph
 from coe.rates import CONFIDENCE, Rate
-from coe.results.marks import Mark
+from coe.results.marks import PictureMark
 from coe.store.learned import PictureDigests
 
 
-def of_marks(board: Rules, marks: Iterable[Mark], folder: Path) -> list[VerifiedPicture]:
+def of_marks(board: Rules, marks: Iterable[PictureMark], folder: Path) -> list[VerifiedPicture]:
     """Return the pictures in a folder on which a person said a word, with what that means for each expert.
 
     Raises ConfigError with all that are unclear, or whose pictures are not there.
@@ -95,7 +95,7 @@ def of_photographs(board: Rules, folder: Path, expert: str) -> list[VerifiedPict
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class LessonComparison:
     """How two experts judge the same held-out pictures, `before` and `after` learning."""
 
     before: Evaluation

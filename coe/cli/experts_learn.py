@@ -30,7 +30,7 @@ from coe.pictures import photo_split
 from coe.pictures.photo_split import Purpose, Split
 from coe.prepare import backbones, learning
 from coe.results import marks, records, run_file
-from coe.results.marks import Mark
+from coe.results.marks import PictureMark
 from coe.store import kinds
 from coe.store.kinds import ModuleKind, TrainingPlan
 from coe.store.learned import PictureDigests
@@ -40,7 +40,7 @@ from coe.store.store import Store
 if TYPE_CHECKING:
     from coe.calibrate.answers import BoardExperts
     from coe.calibrate.evaluation import Evaluation
-    from coe.calibrate.lessons import Comparison
+    from coe.calibrate.lessons import LessonComparison
     from coe.calibrate.verified import VerifiedPicture
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
@@ -64,7 +64,7 @@ def mark(
     with suppress(OSError, KeyError, ImportError):
         by = getpass.getuser()
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    marks.add(run, Mark(image=image, label=label, component=requests[image].component, by=by, at=at))
+    marks.add(run, PictureMark(image=image, label=label, component=requests[image].component, by=by, at=at))
     out.print(f"{run / marks.MARKS}: {len(marks.read(run))} pictures are marked")
 
 
@@ -163,7 +163,7 @@ class _Lesson:
                 "its own data"
             )
 
-    def learn(self, marked: Sequence[VerifiedPicture], *, take: bool) -> tuple[Comparison, Manifest | None]:
+    def learn(self, marked: Sequence[VerifiedPicture], *, take: bool) -> tuple[LessonComparison, Manifest | None]:
         """Train, compare, and replace the expert if it is better; return its new manifest if it was replaced."""
         from coe.calibrate import lessons
         from coe.calibrate.answers import BoardExperts
@@ -198,7 +198,7 @@ class _Lesson:
                         "note", f"{id}: {len(seen)} held-out pictures were learned from ({whose}), and are left out"
                     )
                     held_out = list(lessons.without(held_out, seen))
-            comparison = lessons.Comparison(self._judged(asked, held_out), self._judged(after, held_out))
+            comparison = lessons.LessonComparison(self._judged(asked, held_out), self._judged(after, held_out))
             tell(comparison.after, err.print, err.print)
             if not (comparison.is_better or take):
                 return comparison, None

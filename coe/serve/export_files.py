@@ -27,7 +27,7 @@ from sqlalchemy import Connection, select
 from coe import system
 from coe.errors import ImageError
 from coe.results import marks
-from coe.results.marks import Mark
+from coe.results.marks import PictureMark
 from coe.serve.clock import iso
 from coe.serve.component_pictures import CropPlace, Cutter
 from coe.serve.database.connecting import Database
@@ -142,10 +142,10 @@ def export(
     return Export(name, _counts(kept), dict(left_out))
 
 
-def _mark(example: Example) -> Mark:
+def _mark(example: Example) -> PictureMark:
     """Return a person's word on an exported picture, as `coe-experts learn` takes it."""
     said = {"component": example.component, "by": example.verified_by, "at": example.verified}
-    return Mark(image=example.file, label=example.label, expert=example.expert, **said)
+    return PictureMark(image=example.file, label=example.label, expert=example.expert, **said)
 
 
 def _answered(

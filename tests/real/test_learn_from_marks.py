@@ -21,7 +21,7 @@ from coe.cli import inspect as inspect_cli
 from coe.core import Expert, Finding, Verdict
 from coe.errors import ConfigError
 from coe.results import marks
-from coe.results.marks import Mark
+from coe.results.marks import PictureMark
 from coe.store import kinds
 from coe.store.learned import PictureDigests
 from coe.store.store import Store
@@ -113,15 +113,15 @@ def test_an_expert_is_better_only_if_mcnemars_exact_test_says_so(
     """One-sided: 1 / 2**5 and (9 + 1) / 2**9 are under 0.05; 1 / 2**4 and (7 + 1) / 2**7 are not."""
     before = evaluation(*[False] * only_after, *[True] * only_before, *[True] * 20)
     after = evaluation(*[True] * only_after, *[False] * only_before, *[True] * 20)
-    compared = lessons.Comparison(before, after)
+    compared = lessons.LessonComparison(before, after)
     assert (compared.only_after, compared.only_before, compared.is_better) == (only_after, only_before, is_better)
 
 
 def test_an_expert_that_lets_more_bad_parts_pass_is_not_better() -> None:
     before, after = evaluation(*[False] * 9, True), evaluation(*[True] * 9, True)
     worse = evaluation(*[True] * 9, False, bad=True)
-    assert lessons.Comparison(before, after).is_better
-    assert not lessons.Comparison(before, worse).is_better
+    assert lessons.LessonComparison(before, after).is_better
+    assert not lessons.LessonComparison(before, worse).is_better
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_an_expert_that_lets_more_bad_parts_pass_is_not_better() -> None:
 def test_a_word_that_says_nothing_teaches_nothing(
     place: Path, inspected: Path, run: Callable[..., int], image: str, word: str
 ) -> None:
-    marks.write(inspected, [Mark(image=image, label=word, component="L")])
+    marks.write(inspected, [PictureMark(image=image, label=word, component="L")])
     assert run("learn", place / "lamps.yaml", "--from", inspected, "--photos", place / "photos") == 2
     assert Store(place / "store").manifest(ID).version == 1
 
@@ -145,10 +145,10 @@ def test_nothing_marked_is_said_and_so_is_an_image_without_a_result(
 
 def test_the_last_word_counts_and_an_empty_one_takes_it_back(tmp_path: Path) -> None:
     for label in ("good", "dark"):
-        marks.add(tmp_path, Mark(image="a.png", label=label, component="L"))
-    marks.add(tmp_path, Mark(image="b.png", label="good", component="L"))
+        marks.add(tmp_path, PictureMark(image="a.png", label=label, component="L"))
+    marks.add(tmp_path, PictureMark(image="b.png", label="good", component="L"))
     assert {mark.image: mark.label for mark in marks.read(tmp_path)} == {"a.png": "dark", "b.png": "good"}
-    marks.add(tmp_path, Mark(image="a.png", label=""))
+    marks.add(tmp_path, PictureMark(image="a.png", label=""))
     assert [mark.image for mark in marks.read(tmp_path)] == ["b.png"]
     (tmp_path / marks.MARKS).write_text(json.dumps({"image": 3}) + "\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=f"{marks.MARKS}:1"):

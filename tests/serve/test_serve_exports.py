@@ -39,7 +39,8 @@ def with_answers(served: Served) -> None:
 
 
 def listed(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name != marks.MARKS)
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != marks.MARKS)
+    return sorted(str(path.relative_to(folder)) for path in files)
 
 
 def test_an_export_has_a_folder_for_each_expert_and_label(served: Served) -> None:
