@@ -152,6 +152,16 @@ def test_what_cannot_be_learned_is_refused_in_a_sentence(start: Path, tmp_path: 
         probe.skeleton(replace(EXPERT, input_size=16))
 
 
+def test_grey_pictures_are_learned_and_those_of_16_bits_ask_which_bits_count(start: Path, tmp_path: Path) -> None:
+    data = saved(tmp_path, "ok", *(good(seed).mean(axis=2).astype(np.uint8) for seed in range(4)))
+    saved(data, "bad", *(holed(seed).mean(axis=2).astype(np.uint8) for seed in range(4)))
+    assert learn(data, start).metrics["held_out"] == 8
+    Image.fromarray(good(9).mean(axis=2).astype(np.uint16) * 16).save(data / "ok" / "deep.png")
+    with pytest.raises(ConfigError, match=r"deep\.png.*bits"):
+        learn(data, start)
+    assert learn(data, start, bits=12).metrics["held_out"] == 9
+
+
 def test_turned_parts_are_learned_turned() -> None:
     image = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
     image[:, :, 4:8, 12:20] = 255

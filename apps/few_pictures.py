@@ -1,0 +1,164 @@
+"""How experts judge that learned from a few photographs: in several draws, on the photographs that were not drawn.
+
+`python -m apps.few_pictures` reads sets of photographs with a `labels.csv` (file, type or object_type, class, group).
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+
+from coe.core import Expert, Finding
+from coe.pictures.decoding import decode
+from coe.pictures.photographs import LabelledPhotograph
+from coe.prepare import backbones, learning
+from coe.prepare.fold import network
+from coe.store import kinds
+from coe.store.kinds import Kind, ModuleKind, TrainingPlan
+from coe.store.store import Store
+
+SETS = ("lookout-objects", "hazelnut", "screws")
+SIDE = 224
+MOST_JUDGED = 200
+"""So many photographs of a draw are judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Photo:
+    """A photograph: whether it shows a good part, and the name of the group that must not be divided ("" for none)."""
+
+    path: Path
+    good: bool
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What a draw came to: counts of photographs, and seconds of processor time to learn and to judge one of them."""
+
+    good: int
+    bad: int
+    escapes: int
+    false_calls: int
+    in_doubt: int
+    learned_s: float
+    judged_s: float
+
+    @property
+    def right(self) -> float:
+        """The share of right labels; a doubt, which goes to REVIEW, is counted apart."""
+        return 1 - (self.escapes + self.false_calls) / (self.good + self.bad)
+
+
+def read(root: Path) -> dict[str, list[Photo]]:
+    """Return the photographs of the sets under a folder, by type."""
+    types: dict[str, list[Photo]] = {}
+    for name in SETS:
+        with (root / name / "labels.csv").open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                photo = Photo(root / name / row["file"], row["class"] in ("good", "normal"), row.get("group") or "")
+                types.setdefault(row.get("type") or row["object_type"], []).append(photo)
+    return types
+
+
+def drawn(photos: Sequence[Photo], good: int, bad: int, seed: int) -> tuple[list[Photo], list[Photo]]:
+    """Return the photographs to learn from, at most half of the bad ones, and those to judge, of other groups."""
+    chance = np.random.default_rng(seed)
+    of_sort = [[photos[i] for i in chance.permutation([i for i, one in enumerate(photos) if one.good is sort])]
+               for sort in (True, False)]  # fmt: skip
+    chosen = of_sort[0][:good] + of_sort[1][: min(bad, len(of_sort[1]) // 2)]
+    groups = {one.group for one in chosen} - {""}
+    others = [one for one in photos if one not in chosen and one.group not in groups]
+    return chosen, [others[i] for i in chance.permutation(len(others))[:MOST_JUDGED]]
+
+
+def tried(store: Store, kind: ModuleKind, learned: Sequence[Photo], others: Sequence[Photo], seed: int) -> Draw:
+    """Let a kind learn from photographs, and judge others."""
+    photographs = tuple(
+        LabelledPhotograph(one.path, one.path.name, "part", "good" if one.good else "bad", one.good) for one in learned
+    )
+    labels = ("strange",) if kind.good_only else ("bad", "good")
+    start = backbones.start_of(store, kind)
+    expert = Expert("few", kind.name, labels, SIDE, "few/few", frozenset(labels) - {"good"})
+    plan = TrainingPlan(
+        Path(), Path(), 20, 16, 1e-3, seed=seed, threads=1, held_out=0.0, photographs=photographs
+    )  # fmt: skip
+    begun = time.process_time()
+    trained = learning.learn(store, expert, kind, plan, start, lambda *_: None)
+    learned_s = time.process_time() - begun
+    expert = replace(expert, preprocessing=trained.preprocessing)
+    begun = time.process_time()
+    findings = list(said(kind, expert, trained.state, others))
+    judged_s = (time.process_time() - begun) / len(others)
+    passed = [finding.label in ("good", "none") for finding in findings]
+    return Draw(
+        sum(one.good for one in others),
+        sum(not one.good for one in others),
+        sum(ok and not one.good for ok, one in zip(passed, others, strict=True)),
+        sum(one.good and not ok for ok, one in zip(passed, others, strict=True)),
+        sum(bool(finding.doubt) for finding in findings),
+        learned_s,
+        judged_s,
+    )
+
+
+def said(
+    kind: ModuleKind, expert: Expert, state: dict[str, torch.Tensor], photos: Sequence[Photo]
+) -> Iterator[Finding]:
+    """Yield what an expert says of each photograph; decoding counts."""
+    module = network(kind, expert, state).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for one in photos:
+        prepared = kind.preprocess(np.asarray(decode(one.path), np.uint8), expert)
+        with torch.inference_mode():
+            outputs = kind.forward(module, torch.from_numpy(prepared.pixels[None]))
+        yield from kind.postprocess(outputs, [prepared], expert)
+
+
+def line_of(name: str, draws: Sequence[Draw]) -> str:
+    """Return a row of the table."""
+    rights = [draw.right for draw in draws]
+    judged = sum(draw.good + draw.bad for draw in draws)
+    cells = [
+        name,
+        f"{np.mean(rights):.1%} ({min(rights):.1%} to {max(rights):.1%})",
+        f"{sum(draw.escapes for draw in draws)} of {sum(draw.bad for draw in draws)}",
+        f"{sum(draw.false_calls for draw in draws)} of {sum(draw.good for draw in draws)}",
+        f"{sum(draw.in_doubt for draw in draws)} of {judged}",
+        f"{np.mean([draw.learned_s for draw in draws]):.1f} s",
+        f"{1000 * np.mean([draw.judged_s for draw in draws]):.0f} ms",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def main(
+    *,
+    data: Annotated[Path | None, typer.Option(help="The sets. Default: $COE_DATA, or ../shared/data.")] = None,
+    kind: Annotated[str, typer.Option(help="The kind that learns.")] = "probe",
+    good: Annotated[int, typer.Option(help="How many good parts are learned.")] = 20,
+    bad: Annotated[int, typer.Option(help="How many bad parts are learned.")] = 20,
+    draws: Annotated[int, typer.Option(help="How many draws.")] = 5,
+) -> None:
+    """Print a row for each type: right labels (worst and best draw), escapes, false calls, doubts, times."""
+    torch.set_num_threads(1)
+    resolved: Kind = kinds.resolve(kind)
+    assert isinstance(resolved, ModuleKind)
+    print("| type | right | escapes | false calls | in doubt | to learn | an image |\n|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        for name, photos in read(data or Path(os.environ.get("COE_DATA") or "../shared/data")).items():
+            done = [tried(store, resolved, *drawn(photos, good, bad, seed), seed) for seed in range(draws)]
+            print(line_of(name, done), flush=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)
