@@ -65,24 +65,26 @@ def add_file(store: Store, file: Path, expert: Expert, licence: str, allowed: tu
 def start_of(store: Store, kind: Kind, allowed: tuple[str, ...] = ()) -> str | None:
     """Return the backbone from which trainings of a kind start, None if they start from random weights.
 
-    A kind without frozen layers starts from a backbone of its own name, if the store has it. For kinds with frozen
-    layers, packaged weights are added if they are not there. Raises ConfigError if there are none, StoreError if those
-    of the store are damaged.
+    A kind without frozen layers starts from the backbone of its own name, if there is one. Packaged weights are added
+    if the store does not have them. Raises ConfigError if a kind with frozen layers has none, StoreError if those of
+    the store are damaged.
     """
     if not isinstance(kind, ModuleKind) or not (kind.backbone or kind.name in kinds.names()):
         return None
-    id = f"{BOARD}/{kind.backbone or kind.name}"
+    name = kind.backbone or kind.name
+    id = f"{BOARD}/{name}"
     try:
         store.manifest(id)
     except NoSuchExpert:
+        if _resolved(name, allowed).packaged is not None:
+            add_packaged(store, name, allowed)
+            return id
         if not kind.backbone:
             return None
-        if _resolved(kind.backbone, allowed).packaged is None:
-            raise ConfigError(
-                f"kind '{kind.name}' sees with the layers of a pretrained {kind.backbone}, and the store has no "
-                f"{id}; add it: coe-experts backbone add FILE --kind {kind.backbone}"
-            ) from None
-        add_packaged(store, kind.backbone, allowed)
+        raise ConfigError(
+            f"kind '{kind.name}' sees with the layers of a pretrained {kind.backbone}, and the store has no "
+            f"{id}; add it: coe-experts backbone add FILE --kind {kind.backbone}"
+        ) from None
     return id
 
 

@@ -208,6 +208,12 @@ def test_a_classifier_starts_from_the_backbone_of_its_kind_or_says_that_it_has_n
     assert Store(tmp_path / "store").manifest("b/u1").source.endswith("from backbones/resnet18")
 
 
+def test_weights_that_come_in_a_package_are_a_start_without_being_asked_for(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    assert backbones.start_of(store, kinds.resolve("efficientnet-lite0")) == "backbones/efficientnet-lite0"
+    assert backbones.start_of(store, kinds.resolve("resnet18")) is None
+
+
 def test_turned_is_refused_by_kinds_that_do_not_heed_it(run: Callable[..., Said], tmp_path: Path) -> None:
     words = ("--kind", "good", "--input", "64", "--labels", "strange", "--turned")
     assert "does not learn parts that lie turned" in run("train", "b/u1", *words, "--data", tmp_path).err
