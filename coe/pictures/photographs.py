@@ -126,6 +126,8 @@ def pictures(root: Path, *, strict: bool) -> Iterator[Path]:
     for entry in entries:
         inside = PurePosixPath(entry.path.relative_to(root).as_posix())
         hidden = any(name.startswith(".") for name in inside.parts)
+        if entry.kind is EntryKind.EMPTY and entry.path.suffix.lower() in EXTENSIONS:
+            raise ConfigError(f"{entry.path} is a folder, not a file; remove it")
         if entry.kind is EntryKind.EMPTY or (entry.kind is EntryKind.LEFT and not entry.path.is_symlink()):
             continue
         if entry.kind is EntryKind.FILE and (hidden or entry.path.suffix.lower() not in EXTENSIONS):

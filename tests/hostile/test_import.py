@@ -491,8 +491,8 @@ def looping(root: Path) -> None:
 DATA: dict[str, tuple[Callable[[Path], Any], str]] = {
     "nothing at all": (lambda d: None, "no such folder or file"),
     "an empty folder": (lambda d: d.mkdir(), "the labels of 'x' are not known"),
-    "labels without images": (lambda d: folder(d, ok=0, bad=0), "holds no image"),
-    "one label without images": (lambda d: folder(d, ok=3, bad=0), "holds no image"),
+    "labels without images": (lambda d: folder(d, ok=0, bad=0), "holds no pictures of bad, ok"),
+    "one label without images": (lambda d: folder(d, ok=3, bad=0), "holds no pictures of bad"),
     "one label": (lambda d: folder(d, ok=3), "only one label (ok)"),
     "one image of a label": (lambda d: folder(d, ok=3, bad=1), "training needs two"),
     "a label called none": (lambda d: folder(d, ok=3, none=3), "'none' is reserved for"),
@@ -508,7 +508,7 @@ DATA: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a label that links to itself": (looping, "leads nowhere"),
     "held out of one label": (
         lambda d: (folder(d / "train", ok=3, bad=3), folder(d / "val", ok=2)),
-        "must match",
+        "val' holds no pictures of bad",
     ),
     "a file of bytes": (lambda d: d.write_bytes(b"\xff\xfe\0"), "not UTF-8"),
     "an empty file": (lambda d: d.touch(), "the file is empty; it needs train and names"),
