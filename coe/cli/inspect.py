@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from coe.placement import Layout
     from coe.results.report import ReferencePicture
     from coe.results.run_file import RunIdentity
+    from coe.results.run_used import RunUsed
     from coe.results.summary import Summary
     from coe.store.manifest import Manifest
     from coe.store.store import Store
@@ -135,7 +136,8 @@ def inspect(  # noqa: PLR0913
     manifests = weights_used.manifests_of(loaded_board, options.store)
     identity = _identity(loaded_board, options, manifests, at, layout, expected, bits)
     variants = _variants(loaded_board, options, manifests, identity)
-    with ResultsFile(out_dir, identity, resume=resume) as results:
+    used = _used(loaded_board, manifests, options.store)
+    with ResultsFile(out_dir, identity, resume=resume, used=used) as results:
         warnings = (*weights_used.unproven(loaded_board, manifests), *warnings_of(layout))
         figures = RunFigures(loaded_board.board, options.strategy.name, precision=options.precision, warnings=warnings)
         shown = RunManner(max_errors=max_errors, quiet=quiet)
@@ -153,7 +155,7 @@ def inspect(  # noqa: PLR0913
         pictures = PixelSource(
             source.pixels, _references(items, loaded_board, options.store, identity.references, bits), source.view
         )
-        write_report(report, loaded_board.board, results.results, summary, pictures)
+        write_report(report, loaded_board.board, results.results, summary, pictures, used=used)
     raise typer.Exit(_ended(run_, summary, report, as_json=as_json, quiet=quiet))
 
 
@@ -224,6 +226,25 @@ def _identity(
         layout.digest if layout is not None else "",
         expected.digest if expected is not None and layout is None else "",
         bits,
+    )
+
+
+def _used(board: Rules, manifests: Mapping[str, Manifest], store: Store) -> RunUsed:
+    """Return what a run is made with."""
+    import coe
+    from coe.board import calibration_file
+    from coe.inspector.weights_used import reference_digests
+    from coe.results.run_used import RunUsed, UsedVersion
+    from coe.store.references import References
+
+    references = [References(store).manifest(id) for id in reference_digests(board, store)]
+    return RunUsed(
+        str(board.path),
+        board.path.read_text(encoding="utf-8", errors="replace"),
+        (calibration_file.content(board.path) or b"").decode(errors="replace"),
+        tuple(UsedVersion(m.id, m.version, m.checksum, m.created, m.source) for _, m in sorted(manifests.items())),
+        tuple(UsedVersion(f"references/{m.id}", m.version, m.checksum, m.created, m.source) for m in references),
+        coe.__version__,
     )
 
 

@@ -65,5 +65,6 @@ def write_evaluation(
             gallery_components=sorted({one.result.request.component for one in shown}),
             boards=[],
             errors=failed,
+            used=None,
         ),
     )

@@ -24,6 +24,7 @@ from coe.pictures.finding import FoundImage
 from coe.results import csv_table, run_file
 from coe.results.result_lines import from_line, taken_of, to_line
 from coe.results.run_file import RunFile, RunIdentity
+from coe.results.run_used import RunUsed
 from coe.results.summary import NOBODY_ASKED, RunFigures, Summary, is_skipped, summarise
 
 RESULTS, TABLE, SUMMARY = "results.jsonl", "results.csv", "summary.json"
@@ -38,12 +39,14 @@ class ResultsFile:
     the first.
     """
 
-    def __init__(self, folder: Path, identity: RunIdentity, *, resume: bool = False) -> None:
+    def __init__(
+        self, folder: Path, identity: RunIdentity, *, resume: bool = False, used: RunUsed | None = None
+    ) -> None:
         self.folder = folder
         self._path = folder / RESULTS
         self._fd = -1
         self._lock: FolderLock | None = None
-        self._run = RunFile(identity)
+        self._run = RunFile(identity, used=used)
         try:
             with writing(self._path):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -229,7 +232,8 @@ class ResultsFile:
             raise ConfigError(
                 f"{self.folder} holds the results of a run; go on with it (--resume) or give another folder (--out)"
             )
-        self._run = replace(run_file.read(self.folder, self._run.identity), identity=self._run.identity)
+        before = run_file.read(self.folder, self._run.identity)
+        self._run = replace(before, identity=self._run.identity, used=self._run.used or before.used)
         results, sound = _parse(self._path, self._taken)
         os.ftruncate(self._fd, sound)
         # Whether a place has a picture is asked again at the end.

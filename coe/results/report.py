@@ -31,6 +31,7 @@ from coe.files import write_atomically
 from coe.pictures.finding import natural
 from coe.placement.board_view import LOCATION_STEP, BoardView
 from coe.results.drawing import heated, shown_score
+from coe.results.run_used import RunUsed
 from coe.results.summary import OutcomeCounts, Summary, is_skipped
 from coe.visible import visible
 
@@ -165,11 +166,13 @@ def write_report(
     *,
     pictures: int = config.REPORT_PICTURES,
     side: int = config.REPORT_PICTURE_SIDE,
+    used: RunUsed | None = None,
 ) -> None:
     """Write the report of a run, as a whole or not at all.
 
     It shows the first `pictures` NG and REVIEW images, which `source` gives, each beside its reference and the
-    difference of both, if it has a reference. Raises DiskFull, or NotWritten for another reason.
+    difference of both, if it has a reference. `used` is what the run was made with. Raises DiskFull, or NotWritten for
+    another reason.
     """
     uncut = Counter(map(_uncut, results))
     firsts = [result for result in _firsts(results) if not is_absent(result)]
@@ -187,6 +190,7 @@ def write_report(
         left_out=max(0, len(shown) - pictures),
         gallery_components=components,
         errors=[result for result in results if result.error is not None and not is_skipped(result)],
+        used=used,
     )
     write_atomically(path, content)
 

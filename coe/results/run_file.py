@@ -18,6 +18,7 @@ from coe.board import calibration_file
 from coe.core import FULL
 from coe.errors import ConfigError, RulesError
 from coe.files import write_atomically
+from coe.results.run_used import RunUsed
 from coe.results.summary import RunFigures
 from coe.scheduler.strategies import present_name
 
@@ -65,16 +66,21 @@ class RunIdentity:
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """The content of `run.json`. `variants`, once known, are those in which experts may run on the run's devices."""
+    """The content of `run.json`. `variants`, once known, are those in which experts may run on the run's devices.
+
+    `used` is what it was made with, None in older files.
+    """
 
     identity: RunIdentity
     variants: tuple[str, ...] = ()
     figures: RunFigures | None = None
+    used: RunUsed | None = None
 
     def write(self, folder: Path) -> None:
         """Write the file into a run's folder, whole or not at all. Raises DiskFull or NotWritten."""
         figures = None if self.figures is None else asdict(self.figures)
-        row = {**asdict(self.identity), "variants": self.variants, "figures": figures}
+        used = None if self.used is None else asdict(self.used)
+        row = {**asdict(self.identity), "variants": self.variants, "figures": figures, "used": used}
         write_atomically(folder / RUN, [json.dumps(row, ensure_ascii=False, indent=2) + "\n"])
 
     def refuse_variants(self, folder: Path, now: tuple[str, ...]) -> None:
