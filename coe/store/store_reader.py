@@ -127,7 +127,7 @@ class StoreReader:
 
     def check_installed(self, board: str) -> None:
         """Raise StoreError if an install of a board did not come to its end."""
-        if (mark := self.install_mark(board)).exists():
+        if os.path.lexists(mark := self.install_mark(board)):  # False for a name that no file can have
             raise StoreError(
                 f"board '{board}' is half installed in {self.root}; run the same `coe-experts install` again, of "
                 f"{regular.read(mark, 1 << 16).decode(errors='replace')}"
