@@ -8,18 +8,20 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coe.board import rules
 from coe.core import Expert
 from coe.lab.eager_baseline import constructed
+from coe.lab.library_session import library_session
 from coe.lab.workloads.synthetic import in_variant, prepare, synthetic_board
 from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
+from coe.runtime.cpu import CpuDevice
 from coe.runtime.processor import on_fresh_thread
-from coe.runtime.reading import Weights, weights
+from coe.runtime.reading import Weights, model, weights
 from coe.runtime.slot import Slot
 from coe.store import kinds
 from coe.store.blob_format import Variant
@@ -32,8 +34,9 @@ from coe.system import forget_file
 class Switch:
     """Medians of one kind in one variant, in seconds; None where the system would not forget the file.
 
-    `read_*` is the plain read of the same file into memory that is reused; `load_*` is a load by the engine, checksums
-    included, until the expert can run. `ready_s` is the time from memory until it can run, with conversion if needed;
+    `read_*` is the plain read of the same file into memory that is reused, for `int8` with the session that the library
+    opens by itself; `load_*` is a load by the engine, checksums included, until the expert can run. `*_cpu_s` is the
+    processor time of these. `ready_s` is the time from memory until it can run, with conversion if needed;
     `copy_s` is a plain copy of as many bytes as the weights have in fp32. `eager_s` is the eager baseline, from a
     file in the system's cache: construct, `torch.load`, `load_state_dict`.
     """
@@ -44,6 +47,8 @@ class Switch:
     fp32_bytes: int
     read_warm_s: float
     load_warm_s: float
+    read_warm_cpu_s: float
+    load_warm_cpu_s: float
     read_cold_s: float | None
     load_cold_s: float | None
     ready_s: float
@@ -77,7 +82,12 @@ def on_cpu(
         pairs = {"as trained": trained}
         pairs |= {variant: [weights(store, expert) for expert in in_variant(experts, variant)] for variant in variants}
         eager = _eager(store, experts[0])
-        return [_switch(name, pair, eager, trained[0].bytes, repeats) for name, pair in pairs.items()]
+        return [
+            _opened(store, pair[0], threads, eager, trained[0].bytes, repeats)
+            if name == "int8"
+            else _switch(name, pair, eager, trained[0].bytes, repeats)
+            for name, pair in pairs.items()
+        ]
 
     return on_fresh_thread(measured)
 
@@ -87,16 +97,26 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._all_s: dict[str, list[float]] = defaultdict(list)
+        self._all_cpu_s: dict[str, list[float]] = defaultdict(list)
 
     def __call__(self, name: str, work: Callable[[], object]) -> None:
         """Do work once, and note how long it took."""
-        began = time.perf_counter()
+        began, began_cpu = time.perf_counter(), time.process_time()
         work()
         self._all_s[name].append(time.perf_counter() - began)
+        self._all_cpu_s[name].append(time.process_time() - began_cpu)
 
     def medians_s(self) -> dict[str, float]:
         """Return the median by name, without the first time."""
-        return {name: statistics.median(times_s[1:]) for name, times_s in self._all_s.items() if len(times_s) > 1}
+        return _medians(self._all_s)
+
+    def medians_cpu_s(self) -> dict[str, float]:
+        """Return the same of the processor time of the whole process."""
+        return _medians(self._all_cpu_s)
+
+
+def _medians(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: statistics.median(times_s[1:]) for name, times_s in times.items() if len(times_s) > 1}
 
 
 # On the CPU
@@ -142,14 +162,53 @@ def _switch(
         for name, work in (("cold read", read), ("cold load", load)):
             if forget_file(pair[0].path):
                 timed(name, work)
-    median_s = clock.medians_s()
+    return _figures(variant, pair[0], clock, fp32_bytes)
+
+
+def _opened(
+    store: Store, weights: Weights, threads: int, eager: Callable[[], object], fp32_bytes: int, repeats: int
+) -> Switch:
+    """Time all operations on an expert that the library opens as a session; in memory it is ready."""
+    import torch
+
+    clock, expert = Stopwatch(), weights.expert
+    device = CpuDevice(store, {expert.kind: _module_kind(expert)}, threads)
+    content = model(weights, Buffers())
+    source, target = torch.zeros(fp32_bytes, dtype=torch.uint8), torch.zeros(fp32_bytes, dtype=torch.uint8)
+    plain = memoryview(bytearray(weights.bytes))
+
+    def read() -> None:
+        _plain_read(weights.path, plain)
+        library_session(content, threads)
+
+    def timed(name: str, work: Callable[[], object]) -> None:
+        clock(name, work)
+        device.evict("pool", expert)
+
+    for _ in range(repeats + 1):
+        _plain_read(weights.path, plain)
+        timed("warm read", read)
+        timed("warm load", lambda: device.load("pool", expert))
+        timed("copy", lambda: target.copy_(source))
+        timed("ready", lambda: None)
+        timed("eager", eager)
+        for name, work in (("cold read", read), ("cold load", lambda: device.load("pool", expert))):
+            if forget_file(weights.path):
+                timed(name, work)
+    return _figures("int8", weights, clock, fp32_bytes)
+
+
+def _figures(variant: str, weights: Weights, clock: Stopwatch, fp32_bytes: int) -> Switch:
+    median_s, median_cpu_s = clock.medians_s(), clock.medians_cpu_s()
     return Switch(
-        kind=pair[0].expert.kind,
+        kind=weights.expert.kind,
         variant=variant,
-        bytes=pair[0].bytes,
+        bytes=weights.bytes,
         fp32_bytes=fp32_bytes,
         read_warm_s=median_s["warm read"],
         load_warm_s=median_s["warm load"],
+        read_warm_cpu_s=median_cpu_s["warm read"],
+        load_warm_cpu_s=median_cpu_s["warm load"],
         read_cold_s=median_s.get("cold read"),
         load_cold_s=median_s.get("cold load"),
         ready_s=median_s["ready"],

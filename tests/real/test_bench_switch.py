@@ -32,3 +32,12 @@ def test_loads_and_evictions_in_turn_leave_no_descriptor_open(work, call):
     assert (row["kind"], row["variant"], row["cycles"], row["experts"]) == ("narrow", "q8", 8, 4)
     assert row["descriptors_after"] == row["descriptors_before"] > 0
     assert "rss_slope_bytes" in row
+
+
+def test_an_expert_in_int8_is_compared_with_a_session_of_the_library_itself(work, call):
+    rows = rows_of(call(*SMALL, "--variant", "int8", "--repeats", "1", "--work", work, "--json", "-"))
+    trained, small = rows
+    assert (trained["variant"], small["variant"]) == ("as trained", "int8")
+    assert small["bytes"] < 0.3 * trained["bytes"]
+    for time in ("read_warm_s", "load_warm_s", "read_warm_cpu_s", "load_warm_cpu_s"):
+        assert small[time] > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coe.cli.common import application, run
-from coe.lab.cli import bench_run, bench_scale, bench_sim, bench_switch
+from coe.lab.cli import bench_resident, bench_run, bench_scale, bench_sim, bench_switch
 from coe.serve.benchmark import benchmark_command as bench_serve
 
 app = application("Compare strategies: in virtual time, or on this machine with real weights files.")
@@ -12,6 +12,7 @@ app.command("run")(bench_run.run)
 app.command("scale")(bench_scale.scale)
 app.command("serve")(bench_serve.serve)
 app.command("switch")(bench_switch.switch)
+app.command("resident")(bench_resident.resident)
 
 
 @app.callback()

@@ -36,7 +36,7 @@ def switch(  # noqa: PLR0913
         int, typer.Option("--input", min=32, max=config.MAX_INPUT, help="Input size in pixels.")
     ] = 224,
     variant: Annotated[
-        str, typer.Option(metavar="LIST", help="Precisions to measure: fp32, fp16, bf16, q8, delta.")
+        str, typer.Option(metavar="LIST", help="Precisions to measure: fp32, fp16, bf16, q8, int8, delta.")
     ] = "fp32,bf16,q8",
     device: Annotated[str, typer.Option(help="cpu, or cuda for the GPU, which runs all but bf16.")] = "cpu",
     repeats: Annotated[
@@ -66,10 +66,11 @@ def switch(  # noqa: PLR0913
     """Measure how long an expert takes from disk, and from memory, until it is ready; the weights are random.
 
     "cold" reads from the disk, "warm" from the system's cache. "x" compares the time before it with the least that this
-    machine could take: a plain read of the same file or, for "memory to ready", a plain copy of the weights in fp32. On
-    a GPU, "host to ready" is compared with a plain copy and the activation; "another x4" is a batch of 4 images on
-    another loaded expert each time, drawn at random, and is compared with a batch on the expert that ran last. With
-    delta, experts have moved a little from a parent, whose q8 tensors stay loaded.
+    machine could take: a plain read of the same file (int8: and a session that onnxruntime opens by itself) or, for
+    "memory to ready", a plain copy of the weights in fp32; "x cpu" does so with processor time. On a GPU, "host to
+    ready" is compared with a plain copy and the activation; "another x4" is a batch of 4 images on another loaded
+    expert each time, drawn at random, and is compared with a batch on the expert that ran last. With delta, experts
+    have moved a little from a parent, whose q8 tensors stay loaded.
 
     Example: coe-bench switch --kind resnet101,yolov5m --variant fp32,q8
     """
@@ -125,7 +126,7 @@ def _empty_table(*headings: str) -> Table:
 
 def _table(switches: Sequence[Switch]) -> Table:
     table = _empty_table(
-        "kind", "variant", "bytes", "cold", "x", "warm", "x", "memory to ready", "x", "eager", "/ warm"
+        "kind", "variant", "bytes", "cold", "x", "warm", "x", "x cpu", "memory to ready", "x", "eager", "/ warm"
     )
     for switch in switches:
         table.add_row(
@@ -134,6 +135,7 @@ def _table(switches: Sequence[Switch]) -> Table:
             config.format_bytes(switch.bytes),
             *_compared(switch.load_cold_s, switch.read_cold_s, switch.bytes),
             *_compared(switch.load_warm_s, switch.read_warm_s, switch.bytes),
+            f"{switch.load_warm_cpu_s / switch.read_warm_cpu_s:.2f}",
             f"{1e3 * switch.ready_s:.1f} ms",
             f"{switch.ready_s / switch.copy_s:.2f}",
             f"{1e3 * switch.eager_s:.0f} ms",

@@ -1,0 +1,89 @@
+"""`coe-bench resident`: measures how many images a core inspects with an expert in memory, in each precision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from coe import config
+from coe.cli.common import err, out, wide
+from coe.cli.options import STANDARD_OUTPUT, WORK, JsonOption, WorkOption, check_json, words_of, write_json
+from coe.errors import ConfigError
+from coe.inspector.precision import MODES
+from coe.lab.cli.bench_out import choices
+
+if TYPE_CHECKING:
+    from coe.lab.resident import Resident
+
+
+def resident(
+    kind: Annotated[
+        str, typer.Option(metavar="LIST", help="Kinds, separated by commas; an input size may follow, as yolov5n:640.")
+    ] = "resnet18,resnet101,yolov5n:320,yolov5n:640",
+    precision: Annotated[
+        str, typer.Option(metavar="LIST", help="One or more of fp32, half, mixed (docs/precision.md).")
+    ] = "fp32,half,mixed",
+    images: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Images of each precision in a round.")] = 16,
+    repeats: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Rounds; precisions take turns.")] = 5,
+    work: WorkOption = WORK,
+    json_to: JsonOption = None,
+) -> None:
+    """Measure how many images one core inspects with an expert that stays in memory; the weights are random.
+
+    Pictures go through a whole line of one executor with one thread. "line" is the processor time of an image in all
+    threads, "device" that of the executor, and "bare" that of the same int8 model in a plain loop of onnxruntime.
+    "x fp32" is how many times as many images a core inspects as in fp32. "mixed" runs what is quickest here.
+
+    Example: coe-bench resident --kind resnet18,yolov5n:320
+    """
+    from coe.lab import resident as measuring
+
+    check_json(json_to)
+    chosen = choices("--precision", precision, MODES)
+    rows = [
+        row
+        for name, size in map(_sized, words_of(kind))
+        for row in measuring.resident(work, name, size, chosen, images=images, rounds=repeats, say=err.print)
+    ]
+    wide(err if json_to == STANDARD_OUTPUT else out).print(_table(rows))
+    write_json(json.dumps([asdict(row) for row in rows], indent=2) + "\n", json_to)
+
+
+def _sized(word: str) -> tuple[str, int]:
+    """Read a kind and its input size; raises ConfigError."""
+    name, colon, size = word.partition(":")
+    if not colon:
+        return name, 224
+    if not size.isdecimal() or not 32 <= int(size) <= config.MAX_INPUT:
+        raise ConfigError(f"--kind: '{word}' has no input size from 32 to {config.MAX_INPUT}; write it as yolov5n:640")
+    return name, int(size)
+
+
+def _table(rows: Sequence[Resident]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    headings = ("kind", "input", "precision", "runs", "batch", "line", "device", "bare", "device/bare")
+    for number, heading in enumerate((*headings, "images/s", "x fp32", "x half", "wall", "again")):
+        table.add_column(heading, justify="left" if number in (0, 2, 3) else "right")
+    for row in rows:
+        table.add_row(
+            row.kind,
+            f"{row.input_size}",
+            row.precision,
+            ",".join(row.variants),
+            f"{row.batch:.1f}",
+            f"{row.line_ms:.2f} ms",
+            f"{row.device_ms:.2f} ms",
+            "-" if row.bare_ms is None else f"{row.bare_ms:.2f} ms",
+            "-" if row.bare_ms is None else f"{row.device_ms / row.bare_ms:.2f}",
+            f"{1e3 / row.line_ms:.1f}",
+            f"{row.images_over_fp32:.2f}",
+            "-" if row.images_over_half is None else f"{row.images_over_half:.2f}",
+            f"{row.wall_ms:.2f} ms",
+            f"{row.again:.0%}",
+        )
+    return table
