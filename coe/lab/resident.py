@@ -29,7 +29,7 @@ VARIANTS: tuple[Variant, ...] = ("fp32", "bf16", "int8")
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
+class ResidentTimes:
     """What an image took in one precision, in milliseconds of one core.
 
     `line_ms` is processor time of the whole process, `device_ms` that of the executor alone, `wall_ms` the time that
@@ -61,7 +61,7 @@ def resident(
     images: int,
     rounds: int,
     say: Callable[[str], None],
-) -> list[Resident]:
+) -> list[ResidentTimes]:
     """Measure a kind on an expert of random weights in `work`; each round runs `images` images in each precision.
 
     Raises ConfigError for a kind without a skeleton, or if a variant cannot be prepared.
@@ -136,8 +136,8 @@ class _Measured:
         """Return the mean size of a batch."""
         return self.images / max(1, self.batches)
 
-    def row(self, kind: str, input_size: int, bare: _Bare | None) -> Resident:
-        return Resident(
+    def row(self, kind: str, input_size: int, bare: _Bare | None) -> ResidentTimes:
+        return ResidentTimes(
             kind=kind,
             input_size=input_size,
             precision=self.precision,

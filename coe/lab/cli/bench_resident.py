@@ -18,7 +18,7 @@ from coe.inspector.precision import MODES
 from coe.lab.cli.bench_out import choices
 
 if TYPE_CHECKING:
-    from coe.lab.resident import Resident
+    from coe.lab.resident import ResidentTimes
 
 
 def resident(
@@ -64,7 +64,7 @@ def _sized(word: str) -> tuple[str, int]:
     return name, int(size)
 
 
-def _table(rows: Sequence[Resident]) -> Table:
+def _table(rows: Sequence[ResidentTimes]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     headings = ("kind", "input", "precision", "runs", "batch", "line", "device", "bare", "device/bare")
     for number, heading in enumerate((*headings, "images/s", "x fp32", "x half", "wall", "again")):
