@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from coe import config
+from coe.board.scores import best_scores, margin_between
 from coe.core import FULL, NOTHING, Finding, Verdict, added, again_id, worst
 from coe.errors import RulesError, did_you_mean
 
@@ -33,7 +34,11 @@ class Step:
 
     def believes(self, label: str, score: float) -> bool:
         """Tell whether a label's score is high enough; a score that is not a number never is."""
-        return score >= self.min_score and score >= self.min_scores.get(label, 0.0)
+        return score >= self.least(label)
+
+    def least(self, label: str) -> float:
+        """Return the least score with which a label counts."""
+        return max(self.min_score, self.min_scores.get(label, 0.0))
 
     def next_steps(self) -> list[Step]:
         """Return the steps that may follow directly, each once."""
@@ -93,7 +98,10 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """When an expert looks again in full precision: at a margin under `below`, expected for `share` of its findings."""
+    """When an expert looks again in full precision: at a margin under `below`, expected for `share` of its findings.
+
+    A score so near to the least that counts is in doubt as well.
+    """
 
     below: float
     share: float
@@ -124,6 +132,10 @@ class Router:
             for name, component in components.items()
         }
 
+        self._steps: dict[str, dict[Step, None]] = {expert: {} for expert in self.escalations}
+        for step in (step for component in components.values() for step in component.root.walk()):
+            if step.expert in self._steps:
+                self._steps[step.expert][step] = None
         self._likely = {component.root: _likely(component.root) for component in components.values()}
         # Few combinations of labels ever come, and each is asked for again and again.
         self._consequence = lru_cache(CONSEQUENCES)(_consequence)
@@ -152,7 +164,11 @@ class Router:
         `finding` is None before the expert has run. A margin that is not a number counts as a doubt.
         """
         escalation = self.escalations.get(expert)
-        if escalation is None or finding is None or finding.variant == FULL or finding.margin >= escalation.below:
+        if escalation is None or finding is None or finding.variant == FULL:
+            return expert
+        seen = best_scores(finding).items()
+        apart = (margin_between(score, step.least(label)) for step in self._steps[expert] for label, score in seen)
+        if finding.margin >= escalation.below and all(margin >= escalation.below for margin in apart):
             return expert
         return again_id(expert)
 
@@ -185,11 +201,7 @@ class Router:
         labels is high enough for that label; it means REVIEW instead if none is. The worst verdict decides: a good box
         hides no bad box. A finding in doubt means REVIEW if it does not mean NG, and no step follows it.
         """
-        scores = {finding.label: finding.score}
-        for box in finding.boxes:
-            if box.label != finding.label:  # the finding's score is that of the best box with its label
-                scores[box.label] = max(scores.get(box.label, box.score), box.score)
-        seen = tuple([(label, step.believes(label, score)) for label, score in scores.items()])
+        seen = tuple([(label, step.believes(label, score)) for label, score in best_scores(finding).items()])
         return self._consequence(step, seen, finding.doubt)
 
 

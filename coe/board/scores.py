@@ -21,6 +21,23 @@ def odds(score: float) -> float:
     return math.log(score) - math.log1p(-score)
 
 
+def margin_between(score: float, least: float) -> float:
+    """Return how far a score is from the least that counts, as a margin, 0 to 1; 1 if every score counts.
+
+    The push of log-odds that moves a margin of so much to 0 moves the score to `least`.
+    """
+    return math.tanh(abs(odds(score) - odds(least)) / 2) if least > 0 else 1.0
+
+
+def best_scores(finding: Finding) -> dict[str, float]:
+    """Return the best score of each label of a finding and its boxes."""
+    scores = {finding.label: finding.score}
+    for box in finding.boxes:
+        if box.label != finding.label:  # the finding's score is that of the best box with its label
+            scores[box.label] = max(scores.get(box.label, box.score), box.score)
+    return scores
+
+
 def honest(score: float, temperature: float) -> float:
     """Return a score, 0 to 1, whose odds are divided by a temperature (Guo et al., 2017) on the scale of logarithms.
 

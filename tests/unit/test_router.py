@@ -173,3 +173,27 @@ def test_rules_travel_to_another_process_and_say_the_same_there() -> None:
     assert said(here, "ok") == (None, ["x"])
     there = pickle.loads(pickle.dumps(here))
     assert [said(there, label) for label in ("ok", "bad")] == [(None, ["x"]), (Verdict.NG, [])]
+
+
+@pytest.mark.parametrize(
+    ("score", "boxes", "again"),
+    [
+        (0.95, (), False),
+        (0.82, (), True),  # the least score that counts is 0.8
+        (0.78, (), True),
+        (0.5, (), False),  # sure enough that it does not count
+        (math.nan, (), True),
+        (0.95, (Box("bad", 0.82, (0, 0, 1, 1)),), True),
+        (0.95, (Box("bad", 0.82, (0, 0, 1, 1)), Box("bad", 0.95, (0, 0, 1, 1))), False),  # the best box counts
+        (0.95, (Box("bad", 0.31, (0, 0, 1, 1)),), False),
+    ],
+)
+def test_a_score_near_to_the_least_that_counts_is_in_doubt(score: float, boxes: tuple[Box, ...], again: bool) -> None:
+    rules = board(
+        "  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}",
+        "  R1: {inspect: a, min_score: 0.8, then: {ok: OK, bad: NG}}",
+    )
+    doubting = Router(rules.router.components, {"a": Escalation(below=0.2, share=0.1)})
+    finding = Finding(expert="a", variant="int8", label="ok", score=score, boxes=boxes, margin=1.0)
+    assert doubting.judge("a", finding) == ("a@fp32" if again else "a")
+    assert Router(rules.router.components).judge("a", finding) == "a"
