@@ -139,7 +139,7 @@ def plan(
 
 def _mark(place: Placement) -> Mark | None:
     """Return the fiducial or the hole that a placement is; None if it is a part."""
-    if _FIDUCIAL.match(place.refdes) or _FIDUCIAL_PACKAGE.search(place.package):
+    if place.is_fiducial or _FIDUCIAL.match(place.refdes) or _FIDUCIAL_PACKAGE.search(place.package):
         diameter = _millimetres(place.package) or _FIDUCIAL_MM
         return Mark(place.refdes, place.x_mm, place.y_mm, diameter, "bright")
     if _HOLE_PACKAGE.search(place.package) and _HOLE.match(place.refdes or "H"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import atan2, degrees, dist
 
@@ -12,22 +12,26 @@ import numpy as np
 from coe.pictures.array_images import DecodedImage
 from coe.placement.board_layout import Layout
 from coe.placement.board_recipe import CameraSpec
+from coe.placement.constellation import constellations
 from coe.placement.draft_recipe import Mark
+from coe.placement.fiducials import Grey
 from coe.placement.fit import Fit, Numbers, fitted, through, view_of
 from coe.placement.mark_match import MarkMatch, matched
-from coe.placement.pose_search import FINE_PX, BoardDrawing, PictureEdges, agreement, edges_of, poses
+from coe.placement.pose_search import FINE_PX, BoardDrawing, PictureEdges, Pose, agreement, edges_of, poses
 
 _TRIED = 4
 """So many poses of a picture are looked through for marks."""
 _LEAST_AGREEMENT = 0.12
 """The least correlation of the edges of a picture with those of a board that lies there."""
+_SURE_AGREEMENT = 0.3
+"""With so much, marks alone tell how a board lies."""
 _CLEARLY = 0.04
 """By how much the best turn agrees better than another one, for nobody to doubt it."""
 _LEAST_KEYSTONE = 0.001
 _PART_EDGE_MM = 0.05
 _EXACT_PX = 900
 """The longer side of the picture while a keystone is measured by the edges of parts, for want of marks."""
-_MOST_SLANT = 0.03
+_MOST_SLANT, _LEAST_GAIN = 0.03, 0.01
 _MOST_KEYSTONE, _MOST_ASPECT = 0.1, 1.05
 
 
@@ -70,11 +74,11 @@ def drawing_of(layout: Layout, marks: Sequence[Mark], *, outline_is_known: bool)
 def find_board(pixels: DecodedImage, drawing: BoardDrawing, marks: Sequence[Mark]) -> FoundBoard | None:
     """Return a board in a picture (H, W, 3) uint8 RGB, whatever its scale and its turn; None if it is not seen."""
     grey = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8)
-    edges, found = edges_of(pixels, FINE_PX), []
-    for pose in poses(pixels, drawing)[:_TRIED]:
-        match = matched(grey, marks, pose, pose.fit(drawing))
-        if match is not None and _is_possible(match.fit, drawing, max(grey.shape) / 2):
-            found.append(FoundBoard(match, agreement(edges, drawing, match.fit), (grey.shape[1], grey.shape[0])))
+    edges = edges_of(pixels, FINE_PX)
+    by_marks = constellations(grey, drawing, marks)
+    found = list(_matches(grey, drawing, marks, by_marks, edges))
+    if not any(board.agreement >= _SURE_AGREEMENT for board in found):
+        found += _matches(grey, drawing, marks, poses(pixels, drawing)[:_TRIED], edges)
     best = max(found, key=lambda board: board.agreement + 0.05 * len(board.match.marks), default=None)
     if best is None or best.agreement < _LEAST_AGREEMENT:
         return None
@@ -87,6 +91,16 @@ def find_board(pixels: DecodedImage, drawing: BoardDrawing, marks: Sequence[Mark
         return best
     turn = _turned(rivals[0], best)
     return replace(best, doubt=f"it fits nearly as well turned by {turn:.0f} degrees: look at the overlay")
+
+
+def _matches(
+    grey: Grey, drawing: BoardDrawing, marks: Sequence[Mark], tried: Sequence[Pose], edges: PictureEdges
+) -> Iterator[FoundBoard]:
+    """Yield the boards that poses lead to."""
+    for pose in tried:
+        match = matched(grey, marks, pose, pose.fit(drawing))
+        if match is not None and _is_possible(match.fit, drawing, max(grey.shape) / 2):
+            yield FoundBoard(match, agreement(edges, drawing, match.fit), (grey.shape[1], grey.shape[0]))
 
 
 def _is_possible(fit: Fit, drawing: BoardDrawing, half_px: float) -> bool:
@@ -131,6 +145,10 @@ def _with_keystone(edges: PictureEdges, drawing: BoardDrawing, board: FoundBoard
     best = minimize(
         disagreement, start, method="Nelder-Mead", options={"initial_simplex": simplex, "xatol": 5e-4, "fatol": 1e-5}
     )
+    # Where sizes are wrong, edges tell nothing: the best slant then lies anywhere, or is hardly better than none.
+    gain = disagreement(np.zeros(2)) - best.fun
+    if gain < _LEAST_GAIN or float(np.abs(best.x).max()) > _MOST_SLANT:
+        return match
     return replace(match, fit=seen(np.asarray(best.x, np.float64)))
 
 

@@ -17,9 +17,11 @@ from coe.errors import ConfigError
 from coe.pictures.image_source import ImageSource
 from coe.placement import Side, join, lay_out, locate, parse_recipe, read_bom, read_placements, read_recipe
 from coe.placement.board_outline import read_outline
+from coe.placement.constellation import constellations
 from coe.placement.draft_recipe import plan
 from coe.placement.fit import Fit
 from coe.placement.found_camera import drawing_of, find_board
+from coe.placement.pose_search import BoardDrawing
 from coe.placement.recipe_text import first_draft
 
 Numbers = NDArray[np.float64]
@@ -162,6 +164,24 @@ def test_three_fiducials_alone_tell_little_of_a_slant_and_the_parts_tell_the_res
     corners = np.concatenate(drawing.parts)
     apart = np.hypot(*(board.match.fit.pixels(corners) - Fit(maps[0]).pixels(corners)).T) * 41.2
     assert apart.max() < 200
+
+
+def test_marks_alone_tell_how_a_board_lies_whose_parts_are_drawn_otherwise(brought: tuple[Path, list[Numbers]]) -> None:
+    at, maps = brought
+    drawn = plan(read_placements(at / "pnp.csv", units="mm"), Side.TOP)
+    left, bottom, right, top = drawn.x[0], drawn.y[0], drawn.x[1], drawn.y[1]
+    chance = np.random.default_rng(4).uniform
+    boxes = tuple(
+        np.array([(x, y), (x + 5, y), (x + 5, y + 3), (x, y + 3)])
+        for x, y in zip(chance(left, right, 30), chance(bottom, top, 30), strict=True)
+    )
+    drawing = BoardDrawing(boxes, (), (left, bottom, right, top), False)
+    grey = cv2.cvtColor(ImageSource.of(at / "boards" / "SN1.png", None, None).decode(), cv2.COLOR_RGB2GRAY)
+    fiducials = [mark for mark in drawn.marks if mark.name.startswith("FID")]  # four holes lie alike turned round
+    best = constellations(np.asarray(grey, np.uint8), drawing, fiducials)[0]
+    corners = np.array([(left, bottom), (right, top)])
+    apart = np.hypot(*(best.fit(drawing).pixels(corners) - Fit(maps[0]).pixels(corners)).T) / best.scale
+    assert apart.max() < 1.5
 
 
 def test_a_picture_without_the_board_is_said_to_be_without_it(
