@@ -11,6 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn
 
 from coe.board import rules
+from coe.board.board_spec import label_fault
 from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import Progress, table_of, words
 from coe.cli.inspect_source import WholeBoards
@@ -19,7 +20,7 @@ from coe.cli.placing import layout_of
 from coe.core import Result
 from coe.errors import ConfigError
 from coe.files import replacing, writing
-from coe.pictures.photographs import GOOD, letters
+from coe.pictures.photographs import BAD, GOOD, letters
 
 if TYPE_CHECKING:
     from coe.placement import Layout
@@ -27,9 +28,15 @@ if TYPE_CHECKING:
 
 @takes("layout", layout_of)
 def crop(
-    board: Annotated[str, typer.Argument(help="Board: a name or a YAML file of routing rules.")],
-    images_at: Annotated[Path, typer.Option("--images", help="Pictures of whole boards: a folder, or one picture.")],
+    board: Annotated[
+        str | None,
+        typer.Argument(
+            help="Board: a name or a YAML file of routing rules, whose components the recipe must name. Default: none "
+            "yet, and the components of the recipe are taken."
+        ),
+    ] = None,
     *,
+    images_at: Annotated[Path, typer.Option("--images", help="Pictures of whole boards: a folder, or one picture.")],
     layout: Layout | None,
     to: Annotated[Path, typer.Option("--out", help="The folder of photographs. Pictures there are never replaced.")],
     label: Annotated[
@@ -47,16 +54,23 @@ def crop(
 
     Example: coe-experts crop line7 --placements pnp.csv --recipe line7/recipe.yaml --images boards --out photos
     """
-    loaded = rules.load(board)
     if layout is None:
         raise ConfigError("give --placements and --recipe: where the components lie on a board")
-    labels = {one for expert in loaded.experts.values() for one in expert.labels}
-    if label and (label not in labels and letters(label) not in GOOD):
-        raise ConfigError(f"--label '{label}': give good, or a label of the board: {', '.join(sorted(labels))}")
-    layout.check(loaded.components, loaded.board)
+    if label and (fault := label_fault([label]) or ("it names a folder in a folder" if "/" in label else None)):
+        raise ConfigError(f"--label: {fault}")
+    bits = None
+    if board is not None:
+        loaded = rules.load(board)
+        bits = loaded.bits
+        layout.check(loaded.components, loaded.board)
+        labels = {one for expert in loaded.experts.values() for one in expert.labels}
+        if label and label not in labels and letters(label) not in GOOD | BAD:
+            raise ConfigError(
+                f"--label '{label}': give good, bad, or a label of the board: {', '.join(sorted(labels))}"
+            )
     from PIL import Image
 
-    boards = WholeBoards(layout, images_at, loaded.bits)
+    boards = WholeBoards(layout, images_at, bits)
     cut: Counter[str] = Counter()
     present, lost = 0, Counter[str]()
     columns = (words("cutting", "bold"), BarColumn(), MofNCompleteColumn())
