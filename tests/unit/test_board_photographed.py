@@ -1,4 +1,4 @@
-"""`coe-board new --photos`: a first board file from photographs, what a person must decide, and the next commands."""
+"""`coe-board new --photos`: what photographs lack, and the commands that go from them to a report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 from test_photo_split import save
 from tiny_line import Call
 
-from coe.board import rules
 from coe.cli import board_command
 
 
@@ -17,41 +16,31 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for number in range(6):
         save(Path("photos/R1/good") / f"{number}.png", number)
-        save(Path("photos/R1/cracked") / f"{number}.png", 50 + number)
-        save(Path("photos/R1/NG") / f"{number}.png", 70 + number)
         save(Path("photos/U2/gut") / f"{number}.png", 100 + number)
-        save(Path("photos/V3/10K") / f"{number}.png", 150 + number)
-        save(Path("photos/V3/47K") / f"{number}.png", 200 + number)
+    save(Path("photos/R1/cracked/0.png"), 50)
     return tmp_path / "photos"
 
 
-def test_a_board_file_is_made_of_what_is_shown(photos: Path, call: Call) -> None:
+def test_the_commands_are_those_from_photographs_to_a_report(photos: Path, call: Call) -> None:
     said = call("new", "line7", "--photos", "photos", command=board_command)
     assert said.status == 0, said.err
-    board = rules.load("routing_rules/line7.yaml")
-    assert set(board.components) == {"R1", "U2", "V3"}
-    assert board.experts["R1"].labels == ("good", "NG", "cracked")
-    assert {label: str(outcome) for label, outcome in board.components["R1"].root.outcomes.items()} == {
-        "good": "OK",
-        "NG": "NG",
-        "cracked": "REVIEW",
-    }
-    assert board.components["U2"].reference == "line7/U2"
-    assert set(board.components["V3"].root.outcomes.values()) == {board.components["R1"].root.outcomes["cracked"]}
-    decided = [line for line in said.out.splitlines() if line.startswith("to decide")]
-    assert [line.partition("#")[0].split()[-2] for line in decided] == ["10K:", "47K:"], "nobody knows which is good"
-    assert "coe-experts evaluate routing_rules/line7.yaml --images photos" in " ".join(said.out.split())
-    again = call("new", "line7", "--photos", "photos", command=board_command)
-    assert again.status == 2, "what is there is never replaced"
+    steps = [line.split()[:2] for line in said.out.splitlines() if line.startswith("  coe-")]
+    names = ["split", "choose", "evaluate"]
+    assert steps == [*(["coe-experts", name] for name in names), ["coe-inspect", "--board"]]
+    assert "R1: only 1 of cracked" in said.words
+    assert "U2" not in said.words
+    assert not (photos / "split.csv").exists(), "nothing is run without --run"
 
 
-def test_nothing_is_run_while_something_is_to_decide(photos: Path, call: Call) -> None:
-    assert call("new", "line7", "--photos", "photos", "--run", command=board_command).status == 1
-    assert not (photos / "split.csv").exists()
-
-
-def test_pictures_in_no_folder_are_refused(photos: Path, call: Call) -> None:
-    save(photos / "loose.png", 1)
+@pytest.mark.parametrize("name", ["loose.png", "R1/good/deep/x.png", "V3/10K/1.png"])
+def test_what_a_board_cannot_be_made_of_is_refused(photos: Path, call: Call, name: str) -> None:
+    save(photos / name, 1)
     said = call("new", "line7", "--photos", "photos", command=board_command)
-    assert (said.status, "loose.png" in said.err) == (2, True)
+    assert (said.status, name.split("/", maxsplit=1)[0] in said.err) == (2, True)
     assert not Path("routing_rules").exists()
+
+
+def test_a_board_that_is_there_is_never_replaced(photos: Path, call: Call) -> None:
+    Path("routing_rules").mkdir()
+    Path("routing_rules/line7.yaml").write_text("board: line7\n", encoding="utf-8")
+    assert call("new", "line7", "--photos", "photos", command=board_command).status == 2
