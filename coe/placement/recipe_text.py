@@ -106,7 +106,7 @@ def first_draft(name: str, plan: BoardPlan) -> RecipeDraft:
         raise ConfigError(
             "the placement file has no two fiducials (FID1, FID2, ...) or mounting holes (H1, H2, ... of a package "
             "MountingHole); export them too, or add lines for them, with a package such as Fiducial_1mm or "
-            "MountingHole_3.2mm"
+            "MountingHole_3.2mm; where a fixture holds each board, write a recipe with `held: true` (docs/own-board.md)"
         )
     return RecipeDraft(name, plan, marks)
 
