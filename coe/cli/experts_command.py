@@ -27,6 +27,7 @@ from coe.cli import (
     experts_share,
     experts_split,
     experts_versions,
+    experts_window,
 )
 from coe.cli.common import Exit, application, complain, err, out, point_out, run, wide
 from coe.cli.console import Progress, styled, table_of, words
@@ -68,6 +69,7 @@ app.command()(experts_overlay.overlay)
 app.command()(experts_crop.crop)
 app.command()(experts_learn.mark)
 app.command()(experts_learn.learn)
+app.command()(experts_window.window)
 app.command()(experts_bundle.bundle)
 app.command()(experts_bundle.install)
 app.command()(experts_versions.history)

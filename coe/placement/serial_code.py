@@ -23,6 +23,9 @@ from coe.strict_model import StrictModel
 _Coordinate = Annotated[float, Field(ge=-FARTHEST_MM, le=FARTHEST_MM, allow_inf_nan=False)]
 _Length = Annotated[float, Field(gt=0, le=FARTHEST_MM, allow_inf_nan=False)]
 
+_SEPARATORS = frozenset("/\\:")
+"""What would lead a file that is named after a serial elsewhere."""
+
 
 def _known(formats: tuple[str, ...]) -> tuple[str, ...]:
     try:
@@ -87,6 +90,8 @@ def _serial(crop: DecodedImage, spec: SerialSpec) -> _Serial | str:
     sure = list(dict.fromkeys(code.text for code in codes if code.is_sure))
     meant = [text for text in sure if reading.allows(text) and text == text.strip()]
     if len(meant) == 1:
+        if set(meant[0]) & _SEPARATORS or meant[0].startswith("."):
+            return f"the code says '{meant[0]:.60}', which cannot be the name of a file"
         return _Serial(meant[0])
     if meant:
         shown = ", ".join(f"'{text:.60}'" for text in meant[:3])

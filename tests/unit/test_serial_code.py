@@ -65,6 +65,12 @@ def test_without_a_code_that_is_allowed_the_board_is_to_review_under_the_name_of
     assert (text or "no code") in result.findings[0].doubt
 
 
+def test_a_code_that_would_lead_a_file_elsewhere_is_no_serial() -> None:
+    drawn = layout(ONE, serial={"at": list(AT), "size": [4.5, 4.5]})
+    (result,) = read_board(printed(drawn, {"": "../SN1"}), drawn, "photo7").results()
+    assert (result.verdict, result.request.serial) == (Verdict.REVIEW, "photo7")
+
+
 def test_two_codes_that_differ_are_no_serial() -> None:
     drawn = layout(ONE, serial={**SERIAL, "size": [10, 5], "at": [10, 8]})
     left, right = layout(ONE, serial={**SERIAL, "at": [7.5, 8]}), layout(ONE, serial={**SERIAL, "at": [12.5, 8]})
