@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -17,6 +19,8 @@ from coe.core import Verdict
 from coe.errors import ConfigError, RulesError
 from coe.placement import Layout, read_board
 from coe.placement.dialects import Side
+from coe.serve.worker.items import Items, Whole
+from coe.serve.worker.locating import locate
 
 AT = (10.0, 8.0)
 SERIAL: dict[str, Any] = {"at": AT, "size": [4.5, 4.5], "formats": ["DataMatrix", "QRCode"], "allowed": ["SN####"]}
@@ -153,3 +157,17 @@ def test_a_place_outside_of_the_board_is_refused() -> None:
     with pytest.raises(ConfigError) as refusal:
         layout(ONE, serial={**SERIAL, "at": [90, 8]})
     assert "serial" in str(refusal.value)
+
+
+@pytest.mark.parametrize(("handed_in", "agrees"), [("SN0042", True), ("SN0043", False)])
+def test_the_station_reviews_a_board_whose_code_is_not_the_serial_that_it_came_with(
+    tmp_path: Path, handed_in: str, agrees: bool
+) -> None:
+    drawn, path = layout(ONE, serial=SERIAL), tmp_path / "view.png"
+    cv2.imwrite(str(path), printed(drawn, {"": "SN0042"})[..., ::-1])
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    cut: Any = SimpleNamespace(layout=drawn)
+    items = locate(Whole(1, path, cut, [], digest, None, {"": handed_in}), Items([], [])).items
+    assert [item.component for item in items.seen] == [ONE[0].component]
+    assert (items.reason == "") is agrees
+    assert agrees or ("SN0042" in items.reason and "SN0043" in items.reason)
