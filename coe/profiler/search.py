@@ -266,7 +266,7 @@ def search_executors(
             points.append(ExecutorsPoint(executors=numbers, threads={}, images_per_s=speed))
             if len(points) > 1 and speed <= best * (1 + GAIN):
                 change = speed / best - 1 if best else 0.0
-                why = f"{number} changed throughput by {change:+.1%}"
+                why = f"with {number} throughput is {abs(change):.1%} {'lower' if change < 0 else 'higher'}"
                 break
             chosen, best = numbers, speed
         reasons.append(f"{chosen.get(device, 0)} executor(s) on {device}: {why}")

@@ -225,7 +225,7 @@ def test_the_first_device_rises_then_the_next_beside_it() -> None:
     assert seen == list(table)
     assert [point.images_per_s for point in search.points] == list(table.values())
     assert search.reason == (
-        "3 executor(s) on g: 4 changed throughput by +0.6%; 1 executor(s) on c: 2 changed throughput by -5.6%"
+        "3 executor(s) on g: with 4 throughput is 0.6% higher; 1 executor(s) on c: with 2 throughput is 5.6% lower"
     )
 
 
