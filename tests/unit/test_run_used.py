@@ -42,3 +42,5 @@ def test_a_run_and_its_report_carry_board_thresholds_and_versions(tmp_path: Path
     assert made.checksum in report
     assert "temperature: 2.0" in report
     assert "<b>as written" not in report
+    assert "\\x0a" not in report, "lines are lines"
+    assert "\nboard: lamps  # " in report
