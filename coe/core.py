@@ -130,6 +130,29 @@ class Heat:
 
 
 @dataclass(frozen=True, slots=True)
+class Likeness:
+    """What a good part shows that is nearest to where an image deviates most: a square of `side` pixels.
+
+    `pixels` are its bytes in RGB, row by row; `box` is x1, y1, x2, y2 in the image, the square that it stands beside,
+    which may reach out of the image.
+    """
+
+    side: int
+    pixels: bytes
+    box: tuple[float, float, float, float]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if there are not three bytes for each pixel."""
+        if self.side < 1 or len(self.pixels) != 3 * self.side**2:
+            raise ValueError(f"a picture of {self.side} x {self.side} pixels has {len(self.pixels)} bytes")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as values of JSON; its pixels in base64."""
+        pixels = base64.b64encode(self.pixels).decode()
+        return {"side": self.side, "pixels": pixels, "box": [round(value, 1) for value in self.box]}
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One expert's answer about one image; `boxes` is empty for a classifier.
 
@@ -139,7 +162,8 @@ class Finding:
 
     `doubt` says why a person must look at the image whatever the scores are, as when it does not fit its reference; it
     is empty without such a doubt. A finding in doubt never leads to OK. `heat` is there if the kind makes heat maps and
-    saw something. `read` is what an expert read, and `allowed` the patterns that it was compared with.
+    saw something, `likeness` if it can also show what good parts look like there. `read` is what an expert read, and
+    `allowed` the patterns that it was compared with.
     """
 
     expert: str
@@ -150,6 +174,7 @@ class Finding:
     margin: float = 0.0
     doubt: str = ""
     heat: Heat | None = field(default=None, repr=False)
+    likeness: Likeness | None = field(default=None, repr=False)
     read: str | None = None
     allowed: tuple[str, ...] = ()
 
@@ -167,7 +192,7 @@ class Finding:
         return frozenset((self.label, *(box.label for box in self.boxes)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding as values of JSON; `doubt`, `heat`, `read` are left out where there is none."""
+        """Return the finding as values of JSON; `doubt`, `heat`, `likeness`, `read` are left out where there is none."""
         return {
             "expert": self.expert,
             "variant": self.variant,
@@ -175,6 +200,7 @@ class Finding:
             "score": finite(self.score, 6),
             **({"doubt": self.doubt} if self.doubt else {}),
             **({"heat": self.heat.to_dict()} if self.heat else {}),
+            **({"likeness": self.likeness.to_dict()} if self.likeness else {}),
             **({"read": self.read, "allowed": list(self.allowed)} if self.read is not None else {}),
             "boxes": [box.to_dict() for box in self.boxes],
         }

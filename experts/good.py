@@ -71,7 +71,7 @@ class Good(PairKind):
             assert isinstance(pair, PairInput)
             scores = output.float().cpu().numpy()
             if pair.to_picture is not None and scores.max() >= _HEAT_FROM:
-                heat = _heat(scores, pair, pair.to_picture, expert.input_size)
+                heat = heat_of(scores, pair, pair.to_picture, expert.input_size)
                 findings[place] = replace(findings[place], heat=heat)
         return findings
 
@@ -94,14 +94,15 @@ class Good(PairKind):
         return good_train.train(self, expert, plan, progress)
 
 
-def _heat(scores: Floats, pair: PairInput, to_picture: Numbers, size: int) -> Heat:
-    """Return scores of the input as a map of the whole picture."""
-    cell, to_cells = size / GRID, np.diag([GRID / pair.width, GRID / pair.height, 1.0])
+def heat_of(scores: Floats, pair: PairInput, to_picture: Numbers, size: int) -> Heat:
+    """Return scores (G, G) of an input of `size` pixels as a map of the whole picture."""
+    grid = len(scores)
+    cell, to_cells = size / grid, np.diag([grid / pair.width, grid / pair.height, 1.0])
     # The middle of the first place is at half a cell, in the input and in the picture.
     from_places = np.array([[cell, 0.0, cell / 2], [0.0, cell, cell / 2], [0.0, 0.0, 1.0]])
     motion = (to_cells @ np.vstack((to_picture, (0.0, 0.0, 1.0))) @ from_places)[:2] - [[0, 0, 0.5], [0, 0, 0.5]]
-    moved = cv2.warpAffine(scores, motion, (GRID, GRID), flags=cv2.INTER_LINEAR)
-    return Heat(GRID, GRID, (moved * 255).round().astype(np.uint8).tobytes())
+    moved = cv2.warpAffine(scores, motion, (grid, grid), flags=cv2.INTER_LINEAR)
+    return Heat(grid, grid, (moved * 255).round().astype(np.uint8).tobytes())
 
 
 good = Good()

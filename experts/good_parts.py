@@ -25,10 +25,10 @@ def pictures(expert: Expert, plan: TrainingPlan) -> list[tuple[str, Path]]:
     found = plan.photographs
     if found is None:
         found = photo_labels.read(plan.data, expert, good_only=True, components=plan.references)
-    first = next(iter(plan.references))
+    first = next(iter(plan.references), "")
     of_component = [(one.component or first, one.path) for one in found if one.good]
-    order = list(plan.references)
-    return sorted(of_component, key=lambda pair: (order.index(pair[0]), pair[1]))
+    order = list(plan.references) or [first]
+    return sorted(of_component, key=lambda pair: (order.index(pair[0]) if pair[0] in order else 0, pair[1]))
 
 
 def pixels(path: Path, plan: TrainingPlan, taken: TakenPictures, part: DataPart = DataPart.TRAINING) -> Image:

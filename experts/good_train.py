@@ -34,7 +34,7 @@ FEW = 5
 """With fewer good parts nothing can be said of the next."""
 ADVISED = 10
 """With fewer good parts training says that the limit is wide."""
-_PIXEL_FLOOR = 12.0
+PIXEL_FLOOR = 12.0
 """Grey levels that every pixel may differ, as by the noise of a camera and of its alignment."""
 _STRANGE = 0.05
 """A part is left out if an expert that learned from the others, and may call such a share of good parts, calls it."""
@@ -55,7 +55,7 @@ class Statistics:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class Scale:
     """How parts deviate: of their largest deviations (n, 2) mean and standard deviation, (2,), and all in these units.
 
     `deviations` is (n,): for each part that of its pixels or of its features, whichever is larger.
@@ -66,7 +66,7 @@ class _Scale:
     deviations: Numbers
 
     @classmethod
-    def of(cls, largest: Numbers) -> _Scale:
+    def of(cls, largest: Numbers) -> Scale:
         """Return the scale of parts with these largest deviations, (n, 2)."""
         centre, deviation = largest.mean(axis=0), np.maximum(largest.std(axis=0, ddof=1), 1e-3)
         return cls(centre, deviation, ((largest - centre) / deviation).max(axis=1))
@@ -88,7 +88,7 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
     """
     if plan.freeze:
         raise ConfigError(f"expert '{expert.id}': nothing but the statistics of this kind learns; leave 'freeze' out")
-    reference = _reference(expert, plan)
+    reference = reference_of(expert, plan)
     with computing(plan.threads), torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(plan.seed)
         network = kind.skeleton(expert)
@@ -102,7 +102,7 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
         return replace(trained, remarks=remarks, took=taken.sentence(), learned=taken.learned)
 
 
-def _reference(expert: Expert, plan: TrainingPlan) -> Reference:
+def reference_of(expert: Expert, plan: TrainingPlan) -> Reference:
     """Return the only reference of the plan; raises ConfigError if there is none, or if there are several."""
     if not plan.references:
         raise ConfigError(
@@ -153,7 +153,7 @@ def _learned(
     groups = images.split(_BATCH)
     pixels = torch.cat([network.pixels(group) for group in groups])
     features = torch.cat([network.features(group) for group in groups])
-    kept = _typical(pixels, features)
+    kept = typical(len(pixels), lambda places: _left_out(pixels[places], features[places]))
     strange = {name: "it looks unlike the other good parts" for place, name in enumerate(names) if place not in kept}
     without = unfit | strange
     left_out.check(len(kept), without)
@@ -163,11 +163,11 @@ def _learned(
             f"only {len(kept)} good parts: a limit from so few is wide, and defects may pass; give {ADVISED} or more"
         )
     pixels, features = pixels[kept], features[kept]
-    scale = _Scale.of(_left_out(pixels, features))
+    scale = Scale.of(_left_out(pixels, features))
     wanted = WANTED if plan.false_calls is None else plan.false_calls
     limit = scale.limit(wanted)
     called = Rate(int((scale.deviations > limit).sum()), len(kept))
-    of_pixel, of_feature = _statistics(pixels, _PIXEL_FLOOR**2), _statistics(features, _feature_floor(features))
+    of_pixel, of_feature = statistics(pixels, PIXEL_FLOOR**2), statistics(features, _feature_floor(features))
     state = dict(network.state_dict())
     state |= {"pixel_mean": of_pixel.mean, "pixel_log_spread": of_pixel.spread.log()}
     state |= {"feature_mean": of_feature.mean, "feature_log_spread": of_feature.spread.log()}
@@ -189,13 +189,14 @@ def _left_out(pixels: torch.Tensor, features: torch.Tensor) -> Numbers:
     """Return for each part (n) the largest deviation of its pixels and features from the other parts, (n, 2)."""
     floor = _feature_floor(features)
     columns = [
-        _each_without(pixels, of_pixels, _PIXEL_FLOOR**2),
-        _each_without(features, of_features, floor),
+        each_without(pixels, of_pixels, PIXEL_FLOOR**2),
+        each_without(features, of_features, floor),
     ]
     return np.stack(columns, axis=1)
 
 
-def _each_without(parts: torch.Tensor, judge: Judge, floor: float) -> Numbers:
+def each_without(parts: torch.Tensor, judge: Judge, floor: float) -> Numbers:
+    """Return the largest deviation (n) of each part from the others, as `judge` sees it."""
     number, whole, squares = len(parts), parts.double().sum(dim=0), parts.double().square().sum(dim=0)
     largest = []
     for part in parts:
@@ -206,7 +207,8 @@ def _each_without(parts: torch.Tensor, judge: Judge, floor: float) -> Numbers:
     return np.array(largest)
 
 
-def _statistics(parts: torch.Tensor, floor: float) -> Statistics:
+def statistics(parts: torch.Tensor, floor: float) -> Statistics:
+    """Return mean and spread of parts, to whose variances `floor` is added."""
     return Statistics(parts.mean(dim=0), (parts.var(dim=0) + floor).sqrt())
 
 
@@ -215,21 +217,22 @@ def _feature_floor(features: torch.Tensor) -> float:
     return float(features.var(dim=0).mean())
 
 
-def _typical(pixels: torch.Tensor, features: torch.Tensor) -> list[int]:
-    """Return the places of the parts that are not strange.
+def typical(number: int, largest_of: Callable[[list[int]], Numbers], strange: float = _STRANGE) -> list[int]:
+    """Return the places of those of a number of parts that are not strange.
 
-    One part after another is taken out, the strangest first, and judged by the others without it: a bad part widens
-    the spread that it is judged by, and the limit.
+    `largest_of` gives the largest deviations (n, k) of the parts at some places, each from the others of these. One
+    part after another is taken out, the strangest first, and judged by the others without it: a bad part widens the
+    spread that it is judged by, and the limit. It is strange beyond the limit for a share `strange` of good parts.
     """
-    kept = list(range(len(pixels)))
-    least = max(FEW, math.ceil((1 - _MOST_STRANGE) * len(kept)))
-    largest = _left_out(pixels, features)
+    kept = list(range(number))
+    least = max(FEW, math.ceil((1 - _MOST_STRANGE) * number))
+    largest = largest_of(kept)
     while len(kept) > least:
-        strangest = int(_Scale.of(largest).deviations.argmax())
+        strangest = int(Scale.of(largest).deviations.argmax())
         others = kept[:strangest] + kept[strangest + 1 :]
-        of_others = _left_out(pixels[others], features[others])
-        scale = _Scale.of(of_others)
-        if scale.deviation_of(largest[strangest]) <= scale.limit(_STRANGE):
+        of_others = largest_of(others)
+        scale = Scale.of(of_others)
+        if scale.deviation_of(largest[strangest]) <= scale.limit(strange):
             break
         kept, largest = others, of_others
     return kept

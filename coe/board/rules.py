@@ -58,11 +58,11 @@ class Rules:
             if expert in self.unsaid:
                 raise RulesError(self.unsaid[expert])
 
-    def check_references(self, comparing: Collection[str]) -> None:
+    def check_references(self, comparing: Collection[str], using: Collection[str] = ()) -> None:
         """Raise RulesError if a component and its experts do not agree on a reference.
 
-        `comparing` are the experts that compare with one: a component that they inspect needs `reference:`, and no
-        other component may have it.
+        `comparing` are the experts that compare with one: a component that they inspect needs `reference:`. A component
+        that is inspected by experts `using` a reference where there is one may have it, and no other.
         """
         for name, component in self.components.items():
             needs = next((step.expert for step in component.root.walk() if step.expert in comparing), None)
@@ -72,7 +72,8 @@ class Rules:
                     f"named; write `reference: {name}` and make it with `coe-experts reference`, or write "
                     f"`reference: {GIVEN}` if each picture brings its own"
                 )
-            if needs is None and component.reference:
+            uses = needs is not None or any(step.expert in using for step in component.root.walk())
+            if not uses and component.reference:
                 raise RulesError(
                     f"{self.places[name]}: '{name}' has a reference, and none of its experts compares with one; remove "
                     "`reference:`, or let an expert of kind difference or golden inspect it"

@@ -155,9 +155,12 @@ class BoardExperts:
 
     def _prepared(self, kind: Kind, expert: Expert, picture: VerifiedPicture) -> ExpertInput:
         pixels = decoded(picture, self._board.bits)
-        if isinstance(kind, Comparing):
+        if isinstance(kind, Comparing) and (kind.needs_reference or self._is_compared(expert, picture)):
             return kind.compare(pixels, self._reference(expert, picture), expert)
         return kind.preprocess(pixels, expert)
+
+    def _is_compared(self, expert: Expert, picture: VerifiedPicture) -> bool:
+        return picture.reference is not None or any(component.reference for component in self._served(expert))
 
     def in_references(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> list[str]:
         """Return the names of the pictures from which the reference is made that they are compared with."""

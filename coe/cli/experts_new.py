@@ -24,7 +24,7 @@ from coe.pictures.photographs import LabelledPhotograph
 from coe.prepare import accept, backbones, data_set, learning
 from coe.store import kinds
 from coe.store.expert_id import ExpertId
-from coe.store.kinds import Kind, Trained, TrainingPlan
+from coe.store.kinds import Comparing, Kind, Trained, TrainingPlan
 from coe.store.manifest import Manifest
 from coe.store.store import Store
 
@@ -126,7 +126,8 @@ def train(  # noqa: PLR0913
         expert = replace(expert, preprocessing=shelf.manifest(start).preprocessing)
     learned_from = {}
     if board and resolved.good_only and data.is_dir():
-        learned_from = experts_reference.of_expert(shelf, board, expert.id)
+        needed = not isinstance(resolved, Comparing) or resolved.needs_reference
+        learned_from = experts_reference.of_expert(shelf, board, expert.id, needed=needed)
     labelled = _labelled(expert, board, resolved, data)
     plan = TrainingPlan(
         data=data,

@@ -133,16 +133,19 @@ class LearnedFrom:
     checksum: str
 
 
-def of_expert(shelf: Store, board: str, expert: str) -> dict[str, LearnedFrom]:
+def of_expert(shelf: Store, board: str, expert: str, *, needed: bool = True) -> dict[str, LearnedFrom]:
     """Return the references of the components that an expert inspects, by component; one object for each reference.
 
-    Raises ConfigError if one of them has no reference in the store.
+    There are none if they are not `needed` and none of the components names one. Raises ConfigError if one of them has
+    no reference in the store.
     """
     from coe.inspector import line_references
 
     loaded, kept = rules.load(board), References(shelf)
     served = photo_labels.served(loaded.components, expert).values()
     without = [component.name for component in served if component.reference in ("", GIVEN)]
+    if not needed and not any(component.reference for component in served):
+        return {}
     if without or not served:
         names = f"'{without[0]}'" if without else "its component"
         raise ConfigError(

@@ -132,7 +132,7 @@ def _judge(shelf: Store, expert: Expert, pictures: Sequence[VerifiedPicture], as
 def _prepared(kind: Kind, expert: Expert, bits: int | None, picture: VerifiedPicture) -> ExpertInput:
     from coe.calibrate.answers import decoded, given_reference
 
-    if not isinstance(kind, Comparing):
+    if not isinstance(kind, Comparing) or (picture.reference is None and not kind.needs_reference):
         return kind.preprocess(decoded(picture, bits), expert)
     if picture.reference is None:
         raise ConfigError(

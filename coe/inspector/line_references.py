@@ -17,7 +17,8 @@ from coe.store.store import Store
 
 def check(board: Rules, known: Mapping[str, Kind]) -> None:
     """Raise RulesError if a component lacks the reference that its experts need, or has one that no expert uses."""
-    board.check_references({id for id, expert in board.experts.items() if isinstance(known[expert.kind], Comparing)})
+    comparing = {id: kind for id, expert in board.experts.items() if isinstance(kind := known[expert.kind], Comparing)}
+    board.check_references({id for id, kind in comparing.items() if kind.needs_reference}, comparing)
 
 
 def load(board: Rules, store: Store) -> dict[str, ReferenceSource]:
@@ -56,18 +57,24 @@ def decoded(pictures: EncodedReference, id: str) -> ReferenceSource:
     return source
 
 
-def check_learned(board: Rules, manifests: Mapping[str, Manifest], digests: Mapping[str, str]) -> None:
-    """Raise StoreError if an expert learned in the frame of another reference than its components have now.
+def check_learned(
+    board: Rules, known: Mapping[str, Kind], manifests: Mapping[str, Manifest], digests: Mapping[str, str]
+) -> None:
+    """Raise StoreError if an expert learned in the frame of another reference than its components have now, or of none.
 
-    `manifests` are by weights, `digests` are the checksums of the store's references by id.
+    `known` are kinds by name, `manifests` are by weights, `digests` are the checksums of the store's references by id.
     """
     for component in board.components.values():
-        if component.reference not in digests:
-            continue
         for step in component.root.walk():
             expert = board.experts[step.expert]
-            learned = manifests[expert.weights].reference
-            if learned and learned != digests[component.reference]:
+            learned, kind = manifests[expert.weights].reference, known[expert.kind]
+            if isinstance(kind, Comparing) and not kind.needs_reference and bool(learned) != bool(component.reference):
+                how, has = ("in the frame of a reference", "none") if learned else ("without a reference", "one")
+                raise StoreError(
+                    f"expert '{expert.id}' learned {how}, and '{component.name}' has {has}; train it again with "
+                    f"--board, or write `reference:` of '{component.name}' as it was then"
+                )
+            if component.reference in digests and learned and learned != digests[component.reference]:
                 raise StoreError(
                     f"expert '{expert.id}' learned from parts in the frame of another reference than "
                     f"'{component.reference}' has now; train it again, or make the reference from the pictures of "

@@ -106,7 +106,7 @@ def read_board(options: LineOptions, asked: AskedBoard) -> ReadBoard:
     for warning in weights_used.unproven(named, manifests):
         options.say(f"warning: {warning}")
     good_parts, digests = line_references.load(named, options.store), reference_digests(named, options.store)
-    line_references.check_learned(named, manifests, digests)
+    line_references.check_learned(named, known, manifests, digests)
     return ReadBoard(str(asked.source), named, manifests, good_parts, digests, asked.mix, asked.parts)
 
 

@@ -8,13 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from coe.core import Heat, Result, Verdict, deciding
+from coe.core import Heat, Likeness, Result, Verdict, deciding
 from coe.pictures.array_images import Order, ordered
 from coe.pictures.image_source import ImageLike, ImageSource
 from coe.visible import visible
 
 _HOT = (255, 60, 0)
 """The colour of a heat map where a score is 1."""
+_PAIR = 240
+"""The width in pixels of a place that stands beside what good parts show."""
 _COLOURS = {Verdict.OK: (0, 150, 60), Verdict.REVIEW: (235, 150, 0), Verdict.NG: (220, 30, 30), None: (110, 110, 110)}
 
 
@@ -64,6 +66,20 @@ def heated(pixels: NDArray[np.uint8], heat: Heat) -> NDArray[np.uint8]:
     places = Image.frombytes("L", (heat.columns, heat.rows), heat.values)
     share = np.asarray(places.resize((width, height), Image.Resampling.BILINEAR), np.float32)[..., None] / 255
     return np.asarray(grey * (1 - 0.8 * share) + np.array(_HOT, np.float32) * 0.8 * share, np.uint8)
+
+
+def enlarged_pair(pixels: NDArray[np.uint8], likeness: Likeness) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return what deviates most in an image (H, W, 3) uint8 RGB, and what is most like it in good parts: equally large.
+
+    What lies out of the image is grey.
+    """
+    good = Image.frombytes("RGB", (likeness.side, likeness.side), likeness.pixels)
+    x1, y1, x2, y2 = likeness.box
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    size = (_PAIR, max(1, min(4 * _PAIR, round(_PAIR * (y2 - y1) / max(1e-6, x2 - x1)))))
+    way = ((x2 - x1) / size[0], 0.0, x1, 0.0, (y2 - y1) / size[1], y1)
+    here = image.transform(size, Image.Transform.AFFINE, way, Image.Resampling.BILINEAR, fillcolor=(128, 128, 128))
+    return np.asarray(here), np.asarray(good.resize(size, Image.Resampling.BICUBIC))
 
 
 def shown_score(score: float) -> str:

@@ -30,7 +30,7 @@ from coe.errors import CoeError
 from coe.files import write_atomically
 from coe.pictures.finding import natural
 from coe.placement.board_view import LOCATION_STEP, BoardView
-from coe.results.drawing import heated, shown_score
+from coe.results.drawing import enlarged_pair, heated, shown_score
 from coe.results.run_used import RunUsed
 from coe.results.summary import OutcomeCounts, Summary, is_skipped
 from coe.visible import visible
@@ -343,10 +343,17 @@ def _beside(pixels: NDArray[np.uint8], reference: ReferencePicture, side: int) -
 
 
 def _heat_maps(result: Result, pixels: NDArray[np.uint8], side: int) -> Iterator[EmbeddedPicture]:
-    """Yield the heat map of each deciding finding over the image in grey: the redder, the higher its score there."""
+    """Yield the heat map of each deciding finding over the image in grey: the redder, the higher its score there.
+
+    After it come what deviates most, and what is most like it in good parts, if the kind tells.
+    """
     for finding in deciding(result.findings):
         if finding.heat is not None:
             yield EmbeddedPicture.of(heated(pixels, finding.heat), side, title="Heat map")
+        if (likeness := finding.likeness) is not None:
+            here, good = enlarged_pair(pixels, likeness)
+            yield EmbeddedPicture.of(here, side, title="Most unlike", note="cut out of the image")
+            yield EmbeddedPicture.of(good, side, title="Nearest good", note="the most like it of all good parts")
 
 
 def _marks(pairs: Iterable[tuple[Finding, Box]], width: int, height: int) -> Iterator[BoxMark]:

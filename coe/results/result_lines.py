@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any
 
-from coe.core import Box, Failure, FailureKind, Finding, Heat, Request, Result, Verdict
+from coe.core import Box, Failure, FailureKind, Finding, Heat, Likeness, Request, Result, Verdict
 from coe.pictures.arriving import FileStamp
 
 
@@ -55,6 +55,7 @@ def _result(row: Any, number: int) -> Result:
             tuple(_box(box) for box in finding["boxes"]),
             doubt=_text(finding.get("doubt", "")),
             heat=_heat(finding.get("heat")),
+            likeness=_likeness(finding.get("likeness")),
             read=None if finding.get("read") is None else _text(finding["read"]),
             allowed=tuple(map(_text, finding.get("allowed", ()))),
         )
@@ -77,6 +78,13 @@ def _heat(row: Any) -> Heat | None:
     if row is None:
         return None
     return Heat(int(row["rows"]), int(row["columns"]), base64.b64decode(_text(row["values"]), validate=True))
+
+
+def _likeness(row: Any) -> Likeness | None:
+    if row is None:
+        return None
+    x1, y1, x2, y2 = map(_float, row["box"])
+    return Likeness(int(row["side"]), base64.b64decode(_text(row["pixels"]), validate=True), (x1, y1, x2, y2))
 
 
 def _kind(value: Any) -> FailureKind:

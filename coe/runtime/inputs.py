@@ -113,11 +113,12 @@ class Inputs:
     def _input(self, image: ImageInputs, pixels: DecodedImage, expert: str) -> ExpertInput:
         spec = self._experts[expert]
         kind = self._kinds[spec.kind]
-        if not isinstance(kind, Comparing):
-            return kind.preprocess(pixels, spec)
-        if image.source.reference is None:
+        reference = image.source.reference
+        if isinstance(kind, Comparing) and reference is not None:
+            return kind.compare(pixels, reference.decode(), spec)
+        if isinstance(kind, Comparing) and kind.needs_reference:
             raise ImageError("came without a reference, and its component has none")
-        return kind.compare(pixels, image.source.reference.decode(), spec)
+        return kind.preprocess(pixels, spec)
 
 
 class _Bytes:

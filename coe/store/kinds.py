@@ -107,7 +107,10 @@ class Comparing(ABC):
     """A second base class, after `ModuleKind` or `FileKind`, of a kind whose experts compare an image with a reference.
 
     Its `preprocess` prepares an image without a reference, for measurements and proofs alone: a line calls `compare`.
+    A kind that does not need a reference (`needs_reference`) gets images of components without one by `preprocess`.
     """
+
+    needs_reference: bool = True
 
     @abstractmethod
     def compare(self, image: Image, reference: Reference, expert: Expert) -> ExpertInput:

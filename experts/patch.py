@@ -1,0 +1,161 @@
+"""The kind `patch`: learned from good parts alone, with a reference or without; shows where a picture is unlike them.
+
+PatchCore (Roth et al., 2022) on the stages of a frozen backbone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+
+from coe.core import Expert, Finding, Likeness
+from coe.errors import ConfigError
+from coe.store import outputs as network_outputs
+from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Reference, Trained, TrainingPlan
+from experts.backbone import ARCHITECTURES, BackboneKind
+from experts.findings import Cut, Floats, detected, of_corners
+from experts.geometry import fitted_image
+from experts.good import heat_of
+from experts.pair import PairInput, compared, in_picture, letterboxed
+from experts.patch_network import SHOWN, SIDE, PatchNetwork, features
+
+LEAST_INPUT = 64
+CELL = 8
+"""The side in pixels of the input of one place."""
+_HEAT_FROM = 0.1
+"""The least score of a picture whose heat map is kept."""
+
+
+class Patch(BackboneKind, Comparing):
+    """Whatever does not look like good parts, with one label; `threshold` is the score from which it counts.
+
+    A component with a reference has its pictures aligned: neighbours near the same place count, and pixels as well.
+    Without one the part may lie and turn as its good parts do.
+    """
+
+    task = "detect"
+    max_batch = 16
+    good_only = True
+    needs_reference = False
+    stages = (1, 2, 3)
+
+    def __init__(self, backbone: str = "efficientnet-lite0", *, threshold: float = 0.5, most: int = 100) -> None:
+        self.backbone = backbone
+        self.name = "patch" if backbone == "efficientnet-lite0" else f"patch-{backbone}"
+        self.preprocessing = ARCHITECTURES[backbone].preprocessing
+        self.threshold, self.most = threshold, most
+
+    def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
+        """Scale to fit, centre, and pad, unless the expert's manifest says otherwise."""
+        fitting = fitted_image(image, expert.input_size, self._seen(expert))
+        scale_y = fitting.scale if fitting.scale_y is None else fitting.scale_y
+        back = np.array(
+            [[1 / fitting.scale, 0.0, -fitting.left / fitting.scale], [0.0, 1 / scale_y, -fitting.top / scale_y]]
+        )
+        return PairInput(fitting.pixels, fitting.height, fitting.width, to_picture=back)
+
+    def compare(self, image: Image, reference: Reference, expert: Expert) -> PairInput:
+        """Align with the reference, and scale to fit."""
+        pair = compared(image, reference)
+        return letterboxed(image, pair, pair.alignment and pair.alignment.image, self._seen(expert).pad, expert)
+
+    def _seen(self, expert: Expert) -> Any:
+        return expert.preprocessing or self.preprocessing
+
+    def skeleton(self, expert: Expert) -> torch.nn.Module:
+        """Build the network; raises ConfigError unless the expert has one label and an input of a multiple of 8."""
+        if len(expert.labels) != 1:
+            raise ConfigError(f"expert '{expert.id}': this kind has one label for all that it sees; give exactly one")
+        if expert.input_size < LEAST_INPUT or expert.input_size % CELL:
+            raise ConfigError(
+                f"expert '{expert.id}': kind '{self.name}' takes an input of {LEAST_INPUT} pixels or more, a multiple "
+                f"of {CELL}, not {expert.input_size}; 224 does for most parts"
+            )
+        channels = sum(self.architecture.channels[stage] for stage in self.stages)
+        return PatchNetwork(self.layers(), channels).eval()
+
+    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return `scores` (n, G, G), `score` (n) and `shown` (n, SHOWN, SHOWN, 3)."""
+        outputs: dict[str, torch.Tensor] = module(self.features(module, images), images)
+        return outputs
+
+    def features(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+        """Return the patches (n, G, G, channels) of images (n, 3, S, S) uint8 RGB."""
+        return features(self.maps(module, images), images.shape[-1] // CELL)
+
+    def postprocess(self, outputs: Any, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
+        """Turn scores into boxes in pixels of the pictures, heat maps, and what good parts show instead.
+
+        Raises StoreError for outputs that are not finite numbers.
+        """
+        network_outputs.prove(outputs)
+        findings, cut = [], Cut(self.threshold, overlap=1.0, most=self.most)
+        for place, pair in enumerate(prepared):
+            assert isinstance(pair, PairInput)
+            if pair.to_picture is None:
+                (finding,) = detected(of_corners(torch.zeros(0, 5)), [pair], expert, cut)
+                findings.append(replace(finding, doubt=pair.doubt))
+                continue
+            scores, score = outputs["scores"][place].float().cpu().numpy(), float(outputs["score"][place])
+            rows = _regions(scores, score, self.threshold, CELL)
+            rows[:, :4] = in_picture(rows[:, :4], pair.to_picture)
+            (finding,) = detected(of_corners(torch.from_numpy(rows).float()), [pair], expert, cut)
+            if score >= _HEAT_FROM:
+                finding = replace(
+                    finding,
+                    heat=heat_of(scores, pair, pair.to_picture, expert.input_size),
+                    likeness=_likeness(scores, outputs["shown"][place], pair, expert.input_size),
+                )
+            findings.append(finding)
+        return findings
+
+    def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+        """Learn from a folder of good parts; see `experts.patch_train`."""
+        from experts import patch_train
+
+        return patch_train.train(self, expert, plan, progress)
+
+
+def window(column: int, row: int, grid: int, side: float) -> tuple[float, float]:
+    """Return left and top of the window around a place of a grid, in a square of `side` that it does not leave."""
+    width = side * SHOWN / SIDE
+    left, top = ((middle + 0.5) * side / grid - width / 2 for middle in (column, row))
+    return min(max(left, 0.0), side - width), min(max(top, 0.0), side - width)
+
+
+def _regions(scores: Floats, score: float, threshold: float, cell: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return x1, y1, x2, y2 in the input and the score of each region that counts, else of the whole input.
+
+    A region counts for no more than its picture does.
+    """
+    rows = []
+    if score >= threshold:
+        count, labels, stats, _ = cv2.connectedComponentsWithStats((scores >= threshold).astype(np.uint8))
+        for number in range(1, count):
+            x, y, width, height = (int(value) for value in stats[number, :4])
+            best = min(score, float(scores[labels == number].max()))
+            rows.append((x * cell, y * cell, (x + width) * cell, (y + height) * cell, best))
+    if not rows or max(row[4] for row in rows) < score:
+        side = len(scores) * cell
+        rows = [(0.0, 0.0, side, side, score), *rows]
+    return np.array(rows, np.float64)
+
+
+def _likeness(scores: Floats, shown: torch.Tensor, pair: PairInput, size: int) -> Likeness:
+    """Return what good parts show that is nearest to the place of the highest score, and that place in the picture."""
+    assert pair.to_picture is not None
+    row, column = np.unravel_index(int(scores.argmax()), scores.shape)
+    left, top = window(int(column), int(row), len(scores), size)
+    width = size * SHOWN / SIDE
+    (corners,) = in_picture(np.array([[left, top, left + width, top + width]]), pair.to_picture)
+    x1, y1, x2, y2 = (float(value) for value in corners)
+    return Likeness(SHOWN, shown.cpu().numpy().tobytes(), (x1, y1, x2, y2))
+
+
+patch = Patch()
+patch_resnet18 = Patch("resnet18")

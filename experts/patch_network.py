@@ -1,0 +1,133 @@
+"""The network of the kind `patch`: how far each place of a picture lies from all that good parts show (PatchCore).
+
+The distance of a place is that to the nearest row of a bank of patch features (Roth et al., 2022). Where parts are
+aligned, a row from another place lies further off, and deviations of pixels count as well, as in kind `good`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from coe.store.outputs import unhidden
+from experts.backbone import patches
+from experts.good_network import PIXELS, of_pixels, smooth
+
+ROWS = 2048
+"""The rows of a bank. Fewer are repeated."""
+EXAMPLES, SIDE = 16, 64
+"""How many pictures of good parts an expert keeps to show them, and their side in pixels."""
+SHOWN = 24
+"""The side in pixels of what is shown of them beside a deviation."""
+WORST = 8
+"""A picture deviates as the mean of its so many worst places does."""
+_STEPS = 127
+_LEAST = 1e-4
+"""Distances under this are as good as none."""
+_HARDLY = 3e4
+"""The deviation of pixels in parts that are not aligned: none ever counts. Half precision holds the number."""
+
+
+class PatchNetwork(nn.Module):
+    """A frozen backbone, the bank of patch features of good parts, and what deviations good parts show.
+
+    `bank` (ROWS, channels) int8 in steps of `step` (1), each row from a place `places` (ROWS, 2) of the grid and shown
+    by `shown_by` (ROWS, 3): an example and its left and top pixel. `apart` (1) is what a step of the grid between two
+    places adds to the squared distance. `centre` and `deviation` (2) are those of the logarithm of a good part's
+    largest deviation, of its pixels and of its patches; `limit` (1) is how many of these deviations a part may show.
+    """
+
+    bank: torch.Tensor
+    step: torch.Tensor
+    places: torch.Tensor
+    apart: torch.Tensor
+    shown_by: torch.Tensor
+    examples: torch.Tensor
+
+    def __init__(self, backbone: nn.Module, channels: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.register_buffer("bank", torch.zeros(ROWS, channels, dtype=torch.int8))
+        self.register_buffer("places", torch.zeros(ROWS, 2, dtype=torch.uint8))
+        self.register_buffer("shown_by", torch.zeros(ROWS, 3, dtype=torch.uint8))
+        self.register_buffer("examples", torch.zeros(EXAMPLES, SIDE, SIDE, 3, dtype=torch.uint8))
+        self.register_buffer("step", torch.full((1,), 1 / _STEPS))
+        self.register_buffer("apart", torch.zeros(1))
+        self.pixel_mean = nn.Parameter(torch.zeros(3, PIXELS, PIXELS))
+        self.pixel_log_spread = nn.Parameter(torch.zeros(3, PIXELS, PIXELS))
+        self.centre = nn.Parameter(torch.zeros(2))
+        self.deviation = nn.Parameter(torch.tensor([_HARDLY, 1.0]))
+        self.limit = nn.Parameter(torch.full((1,), 3.0))
+
+    def pixels(self, images: torch.Tensor) -> torch.Tensor:
+        """Return images (n, 3, S, S) uint8 on the grid of pixels, in grey levels, averaged over 3 x 3 places."""
+        return smooth(functional.adaptive_avg_pool2d(images.float(), PIXELS))
+
+    def distances(self, seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return squared distances of patches (n, G, G, channels) to the nearest rows, and their places, (n, G, G)."""
+        count, grid = len(seen), seen.shape[1]
+        rows = self.bank.float() * self.step.float()
+        flat = seen.reshape(-1, seen.shape[-1])
+        squares = rows.square().sum(dim=1) - 2 * flat @ rows.T  # (n G G, ROWS), without the patches' own squares
+        squares = squares.view(count, grid * grid, -1) + self.apart.float() * steps_between(self.places, grid)
+        least, nearest = squares.min(dim=2)
+        least = least.view(count, grid, grid) + seen.square().sum(dim=3)
+        return least, nearest.view(count, grid, grid)
+
+    def forward(self, seen: torch.Tensor, images: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return what patches (n, G, G, channels) and images (n, 3, S, S) uint8 deviate by.
+
+        `scores` (n, G, G) and `score` (n), 0.5 at the limit; `shown` (n, SHOWN, SHOWN, 3) uint8, the good patch that is
+        nearest to the place that deviates most.
+        """
+        squares, nearest = self.distances(seen)
+        grid = seen.shape[1]
+        places = self._deviation(logarithms(squares), 1)
+        pixels = of_pixels(self.pixels(images), self.pixel_mean.float(), unhidden(self.pixel_log_spread.float().exp()))
+        pixels = self._deviation(pixels, 0)
+        worst = self._deviation(picture_logarithm(squares), 1)
+        at_pixels = functional.interpolate(pixels[:, None], size=(grid, grid), mode="bilinear", align_corners=False)
+        both = torch.maximum(places, at_pixels[:, 0])
+        limit = self.limit.float()
+        place = both.flatten(1).argmax(dim=1, keepdim=True)
+        row = nearest.flatten(1).gather(1, place)[:, 0]
+        return {
+            "scores": torch.sigmoid(unhidden(both - limit)),
+            "score": torch.sigmoid(unhidden(torch.maximum(worst, pixels.flatten(1).amax(dim=1)) - limit)),
+            "shown": self._shown(row),
+        }
+
+    def _deviation(self, values: torch.Tensor, which: int) -> torch.Tensor:
+        return (values - self.centre[which].float()) / self.deviation[which].float()
+
+    def _shown(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return what examples show (n, SHOWN, SHOWN, 3) where rows (n) of the bank come from."""
+        number, left, top = self.shown_by[rows].long().unbind(dim=1)
+        side = torch.arange(SHOWN, device=rows.device)
+        across, down = left[:, None, None] + side[None, None, :], top[:, None, None] + side[None, :, None]
+        return self.examples[number[:, None, None], down, across]
+
+
+def features(maps: list[torch.Tensor], grid: int) -> torch.Tensor:
+    """Return the patches (n, grid, grid, channels) of a backbone's maps, each of length 1, float32."""
+    return functional.normalize(patches([one.float() for one in maps], grid), dim=3)
+
+
+def steps_between(places: torch.Tensor, grid: int) -> torch.Tensor:
+    """Return the squared distance, in steps of the grid, of each of its places to `places` (m, 2): (grid ** 2, m)."""
+    axis = torch.arange(grid, device=places.device, dtype=torch.float32)
+    across = (axis[:, None] - places[None, :, 0].float()).square()
+    down = (axis[:, None] - places[None, :, 1].float()).square()
+    return (down[:, None, :] + across[None, :, :]).reshape(grid * grid, -1)
+
+
+def logarithms(squares: torch.Tensor) -> torch.Tensor:
+    """Return the logarithms of distances that are given squared."""
+    return squares.clamp_min(_LEAST**2).log() / 2
+
+
+def picture_logarithm(squares: torch.Tensor) -> torch.Tensor:
+    """Return the logarithm (n) of the mean distance of the worst places, of squared distances (n, G, G)."""
+    worst = squares.flatten(1).topk(WORST, dim=1).values
+    return worst.clamp_min(_LEAST**2).sqrt().mean(dim=1).log()

@@ -1,0 +1,295 @@
+"""Learning the kind `patch` from a folder of good parts: a bank of patches, and the limit for a wanted false-call rate.
+
+Each part is judged by a bank of others (cross-validation in at most ten folds), so that the limit is not that of parts
+that were learned. The limit is the one of kind `good`; see `experts.good_train`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import cv2
+import numpy as np
+import torch
+
+from coe.comparing import left_out
+from coe.core import Expert
+from coe.errors import ConfigError
+from coe.rates import Rate
+from coe.store.kinds import ExpertInput, Progress, Trained, TrainingPlan
+from experts import good_parts, good_train
+from experts.backbone import load_backbone
+from experts.classifier_train import computing
+from experts.core_set import core_set
+from experts.good_network import of_pixels
+from experts.good_train import ADVISED, FEW, PIXEL_FLOOR, Numbers, Scale
+from experts.patch import Patch, window
+from experts.patch_network import EXAMPLES, ROWS, SIDE, PatchNetwork, picture_logarithm
+from experts.taken import TakenPictures
+
+MOST = 64
+"""The most pictures that are learned from: a bank has no room for what more of them show."""
+_FOLDS = 10
+_STEPS = 127
+_REACH = 2.0
+"""In aligned parts, the steps of the grid to a place from where a neighbour counts as much as a usual distance more."""
+_STRANGE = 0.01
+"""A part is left out that an expert which may call such a share of good parts calls: what is left out, no row shows."""
+_SMALL = 0.08
+"""A part that fills less of its pictures than this share is small."""
+_BATCH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """Rows of a bank: `values` (m, channels) float32 as 8 bits hold them, and which patches they are, (m,)."""
+
+    values: torch.Tensor
+    patches: torch.Tensor
+    step: float
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Good parts: their names, inputs (n, 3, S, S) uint8, and patches (n, G, G, channels).
+
+    `pixels` (n, 3, PIXELS, PIXELS) are there for aligned parts; `apart` is 0 for others.
+    """
+
+    names: list[str]
+    images: torch.Tensor
+    seen: torch.Tensor
+    pixels: torch.Tensor | None
+    apart: float = 0.0
+
+    def of(self, places: list[int]) -> Parts:
+        """Return some of the parts."""
+        pixels = None if self.pixels is None else self.pixels[places]
+        return Parts([self.names[i] for i in places], self.images[places], self.seen[places], pixels, self.apart)
+
+    def places(self) -> torch.Tensor:
+        """Return column and row of each patch in its grid, (n G G, 2) float32."""
+        grid = self.seen.shape[1]
+        axis = torch.arange(grid, dtype=torch.float32)
+        one = torch.stack(torch.meshgrid(axis, axis, indexing="xy"), dim=2).reshape(-1, 2)
+        return one.repeat(len(self.seen), 1)
+
+
+def train(kind: Patch, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+    """Learn from the pictures in the folder of the plan; `plan.init` gives the backbone.
+
+    Raises ConfigError without a backbone, for frozen parts, for too few good parts, and if most do not fit.
+    """
+    if plan.freeze:
+        raise ConfigError(f"expert '{expert.id}': nothing but the bank of this kind learns; leave 'freeze' out")
+    with computing(plan.threads), torch.no_grad():
+        network = kind.skeleton(expert)
+        assert isinstance(network, PatchNetwork)
+        load_backbone(network, kind, expert, plan.init)
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        taken = TakenPictures(plan.data)
+        names, images, without, remarks = _pictures(kind, expert, plan, taken)
+        groups = images.split(_BATCH)
+        seen = torch.cat([kind.features(network, group) for group in groups])
+        pixels = torch.cat([network.pixels(group) for group in groups]) if plan.references else None
+        parts = Parts(names, images, seen, pixels)
+        trained = _learned(network, expert, plan, parts, without)
+        progress(plan.epochs, plan.epochs, trained.metrics)
+        remarks = [*trained.remarks, *remarks, *taken.identical()]
+        return replace(trained, remarks=tuple(remarks), took=taken.sentence(), learned=taken.learned)
+
+
+def _pictures(
+    kind: Patch, expert: Expert, plan: TrainingPlan, taken: TakenPictures
+) -> tuple[list[str], torch.Tensor, dict[str, str], list[str]]:
+    """Return names and inputs (n, 3, S, S) uint8 of different good parts, why others are left out, and remarks."""
+    names: list[str] = []
+    inputs: dict[bytes, np.ndarray] = {}
+    without: dict[str, str] = {}
+    reference = good_train.reference_of(expert, plan) if plan.references else None
+    paths = [path for _, path in good_parts.pictures(expert, plan)]
+    remarks = []
+    if len(paths) > MOST:
+        remarks.append(f"learned from {MOST} of {len(paths)} pictures, taken evenly: a bank has no room for more")
+        paths = [paths[place] for place in np.linspace(0, len(paths) - 1, MOST).round().astype(int)]
+    for path in paths:
+        name = path.relative_to(plan.data).as_posix() if path.is_relative_to(plan.data) else path.name
+        image = good_parts.pixels(path, plan, taken)
+        prepared: ExpertInput
+        if reference is not None:
+            prepared = kind.compare(image, reference, expert)
+            if prepared.doubt:
+                without[name] = prepared.doubt
+                continue
+        else:
+            prepared = kind.preprocess(image, expert)
+        key = prepared.pixels.tobytes()
+        if key not in inputs:
+            names.append(name)
+            inputs[key] = prepared.pixels
+    left_out.check(len(names), without)
+    if len(names) < FEW:
+        given = len(paths) - len(without)
+        same = f" ({given} are given, and only {len(names)} of them differ)" if given > len(names) else ""
+        raise ConfigError(
+            f"{plan.data}: {len(names)} pictures of good parts{same} are too few; give at least {FEW}, of as many "
+            f"parts, and better {ADVISED}"
+        )
+    return names, torch.from_numpy(np.stack(list(inputs.values()))), without, remarks
+
+
+def _learned(
+    network: PatchNetwork, expert: Expert, plan: TrainingPlan, parts: Parts, without: dict[str, str]
+) -> Trained:
+    parts = replace(parts, apart=_apart(parts) if parts.pixels is not None else 0.0)
+    kept = good_train.typical(len(parts.names), _LeftOut(parts).largest, _STRANGE)
+    strange = [name for place, name in enumerate(parts.names) if place not in kept]
+    without = without | dict.fromkeys(strange, "it looks unlike the other good parts")
+    left_out.check(len(kept), without)
+    remarks = [f"left out: {name}: {reason}" for name, reason in without.items()]
+    if len(kept) < ADVISED:
+        remarks.append(
+            f"only {len(kept)} good parts: a limit from so few is wide, and defects may pass; give {ADVISED} or more"
+        )
+    parts = parts.of(kept)
+    if (share := _filled(parts)) < _SMALL:
+        remarks.append(
+            f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels of the input; crop "
+            "the pictures closer to the part"
+        )
+    largest = _cross_validated(parts)
+    scale = Scale.of(largest)
+    wanted = good_train.WANTED if plan.false_calls is None else plan.false_calls
+    limit = scale.limit(wanted)
+    called = Rate(int((scale.deviations > limit).sum()), len(kept))
+    _fill(network, parts)
+    aligned = parts.pixels is not None
+    if parts.pixels is not None:
+        pixels = good_train.statistics(parts.pixels, PIXEL_FLOOR**2)
+        network.pixel_mean.copy_(pixels.mean)
+        network.pixel_log_spread.copy_(pixels.spread.log())
+    network.centre[0 if aligned else 1 :].copy_(torch.from_numpy(scale.centre))
+    network.deviation[0 if aligned else 1 :].copy_(torch.from_numpy(scale.deviation))
+    network.limit.fill_(limit)
+    metrics = {
+        "good_parts": float(len(kept)),
+        "wanted_false_calls": wanted,
+        "called": float(called.events),
+        "called_at_most": called.upper(),
+        "limit": limit,
+        "left_out": float(len(without)),
+    }
+    state = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+    return Trained(state, expert.labels, metrics, tuple(remarks), in_frame=aligned, preprocessing=expert.preprocessing)
+
+
+class _LeftOut:
+    """How far parts lie from others, by a bank of all of them in which rows of the part itself do not count."""
+
+    def __init__(self, parts: Parts) -> None:
+        bank, count = _bank(parts), len(parts.names)
+        grid = parts.seen.shape[1]
+        owner = bank.patches // grid**2
+        self._squares = torch.full((count, grid**2, count), torch.inf)
+        for place in range(count):
+            found = _squares(parts.of([place]), bank, parts)
+            self._squares[place] = torch.full((grid**2, count), torch.inf).scatter_reduce(
+                1, owner.expand(grid**2, -1), found, "amin"
+            )
+        self._parts = parts
+
+    def largest(self, places: list[int]) -> Numbers:
+        """Return the largest deviations (n, 1 or 2) of the parts at these places from each other."""
+        squares = self._squares[places][:, :, places]
+        own = torch.arange(len(places))
+        squares[own, :, own] = torch.inf
+        least = squares.amin(dim=2)
+        # A part whose rows alone are in the bank is as far from the others as from nothing.
+        least = least.clamp_max(4.0)[:, None]
+        return _with_pixels(self._parts.of(places), picture_logarithm(least).numpy())
+
+
+def _with_pixels(parts: Parts, of_patches: Numbers) -> Numbers:
+    if parts.pixels is None:
+        return of_patches[:, None].astype(np.float64)
+    return np.stack([good_train.each_without(parts.pixels, of_pixels, PIXEL_FLOOR**2), of_patches], axis=1)
+
+
+def _cross_validated(parts: Parts) -> Numbers:
+    """Return the largest deviations (n, 1 or 2) of each part from a bank, and from pixels, of others."""
+    count = len(parts.names)
+    of_patches = np.zeros(count)
+    for fold in range(min(_FOLDS, count)):
+        judged = list(range(fold, count, _FOLDS))
+        others = parts.of([place for place in range(count) if place not in judged])
+        bank = _bank(others)
+        for place in judged:
+            least = _squares(parts.of([place]), bank, others).amin(dim=1)
+            of_patches[place] = float(picture_logarithm(least.clamp_min(0.0)[None])[0])
+    return _with_pixels(parts, of_patches)
+
+
+def _bank(parts: Parts) -> Bank:
+    """Return the core set of all patches of parts."""
+    rows, places = parts.seen.flatten(0, 2), parts.places()
+    chosen = core_set(rows, ROWS, places * parts.apart**0.5 if parts.apart else None)
+    step = float(rows[chosen].abs().max()) / _STEPS
+    return Bank((rows[chosen] / step).round() * step, chosen, step)
+
+
+def _squares(part: Parts, bank: Bank, of: Parts) -> torch.Tensor:
+    """Return squared distances (G G, m) of one part's patches to the rows of a bank of the parts `of`."""
+    rows = part.seen.flatten(0, 2)
+    squares = torch.cdist(rows, bank.values).square()
+    if of.apart:
+        squares += of.apart * torch.cdist(part.places(), of.places()[bank.patches]).square()
+    return squares
+
+
+def _apart(parts: Parts) -> float:
+    """Return what a step between places adds to a squared distance of aligned parts: see `_REACH`."""
+    squares = [
+        (parts.seen[place] - parts.seen[other]).square().sum(dim=2)
+        for place in range(len(parts.names))
+        for other in [(place + 1) % len(parts.names)]
+    ]
+    return float(torch.stack(squares).median()) / _REACH**2
+
+
+def _fill(network: PatchNetwork, parts: Parts) -> None:
+    """Write the bank of parts into a network, with what shows its rows."""
+    bank, grid = _bank(parts), parts.seen.shape[1]
+    owners = bank.patches // grid**2
+    counts = torch.bincount(owners, minlength=len(parts.names))
+    examples = counts.argsort(descending=True, stable=True)[:EXAMPLES]
+    shown = bank.patches.clone()
+    if len(others := torch.nonzero(~torch.isin(owners, examples))[:, 0]):
+        # What an example shows that is nearest stands for a row of a part that is no example.
+        near = torch.cdist(bank.values[others], parts.seen[examples].flatten(0, 2)).argmin(dim=1)
+        shown[others] = examples[near // grid**2] * grid**2 + near % grid**2
+    number = {int(example): place for place, example in enumerate(examples)}
+    where = []
+    for patch in shown.tolist():
+        part, place = divmod(patch, grid**2)
+        left, top = window(place % grid, place // grid, grid, SIDE)
+        where.append((number[part], round(left), round(top)))
+    again = torch.arange(ROWS) % len(bank.patches)
+    network.bank.copy_((bank.values / bank.step).round().to(torch.int8)[again])
+    network.places.copy_(parts.places()[bank.patches].to(torch.uint8)[again])
+    network.shown_by.copy_(torch.tensor(where, dtype=torch.uint8)[again])
+    network.step.fill_(bank.step)
+    network.apart.fill_(parts.apart)
+    for place, example in enumerate(examples.tolist()):
+        pixels = parts.images[example].permute(1, 2, 0).contiguous().numpy()
+        small = cv2.resize(pixels, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
+        network.examples[place].copy_(torch.from_numpy(small))
+
+
+def _filled(parts: Parts) -> float:
+    """Return about which share of their pictures parts fill: places unlike all that the pictures' edges show."""
+    seen = parts.seen
+    edge = torch.cat([seen[:, 0], seen[:, -1], seen[:, :, 0], seen[:, :, -1]], dim=1).flatten(0, 1)
+    usual = edge[core_set(edge, 256)]
+    inside = seen[:, 1:-1, 1:-1].flatten(0, 2)
+    # Edges differ from each other by as much as what is no part differs from them.
+    return float((torch.cdist(inside, usual).amin(dim=1) > 0.5).float().mean())
