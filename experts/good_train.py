@@ -217,22 +217,26 @@ def _feature_floor(features: torch.Tensor) -> float:
     return float(features.var(dim=0).mean())
 
 
-def typical(number: int, largest_of: Callable[[list[int]], Numbers], strange: float = _STRANGE) -> list[int]:
+def typical(
+    number: int, largest_of: Callable[[list[int]], Numbers], strange: float = _STRANGE, least: float = 0.0
+) -> list[int]:
     """Return the places of those of a number of parts that are not strange.
 
     `largest_of` gives the largest deviations (n, k) of the parts at some places, each from the others of these. One
     part after another is taken out, the strangest first, and judged by the others without it: a bad part widens the
-    spread that it is judged by, and the limit. It is strange beyond the limit for a share `strange` of good parts.
+    spread that it is judged by, and the limit. It is strange beyond the limit for a share `strange` of good parts, if
+    it deviates by `least` more than any other.
     """
     kept = list(range(number))
-    least = max(FEW, math.ceil((1 - _MOST_STRANGE) * number))
+    fewest = max(FEW, math.ceil((1 - _MOST_STRANGE) * number))
     largest = largest_of(kept)
-    while len(kept) > least:
+    while len(kept) > fewest:
         strangest = int(Scale.of(largest).deviations.argmax())
         others = kept[:strangest] + kept[strangest + 1 :]
         of_others = largest_of(others)
         scale = Scale.of(of_others)
-        if scale.deviation_of(largest[strangest]) <= scale.limit(strange):
+        more = float((largest[strangest] - of_others.max(axis=0)).max())
+        if scale.deviation_of(largest[strangest]) <= scale.limit(strange) or more < least:
             break
         kept, largest = others, of_others
     return kept

@@ -20,13 +20,13 @@ EXAMPLES, SIDE = 16, 64
 """How many pictures of good parts an expert keeps to show them, and their side in pixels."""
 SHOWN = 24
 """The side in pixels of what is shown of them beside a deviation."""
-WORST = 8
-"""A picture deviates as the mean of its so many worst places does."""
+WORST = 8 / 784
+"""A picture deviates as the mean of its worst places does, of this share of all: 8 in an input of 224 pixels."""
 _STEPS = 127
 _LEAST = 1e-4
 """Distances under this are as good as none."""
-_HARDLY = 3e4
-"""The deviation of pixels in parts that are not aligned: none ever counts. Half precision holds the number."""
+_NEVER = 50.0
+"""The centre of the logarithms of pixels' deviations in parts that are not aligned: none ever counts."""
 
 
 class PatchNetwork(nn.Module):
@@ -56,8 +56,8 @@ class PatchNetwork(nn.Module):
         self.register_buffer("apart", torch.zeros(1))
         self.pixel_mean = nn.Parameter(torch.zeros(3, PIXELS, PIXELS))
         self.pixel_log_spread = nn.Parameter(torch.zeros(3, PIXELS, PIXELS))
-        self.centre = nn.Parameter(torch.zeros(2))
-        self.deviation = nn.Parameter(torch.tensor([_HARDLY, 1.0]))
+        self.centre = nn.Parameter(torch.tensor([_NEVER, 0.0]))
+        self.deviation = nn.Parameter(torch.ones(2))
         self.limit = nn.Parameter(torch.full((1,), 3.0))
 
     def pixels(self, images: torch.Tensor) -> torch.Tensor:
@@ -129,5 +129,6 @@ def logarithms(squares: torch.Tensor) -> torch.Tensor:
 
 def picture_logarithm(squares: torch.Tensor) -> torch.Tensor:
     """Return the logarithm (n) of the mean distance of the worst places, of squared distances (n, G, G)."""
-    worst = squares.flatten(1).topk(WORST, dim=1).values
+    flat = squares.flatten(1)
+    worst = flat.topk(max(1, round(WORST * flat.shape[1])), dim=1).values
     return worst.clamp_min(_LEAST**2).sqrt().mean(dim=1).log()

@@ -1,6 +1,6 @@
 """Learning the kind `patch` from a folder of good parts: a bank of patches, and the limit for a wanted false-call rate.
 
-Each part is judged by a bank of others (cross-validation in at most ten folds), so that the limit is not that of parts
+Each part is judged by a bank of others (cross-validation in five folds), so that the limit is not that of parts
 that were learned. The limit is the one of kind `good`; see `experts.good_train`.
 """
 
@@ -29,12 +29,14 @@ from experts.taken import TakenPictures
 
 MOST = 64
 """The most pictures that are learned from: a bank has no room for what more of them show."""
-_FOLDS = 10
+_FOLDS = 5
 _STEPS = 127
-_REACH = 2.0
-"""In aligned parts, the steps of the grid to a place from where a neighbour counts as much as a usual distance more."""
+_REACH = 0.7
+"""In aligned parts, the steps of the grid to where a neighbour lies as far off as parts usually differ at a place."""
 _STRANGE = 0.01
 """A part is left out that an expert which may call such a share of good parts calls: what is left out, no row shows."""
+_FARTHER = 0.25
+"""... if the logarithm of its distance is larger by so much than that of any other: it is a quarter farther off."""
 _SMALL = 0.08
 """A part that fills less of its pictures than this share is small."""
 _BATCH = 8
@@ -142,7 +144,7 @@ def _learned(
     network: PatchNetwork, expert: Expert, plan: TrainingPlan, parts: Parts, without: dict[str, str]
 ) -> Trained:
     parts = replace(parts, apart=_apart(parts) if parts.pixels is not None else 0.0)
-    kept = good_train.typical(len(parts.names), _LeftOut(parts).largest, _STRANGE)
+    kept = good_train.typical(len(parts.names), _LeftOut(parts).largest, _STRANGE, _FARTHER)
     strange = [name for place, name in enumerate(parts.names) if place not in kept]
     without = without | dict.fromkeys(strange, "it looks unlike the other good parts")
     left_out.check(len(kept), without)

@@ -1,0 +1,253 @@
+"""The kind `patch`: learned from good parts alone, wherever they lie, or in the frame of a reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from tiny_line import Call
+
+from coe import Inspector
+from coe.cli import experts_command
+from coe.core import Expert, Finding, Request, Result, Verdict
+from coe.errors import ConfigError, StoreError
+from coe.pictures.image_source import Reference
+from coe.prepare import backbones
+from coe.prepare.fold import fold
+from coe.results import result_lines
+from coe.results.drawing import enlarged_pair
+from coe.store.kinds import Trained, TrainingPlan
+from coe.store.store import Store
+from experts.core_set import core_set
+from experts.patch import patch
+
+Pixels = NDArray[np.uint8]
+EXPERT = Expert("eye", "patch", ("strange",), 64, "line7/eye", reject=frozenset({"strange"}))
+SIDE = 96
+
+
+def part(seed: int, *, blot: tuple[int, int] | None = None, at: tuple[int, int] | None = None) -> Pixels:
+    """Draw a part with two marks on a board, at a place that the seed decides, with a blot at a place if it is bad."""
+    rng = np.random.default_rng(seed)
+    x, y = at or (int(rng.integers(16, 32)), int(rng.integers(16, 32)))
+    picture = np.full((SIDE, SIDE, 3), (40, 110, 60), np.uint8)
+    cv2.rectangle(picture, (x, y), (x + 48, y + 32), (200, 190, 170), -1)
+    cv2.circle(picture, (x + 10, y + 16), 5, (40, 40, 50), -1)
+    cv2.rectangle(picture, (x + 26, y + 10), (x + 42, y + 22), (230, 60, 50), -1)
+    if blot is not None:
+        cv2.circle(picture, (x + blot[0], y + blot[1]), 10, (10, 20, 200), -1)
+    return (picture + rng.normal(0, 3, picture.shape)).clip(0, 255).astype(np.uint8)
+
+
+def saved(folder: Path, pictures: list[Pixels]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, picture in enumerate(pictures):
+        cv2.imwrite(str(folder / f"{number:02}.png"), picture[:, :, ::-1])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = Store(tmp_path_factory.mktemp("backbones"))
+    return store.path(backbones.add_packaged(store, "efficientnet-lite0").manifest.id)
+
+
+Learn = Callable[..., Trained]
+
+
+@pytest.fixture(scope="module")
+def learn(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Learn:
+    def learn(pictures: list[Pixels], **plan: object) -> Trained:
+        data = saved(tmp_path_factory.mktemp("photos") / "good", pictures)
+        usual = {"epochs": 1, "batch": 1, "learning_rate": 0.1, "threads": 1, "init": backbone}
+        told = TrainingPlan(data=data, work=data, **(usual | plan))  # type: ignore[arg-type]
+        return patch.train(EXPERT, told, lambda *_: None)
+
+    return learn
+
+
+@pytest.fixture(scope="module")
+def learned(learn: Learn) -> Trained:
+    return learn([part(seed) for seed in range(12)])
+
+
+def module_of(trained: Trained) -> torch.nn.Module:
+    module = patch.skeleton(EXPERT)
+    module.load_state_dict(trained.state)
+    return module
+
+
+def judged(trained: Trained, picture: Pixels, reference: Reference | None = None) -> Finding:
+    prepared = patch.preprocess(picture, EXPERT) if reference is None else patch.compare(picture, reference, EXPERT)
+    with torch.inference_mode():
+        outputs = patch.forward(module_of(trained), torch.from_numpy(prepared.pixels[None]))
+    return patch.postprocess(outputs, [prepared], EXPERT)[0]
+
+
+def test_good_parts_pass_wherever_they_lie_and_a_blot_is_shown(learned: Trained) -> None:
+    assert {judged(learned, part(seed)).label for seed in range(100, 106)} == {"none"}
+    bad = judged(learned, part(200, blot=(36, 27), at=(20, 30)))
+    assert bad.label == "strange"
+    x1, y1, x2, y2 = max(bad.boxes, key=lambda box: box.score).xyxy
+    assert x1 < 56 < x2
+    assert y1 < 57 < y2
+    assert bad.heat is not None
+    places = np.frombuffer(bad.heat.values, np.uint8).reshape(bad.heat.rows, bad.heat.columns)
+    row, column = np.unravel_index(places.argmax(), places.shape)
+    assert abs((row + 0.5) * SIDE / bad.heat.rows - 57) < 20
+    assert abs((column + 0.5) * SIDE / bad.heat.columns - 56) < 20
+
+
+def test_it_shows_a_good_patch_beside_what_deviates(learned: Trained) -> None:
+    picture = part(200, blot=(36, 27), at=(20, 30))
+    likeness = judged(learned, picture).likeness
+    assert likeness is not None
+    good = np.frombuffer(likeness.pixels, np.uint8).reshape(likeness.side, likeness.side, 3)
+    blue = (good[:, :, 2].astype(int) - good[:, :, 0]) > 100
+    assert not blue.any()
+    here, beside = enlarged_pair(picture, likeness)
+    assert here.shape == beside.shape
+    assert ((here[:, :, 2].astype(int) - here[:, :, 0]) > 100).any()
+
+
+def test_what_it_shows_survives_the_results_of_a_run(learned: Trained) -> None:
+    finding = judged(learned, part(200, blot=(36, 27), at=(20, 30)))
+    assert finding.likeness is not None
+    result = Result(Request(0, "U1", "a.png"), Verdict.NG, (finding,), 0.1)
+    back = result_lines.from_line(result_lines.to_line(result).encode(), 0).findings[0].likeness
+    assert back is not None
+    assert (back.side, back.pixels) == (finding.likeness.side, finding.likeness.pixels)
+    assert back.box == pytest.approx(finding.likeness.box, abs=0.1)
+
+
+def test_an_experts_own_part_is_its_bank_of_less_than_a_megabyte(learned: Trained) -> None:
+    own = {name: tensor for name, tensor in learned.state.items() if not name.startswith("backbone.")}
+    assert sum(tensor.nbytes for tensor in own.values()) < 1e6
+    assert learned.metrics["good_parts"] == 12
+
+
+def test_the_same_pictures_give_the_same_expert(learn: Learn, learned: Trained) -> None:
+    again = learn([part(seed) for seed in range(12)])
+    assert all(torch.equal(again.state[name], tensor) for name, tensor in learned.state.items())
+
+
+def test_another_part_among_the_good_is_left_out_and_named(learn: Learn) -> None:
+    other = np.full((SIDE, SIDE, 3), 128, np.uint8)
+    cv2.circle(other, (48, 48), 30, (250, 240, 20), 6)
+    trained = learn([*(part(seed) for seed in range(11)), other])
+    assert [remark for remark in trained.remarks if "11.png" in remark]
+    assert trained.metrics["left_out"] == 1
+
+
+@pytest.mark.parametrize(
+    ("pictures", "plan", "named"),
+    [
+        ([part(seed) for seed in range(4)], {}, "at least 5"),
+        ([part(1)] * 8, {}, "8 are given, and only 1 of them differ"),
+        ([part(seed) for seed in range(6)], {"init": None}, "backbone add"),
+        ([part(seed) for seed in range(6)], {"freeze": ("conv1",)}, "freeze"),
+    ],
+    ids=["few", "alike", "no backbone", "freeze"],
+)
+def test_what_cannot_be_learned_is_refused(
+    learn: Learn, pictures: list[Pixels], plan: dict[str, object], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=named):
+        learn(pictures, **plan)
+
+
+def test_a_part_that_is_small_in_its_pictures_is_told(learn: Learn) -> None:
+    def small(seed: int) -> Pixels:
+        picture = np.full((4 * SIDE, 4 * SIDE, 3), (40, 110, 60), np.uint8)
+        at = 30 + 7 * seed
+        picture[at : at + 40, at : at + 40] = cv2.resize(part(seed, at=(20, 30)), (40, 40))
+        return picture
+
+    assert [remark for remark in learn([small(seed) for seed in range(12)]).remarks if "crop" in remark]
+
+
+def test_grey_pictures_are_learned_as_they_are(learn: Learn) -> None:
+    def grey(seed: int, **how: tuple[int, int]) -> Pixels:
+        return cv2.cvtColor(cv2.cvtColor(part(seed, **how), cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
+
+    trained = learn([grey(seed) for seed in range(12)])
+    assert judged(trained, grey(100)).label == "none"
+    assert judged(trained, grey(200, blot=(36, 27), at=(20, 30))).label == "strange"
+
+
+def test_in_the_frame_of_a_reference_the_place_counts(learn: Learn) -> None:
+    at = (24, 32)
+    reference = Reference(part(0, at=at), np.zeros((SIDE, SIDE), np.uint8))
+    good = [part(seed, at=(at[0] + seed % 3 - 1, at[1] + seed % 2)) for seed in range(12)]
+    trained = learn(good, references={"U1": reference})
+    assert trained.in_frame
+    assert judged(trained, part(100, at=at), reference).label == "none"
+    # A mark that good parts show elsewhere.
+    twice = part(101, at=at)
+    cv2.circle(twice, (at[0] + 24, at[1] + 16), 5, (40, 40, 50), -1)
+    assert judged(trained, twice, reference).label == "strange"
+    doubtful = judged(trained, np.zeros((SIDE, SIDE, 3), np.uint8), reference)
+    assert doubtful.doubt
+
+
+@pytest.mark.parametrize(
+    "expert",
+    [replace(EXPERT, labels=("a", "b")), replace(EXPERT, input_size=32), replace(EXPERT, input_size=100)],
+    ids=["two labels", "small", "no multiple of 8"],
+)
+def test_an_expert_that_the_kind_cannot_run_is_refused(expert: Expert) -> None:
+    with pytest.raises(ConfigError, match="eye"):
+        patch.skeleton(expert)
+
+
+def test_its_norms_fold_though_the_nearest_row_may_turn(learned: Trained) -> None:
+    assert len(fold(patch, EXPERT, learned.state).pairs) == 33
+
+
+BOARD = """
+board: line7
+experts:
+  eye: {kind: patch, labels: [strange], input: 64, reject: [strange], then: {none: OK}}
+  ear: {kind: patch, labels: [strange], input: 64, reject: [strange], then: {none: OK}}
+components:
+  U1: {inspect: eye}
+  U2: {inspect: ear}
+"""
+
+
+def test_experts_of_one_backbone_share_it_and_a_line_runs_them(call: Call, tmp_path: Path) -> None:
+    board, store = tmp_path / "line7.yaml", tmp_path / "store"
+    board.write_text(BOARD)
+    for name, first in (("eye", 0), ("ear", 20)):
+        good = saved(tmp_path / name, [part(seed) for seed in range(first, first + 12)])
+        told = ("train", f"line7/{name}", "--board", board, "--data", good, "--epochs", "1", "--no-prepare")
+        assert call(*told, "--store", store, command=experts_command).status == 0
+    shelf = Store(store)
+    eye, ear = shelf.manifest("line7/eye"), shelf.manifest("line7/ear")
+    assert (eye.body is not None, eye.body == ear.body, eye.bytes < 1e6) == (True, True, True)
+    assert call("verify", "--store", store, command=experts_command).status == 0
+    with Inspector(board, store=store, memory="200MB") as line:
+        assert line.submit(part(100), "U1", order="RGB").result().verdict is Verdict.OK
+        bad = line.submit(part(200, blot=(36, 27), at=(20, 30)), "U2", order="RGB").result()
+    assert bad.verdict is Verdict.NG
+    assert bad.findings[0].likeness is not None
+    board.write_text(BOARD.replace("U1: {inspect: eye}", "U1: {inspect: eye, reference: U1}"))
+    saved(tmp_path / "good" / "U1", [part(seed, at=(24, 32)) for seed in range(3)])
+    told = ("reference", board, "--images", tmp_path / "good", "--store", store)
+    assert call(*told, command=experts_command).status == 0
+    with pytest.raises(StoreError, match=r"eye.*without a reference"):
+        Inspector(board, store=store, memory="200MB")
+
+
+def test_a_core_set_takes_what_lies_apart_first() -> None:
+    rows = torch.cat([torch.zeros(50, 4), torch.eye(4) * 5, torch.full((10, 4), 0.01)])
+    assert set(core_set(rows, 5).tolist()) >= {50, 51, 52, 53}
+    assert len(core_set(torch.ones(9, 4), 5)) == 1
+    apart = torch.tensor([[0.0], [0.0], [9.0]])
+    assert set(core_set(torch.ones(3, 4), 2, apart).tolist()) in ({0, 2}, {1, 2})
