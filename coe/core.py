@@ -192,7 +192,7 @@ class Finding:
         return frozenset((self.label, *(box.label for box in self.boxes)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding as values of JSON; `doubt`, `heat`, `likeness`, `read` are left out where there is none."""
+        """Return the finding as values of JSON; `doubt`, `heat`, `likeness`, `read` are left out where none is."""
         return {
             "expert": self.expert,
             "variant": self.variant,

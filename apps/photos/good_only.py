@@ -26,7 +26,7 @@ from coe.board import rules
 from coe.cli.console import Console
 from coe.core import NOTHING, Verdict
 from coe.errors import CoeError
-from coe.prepare import backbones
+from coe.prepare import backbones, learning
 from coe.prepare.prepare import Preparer
 from coe.store import bodies, kinds
 from coe.store.kinds import ModuleKind, TrainingPlan
@@ -81,20 +81,12 @@ def learn(store: Store, name: str, pictures: Sequence[Path], folder: Path, false
     for path in pictures:
         (data / path.name).symlink_to(path.resolve())
     start = backbones.start_of(store, kind)
-    assert start is not None
     expert = rules.load(folder / "photos.yaml").experts[name]
-    plan = TrainingPlan(data, folder, 1, 1, 0.1, threads=1, init=store.path(start), false_calls=false_calls)
+    plan = TrainingPlan(data, folder, 1, 1, 0.1, threads=1, false_calls=false_calls)
     began = time.process_time()
-    trained = kind.train(expert, plan, lambda *_: None)
+    trained = learning.learn(store, expert, kind, plan, start, lambda *_: None)
     seconds = time.process_time() - began
-    store.put(
-        expert.weights,
-        kind="patch",
-        labels=expert.labels,
-        input_size=INPUT,
-        state=trained.state,
-        metrics=trained.metrics,
-    )
+    learning.put(store, expert, trained, start, "trained on photographs")
     bodies.divide_backbone(store, expert.weights)
     Preparer(store, ["fp32"]).prepare(expert.weights, list(pictures)[:4])
     return seconds
