@@ -160,6 +160,7 @@ def main(
     folder: Annotated[Path, typer.Option(help="Where experts go.")] = Path("build/good-only"),
     good: Annotated[int, typer.Option(help="Good pictures to learn each type from.")] = 20,
     draws: Annotated[int, typer.Option(help="How often other pictures are drawn.")] = 5,
+    first: Annotated[int, typer.Option(help="The number of the first draw, to make them in several processes.")] = 0,
     most: Annotated[int, typer.Option(help="The most good, and bad, pictures to judge of a type in a draw.")] = 60,
     false_calls: Annotated[float, typer.Option(help="The wanted rate of false calls.")] = 0.05,
 ) -> None:
@@ -170,11 +171,11 @@ def main(
     figures = {name: Figures() for name in SETS}
     try:
         photos = read(data or Path(os.environ.get("COE_DATA") or "../shared/data"))
-        for number in range(draws):
+        for number in range(first, first + draws):
             for name, one in draw(photos, number, good, most, folder, false_calls):
                 for field_ in ("auroc", "false_calls", "escapes", "learned_s"):
                     getattr(figures[name], field_).extend(getattr(one, field_))
-            console.print(table(f"{good} good pictures, {number + 1} of {draws} draws", figures))
+            console.print(table(f"{good} good pictures, draws {first} to {number}", figures))
     except (CoeError, OSError) as error:
         console.print(str(error), style="red", markup=False)
         raise typer.Exit(2) from error

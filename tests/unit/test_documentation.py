@@ -76,7 +76,9 @@ def options_of(module: Any) -> set[str]:
         app = typer.Typer()
         app.command()(module.main)
     command = app and typer.main.get_command(app)
-    commands = [command, *getattr(command, "commands", {}).values()] if command else []
+    commands = [command] if command else []
+    for one in commands:  # it grows by the commands of groups
+        commands += getattr(one, "commands", {}).values()
     parameters = [parameter for command in commands for parameter in command.params]
     return {option for each in parameters for option in (*each.opts, *each.secondary_opts)}
 
