@@ -35,7 +35,7 @@ _REACH = 0.7
 """In aligned parts, the steps of the grid to where a neighbour lies as far off as parts usually differ at a place."""
 _STRANGE = 0.01
 """A part is left out that an expert which may call such a share of good parts calls: what is left out, no row shows."""
-_FARTHER = 0.5
+_FARTHER = 0.25
 """... if the logarithm of its distance is larger by so much than that of any other part."""
 _SMALL = 0.08
 """A part that fills less of its pictures than this share is small."""
