@@ -13,6 +13,7 @@ from coe import config
 from coe.board import rules
 from coe.cli import (
     experts_backbone,
+    experts_boxes,
     experts_bundle,
     experts_calibrate,
     experts_choose,
@@ -62,6 +63,7 @@ app.command()(experts_prepare.prepare)
 app.command()(experts_share.share)
 app.command()(experts_share.export)
 app.command()(experts_split.split)
+app.command()(experts_boxes.boxes)
 app.command()(experts_reference.reference)
 app.command()(experts_calibrate.calibrate)
 app.command()(experts_evaluate.evaluate)

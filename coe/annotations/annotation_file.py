@@ -1,0 +1,93 @@
+"""Which format a file of annotations has, found by its content; a folder holds masks."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as xml
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coe.annotations import coco, cvat, label_studio, masks
+from coe.annotations.marked import Findings, MarkedSet
+from coe.annotations.picture_index import PictureIndex
+from coe.errors import ConfigError
+from coe.spelling import composed
+
+_KNOWN = "COCO JSON, Label Studio JSON, CVAT XML 1.1, or a folder of masks"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingChoices:
+    """What a person decides: labels and their order, whose annotations count, and how what does not fit is taken."""
+
+    labels: tuple[str, ...] = ()
+    annotator: str = ""
+    clip: bool = False
+    unmarked_good: bool = False
+
+
+def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings) -> tuple[str, MarkedSet]:
+    """Read annotations of the pictures in `images`; return the format's name, and labels with pictures.
+
+    Pictures that `source` does not name are left out and counted, or good ones with `unmarked_good`. Raises ConfigError
+    with all faults at once.
+    """
+    within = source.is_dir() and images.resolve() in source.resolve().parents
+    index = PictureIndex(images, findings, clip=choices.clip, masks=source if within else None)
+    if source.is_dir():
+        if not choices.labels:
+            raise ConfigError(f"{source} is a folder of masks, which name no labels; give them with --labels")
+        form, labels = "masks", masks.read(source, choices.labels, index, findings)
+    else:
+        form, labels = _read_file(source, index, findings, choices.annotator)
+    if choices.annotator and form != "Label Studio":
+        raise ConfigError(f"--annotator is for Label Studio, and {source} is {form}; leave it out")
+    for path in index.paths:
+        if path not in index.taken:
+            if choices.unmarked_good and (size := index.size(path)):
+                index.add(path, size, ())
+            else:
+                index.set_aside(path, f"pictures that {source.name} does not name were left out")
+    wanted = _wanted(choices.labels or tuple(map(composed, labels)), index, findings)
+    findings.refuse(source)
+    if not any(picture.boxes for picture in index.pictures):
+        raise ConfigError(f"{source}: there is no box in {len(index.pictures)} pictures; nothing to learn")
+    return form, MarkedSet(wanted, tuple(index.pictures))
+
+
+def _wanted(labels: tuple[str, ...], index: PictureIndex, findings: Findings) -> tuple[str, ...]:
+    for label in dict.fromkeys(composed(box.label) for picture in index.pictures for box in picture.boxes):
+        if label not in labels:
+            findings.fault("a label is not among those of --labels", label)
+    for label in labels:
+        if not label.strip() or labels.count(label) > 1:
+            findings.fault("a label is empty or there twice", repr(label))
+    return labels
+
+
+def _read_file(source: Path, index: PictureIndex, findings: Findings, annotator: str) -> tuple[str, tuple[str, ...]]:
+    try:
+        raw = source.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{source}: cannot be read ({error.strerror}); give {_KNOWN}") from None
+    try:
+        if raw.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<"):
+            return "CVAT", cvat.read(_xml(source, raw), index, findings)
+        content: Any = json.loads(raw)
+        if isinstance(content, dict) and all(isinstance(content.get(key), list) for key in ("images", "annotations")):
+            return "COCO", coco.read(content, index, findings)
+        if isinstance(content, list):
+            return "Label Studio", label_studio.read(content, index, findings, annotator)
+    except (ValueError, RecursionError, xml.ParseError, AttributeError, TypeError) as error:
+        raise ConfigError(f"{source}: cannot be read as annotations ({error}); export it again") from None
+    raise ConfigError(f"{source}: this JSON is of no known form; give {_KNOWN}")
+
+
+def _xml(source: Path, raw: bytes) -> xml.Element:
+    if b"<!ENTITY" in raw or b"<!DOCTYPE" in raw:
+        raise ConfigError(f"{source}: a document type has no place in an export of CVAT; export it again")
+    root = xml.fromstring(raw)
+    if root.tag != "annotations" or root.findtext("version") != "1.1":
+        raise ConfigError(f"{source}: is no CVAT XML of version 1.1; export as 'CVAT for images 1.1'")
+    return root

@@ -1,0 +1,78 @@
+"""Masks: a picture of numbers beside each picture; each connected region of a number is an object."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from coe.annotations.marked import Findings, MarkedBox
+from coe.annotations.picture_index import PictureIndex
+from coe.errors import first_line
+from coe.spelling import composed
+
+LOSSLESS = {".png", ".bmp", ".tif", ".tiff"}
+ENDINGS = ("_mask", "-mask", ".mask", "_gt")
+"""What may stand behind the name of a picture in that of its mask."""
+
+
+def read(folder: Path, labels: tuple[str, ...], index: PictureIndex, findings: Findings) -> tuple[str, ...]:
+    """Add the pictures that have a mask in `folder` to `index`; return the labels.
+
+    Of one label all that is not 0 is an object; of several, 1 is the first label, 2 the second, and so on. A mask of
+    zeros is a good picture. Pixels that touch at a corner belong together.
+    """
+    masks = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix.lower() in LOSSLESS]
+    beside = {composed(index.name(path)).rpartition(".")[0]: path for path in index.paths}
+    for mask in masks:
+        stem = composed(mask.relative_to(folder).as_posix()).rpartition(".")[0]
+        names = [stem, *(stem.removesuffix(end) for end in ENDINGS if stem.endswith(end))]
+        fitting = next((beside[name] for name in names if name in beside), None)
+        if fitting is None:
+            findings.fault(f"a mask has no picture of its name in {index.folder}", str(mask))
+            continue
+        path = index.find([index.name(fitting)], f"mask {mask.name}")
+        if path is not None and (size := index.size(path)):
+            values = _values(mask, size, findings)
+            if values is not None:
+                index.add(path, size, _boxes(values, labels, mask, findings))
+    return labels
+
+
+def _values(mask: Path, size: tuple[int, int], findings: Findings) -> NDArray[np.int64] | None:
+    """Return the numbers of a mask, (H, W); of a picture with a palette these are its indices, not its colours."""
+    try:
+        with Image.open(mask) as picture:
+            if picture.size != size:
+                said = f"{mask.name} is {picture.size[0]} x {picture.size[1]}, the picture {size[0]} x {size[1]}"
+                findings.fault("a mask is not as large as its picture", said)
+                return None
+            values = np.asarray(picture)
+    except Exception as error:  # Pillow raises errors of many types for damaged files
+        findings.fault("a mask cannot be read", f"{mask.name} ({first_line(error)})")
+        return None
+    if values.ndim == 3 and values.shape[2] in (3, 4):
+        if (values[..., :3] != values[..., :1]).any():
+            findings.fault("a mask has colours; save it in grey, with a number for each label", mask.name)
+            return None
+        values = values[..., 0]
+    return values.astype(np.int64)
+
+
+def _boxes(values: NDArray[np.int64], labels: tuple[str, ...], mask: Path, findings: Findings) -> list[MarkedBox]:
+    if len(labels) == 1:
+        values = (values != 0).astype(np.int64)
+    boxes = []
+    for value in np.unique(values[values != 0]).tolist():
+        if not 0 < value <= len(labels):
+            findings.fault(f"a mask has a number without a label ({len(labels)} labels)", f"{mask.name} has {value}")
+            continue
+        count, _, stats, _ = cv2.connectedComponentsWithStats((values == value).astype(np.uint8), connectivity=8)
+        for number in range(1, count):
+            left, top, width, height = (int(each) for each in stats[number][:4])
+            where = f"{mask.name} region {number}"
+            boxes.append(MarkedBox(labels[value - 1], left, top, left + width, top + height, where))
+    return boxes

@@ -1,0 +1,116 @@
+"""The pictures of a folder, found by the names that annotation programs keep: with folders, prefixes, addresses."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+from PIL import Image
+
+from coe.annotations.marked import Findings, MarkedBox, MarkedPicture, fitted
+from coe.errors import ConfigError, first_line
+from coe.pictures.finding import EXTENSIONS
+from coe.spelling import composed
+
+_ORIENTATION, _ON_ITS_SIDE = 0x0112, (5, 6, 7, 8)
+_UPLOADED = re.compile(r"^[0-9a-f]{8}-(?=.)")
+"""What Label Studio puts before the name of an uploaded file."""
+
+
+class PictureIndex:
+    """The pictures in `folder`, and what does not fit; each picture may be taken once. Raises ConfigError."""
+
+    def __init__(self, folder: Path, findings: Findings, *, clip: bool = False, masks: Path | None = None) -> None:
+        if not folder.is_dir():
+            raise ConfigError(f"--images: {folder} is not a folder")
+        self.folder, self.findings, self._clip = folder, findings, clip
+        self.paths = sorted(
+            path
+            for path in folder.rglob("*")
+            if path.suffix.lower() in EXTENSIONS and path.is_file() and (masks is None or masks not in path.parents)
+        )
+        self._by_end: dict[str, list[Path]] = defaultdict(list)
+        for path in self.paths:
+            self._by_end[composed(path.name)].append(path)
+        self.taken: dict[Path, str] = {}
+        self.pictures: list[MarkedPicture] = []
+
+    def __repr__(self) -> str:
+        return f"<PictureIndex {self.folder}: {len(self.taken)} of {len(self.paths)} taken>"
+
+    def name(self, path: Path) -> str:
+        """Return the name of a picture within the folder."""
+        return path.relative_to(self.folder).as_posix()
+
+    def find(self, names: Iterable[str], where: str) -> Path | None:
+        """Return the picture that is called by one of some names, the first that fits; note why if there is none.
+
+        Of a name its end counts, as many folders of it as it takes to tell pictures apart.
+        """
+        names = list(names)
+        for name in [
+            *names,
+            *(str(PurePosixPath(n).with_name(_UPLOADED.sub("", PurePosixPath(n).name))) for n in names),
+        ]:
+            parts = composed(name).replace("\\", "/").strip("/").split("/")
+            found = self._by_end.get(parts[-1], [])
+            best = [(self._common(path, parts), path) for path in found]
+            most = max((count for count, _ in best), default=0)
+            fitting = [path for count, path in best if count == most]
+            if len(fitting) > 1:
+                both = " and ".join(map(self.name, fitting))
+                self.findings.fault(
+                    "a name fits several pictures; rename one, or give a narrower --images", f"{name}: {both}"
+                )
+                return None
+            if fitting:
+                return self._take(fitting[0], where)
+        self.findings.fault(f"a picture is not in {self.folder}", f"{names[0] if names else 'no name'} ({where})")
+        return None
+
+    def _common(self, path: Path, parts: list[str]) -> int:
+        own = composed(self.name(path)).split("/")
+        count = 0
+        for one, other in zip(reversed(own), reversed(parts), strict=False):
+            if one != other:
+                break
+            count += 1
+        return count
+
+    def _take(self, path: Path, where: str) -> Path | None:
+        if path in self.taken:
+            both = f"{self.name(path)} ({self.taken[path]} and {where})"
+            self.findings.fault("a picture is named twice; keep one of them", both)
+            return None
+        self.taken[path] = where
+        return path
+
+    def size(self, path: Path, stated: tuple[int, int] | None = None) -> tuple[int, int] | None:
+        """Return width and height of a picture as it is seen; note if it is unreadable, or not as large as stated."""
+        try:
+            with Image.open(path) as picture:
+                width, height = picture.size
+                if picture.getexif().get(_ORIENTATION) in _ON_ITS_SIDE:
+                    width, height = height, width
+        except Exception as error:  # Pillow raises errors of many types for damaged files
+            self.findings.fault("a picture cannot be read", f"{self.name(path)} ({first_line(error)})")
+            return None
+        if stated is not None and stated != (width, height):
+            sizes = f"{self.name(path)} is {width} x {height}, stated {stated[0]} x {stated[1]}"
+            self.findings.fault(
+                "a picture is not as large as its annotations say; give the picture they were drawn in", sizes
+            )
+            return None
+        return width, height
+
+    def add(self, path: Path, size: tuple[int, int], boxes: Iterable[MarkedBox]) -> None:
+        """Add a picture that somebody looked at, with its boxes."""
+        width, height = size
+        kept = fitted(boxes, self.name(path), width, height, self.findings, clip=self._clip)
+        self.pictures.append(MarkedPicture(path, width, height, kept))
+
+    def set_aside(self, path: Path, why: str) -> None:
+        """Leave a picture out that was found, and say why."""
+        self.findings.notes[why] += 1

@@ -1,0 +1,351 @@
+"""Boxes from other programs, and masks: what is in them becomes a data set, and what does not fit is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coe.annotations import annotation_file, contact_sheet, yolo_folder
+from coe.annotations.annotation_file import ReadingChoices
+from coe.annotations.marked import Findings, MarkedSet
+from coe.cli import experts_command
+from coe.cli.common import run
+from coe.errors import ConfigError
+from coe.prepare import data_set
+from experts import yolo_images
+
+PLAIN = ReadingChoices()
+Corners = tuple[float, float, float, float]
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Three pictures of 200 x 100: board1/R1.png, board2/R1.png, good one.jpg."""
+    root = tmp_path / "photos"
+    for name in ("board1/R1.png", "board2/R1.png", "good one.jpg"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(len(name)).integers(0, 255, (100, 200, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(root / name)
+    return root
+
+
+def stored(place: Path, content: Any) -> Path:
+    place.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return place
+
+
+def taken(source: Path, photos: Path, choices: ReadingChoices = PLAIN) -> tuple[MarkedSet, Findings]:
+    findings = Findings()
+    return annotation_file.read(source, photos, choices, findings)[1], findings
+
+
+def boxes_of(marked: MarkedSet, photos: Path) -> dict[str, list[tuple[str, Corners]]]:
+    return {
+        picture.path.relative_to(photos).as_posix(): [
+            (box.label, (round(box.left, 2), round(box.top, 2), round(box.right, 2), round(box.bottom, 2)))
+            for box in picture.boxes
+        ]
+        for picture in marked.pictures
+    }
+
+
+def faults_of(source: Path, photos: Path, choices: ReadingChoices = PLAIN) -> list[int]:
+    """Return how many faults there are of each kind."""
+    findings = Findings()
+    with pytest.raises(ConfigError):
+        annotation_file.read(source, photos, choices, findings)
+    return sorted(map(len, findings.faults.values()))
+
+
+def coco(annotations: Sequence[dict[str, Any]], **changes: Any) -> dict[str, Any]:
+    images = [("board1/R1.png", 7), ("board2/R1.png", 9), ("good one.jpg", 12)]
+    content = {
+        "info": {"description": ""},
+        "licenses": [],
+        "categories": [
+            {"id": 11, "name": "bridge", "supercategory": ""},
+            {"id": 3, "name": "lifted", "supercategory": ""},
+        ],
+        "images": [{"id": id, "file_name": name, "width": 200, "height": 100} for name, id in images],
+        "annotations": [
+            {"id": number, "iscrowd": 0, "area": 1.0, "segmentation": [], **one}
+            for number, one in enumerate(annotations, 1)
+        ],
+    }
+    return {**content, **changes}
+
+
+def test_coco_has_pixels_and_categories_with_gaps(tmp_path: Path, photos: Path) -> None:
+    content = coco(
+        [
+            {"image_id": 7, "category_id": 11, "bbox": [10, 20, 30.5, 40]},
+            {"image_id": 7, "category_id": 3, "bbox": [], "segmentation": [[150, 10, 190, 10, 170, 60]]},
+            {"image_id": 9, "category_id": 3, "bbox": [-0.4, 0, 20, 100.3]},
+        ]
+    )
+    marked, findings = taken(stored(tmp_path / "a.json", content), photos)
+    assert marked.labels == ("lifted", "bridge")  # in the order of their numbers
+    assert boxes_of(marked, photos) == {
+        "board1/R1.png": [("bridge", (10, 20, 40.5, 60)), ("lifted", (150, 10, 190, 60))],
+        "board2/R1.png": [("lifted", (0, 0, 19.6, 100))],  # rounding over the edge is no fault
+        "good one.jpg": [],
+    }
+    assert not findings.notes
+
+
+def test_coco_pictures_with_a_crowd_are_left_out_and_counted(tmp_path: Path, photos: Path) -> None:
+    box = {"image_id": 7, "category_id": 11, "bbox": [10, 20, 30, 40]}
+    crowd = {"image_id": 9, "category_id": 11, "bbox": [0, 0, 200, 100], "iscrowd": 1}
+    marked, findings = taken(stored(tmp_path / "a.json", coco([box, crowd])), photos)
+    assert "board2/R1.png" not in boxes_of(marked, photos)
+    assert sum(findings.notes.values()) == 1
+
+
+def test_all_faults_are_named_at_once_and_nothing_is_written(tmp_path: Path, photos: Path) -> None:
+    content = coco(
+        [
+            {"image_id": 7, "category_id": 11, "bbox": [10, 20, 0, 40]},  # no area
+            {"image_id": 7, "category_id": 11, "bbox": [10, 20, 5, -1]},
+            {"image_id": 7, "category_id": 11, "bbox": [200, 20, 10, 40]},  # outside
+            {"image_id": 7, "category_id": 11, "bbox": [190, 20, 30, 40]},  # over the edge
+            {"image_id": 8, "category_id": 11, "bbox": [1, 1, 10, 10]},  # of no image
+            {"image_id": 7, "category_id": 4, "bbox": [1, 1, 10, 10]},  # of no category
+            {"image_id": 7, "category_id": 11, "bbox": ["a", 1, 10, 10]},
+        ]
+    )
+    content["images"] += [{"id": 13, "file_name": "lost.png"}, {"id": 14, "file_name": "board1/R1.png"}]
+    content["images"] += [{"id": 15, "file_name": "R1.png"}, {"id": 9, "file_name": "good one.jpg"}]
+    content["images"][2]["width"] = 640
+    source = stored(tmp_path / "a.json", content)
+    # Of size, of area, outside, over the edge, image, category, numbers, lost, twice, several of one name, one id.
+    assert faults_of(source, photos) == [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2]
+    assert faults_of(source, photos, ReadingChoices(labels=("lifted",)))[-1] == 2
+
+
+def test_what_reaches_over_the_edge_may_be_cut_off_there(tmp_path: Path, photos: Path) -> None:
+    source = stored(tmp_path / "a.json", coco([{"image_id": 7, "category_id": 3, "bbox": [190, -20, 30, 40]}]))
+    assert faults_of(source, photos) == [1]
+    marked, findings = taken(source, photos, ReadingChoices(clip=True))
+    assert boxes_of(marked, photos)["board1/R1.png"] == [("lifted", (190, 0, 200, 20))]
+    assert sum(findings.notes.values()) == 1
+
+
+def studio(path: str, *annotations: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {"id": 1, "data": {"image": path}, "annotations": list(annotations), "predictions": [], **changes}
+
+
+def drawn(*values: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    results = [
+        {
+            "id": f"r{number}",
+            "type": "rectanglelabels",
+            "from_name": "label",
+            "to_name": "image",
+            "original_width": 200,
+            "original_height": 100,
+            "image_rotation": 0,
+            "value": {"rotation": 0, **value},
+        }
+        for number, value in enumerate(values)
+    ]
+    return {"id": 5, "completed_by": 1, "was_cancelled": False, "ground_truth": False, "result": results, **changes}
+
+
+BRIDGE = {"x": 10.0, "y": 10.0, "width": 20.0, "height": 30.0, "rectanglelabels": ["bridge"]}
+
+
+def test_label_studio_has_percent_prefixes_and_turned_boxes(tmp_path: Path, photos: Path) -> None:
+    turned = {**BRIDGE, "x": 50.0, "rotation": 90.0}  # about its left upper corner (100, 10), clockwise
+    corners = {"points": [[0, 0], [10, 50], [5, 100]], "closed": True, "polygonlabels": ["lifted"]}
+    round_ = {"x": 50.0, "y": 50.0, "radiusX": 10.0, "radiusY": 10.0, "rotation": 90.0, "ellipselabels": ["lifted"]}
+    choice = {"id": "c", "type": "choices", "value": {"choices": ["dark"]}}
+    first = drawn(BRIDGE, turned, corners, round_)
+    first["result"].append(choice)
+    tasks = [
+        studio("/data/upload/3/0a1b2c3d-good%20one.jpg", first, file_upload="0a1b2c3d-good one.jpg"),
+        studio("/data/local-files/?d=line7/board1/R1.png", drawn()),
+        studio("s3://bucket/board2/R1.png", drawn(BRIDGE, was_cancelled=True)),
+    ]
+    marked, findings = taken(stored(tmp_path / "a.json", tasks), photos)
+    assert marked.labels == ("bridge", "lifted")
+    assert boxes_of(marked, photos) == {
+        "good one.jpg": [
+            ("bridge", (20, 10, 60, 40)),
+            ("bridge", (70, 10, 100, 50)),
+            ("lifted", (0, 0, 20, 100)),
+            ("lifted", (90, 30, 110, 70)),
+        ],
+        "board1/R1.png": [],  # submitted without a box: a good picture
+    }
+    assert sorted(findings.notes.values()) == [1, 1]  # the cancelled one and the choice
+
+
+def test_of_several_annotators_a_person_says_who_counts(tmp_path: Path, photos: Path) -> None:
+    other = drawn({**BRIDGE, "x": 70.0}, completed_by={"id": 2, "email": "b@line7"})
+    tasks = [studio("board1/R1.png", drawn(BRIDGE), other), studio("board2/R1.png", drawn(BRIDGE))]
+    source = stored(tmp_path / "a.json", tasks)
+    assert faults_of(source, photos) == [1]
+    marked, findings = taken(source, photos, ReadingChoices(annotator="b@line7"))
+    assert boxes_of(marked, photos) == {"board1/R1.png": [("bridge", (140, 10, 180, 40))]}
+    assert sum(findings.notes.values()) == 2  # board2, and the picture that no task names
+    tasks[0]["annotations"][1]["ground_truth"] = True
+    marked, _ = taken(stored(source, tasks), photos)
+    assert boxes_of(marked, photos)["board1/R1.png"] == [("bridge", (140, 10, 180, 40))]
+
+
+def test_label_studio_results_that_cannot_be_boxes_are_faults(tmp_path: Path, photos: Path) -> None:
+    brush = drawn({"format": "rle", "rle": [0, 1], "brushlabels": ["bridge"]})
+    brush["result"][0]["type"] = "brushlabels"
+    turned, small = drawn(BRIDGE), drawn(BRIDGE)
+    turned["result"][0]["image_rotation"] = 90
+    small["result"][0]["original_width"] = 100
+    unlabelled = drawn({"x": 1.0, "y": 1.0, "width": 5.0, "height": 5.0})
+    one = brush["result"] + turned["result"] + small["result"] + unlabelled["result"]
+    for number, result in enumerate(one):
+        result["id"] = str(number)
+    source = stored(tmp_path / "a.json", [studio("board1/R1.png", drawn(result=one)), {"image": "x.png", "label": []}])
+    assert faults_of(source, photos) == [1, 1, 1, 1, 1]
+
+
+CVAT = """<?xml version="1.0" encoding="utf-8"?>
+<annotations><version>1.1</version>
+<meta><task><id>4</id><name>joints</name><size>3</size><mode>annotation</mode><labels>
+<label><name>bridge</name><color>#ff0000</color><type>any</type><attributes></attributes></label>
+<label><name>lifted</name><color>#00ff00</color><type>any</type><attributes></attributes></label>
+</labels></task><dumped>2024-05-01</dumped></meta>
+{}
+</annotations>
+"""
+CVAT_IMAGES = """<image id="0" name="board1/R1.png" subset="default" task_id="4" width="200" height="100">
+<box label="lifted" source="manual" occluded="0" xtl="10.00" ytl="20.00" xbr="40.50" ybr="60.00" z_order="0"></box>
+<box label="bridge" occluded="0" xtl="80" ytl="40" xbr="120" ybr="60" rotation="90.0" z_order="0"></box>
+<polygon label="bridge" occluded="0" points="150.00,10.00;190.00,10.00;170.00,60.00" z_order="0"></polygon>
+<mask label="bridge" occluded="0" rle="3, 5" left="5" top="6" width="7" height="8" z_order="0"></mask>
+<tag label="bridge" source="manual"></tag>
+</image>
+<image id="1" name="good one.jpg" width="200" height="100"></image>"""
+
+
+def test_cvat_images_have_boxes_polygons_and_masks(tmp_path: Path, photos: Path) -> None:
+    marked, findings = taken(stored(tmp_path / "a.xml", CVAT.format(CVAT_IMAGES)), photos)
+    assert marked.labels == ("bridge", "lifted")
+    assert boxes_of(marked, photos) == {
+        "board1/R1.png": [
+            ("lifted", (10, 20, 40.5, 60)),
+            ("bridge", (90, 30, 110, 70)),  # turned about its middle
+            ("bridge", (150, 10, 190, 60)),
+            ("bridge", (5, 6, 12, 14)),
+        ],
+        "good one.jpg": [],
+    }
+    assert sorted(findings.notes.values()) == [1, 1]  # the tag, and the picture that it does not name
+    marked, _ = taken(tmp_path / "a.xml", photos, ReadingChoices(unmarked_good=True))
+    assert boxes_of(marked, photos)["board2/R1.png"] == []
+
+
+def test_cvat_tracks_count_where_the_object_is_not_outside(tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(3):
+        Image.new("RGB", (200, 100), (number, 90, 20)).save(photos / f"frame_{number:06d}.PNG")
+    box = '<box frame="{}" keyframe="1" outside="{}" occluded="0" xtl="1" ytl="2" xbr="{}" ybr="9" z_order="0"></box>'
+    track = '<track id="0" label="lifted" source="manual">' + box.format(0, 0, 11) + box.format(1, 0, 12)
+    source = stored(tmp_path / "a.xml", CVAT.format(track + box.format(2, 1, 12) + "</track>"))
+    marked, _ = taken(source, photos)
+    assert boxes_of(marked, photos) == {
+        "frame_000000.PNG": [("lifted", (1, 2, 11, 9))],
+        "frame_000001.PNG": [("lifted", (1, 2, 12, 9))],
+        "frame_000002.PNG": [],
+    }
+
+
+def test_cvat_shapes_without_a_box_and_unknown_labels_are_faults(tmp_path: Path, photos: Path) -> None:
+    shapes = '<points label="bridge" points="1,2;3,4"></points><box label="void" xtl="1" ytl="1" xbr="2" ybr="2"></box>'
+    image = '<image id="0" name="board1/R1.png" width="200" height="100">' + shapes + "</image>"
+    assert faults_of(stored(tmp_path / "a.xml", CVAT.format(image)), photos) == [1, 1]
+
+
+def test_regions_of_masks_are_objects(tmp_path: Path, photos: Path) -> None:
+    masks = tmp_path / "masks"
+    (masks / "board1").mkdir(parents=True)
+    values = np.zeros((100, 200), np.uint8)
+    values[10:20, 30:50] = 1
+    values[20:25, 50:60] = 1  # touches at a corner
+    values[60:70, 100:101] = 2
+    coloured = Image.fromarray(values).convert("P")
+    coloured.putpalette([0, 0, 0, 255, 0, 0, 0, 255, 0])
+    coloured.save(masks / "board1" / "R1.png")
+    Image.fromarray(values * 0).save(masks / "good one_mask.png")
+    marked, findings = taken(masks, photos, ReadingChoices(labels=("scratch", "pit")))
+    assert boxes_of(marked, photos) == {
+        "board1/R1.png": [("scratch", (30, 10, 60, 25)), ("pit", (100, 60, 101, 70))],
+        "good one.jpg": [],
+    }
+    assert sum(findings.notes.values()) == 1  # no mask: nobody looked at it
+    marked, _ = taken(masks, photos, ReadingChoices(labels=("defect",)))
+    assert [label for label, _ in boxes_of(marked, photos)["board1/R1.png"]] == ["defect", "defect"]
+    Image.fromarray(values * 100).save(masks / "board1" / "R1.png")
+    Image.fromarray(values[:50]).save(masks / "good one_mask.png")
+    Image.fromarray(values).save(masks / "lost.png")
+    assert faults_of(masks, photos, ReadingChoices(labels=("scratch", "pit"))) == [1, 1, 2]
+
+
+def test_the_data_set_is_what_a_detector_learns_from(tmp_path: Path, photos: Path) -> None:
+    content = coco(
+        [
+            {"image_id": 7, "category_id": 11, "bbox": [10, 20, 30, 40]},
+            {"image_id": 9, "category_id": 3, "bbox": [100, 0, 100, 100]},
+        ]
+    )
+    marked, _ = taken(stored(tmp_path / "a.json", content), photos, ReadingChoices(labels=("bridge", "lifted")))
+    data = yolo_folder.write(marked, photos, tmp_path / "joints")
+    assert data_set.labels(data) == ("bridge", "lifted")
+    images = yolo_images.images_of(data.parent, data_set.read(data)["train"], data)
+    assert [path.name for path in images] == ["board1__R1.png", "board2__R1.png", "good one.jpg"]
+    texts = [(data.parent / "labels" / path.name).with_suffix(".txt").read_text() for path in images]
+    assert texts == ["0 0.125000 0.400000 0.150000 0.400000\n", "1 0.750000 0.500000 0.500000 1.000000\n", ""]
+    with pytest.raises(ConfigError):
+        yolo_folder.write(marked, photos, tmp_path / "joints")
+
+
+def test_a_sheet_shows_pictures_of_each_label_and_good_ones(tmp_path: Path, photos: Path) -> None:
+    source = stored(tmp_path / "a.json", coco([{"image_id": 9, "category_id": 3, "bbox": [50, 20, 100, 60]}]))
+    marked, _ = taken(source, photos)
+    shown = contact_sheet.chosen(marked)
+    assert [picture.path.name for picture in shown] == ["R1.png", "R1.png", "good one.jpg"]
+    assert shown[0].boxes
+    assert not shown[1].boxes
+    for number in range(100):
+        Image.new("RGB", (20, 20), (number, 0, 0)).save(photos / f"n{number}.png")
+    marked, _ = taken(source, photos, ReadingChoices(unmarked_good=True))
+    assert len(contact_sheet.chosen(marked)) == contact_sheet.SHOWN
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{}", "[1]", "<a/>", "<annotations><version>9</version></annotations>", '{"images": [], "annotations": [{}]}'],
+)
+def test_files_of_other_kinds_are_refused(tmp_path: Path, photos: Path, content: str) -> None:
+    with pytest.raises(ConfigError):
+        taken(stored(tmp_path / "a", content), photos)
+
+
+def test_the_command_counts_and_draws(
+    tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = stored(tmp_path / "a.json", coco([{"image_id": 9, "category_id": 3, "bbox": [50, 20, 100, 60]}]))
+    words = ["boxes", str(source), "--images", str(photos), "--to", str(tmp_path / "joints")]
+    monkeypatch.setattr("sys.argv", ["coe-experts", *words])
+    with pytest.raises(SystemExit) as ended:
+        run(experts_command.app)
+    assert ended.value.code in (0, None)
+    said = capsys.readouterr().out.split()
+    assert said[said.index("lifted") + 1 :][:2] == ["1", "1"]
+    with Image.open(tmp_path / "joints" / "sheet.png") as sheet:
+        assert sheet.width > 600
