@@ -117,7 +117,7 @@ def profile_machine(  # noqa: PLR0913
 
 def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | None, on_machine: bool) -> Profile:
     """Profile a site (see `coe.profiler.profiling.profile_machine`) with a progress bar."""
-    from coe.profiler import profiling
+    from coe.profiler import other_load, profiling
 
     # Checked now rather than after ten minutes.
     profile.writable(place)
@@ -131,7 +131,18 @@ def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | N
         task = bar.add_task("starting", total=None)
         printed: list[str] = []
 
+        watch = other_load.LoadWatch()
+        bar.update(task, description="looking at what else runs")
+        if load := watch.before():
+            point_out(
+                "warning",
+                f"other programs keep {load.words()} busy. What is measured now will be slower than it is, and the choice "
+                "may be wrong: end these programs (Ctrl-C, then begin again), or profile when the machine is quiet",
+                err,
+            )
+
         def step(what: str, done: float, total: float) -> None:
+            watch.step(what)
             bar.update(task, description=what, completed=done, total=total)
             if not err.is_terminal and printed[-1:] != [what]:
                 printed.append(what)
@@ -140,7 +151,7 @@ def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | N
         def say(sentence: str) -> None:
             err.print(sentence)
 
-        return profiling.profile_machine(
+        done = profiling.profile_machine(
             site,
             place=place,
             effort=profiling.QUICK if quick else profiling.THOROUGH,
@@ -148,6 +159,23 @@ def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | N
             faithful=faithful,
             on_machine=on_machine,
         )
+        watch.end()
+    for what, load in watch.disturbed.items():
+        point_out("warning", f"{what}: other programs kept {load.words()} busy meanwhile", err)
+    if watch.disturbed:
+        steps = f"{len(watch.disturbed)} steps" if len(watch.disturbed) > 1 else "a step"
+        again = (
+            f"{steps} measured beside other programs: the figures are too slow; end these, delete {place}, and run "
+            "it again"
+        )
+        point_out("warning", again, err)
+        # Kept, because the profile is used long after this sentence is gone.
+        chosen = done.boards[site.board.board].chosen
+        chosen = chosen.model_copy(update={"reasons": (*chosen.reasons, again)})
+        board = done.boards[site.board.board].model_copy(update={"chosen": chosen})
+        done = done.model_copy(update={"boards": {**done.boards, board.board: board}})
+        profile.save(done, place)
+    return done
 
 
 def _chosen_board(stored: Profile, board: str | None) -> BoardProfile:
