@@ -136,8 +136,8 @@ def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | N
         if load := watch.before():
             point_out(
                 "warning",
-                f"other programs keep {load.words()} busy. What is measured now will be slower than it is, and the choice "
-                "may be wrong: end these programs (Ctrl-C, then begin again), or profile when the machine is quiet",
+                f"other programs keep cores busy ({load.words()}). What is measured now will look slower than it is, and "
+                "the choice may be wrong: end these programs (Ctrl-C, then begin again), or profile another time",
                 err,
             )
 
@@ -161,7 +161,7 @@ def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | N
         )
         watch.end()
     for what, load in watch.disturbed.items():
-        point_out("warning", f"{what}: other programs kept {load.words()} busy meanwhile", err)
+        point_out("warning", f"{what}: other programs kept cores busy meanwhile ({load.words()})", err)
     if watch.disturbed:
         steps = f"{len(watch.disturbed)} steps" if len(watch.disturbed) > 1 else "a step"
         again = (
