@@ -136,7 +136,7 @@ def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | N
         if load := watch.before():
             point_out(
                 "warning",
-                f"other programs keep cores busy ({load.words()}). What is measured now will look slower than it is, and "
+                f"other programs keep cores busy ({load.words()}). What is measured now will look too slow, and "
                 "the choice may be wrong: end these programs (Ctrl-C, then begin again), or profile another time",
                 err,
             )
