@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from io import BytesIO
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ import typer
 
 from coe import config
 from coe.board.drafting import TODO
+from coe.cli import board_seen
 from coe.cli.common import err
 from coe.cli.console import Progress
 from coe.cli.first_board import FirstBoard, MakeBoard
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from coe.pictures.array_images import DecodedImage
     from coe.placement import Bottom, Layout, Placement
     from coe.placement.draft_recipe import BoardPlan
+    from coe.placement.file_form import FileForm
     from coe.placement.found_camera import FoundBoard
     from coe.placement.recipe_text import RecipeDraft
 
-MOST_PICTURES = 5
-"""So many pictures of boards are looked at."""
+_STILL_MM = 0.3
+"""Boards that a fixture holds lie no farther from where they lie on average."""
 EXPERT = "first-look"
 _HEAD = """\
 # A first board file: one expert compares each part with that of a good board. docs/rules.md explains it.
@@ -77,6 +78,29 @@ def placed(  # noqa: PLR0913
     side: Annotated[str, typer.Option(help="The side that the camera sees: top or bottom.")] = "top",
     bottom_x: BottomXOption = None,
     bottom_angle: BottomAngleOption = None,
+    form: Annotated[
+        Path | None,
+        typer.Option(
+            "--form",
+            metavar="FILE",
+            help="How the placement file is read where it is read wrong: a YAML file with columns, sides, decimal, "
+            "clockwise, y, offset, as placement_file of a recipe has them.",
+        ),
+    ] = None,
+    held: Annotated[
+        bool,
+        typer.Option(
+            "--held",
+            help="A fixture holds each board in one place: no mark is searched. The edges of the parts tell the place.",
+        ),
+    ] = False,
+    in_pixels: Annotated[
+        bool,
+        typer.Option(
+            "--in-pixels",
+            help="x and y are pixels of the pictures, from the top left corner, y downwards. It means --held, too.",
+        ),
+    ] = False,
     good: Annotated[
         bool, typer.Option("--good", help="The boards in the pictures are good: parts are learned from them.")
     ] = False,
@@ -89,12 +113,21 @@ def placed(  # noqa: PLR0913
         from coe.placement import Side, read_file
         from coe.placement.board_outline import read_outline
         from coe.placement.draft_recipe import plan
+        from coe.placement.file_form import FileForm, read_form
         from coe.placement.package_sizes import LIBRARY, read_library
 
         if side not in set(Side):
             raise ConfigError(f"--side '{side}' is not known; give top or bottom")
         bottom = bottom_of(bottom_x, bottom_angle)
-        file = read_file(placements, dialect or "generic", units or "")
+        if (bottom is not None) != (side == Side.BOTTOM):
+            raise ConfigError(
+                "--side bottom, --bottom-x and --bottom-angle belong together: give all or none (docs/placements.md)"
+            )
+        how = FileForm() if form is None else read_form(form)
+        if in_pixels:
+            board_seen.refuse_beside_pixels(units, outline, side, images)
+            how = how.model_copy(update={"y": "down"})
+        file = read_file(placements, dialect or "generic", "mm" if in_pixels else units or "", how)
         if dialect is None or units is None:
             confirm(placements, file, yes=yes)
         library = read_library(Path(LIBRARY)) if Path(LIBRARY).is_file() else ()
@@ -103,9 +136,9 @@ def placed(  # noqa: PLR0913
         words = ["--placements", str(placements), "--dialect", dialect or "generic", "--units", str(file.units)]
         words += [] if bom is None else ["--bom", str(bom)]
         words += [] if bottom_x is None else ["--bottom-x", bottom_x, "--bottom-angle", str(bottom_angle)]
-        return _Making(name, to, fitted, plan(fitted, Side(side), library, edge), bottom, tuple(words), good).board(
-            images
-        )
+        planned = plan(fitted, Side(side), library, edge)
+        making = _Making(name, to, fitted, planned, bottom, tuple(words), good, how, held or in_pixels)
+        return making.board(images) if not in_pixels or images is None else making.in_pixels(images)
 
     return make
 
@@ -121,29 +154,63 @@ class _Making:
     bottom: Bottom | None
     words: tuple[str, ...]
     are_good: bool
+    form: FileForm
+    held: bool
+
+    def in_pixels(self, images: Path) -> FirstBoard:
+        """Make a board whose placement file says where parts lie in the pictures."""
+        from coe.placement.recipe_text import drawn_in_pixels, first_draft
+
+        pictures = board_seen.read_pictures(images)
+        sizes = sorted({(pixels.shape[1], pixels.shape[0]) for pixels in pictures.values()})
+        if len(sizes) > 1:
+            listed = " and ".join(f"{width} x {height}" for width, height in sizes)
+            raise ConfigError(f"{images}: pictures of {listed} pixels; places in pixels need pictures of one size")
+        plan = drawn_in_pixels(self.plan, *sizes[0])
+        making = replace(self, plan=plan)
+        draft = first_draft(f"{self.name}-{plan.side}", plan, self.form, held=True)
+        draft = replace(draft, um_per_pixel=1000.0, measure="a pixel is 1 mm")
+        rules = {self.to / config.RULES_FOLDER / f"{self.name}.yaml": rules_text(self.name, plan).encode()}
+        return making._drawn(draft, pictures, images, rules, [])
 
     def board(self, images: Path | None) -> FirstBoard:
         from coe.placement.recipe_text import first_draft
 
-        draft = first_draft(f"{self.name}-{self.plan.side}", self.plan)
+        draft = first_draft(f"{self.name}-{self.plan.side}", self.plan, self.form, held=self.held)
         files = {self.to / config.RULES_FOLDER / f"{self.name}.yaml": rules_text(self.name, self.plan).encode()}
         recipe = self.to / self.name / "recipe.yaml"
         if images is None:
             text = draft.text(todo=f"{TODO}: how many micrometres a pixel is on the board")
             return FirstBoard({**files, recipe: text.encode()}, (), ())
-        pictures = read_pictures(images)
+        pictures = board_seen.read_pictures(images)
         found, notes = self._found(pictures, self._layout(draft))
         if not found:
             text = draft.text(todo=f"{TODO}: the board was not found; say how many micrometres a pixel is on it")
             return FirstBoard({**files, recipe: text.encode()}, tuple(notes), ())
         measured, more = self._measured(draft, found)
-        layout = self._layout(measured)
-        files[recipe] = measured.text().encode()
+        return self._drawn(measured, pictures, images, files, [*notes, *more])
+
+    def _drawn(
+        self,
+        draft: RecipeDraft,
+        pictures: dict[Path, DecodedImage],
+        images: Path,
+        files: dict[Path, bytes],
+        notes: list[str],
+    ) -> FirstBoard:
+        """Return the board of a draft that is complete, with its overlays."""
+        from coe.placement import blind_to
+
+        layout, recipe = self._layout(draft), self.to / self.name / "recipe.yaml"
+        files[recipe], more = draft.text().encode(), list(notes)
+        more += [
+            f"a board that lies {way} would not be noticed; name a landmark in the recipe" for way in blind_to(layout)
+        ]
         for picture, pixels in pictures.items():
-            drawn, said = _overlay(pixels, layout)
+            drawn, said = board_seen.overlay_of(pixels, layout)
             files[self.to / self.name / f"overlay-{picture.stem}.png"] = drawn
             more += [f"{picture.name}: {said}"]
-        return FirstBoard(files, (*notes, *more), self._next(images, recipe))
+        return FirstBoard(files, tuple(more), self._next(images, recipe))
 
     def _layout(self, draft: RecipeDraft) -> Layout:
         from coe.placement import lay_out, parse_recipe
@@ -155,7 +222,7 @@ class _Making:
         """Return the board in each picture, and sentences about those in which it is not seen."""
         from coe.placement.found_camera import drawing_of, find_board
 
-        marks = self.plan.seen_marks(self.bottom)
+        marks = () if self.held else self.plan.seen_marks(self.bottom)
         drawing = drawing_of(layout, marks, outline_is_known=self.plan.outline_is_known)
         found, notes = {}, []
         with Progress(console=err) as bar:
@@ -185,7 +252,11 @@ class _Making:
         notes = [
             f"{len(found)} pictures: {camera.um_per_pixel:.2f} um a pixel, turned by {camera.camera.turn:g} degrees"
         ]
-        notes += [f"a board that lies {way} would not be noticed; name a landmark in the recipe" for way in ways]
+        if self.held and camera.spread_mm > _STILL_MM:
+            notes.append(
+                f"the boards lie up to {camera.spread_mm:.1f} mm apart in the pictures: does a fixture hold them? They "
+                "are cut where the mean is"
+            )
         if camera.keystones_differ:
             notes.append("the camera looked from several places: fix it for pictures that are inspected")
         return measured, notes
@@ -204,38 +275,6 @@ class _Making:
             ("coe-experts", "train", f"{self.name}/{EXPERT}", "--board", rules, "--data", photos, "--epochs", "1"),
             ("coe-inspect", "--board", rules, *boards, "--out", str(folder / "run")),
         )
-
-
-def read_pictures(images: Path) -> dict[Path, DecodedImage]:
-    """Return a few pictures of a folder, or one picture, (H, W, 3) uint8 RGB; raises ConfigError."""
-    from coe.errors import ImageError
-    from coe.pictures.finding import EXTENSIONS
-    from coe.pictures.image_source import ImageSource
-
-    if images.is_dir():
-        paths = sorted(path for path in images.iterdir() if path.suffix.lower() in EXTENSIONS)[:MOST_PICTURES]
-    else:
-        paths = [images]
-    if not paths:
-        raise ConfigError(f"{images} holds no pictures of boards ({' '.join(sorted(EXTENSIONS))})")
-    try:
-        return {path: ImageSource.of(path, None, None).decode() for path in paths}
-    except ImageError as error:
-        raise ConfigError(f"{images}: a picture {error}; take it out, or save it again") from None
-
-
-def _overlay(pixels: DecodedImage, layout: Layout) -> tuple[bytes, str]:
-    """Return the overlay picture of a board as PNG, and how the board lies in it, as words."""
-    from PIL import Image
-
-    from coe.placement import locate, overlay
-
-    location = locate(pixels, layout)
-    file = BytesIO()
-    Image.fromarray(overlay(pixels, layout, location)).save(file, "PNG")
-    if location.fit is None:
-        return file.getvalue(), f"not registered: {location.why}"
-    return file.getvalue(), f"registered, fiducials within {location.residual_um:.0f} um"
 
 
 def rules_text(name: str, drawn: BoardPlan) -> str:

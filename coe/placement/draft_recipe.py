@@ -51,7 +51,8 @@ class Mark:
 class DraftPart:
     """A component of the draft: the parts of one package and one value, and how large they are.
 
-    `source` says where the size comes from; it is empty if the name of the package tells none.
+    `source` says where the size comes from; it is empty if the name of the package tells none. `component` is what a
+    column of the file calls it, and is empty without such a column.
     """
 
     name: str
@@ -60,6 +61,7 @@ class DraftPart:
     refdes: tuple[str, ...]
     size_mm: tuple[float, float]
     source: str
+    component: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +94,10 @@ def plan(
 ) -> BoardPlan:
     """Return what is inspected on a side; `outline` is its left, bottom, right and top in mm, if a file tells it.
 
-    Raises ConfigError for a side without parts.
+    Raises ConfigError for a side without parts, and for parts outside of an outline of a file.
     """
     marks: list[Mark] = []
-    kinds: dict[tuple[str, str], list[Placement]] = {}
+    kinds: dict[tuple[str, str, str], list[Placement]] = {}
     left_out: list[str] = []
     for place in placements:
         mark = _mark(place)
@@ -106,12 +108,13 @@ def plan(
         if mark is not None or not place.refdes or _is_no_part(place):
             left_out.append(place.refdes)
         else:
-            kinds.setdefault((place.package, place.component or place.value), []).append(place)
+            value = "" if place.component else place.value
+            kinds.setdefault((place.package, value, place.component), []).append(place)
     if not kinds:
         raise ConfigError(f"the placement file has no part on the {side} side; give --side, or another file")
     parts, taken = [], set[str]()
-    for (package, value), places in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
-        name = _name(package, value, taken)
+    for (package, value, component), places in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
+        name = _name(package, component or value, taken)
         size = size_of(package, library)
         parts.append(
             DraftPart(
@@ -121,19 +124,28 @@ def plan(
                 tuple(place.refdes for place in places),
                 (size.width_mm, size.height_mm) if size else (UNKNOWN_MM, UNKNOWN_MM),
                 size.source if size else "",
+                component,
             )
         )
     left, bottom, right, top = outline or _extent(kinds, parts, marks)
+    placed = [place for places in kinds.values() for place in places]
+    outside = [p.refdes for p in placed if not (left <= p.x_mm <= right and bottom <= p.y_mm <= top)]
+    if outside:
+        raise ConfigError(
+            f"{len(outside)} of {len(placed)} parts ({', '.join(outside[:5])}{', ...' if outside[5:] else ''}) lie "
+            f"outside of the outline, x {left:g} to {right:g} mm and y {bottom:g} to {top:g} mm: export both files "
+            "with one origin, or shift the places with `offset` of --form"
+        )
     return BoardPlan(
         side,
-        tuple(place for places in kinds.values() for place in places),
+        tuple(placed),
         tuple(parts),
         tuple(_outermost(_without_twins(marks))),
         tuple(dict.fromkeys(refdes for refdes in left_out if refdes)),
         (left, right),
         (bottom, top),
         outline is not None,
-        pattern_of([place for places in kinds.values() for place in places]),
+        pattern_of(placed),
     )
 
 
@@ -174,7 +186,7 @@ def _name(package: str, value: str, taken: set[str]) -> str:
 
 
 def _extent(
-    kinds: Mapping[tuple[str, str], Sequence[Placement]], parts: Sequence[DraftPart], marks: Sequence[Mark]
+    kinds: Mapping[tuple[str, str, str], Sequence[Placement]], parts: Sequence[DraftPart], marks: Sequence[Mark]
 ) -> tuple[float, float, float, float]:
     """Return the extent of all parts and marks, and a little more, in full tenths of a mm."""
     reach = {refdes: max(part.size_mm) / 2 for part in parts for refdes in part.refdes}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from coe import strict_yaml
 from coe.placement.dialects import Dialect, Side
-from coe.strict_model import StrictModel
+from coe.strict_model import StrictModel, of_yaml
 
 Shift = Annotated[float, Field(ge=-10_000, le=10_000, allow_inf_nan=False)]
 FieldName = Literal["refdes", "x", "y", "rotation", "side", "value", "package", "component", "fitted"]
@@ -39,3 +41,9 @@ class FileForm(StrictModel):
         # Who names columns means a table that has a header.
         is_table = dialect.header or bool(self.columns)
         return replace(dialect, columns=columns, sides={**dialect.sides, **words}, header=is_table)
+
+
+def read_form(path: Path) -> FileForm:
+    """Read a file of the keys that `placement_file` of a recipe has; raises RulesError with file and line."""
+    raw = strict_yaml.content(path, "form of placement files")
+    return of_yaml(strict_yaml.parse(path, raw, "columns, sides, decimal, clockwise, y or offset"), FileForm)

@@ -72,17 +72,22 @@ def drawing_of(layout: Layout, marks: Sequence[Mark], *, outline_is_known: bool)
 
 
 def find_board(pixels: DecodedImage, drawing: BoardDrawing, marks: Sequence[Mark]) -> FoundBoard | None:
-    """Return a board in a picture (H, W, 3) uint8 RGB, whatever its scale and its turn; None if it is not seen."""
+    """Return a board in a picture (H, W, 3) uint8 RGB, whatever its scale and its turn; None if it is not seen.
+
+    Without marks the edges of the parts alone tell how it lies.
+    """
     grey = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8)
     edges = edges_of(pixels, FINE_PX)
-    by_marks = constellations(grey, drawing, marks)
+    by_marks = constellations(grey, drawing, marks) if marks else ()
     found = list(_matches(grey, drawing, marks, by_marks, edges))
     if not any(board.agreement >= _SURE_AGREEMENT for board in found):
         found += _matches(grey, drawing, marks, poses(pixels, drawing)[:_TRIED], edges)
     best = max(found, key=lambda board: board.agreement + 0.05 * len(board.match.marks), default=None)
     if best is None or best.agreement < _LEAST_AGREEMENT:
         return None
-    if len(best.match.fit.matrix) == 2:
+    if not marks:
+        best = replace(best, match=_by_edges(edges_of(pixels, _EXACT_PX), drawing, best.match))
+    elif len(best.match.fit.matrix) == 2:
         best = replace(best, match=_with_keystone(edges_of(pixels, _EXACT_PX), drawing, best))
     rivals = [
         board for board in found if abs(_turned(board, best)) > 45 and best.agreement - board.agreement < _CLEARLY
@@ -98,7 +103,8 @@ def _matches(
 ) -> Iterator[FoundBoard]:
     """Yield the boards that poses lead to."""
     for pose in tried:
-        match = matched(grey, marks, pose, pose.fit(drawing))
+        rough = pose.fit(drawing)
+        match = matched(grey, marks, pose, rough) if marks else MarkMatch((), (), rough)
         if match is not None and _is_possible(match.fit, drawing, max(grey.shape) / 2):
             yield FoundBoard(match, agreement(edges, drawing, match.fit), (grey.shape[1], grey.shape[0]))
 
@@ -120,6 +126,31 @@ def _keystone(here: Fit, half_px: float) -> Numbers:
     down = here.matrix[2] / (here.matrix[2] @ np.array([*here.about, 1.0]))
     slant: Numbers = np.linalg.solve(here.linear.T, down[:2]) * half_px
     return slant
+
+
+def _by_edges(edges: PictureEdges, drawing: BoardDrawing, match: MarkMatch) -> MarkMatch:
+    """Return a match without marks whose scale, turn and place are as the edges of the parts say, exactly."""
+    from scipy.optimize import minimize
+
+    rough, about = match.fit, (float(drawing.middle[0]), float(drawing.middle[1]))
+    ((x, y),) = rough.pixels(drawing.middle[None])
+    scale, turn = 1000 / rough.um_per_pixel, rough.turn_deg
+    reach = float(np.hypot(*drawing.size)) * scale / 2
+
+    def seen(moved: Numbers) -> Fit:  # all in pixels, at the corners of the board
+        stretch, turned = 1 + moved[0] / reach, turn + degrees(moved[1] / reach)
+        return Pose(scale * stretch, turned, float(x + moved[2]), float(y + moved[3]), 0.0).fit(drawing)
+
+    step = 2 / edges.scale
+    simplex = np.vstack([np.zeros(4), step * np.eye(4)])
+    best = minimize(
+        lambda moved: -agreement(edges, drawing, seen(moved)),
+        np.zeros(4),
+        method="Nelder-Mead",
+        options={"initial_simplex": simplex, "xatol": 0.05, "fatol": 1e-5},
+    )
+    fit = seen(np.asarray(best.x, np.float64))
+    return replace(match, fit=Fit(fit.matrix, about))
 
 
 def _with_keystone(edges: PictureEdges, drawing: BoardDrawing, board: FoundBoard) -> MarkMatch:

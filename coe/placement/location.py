@@ -33,6 +33,8 @@ _WAYS: tuple[tuple[str, Numbers], ...] = tuple(
 )
 """How a board may lie wrong, as maps of its points; a picture may be mirrored and turned, too."""
 
+_AS_LONG = 0.05
+"""An outline whose sides differ by less goes into a fixture turned by 90 degrees, too."""
 _UNHELD = "not as its fixture holds it"
 
 
@@ -223,20 +225,21 @@ def blind_to(layout: Layout) -> tuple[str, ...]:
     Its fiducials lie alike then, within the limits of the recipe, and its landmark, if it has one, lies alike, too. A
     board that a fixture holds is not looked for at all: a landmark alone notices anything.
     """
-    if layout.recipe.held:
-        return () if layout.recipe.landmark is not None else (_UNHELD,)
+    if layout.recipe.held and layout.recipe.landmark is None:
+        return (_UNHELD,)
     return tuple(dict.fromkeys(words for words, place in _alike(layout) if not _tells(layout, place)))
 
 
 def warnings_of(layout: Layout) -> tuple[str, ...]:
     """Return what a person must know before boards are cut by a layout, a sentence for each way to lie wrong."""
-    if layout.recipe.held and blind_to(layout):
+    if blind_to(layout) == (_UNHELD,):
         return (
             "no fiducials tell where the board lies: one that its fixture does not hold in its place is cut wrong, and "
             "nobody notices; name a landmark in the board recipe, which must be there",
         )
+    what = "landmark lies" if layout.recipe.held else "fiducials lie"
     return tuple(
-        f"the fiducials lie alike if the board is {way}: a board that lies so is not noticed, and cut wrong; name a "
+        f"the {what} alike if the board is {way}: a board that lies so is not noticed, and cut wrong; name a "
         "landmark in the board recipe, which must be there, or other fiducials"
         for way in blind_to(layout)
     )
@@ -245,10 +248,15 @@ def warnings_of(layout: Layout) -> tuple[str, ...]:
 def _alike(layout: Layout) -> Iterator[tuple[str, Point]]:
     """Yield each way to lie in which the fiducials lie alike, and the point that would be taken for the landmark then.
 
-    Without a landmark that is any point.
+    Without a landmark that is any point. A fixture takes a board each way round that its outline lies alike.
     """
     recipe, at = layout.recipe, layout.landmark or layout.low
     if recipe.fiducials is None:
+        middle, size = np.array(layout.middle), _points([layout.high])[0] - _points([layout.low])[0]
+        for words, way in _WAYS:
+            if np.allclose(np.abs(way @ size), size, rtol=_AS_LONG):
+                x, y = (_points([at])[0] - middle) @ way.T + middle
+                yield words, Point(float(x), float(y))
         return
     points, scale = _points(layout.fiducials.values()), 1000 / recipe.um_per_pixel
     down = np.array([scale, -scale])

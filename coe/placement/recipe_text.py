@@ -5,30 +5,40 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import dist
 
 from coe.board.drafting import TODO
 from coe.errors import ConfigError
 from coe.placement.board_recipe import CameraSpec
-from coe.placement.draft_recipe import UNKNOWN_MM, BoardPlan, DraftPart, Mark
+from coe.placement.draft_recipe import BoardPlan, DraftPart, Mark
+from coe.placement.file_form import FileForm
 from coe.placement.found_camera import FoundCamera
 from coe.placement.package_sizes import LIBRARY
 
 _MOST_NAMED = 6
 _UM_PER_PIXEL = 20.0
 _STRAIGHT = CameraSpec()
+_AS_IT_IS = FileForm()
+_HELD = (
+    f"held: true  # {TODO}: does a fixture hold each board in this place, the same way round? No mark tells; look at "
+    "all overlays"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class RecipeDraft:
     """A recipe in the making: what files tell, and what pictures tell of the camera and the marks.
 
-    `fiducials` are all of one diameter and look; `landmarks` are marks that may tell how a board lies where those do
-    not.
+    `fiducials` are all of one diameter and look; without any, a fixture holds each board. `landmarks` are marks that
+    may tell how a board lies where those do not. `form` is how the placement file is read, `measure` says where
+    the scale is from.
     """
 
     name: str
     plan: BoardPlan
     fiducials: tuple[Mark, ...]
+    form: FileForm = _AS_IT_IS
+    measure: str = "measured in the pictures"
     um_per_pixel: float = _UM_PER_PIXEL
     camera: CameraSpec = _STRAIGHT
     search_mm: float = 5.0
@@ -37,6 +47,8 @@ class RecipeDraft:
 
     def measured(self, camera: FoundCamera, seen: Sequence[Sequence[Mark]]) -> RecipeDraft:
         """Return the draft with a camera, and with those of its marks that all pictures show, as they look there."""
+        if not self.fiducials:
+            return replace(self, um_per_pixel=camera.um_per_pixel, camera=camera.camera)
         shown = {mark.name for mark in seen[0]}.intersection(*({mark.name for mark in marks} for marks in seen))
         places = {mark.name: mark for mark in self.plan.marks}
         marks = [
@@ -62,22 +74,48 @@ class RecipeDraft:
 
     def text(self, *, todo: str = "") -> str:
         """Return the recipe as YAML; `todo` is what a person must do where no picture told the scale."""
-        plan, first = self.plan, self.fiducials[0]
+        plan = self.plan
         edge = (
-            "from a file" if plan.outline_is_known else "the parts' extent and a little more; the true edge is better"
+            "of a file, or the whole picture"
+            if plan.outline_is_known
+            else "the parts' extent and a little more; the true edge is better"
         )
         lines = [
             "# A first recipe: look at the overlay, and change what is not right.",
             "# Lengths are mm in the frame of the placement file; docs/placements.md explains each key.",
             f"recipe: {self.name}",
             f"side: {plan.side}",
-            f"um_per_pixel: {self.um_per_pixel:.6g}  # {todo or 'measured in the pictures'}",
+            f"um_per_pixel: {self.um_per_pixel:.6g}  # {todo or self.measure}",
             f"outline: {{x: {_pair(plan.x)}, y: {_pair(plan.y)}}}  # {edge}",
         ]
         if self.camera != _STRAIGHT:
             turn, middle, slant = f"{self.camera.turn:g}", _pair(self.camera.middle), _pair(self.camera.keystone)
             lines.append(f"camera: {{turn: {turn}, middle: {middle}, keystone: {slant}}}  # measured in the pictures")
+        lines += self._fiducials() or [_HELD]
+        if (mark := self.landmark) is not None:
+            lines.append(
+                f"landmark: {{at: {_pair((mark.x_mm, mark.y_mm))}, diameter: {mark.diameter_mm:g}, look: {mark.look}}}"
+                f"  # {mark.name}: it tells how the board lies where fiducials lie alike"
+            )
+        if form := self.form.model_dump(mode="json", exclude_defaults=True):
+            lines += [f"placement_file: {json.dumps(form, ensure_ascii=False)}"]
+        if plan.panel is not None:
+            lines += [f"panel: {{refdes: {_flow(plan.panel)}}}  # how parts are named on the panel's boards"]
+        lines += ["components:  # size: width and height of the package with its leads, at a rotation of 0"]
         lines += [
+            *_sizes(plan),
+        ]
+        entries = [entry for part in plan.parts for entry in _entries(part)]
+        lines += ["placed_as:", *entries] if entries else []
+        if plan.left_out:
+            lines.append(f"not_inspected: [{', '.join(map(_flow, plan.left_out))}]")
+        return "\n".join(lines) + "\n"
+
+    def _fiducials(self) -> list[str]:
+        if not self.fiducials:
+            return []
+        first = self.fiducials[0]
+        return [
             "fiducials:",
             f"  diameter: {first.diameter_mm:g}",
             f"  look: {first.look}",
@@ -85,30 +123,42 @@ class RecipeDraft:
             "  at:",
             *(f"    {_flow(mark.name)}: {_pair((mark.x_mm, mark.y_mm))}" for mark in self.fiducials),
         ]
-        if (mark := self.landmark) is not None:
-            lines.append(
-                f"landmark: {{at: {_pair((mark.x_mm, mark.y_mm))}, diameter: {mark.diameter_mm:g}, look: {mark.look}}}"
-                f"  # {mark.name}: it tells how the board lies where fiducials lie alike"
-            )
-        if plan.panel is not None:
-            lines += [f"panel: {{refdes: {_flow(plan.panel)}}}  # how parts are named on the panel's boards"]
-        lines += ["components:  # size: width and height of the package with its leads, at a rotation of 0"]
-        lines += [*_sizes(plan), "placed_as:", *(entry for part in plan.parts for entry in _entries(part))]
-        if plan.left_out:
-            lines.append(f"not_inspected: [{', '.join(map(_flow, plan.left_out))}]")
-        return "\n".join(lines) + "\n"
 
 
-def first_draft(name: str, plan: BoardPlan) -> RecipeDraft:
-    """Return the draft that files alone tell; raises ConfigError if they have no two marks."""
+def first_draft(name: str, plan: BoardPlan, form: FileForm | None = None, *, held: bool = False) -> RecipeDraft:
+    """Return the draft that files alone tell; raises ConfigError if they have no two marks, and no fixture holds it."""
+    if held:
+        return RecipeDraft(name, plan, (), form or FileForm())
     marks = fiducials(plan.marks)
     if len(marks) < 2:
         raise ConfigError(
             "the placement file has no two fiducials (FID1, FID2, ...) or mounting holes (H1, H2, ... of a package "
             "MountingHole); export them too, or add lines for them, with a package such as Fiducial_1mm or "
-            "MountingHole_3.2mm; where a fixture holds each board, write a recipe with `held: true` (docs/own-board.md)"
+            "MountingHole_3.2mm; where a fixture holds each board in one place, give --held, or --in-pixels for "
+            "places in pixels of the pictures (docs/own-board.md)"
         )
-    return RecipeDraft(name, plan, marks)
+    return RecipeDraft(name, plan, marks, form or FileForm())
+
+
+def drawn_in_pixels(plan: BoardPlan, width_px: int, height_px: int) -> BoardPlan:
+    """Return a plan whose mm are pixels of a picture, y upwards from its top left corner; the outline is the picture.
+
+    A size that no name tells is guessed as half of the way to the nearest other place, so far as the picture reaches.
+    """
+    at = {place.refdes: (place.x_mm, place.y_mm) for place in plan.placements}
+
+    def room(name: str) -> float:
+        (x, y), others = at[name], [other for refdes, other in at.items() if refdes != name]
+        nearest = min((dist((x, y), other) for other in others), default=min(width_px, height_px))
+        return min(nearest / 2, *(2 * max(edge, 1.0) for edge in (x, -y, width_px - x, height_px + y)))
+
+    parts = []
+    for part in plan.parts:
+        side = float(max(8, round(min(map(room, part.refdes)))))
+        parts.append(part if part.source else replace(part, size_mm=(side, side)))
+    return replace(
+        plan, parts=tuple(parts), x=(0.0, float(width_px)), y=(-float(height_px), 0.0), outline_is_known=True
+    )
 
 
 def fiducials(marks: Sequence[Mark], *, wants_four: bool = False) -> tuple[Mark, ...]:
@@ -129,14 +179,16 @@ def _sizes(plan: BoardPlan) -> list[str]:
         said = f"{len(part.refdes)}: {_some(part.refdes)}"
         if not part.source:
             what = part.package or "a part without a package"
-            guess = f"{UNKNOWN_MM:g} x {UNKNOWN_MM:g} mm is a guess"
+            guess = f"{part.size_mm[0]:g} x {part.size_mm[1]:g} mm is a guess"
             said = f"{TODO}: the size of {what}; {guess} ({said}); said in {LIBRARY}, the next board knows it"
         lines.append(f"  {part.name}: {{size: {_pair(part.size_mm)}}}  # {said}")
     return lines
 
 
 def _entries(part: DraftPart) -> list[str]:
-    words = {"package": part.package, "value": part.value}
+    if part.component == part.name:
+        return []
+    words = {} if part.component else {"package": part.package, "value": part.value}
     said = "".join(f"{key}: {_flow(word)}, " for key, word in words.items() if word)
     refdes = [""] if said else [f"refdes: {_flow(name)}, " for name in part.refdes]
     return [f"  - {{{said}{name}component: {part.name}}}" for name in refdes]

@@ -8,6 +8,8 @@ import shlex
 from pathlib import Path
 from types import ModuleType
 
+import cv2
+import numpy as np
 import pages
 import pytest
 from tiny_line import Call
@@ -18,11 +20,11 @@ from coe.cli.start import MODULES, Exit
 PAGE = pages.ROOT / "docs" / "own-board.md"
 
 
-def section() -> list[pages.Block]:
-    """Return the blocks of the section about placement files."""
+def section(heading: str) -> list[pages.Block]:
+    """Return the blocks of a section."""
     text = PAGE.read_text(encoding="utf-8")
-    begin = text.count("\n", 0, text.index("## From a placement file"))
-    end = text.find("\n## ", text.index("## From a placement file"))
+    begin = text.count("\n", 0, text.index(heading))
+    end = text.find("\n## ", text.index(heading))
     last = text.count("\n") if end < 0 else text.count("\n", 0, end)
     return [block for block in pages.blocks(PAGE) if begin < block.line <= last]
 
@@ -37,7 +39,7 @@ def test_the_page_leads_from_a_placement_file_to_a_report(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COE_STORE", str(tmp_path / "store"))
-    first, sizes, then = section()
+    first, sizes, then = section("## From a placement file")
     (tmp_path / "package_sizes.yaml").write_text(sizes.text, encoding="utf-8")
     for line in (first.text + then.text).splitlines():
         words = shlex.split(line)
@@ -55,3 +57,21 @@ def test_the_page_leads_from_a_placement_file_to_a_report(
     assert sum(row["verdict"] == "OK" for row in images) > 60
     assert {row["verdict"] for row in images} <= {"OK", "NG", "REVIEW"}
     assert (tmp_path / "line7" / "run" / "report.html").is_file()
+
+
+def test_the_page_leads_from_places_in_pixels_to_photographs(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    places, new, recipe, rest = section("## Boards without fiducials")
+    (tmp_path / "places.csv").write_text(places.text, encoding="utf-8")
+    (tmp_path / "boards").mkdir()
+    for name in ("b1", "b2"):
+        cv2.imwrite(str(tmp_path / "boards" / f"{name}.png"), np.full((789, 600, 3), 90, np.uint8))
+    assert call(*shlex.split(new.text)[1:], command=module("coe-board")).status == Exit.OK
+    (tmp_path / "block" / "recipe.yaml").write_text(recipe.text, encoding="utf-8")
+    crop, photographed, inspect = (shlex.split(line) for line in rest.text.splitlines())
+    assert call(*crop[1:], command=module("coe-experts")).status == Exit.OK
+    assert len(list((tmp_path / "block" / "photos" / "screw").glob("P?-b?.png"))) == 8
+    assert photographed[4] == "block/photos"
+    assert inspect[3:-2] == crop[3:-2], "pictures are inspected as they were cut"

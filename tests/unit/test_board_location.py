@@ -11,6 +11,7 @@ import pytest
 from drawn_boards import FIDUCIALS, HEIGHT_MM, PARTS, UM, WIDTH_MM, Pose, disc, draw, layout, millimetres, truth
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from PIL import Image
 from thorough import THOROUGH
 
@@ -413,10 +414,30 @@ def test_a_board_that_a_fixture_holds_lies_where_the_camera_says() -> None:
     assert np.abs(location.fit.pixels(corners) - expected.pixels(corners)).max() < 0.2
     assert blind_to(held)
     assert warnings_of(held)
-    mark = {"at": [10, 14.5], "diameter": 1.0, "look": "bright"}
+    mark = {"at": [9, 14.5], "diameter": 1.0, "look": "bright"}
     told = layout(fiducials=None, held=True, landmark=mark)
     assert not blind_to(told)
     assert not locate(pixels, told).registered, "the landmark is not there"
+    middle = layout(fiducials=None, held=True, landmark={**mark, "at": list(told.middle)})
+    assert blind_to(middle)
+    assert warnings_of(middle)
+
+
+def test_a_hole_that_lies_alike_turned_round_is_no_landmark_of_a_board_that_a_fixture_holds() -> None:
+    held = layout(fiducials=None, held=True, landmark={"at": [2, 2], "diameter": 1.0, "look": "dark"})
+    picture = np.full((600, 700, 3), 120, np.uint8)
+    fit = locate(picture, held).expected
+    corners = np.array([(2.0, 2.0), (18.0, 2.0), (2.0, 14.0), (18.0, 14.0)])
+
+    def drilled(holes: NDArray[np.float64]) -> NDArray[np.uint8]:
+        board = picture.copy()
+        for x, y in fit.pixels(holes):
+            cv2.circle(board, (round(x), round(y)), round(500 / fit.um_per_pixel), (10, 10, 10), -1, cv2.LINE_AA)
+        return board
+
+    assert locate(drilled(corners[:1]), held).registered
+    assert not locate(drilled(corners), held).registered, "turned by 180 degrees it would look the same"
+    assert not locate(drilled(corners[3:]), held).registered, "it is turned by 180 degrees"
 
 
 @pytest.mark.parametrize("changes", [{"fiducials": None}, {"held": True}])

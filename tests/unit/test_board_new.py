@@ -15,7 +15,17 @@ from coe.board import rules
 from coe.cli import board_command
 from coe.errors import ConfigError
 from coe.pictures.image_source import ImageSource
-from coe.placement import Side, join, lay_out, locate, parse_recipe, read_bom, read_placements, read_recipe
+from coe.placement import (
+    Side,
+    join,
+    lay_out,
+    locate,
+    parse_recipe,
+    read_bom,
+    read_file,
+    read_placements,
+    read_recipe,
+)
 from coe.placement.board_outline import read_outline
 from coe.placement.constellation import constellations
 from coe.placement.draft_recipe import plan
@@ -230,3 +240,104 @@ def test_the_edge_of_a_board_comes_from_a_gerber_file_or_from_kicad(tmp_path: Pa
     (tmp_path / "c.gbr").write_text("no edge")
     with pytest.raises(ConfigError, match="no Gerber file"):
         read_outline(tmp_path / "c.gbr")
+
+
+def test_an_outline_in_another_frame_is_refused(call: Call, folder: Path) -> None:
+    (folder / "b.kicad_pcb").write_text(KICAD.replace("100 80", "200 80"))
+    assert new(call, "--outline", "b.kicad_pcb") == 2
+    assert not (folder / "line7").exists()
+
+
+def test_a_form_says_how_the_file_is_read_and_the_recipe_keeps_it(call: Call, folder: Path) -> None:
+    text = ROWS.replace("PosX", "Ost").replace("PosY", "Nord").replace("Rot,Side", "Winkel,Seite")
+    text = text.replace(",top", ",BS").replace(",bottom", ",LS")
+    (folder / "pnp.csv").write_text(text, encoding="utf-8")
+    (folder / "form.yaml").write_text(
+        "columns: {x: Ost, y: Nord, rotation: Winkel, side: Seite}\nsides: {BS: top, LS: bottom}\n"
+        "clockwise: true\ny: down\noffset: [1, 30]\n"
+    )
+    assert new(call, "--form", "form.yaml") == 0
+
+    recipe = read_recipe(folder / "line7" / "recipe.yaml")
+    layout = lay_out(recipe, read_file(folder / "pnp.csv", units="mm", form=recipe.placement_file).placements)
+    places = {
+        place.refdes: place
+        for place in read_file(folder / "pnp.csv", "generic", "mm", recipe.placement_file).placements
+    }
+    assert (places["R2"].x_mm, places["R2"].y_mm, places["R2"].rotation_deg) == (8.0, 25.0, 270.0)
+    assert [site.refdes for site in layout.sites] == ["R1", "R2", "C1", "U1"]
+
+    (folder / "form.yaml").write_text("colums: {x: Ost}\n")
+    assert new(call, "--form", "form.yaml", "--to", "other") == 2
+
+
+PLACES = "Part,X,Y,Rot,Side,component\nP1,60,50,0,top,M4 screw\nP2,180,50,0,top,M4 screw\nP3,60,130,0,top,M4 screw\n"
+
+
+def test_places_in_pixels_of_pictures_make_a_board_without_marks(call: Call, folder: Path) -> None:
+    (folder / "places.csv").write_text(PLACES)
+    picture = np.full((200, 260, 3), 40, np.uint8)
+    picture[35:65, 40:80] = (10, 200, 90)  # around (60, 50)
+    (folder / "boards").mkdir()
+    for name in ("b1", "b2"):
+        cv2.imwrite(str(folder / "boards" / f"{name}.png"), picture)
+    words = ("new", "block", "--placements", "places.csv", "--in-pixels", "--yes")
+    said = call(*words, "--images", "boards", command=board_command)
+    assert said.status == 0
+    assert "landmark" in said.words, "nothing tells a board that lies otherwise"
+
+    text = (folder / "block" / "recipe.yaml").read_text(encoding="utf-8")
+    assert [line.split(":")[0].strip() for line in text.splitlines() if "TODO" in line] == ["held", "M4-screw"]
+    recipe = read_recipe(folder / "block" / "recipe.yaml")
+    assert (recipe.held, recipe.fiducials, recipe.components["M4-screw"].size) == (True, None, (40.0, 40.0))
+    layout = lay_out(recipe, read_file(folder / "places.csv", "generic", "mm", recipe.placement_file).placements)
+    layout.check(rules.load("block").components, "block")
+    fit = locate(picture, layout).fit
+    assert fit is not None
+    (site,) = [site for site in layout.sites if site.refdes == "P1"]
+    corners = fit.pixels(np.array([(corner.x_mm, corner.y_mm) for corner in site.corners]))
+    assert np.abs(corners.mean(axis=0) - (59.5, 49.5)).max() < 0.01
+
+    cv2.imwrite(str(folder / "boards" / "b3.png"), picture[:-20])
+    assert call(*words, "--images", "boards", "--to", "other", command=board_command).status == 2
+    assert call(*words, "--to", "other", command=board_command).status == 2
+    assert call(*words, "--images", "boards", "--side", "bottom", "--to", "other", command=board_command).status == 2
+
+
+@pytest.mark.slow
+def test_the_edges_of_parts_tell_how_a_board_without_marks_lies(
+    call: Call, brought: tuple[Path, list[Numbers]], folder: Path
+) -> None:
+    at, maps = brought
+    rows = (at / "pnp.csv").read_text(encoding="utf-8").splitlines()
+    still = [row for row in rows if "Fiducial" not in row and "MountingHole" not in row]
+    (folder / "still.csv").write_text("\n".join(still) + "\n", encoding="utf-8")
+    words = ("new", "own", "--placements", "still.csv", "--images", at / "boards" / "SN1.png", "--units", "mm", "--yes")
+    assert call(*words, command=board_command).status == 2
+    said = call(*words, "--held", command=board_command)
+    assert said.status == 0
+
+    recipe = read_recipe(folder / "own" / "recipe.yaml")
+    assert recipe.held
+    layout = lay_out(recipe, read_placements(folder / "still.csv", units="mm"))
+    fit = locate(ImageSource.of(at / "boards" / "SN1.png", None, None).decode(), layout).fit
+    assert fit is not None
+    corners = np.array([(corner.x_mm, corner.y_mm) for site in layout.sites for corner in site.corners])
+    apart = np.hypot(*(fit.pixels(corners) - Fit(maps[0]).pixels(corners)).T) * recipe.um_per_pixel
+    assert apart.max() < 500
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("--side", "bottom"), 2),
+        (("--bottom-x", "top", "--bottom-angle", "top-180"), 2),
+        (("--side", "bottom", "--bottom-x", "top", "--bottom-angle", "top-180"), 0),
+    ],
+)
+def test_who_asks_for_the_bottom_side_says_how_the_file_has_it(
+    call: Call, folder: Path, words: tuple[str, ...], status: int
+) -> None:
+    rows = "\n".join(f"FID{n},,Fiducial_1mm,{n},{n * n},0,bottom" for n in (4, 6, 9)) + "\n"
+    (folder / "pnp.csv").write_text(ROWS + rows, encoding="utf-8")
+    assert new(call, *words) == status
