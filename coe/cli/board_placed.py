@@ -169,7 +169,7 @@ class _Making:
         plan = drawn_in_pixels(self.plan, *sizes[0])
         making = replace(self, plan=plan)
         draft = first_draft(f"{self.name}-{plan.side}", plan, self.form, held=True)
-        draft = replace(draft, um_per_pixel=1000.0, measure="a pixel is 1 mm")
+        draft = replace(draft, um_per_pixel=1000.0)
         rules = {self.to / config.RULES_FOLDER / f"{self.name}.yaml": rules_text(self.name, plan).encode()}
         return making._drawn(draft, pictures, images, rules, [])
 
@@ -184,8 +184,9 @@ class _Making:
             return FirstBoard({**files, recipe: text.encode()}, (), ())
         pictures = board_seen.read_pictures(images)
         found, notes = self._found(pictures, self._layout(draft))
-        if not found:
-            text = draft.text(todo=f"{TODO}: the board was not found; say how many micrometres a pixel is on it")
+        why = _unusable(found)
+        if why:
+            text = draft.text(todo=f"{TODO}: {why}; say how many micrometres a pixel is on it")
             return FirstBoard({**files, recipe: text.encode()}, tuple(notes), ())
         measured, more = self._measured(draft, found)
         return self._drawn(measured, pictures, images, files, [*notes, *more])
@@ -275,6 +276,18 @@ class _Making:
             ("coe-experts", "train", f"{self.name}/{EXPERT}", "--board", rules, "--data", photos, "--epochs", "1"),
             ("coe-inspect", "--board", rules, *boards, "--out", str(folder / "run")),
         )
+
+
+def _unusable(found: dict[Path, FoundBoard]) -> str:
+    """Return why nothing is measured in pictures; empty if they tell one camera."""
+    from coe.placement.found_camera import lie_alike
+
+    if not found:
+        return "the board was not found"
+    if lie_alike(list(found.values())):
+        return ""
+    turns = ", ".join(f"{picture.name} by {board.match.fit.turn_deg:.0f}" for picture, board in found.items())
+    return f"the boards seem to lie turned otherwise, in degrees: {turns}"
 
 
 def rules_text(name: str, drawn: BoardPlan) -> str:

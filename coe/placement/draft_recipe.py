@@ -68,7 +68,7 @@ class DraftPart:
 class BoardPlan:
     """What a placement file tells of one side of a board: parts by component, marks, and its extent in mm.
 
-    `panel` is how parts are named if the file is of a whole panel.
+    `panel` is how parts are named if the file is of a whole panel. `in_pixels` means that mm are pixels of a picture.
     """
 
     side: Side
@@ -80,6 +80,7 @@ class BoardPlan:
     y: tuple[float, float]
     outline_is_known: bool = False
     panel: str | None = None
+    in_pixels: bool = False
 
     def seen_marks(self, bottom: Bottom | None) -> tuple[Mark, ...]:
         """Return the marks as the camera sees the side."""
@@ -114,7 +115,7 @@ def plan(
         raise ConfigError(f"the placement file has no part on the {side} side; give --side, or another file")
     parts, taken = [], set[str]()
     for (package, value, component), places in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
-        name = _name(package, component or value, taken)
+        name = _name("", component, taken) if component else _name(package, value, taken)
         size = size_of(package, library)
         parts.append(
             DraftPart(

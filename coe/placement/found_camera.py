@@ -27,6 +27,7 @@ _SURE_AGREEMENT = 0.3
 """With so much, marks alone tell how a board lies."""
 _CLEARLY = 0.04
 """By how much the best turn agrees better than another one, for nobody to doubt it."""
+_MOST_APART_DEG = 20.0
 _LEAST_KEYSTONE = 0.001
 _PART_EDGE_MM = 0.05
 _EXACT_PX = 900
@@ -185,6 +186,11 @@ def _with_keystone(edges: PictureEdges, drawing: BoardDrawing, board: FoundBoard
 
 def _turned(board: FoundBoard, other: FoundBoard) -> float:
     return (board.match.fit.turn_deg - other.match.fit.turn_deg + 180) % 360 - 180
+
+
+def lie_alike(boards: Sequence[FoundBoard]) -> bool:
+    """Tell whether boards lie the same way round, so that a mean says how."""
+    return all(abs(_turned(board, boards[0])) < _MOST_APART_DEG for board in boards)
 
 
 def camera_of(boards: Sequence[FoundBoard], middle: tuple[float, float]) -> FoundCamera:

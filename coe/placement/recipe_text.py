@@ -30,15 +30,13 @@ class RecipeDraft:
     """A recipe in the making: what files tell, and what pictures tell of the camera and the marks.
 
     `fiducials` are all of one diameter and look; without any, a fixture holds each board. `landmarks` are marks that
-    may tell how a board lies where those do not. `form` is how the placement file is read, `measure` says where
-    the scale is from.
+    may tell how a board lies where those do not. `form` is how the placement file is read.
     """
 
     name: str
     plan: BoardPlan
     fiducials: tuple[Mark, ...]
     form: FileForm = _AS_IT_IS
-    measure: str = "measured in the pictures"
     um_per_pixel: float = _UM_PER_PIXEL
     camera: CameraSpec = _STRAIGHT
     search_mm: float = 5.0
@@ -76,16 +74,17 @@ class RecipeDraft:
         """Return the recipe as YAML; `todo` is what a person must do where no picture told the scale."""
         plan = self.plan
         edge = (
-            "of a file, or the whole picture"
-            if plan.outline_is_known
-            else "the parts' extent and a little more; the true edge is better"
+            "from a file" if plan.outline_is_known else "the parts' extent and a little more; the true edge is better"
         )
+        scale = "measured in the pictures"
+        if plan.in_pixels:
+            edge, scale = "the whole picture", "a pixel is 1 mm"
         lines = [
             "# A first recipe: look at the overlay, and change what is not right.",
             "# Lengths are mm in the frame of the placement file; docs/placements.md explains each key.",
             f"recipe: {self.name}",
             f"side: {plan.side}",
-            f"um_per_pixel: {self.um_per_pixel:.6g}  # {todo or self.measure}",
+            f"um_per_pixel: {self.um_per_pixel:.6g}  # {todo or scale}",
             f"outline: {{x: {_pair(plan.x)}, y: {_pair(plan.y)}}}  # {edge}",
         ]
         if self.camera != _STRAIGHT:
@@ -143,7 +142,8 @@ def first_draft(name: str, plan: BoardPlan, form: FileForm | None = None, *, hel
 def drawn_in_pixels(plan: BoardPlan, width_px: int, height_px: int) -> BoardPlan:
     """Return a plan whose mm are pixels of a picture, y upwards from its top left corner; the outline is the picture.
 
-    A size that no name tells is guessed as half of the way to the nearest other place, so far as the picture reaches.
+    Names of packages tell mm: each size is guessed as half of the way to the nearest other place, so far as the picture
+    reaches.
     """
     at = {place.refdes: (place.x_mm, place.y_mm) for place in plan.placements}
 
@@ -155,10 +155,8 @@ def drawn_in_pixels(plan: BoardPlan, width_px: int, height_px: int) -> BoardPlan
     parts = []
     for part in plan.parts:
         side = float(max(8, round(min(map(room, part.refdes)))))
-        parts.append(part if part.source else replace(part, size_mm=(side, side)))
-    return replace(
-        plan, parts=tuple(parts), x=(0.0, float(width_px)), y=(-float(height_px), 0.0), outline_is_known=True
-    )
+        parts.append(replace(part, size_mm=(side, side), source=""))
+    return replace(plan, parts=tuple(parts), x=(0.0, float(width_px)), y=(-float(height_px), 0.0), in_pixels=True)
 
 
 def fiducials(marks: Sequence[Mark], *, wants_four: bool = False) -> tuple[Mark, ...]:
@@ -177,7 +175,10 @@ def _sizes(plan: BoardPlan) -> list[str]:
     lines = []
     for part in plan.parts:
         said = f"{len(part.refdes)}: {_some(part.refdes)}"
-        if not part.source:
+        if plan.in_pixels:
+            side = part.size_mm[0]
+            said = f"{TODO}: what is cut out, in pixels; {side:g} x {side:g} is a guess ({said})"
+        elif not part.source:
             what = part.package or "a part without a package"
             guess = f"{part.size_mm[0]:g} x {part.size_mm[1]:g} mm is a guess"
             said = f"{TODO}: the size of {what}; {guess} ({said}); said in {LIBRARY}, the next board knows it"

@@ -17,6 +17,7 @@ from coe.errors import ConfigError
 from coe.pictures.image_source import ImageSource
 from coe.placement import (
     Side,
+    found_camera,
     join,
     lay_out,
     locate,
@@ -30,8 +31,9 @@ from coe.placement.board_outline import read_outline
 from coe.placement.constellation import constellations
 from coe.placement.draft_recipe import plan
 from coe.placement.fit import Fit
-from coe.placement.found_camera import drawing_of, find_board
-from coe.placement.pose_search import BoardDrawing
+from coe.placement.found_camera import FoundBoard, drawing_of, find_board
+from coe.placement.mark_match import MarkMatch
+from coe.placement.pose_search import BoardDrawing, Pose
 from coe.placement.recipe_text import first_draft
 
 Numbers = NDArray[np.float64]
@@ -271,7 +273,12 @@ def test_a_form_says_how_the_file_is_read_and_the_recipe_keeps_it(call: Call, fo
     assert new(call, "--form", "form.yaml", "--to", "other") == 2
 
 
-PLACES = "Part,X,Y,Rot,Side,component\nP1,60,50,0,top,M4 screw\nP2,180,50,0,top,M4 screw\nP3,60,130,0,top,M4 screw\n"
+PLACES = """\
+Part,X,Y,Rot,Side,Package,component
+P1,60,50,0,top,R_0402_1005Metric,M4 screw
+P2,180,50,0,top,R_0402_1005Metric,M4 screw
+P3,60,130,0,top,R_0402_1005Metric,M4 screw
+"""
 
 
 def test_places_in_pixels_of_pictures_make_a_board_without_marks(call: Call, folder: Path) -> None:
@@ -341,3 +348,24 @@ def test_who_asks_for_the_bottom_side_says_how_the_file_has_it(
     rows = "\n".join(f"FID{n},,Fiducial_1mm,{n},{n * n},0,bottom" for n in (4, 6, 9)) + "\n"
     (folder / "pnp.csv").write_text(ROWS + rows, encoding="utf-8")
     assert new(call, *words) == status
+
+
+def test_pictures_in_which_boards_lie_otherwise_round_tell_no_camera(
+    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(pixels: Numbers, *_: object) -> FoundBoard:
+        turn = 180.0 if pixels.mean() > 100 else 0.0
+        drawing = BoardDrawing((), (), (0.0, 0.0, 30.0, 20.0), False)
+        return FoundBoard(MarkMatch((), (), Pose(10.0, turn, 160.0, 120.0, 1.0).fit(drawing)), 0.5, (320, 240))
+
+    monkeypatch.setattr(found_camera, "find_board", found)
+    (folder / "boards").mkdir()
+    for name, level in (("a", 50), ("b", 150)):
+        cv2.imwrite(str(folder / "boards" / f"{name}.png"), np.full((240, 320, 3), level, np.uint8))
+    assert new(call, "--images", "boards", "--held") == 0
+    recipe = folder / "line7" / "recipe.yaml"
+    assert "TODO" in recipe.read_text(encoding="utf-8").split("outline")[0]
+    assert read_recipe(recipe).camera.turn == 0
+
+    assert new(call, "--images", "boards/b.png", "--held", "--to", "one") == 0
+    assert abs(read_recipe(folder / "one" / "line7" / "recipe.yaml").camera.turn) == 180
