@@ -15,6 +15,8 @@ LOOK_S = 1.0
 """How long the machine is looked at before anything is measured."""
 NOTICED = 0.05
 """The share of our cores that others may use: what a quiet system does by itself."""
+_SHORTEST_S = 0.5
+"""A shorter step says nothing: systems count processor time in steps of 10 ms."""
 _SHOWN = 3
 
 ProcessKey = tuple[int, float]
@@ -47,8 +49,11 @@ class OtherLoad:
 QUIET = OtherLoad(0.0)
 
 
-def between(before: ProcessorTimes, after: ProcessorTimes) -> OtherLoad:
-    """Return what others did between two looks; a process that began or ended meanwhile counts, but is not named."""
+def between(before: ProcessorTimes, after: ProcessorTimes, seen: int) -> OtherLoad:
+    """Return what others did on `seen` cores between two looks.
+
+    A process that began or ended meanwhile counts, but is not named.
+    """
     elapsed_s = after.at_s - before.at_s
     if elapsed_s <= 0:
         return QUIET
@@ -59,7 +64,7 @@ def between(before: ProcessorTimes, after: ProcessorTimes) -> OtherLoad:
         if key in before.others_s
     ]
     most = sorted((one for one in each if one[2] >= NOTICED), key=lambda one: -one[2])[:_SHOWN]
-    return OtherLoad(max(0.0, used_s / elapsed_s), tuple(most))
+    return OtherLoad(min(float(seen), max(0.0, used_s / elapsed_s)), tuple(most))
 
 
 def disturbs(load: OtherLoad, usable: int, seen: int) -> bool:
@@ -106,7 +111,7 @@ class LoadWatch:
         """Return what others do now, if that disturbs."""
         began = self.looked()
         wait(LOOK_S)
-        load = between(began, self.looked())
+        load = between(began, self.looked(), self.seen)
         return load if disturbs(load, self.usable, self.seen) else None
 
     def step(self, what: str) -> None:
@@ -118,7 +123,8 @@ class LoadWatch:
     def end(self) -> None:
         """End the last step: keep what others did in it, if that disturbed."""
         if self._since is not None:
-            load = between(self._since, self.looked())
-            if disturbs(load, self.usable, self.seen):
+            now = self.looked()
+            load = between(self._since, now, self.seen)
+            if now.at_s - self._since.at_s >= _SHORTEST_S and disturbs(load, self.usable, self.seen):
                 self.disturbed[self._what] = load
         self._what, self._since = "", None

@@ -12,14 +12,14 @@ from coe.core import Request
 from coe.errors import ConfigError
 from coe.inspector.measuring import divided, profiled_cost
 from coe.inspector.memory_split import workspace_bytes
-from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, Profile
+from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, KindProfile, Profile
 from coe.inspector.settings import Settings, plan_pools
 from coe.profiler.configurations import PAPER_SHARE, MeanExpert
 from coe.profiler.search import search_executors, search_memory
 from coe.profiler.site import ProfiledSite
 from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
-from coe.scheduler.costs import CostTable
+from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import Plan
 from coe.scheduler.strategies import LATE_BINDING
 from coe.sim.agenda import Arrival
@@ -32,6 +32,18 @@ Numbers = Mapping[str, int]
 
 SMALL = 0.25
 """If the largest useful batch takes no more than this share of a pool, it is set aside, and no search is needed."""
+
+
+def with_decoding(cost: Cost, kind: KindProfile, together: float, cores: int) -> Cost:
+    """Return a cost with the time that decoding and preprocessing take on the `cores`.
+
+    On the CPU this takes time from the executors, so it is added to the time of an image; a GPU, whose executors are
+    `together` so many times as fast as one, waits for images only if they come more slowly than it runs them.
+    """
+    before_s = kind.decode_s + kind.preprocess_s
+    if kind.device == "cpu":
+        return replace(cost, per_image_s=cost.per_image_s + before_s / kind.threads)
+    return replace(cost, per_image_s=max(cost.per_image_s, together * before_s / cores))
 
 
 @dataclass(frozen=True)
@@ -166,11 +178,7 @@ class Setup:
 
     @cached_property
     def costs(self) -> CostTable:
-        """The costs of the board's experts.
-
-        Images are decoded and preprocessed on the cores. On the CPU this takes time from the executors, so it is added
-        to the time of an image; a GPU waits for images only if they come more slowly than it runs them.
-        """
+        """The costs of the board's experts."""
         costs = {}
         for device, number in self.executors.items():
             threads = self.threads.get(device, 1)
@@ -182,12 +190,7 @@ class Setup:
                 size, body = self.search.file_bytes[expert.id], self.search.bodies.get(expert.id)
                 cost = profiled_cost(kind, expert, size)
                 cost = cost if body is None else divided(cost, size - body.bytes, body)
-                before_s = kind.decode_s + kind.preprocess_s
-                if device == "cpu":
-                    per_image_s = cost.per_image_s + before_s / threads
-                else:
-                    per_image_s = max(cost.per_image_s, together * before_s / self.search.cores)
-                costs[device, expert.id] = replace(cost, per_image_s=per_image_s)
+                costs[device, expert.id] = with_decoding(cost, kind, together, self.search.cores)
         return CostTable(costs)
 
     @cached_property

@@ -239,3 +239,30 @@ def test_rows_are_drawn_where_they_are_asked_for(call, tmp_path):
         f"drew {tmp_path / 'out' / name}" for name in names
     ]
     assert all((tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG") for name in names)
+
+
+def test_seeds_of_a_board_differ_and_repeat(call) -> None:
+    drawn = ("sim", "--board", "A", "--images", "60", "--strategy", "coserve,samba", "--device", "uma-m2")
+    box = ("--seeds", "3", "--seed", "4", "--json", "-")
+    rows = rows_of(call(*drawn, *box))
+    assert [(row["seed"], row["strategy"]) for row in rows] == [
+        (seed, name) for seed in (4, 5, 6) for name in ("coserve", "samba")
+    ]
+    assert rows_of(call(*drawn, "--seed", "5", "--json", "-"))[0]["makespan_s"] == rows[2]["makespan_s"]
+    assert len({row["makespan_s"] for row in rows[::2]}) == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--seeds", "2", "--plot", "out"),
+        ("--seeds", "2", "--trace", "a.json"),
+        ("--seeds", "2", "--save-task", "a.jsonl"),
+        ("--seeds", "2", "--boxes", "2"),
+        ("--board", "A", "--task", "A2"),
+        ("--board", "A", "--device", "none.json"),
+        ("--board", "none.yaml"),
+    ],
+)
+def test_what_seeds_and_boards_exclude_is_refused(call, words: tuple[str, ...]) -> None:
+    assert call("sim", *words).status == 2

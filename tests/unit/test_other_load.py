@@ -19,20 +19,21 @@ def times(
 
 
 def test_what_is_not_ours_is_of_others() -> None:
-    load = between(times(10, 100, 40, {7: 5.0, 8: 1.0, 9: 3.0}), times(14, 108, 43, {7: 9.0, 8: 1.1, 9: 3.6}))
+    load = between(times(10, 100, 40, {7: 5.0, 8: 1.0, 9: 3.0}), times(14, 108, 43, {7: 9.0, 8: 1.1, 9: 3.6}), 2)
     assert load.cores == pytest.approx(1.25)  # 8 s of the cores in 4 s, 3 of them ours
     assert [(name, pid, round(cores, 2)) for name, pid, cores in load.most] == [("p7", 7, 1.0), ("p9", 9, 0.15)]
 
 
 def test_a_process_that_came_or_has_a_used_number_counts_without_a_name() -> None:
     before = times(0, 0, 0, {7: 5.0})
-    assert between(before, times(2, 2, 0, {8: 2.0})) == OtherLoad(1.0)
-    assert between(before, times(2, 2, 0, {7: 6.5}, began_s=9.0)) == OtherLoad(1.0)
+    assert between(before, times(2, 2, 0, {8: 2.0}), 2) == OtherLoad(1.0)
+    assert between(before, times(2, 2, 0, {7: 6.5}, began_s=9.0), 2) == OtherLoad(1.0)
 
 
 def test_our_own_time_is_no_load_and_clocks_that_stand_say_nothing() -> None:
-    assert between(times(0, 0, 0), times(2, 4, 4.1)).cores == 0
-    assert between(times(5, 0, 0), times(5, 4, 0)).cores == 0
+    assert between(times(0, 0, 0), times(2, 4, 4.1), 2).cores == 0
+    assert between(times(5, 0, 0), times(5, 4, 0), 2).cores == 0
+    assert between(times(0, 0, 0), times(1, 2.1, 0), 2).cores == 2  # counted in steps of 10 ms
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,9 @@ def test_each_step_has_the_load_of_its_own_time() -> None:
     watch.step("resnet18")
     watch.step("confirming")  # 4 s, all of them ours
     watch.end()
+    watch.end()
+    looks = iter([times(7, 8, 6), times(7.1, 9, 6)])
+    watch.step("too short to tell")
     watch.end()
     assert {what: load.cores for what, load in watch.disturbed.items()} == {"confirming": 0.5}
     quiet = LoadWatch(lambda: times(0, 0, 0), usable=2, seen=2)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from coe import config
+from coe.board import rules
 from coe.cli.options import words_of
 from coe.errors import ConfigError
 from coe.lab.cli.bench_out import choices
@@ -22,10 +23,14 @@ from coe.lab.workloads.workload import (
     Disturbance,
     Workload,
     placement,
+    synthetic,
+    with_tail,
 )
 from coe.lab.workloads.workload import task as task_named
 
 FORESIGHT = ("learned", "parts", "none")
+BOARD_IMAGES = 1000
+"""How many images a board has that is no task of the paper."""
 
 ImagesOption = Annotated[
     int | None,
@@ -68,6 +73,24 @@ SettlingOption = Annotated[
     int,
     typer.Option(
         "--settling", min=0, max=config.MAX_COUNT, help="Leave so many images at first out of p50, p99 and late."
+    ),
+]
+
+BoardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--board",
+        metavar="NAME|FILE",
+        help=f"Images of this board, drawn by its counts, instead of --task; {BOARD_IMAGES:,} unless --images says.",
+    ),
+]
+SeedsOption = Annotated[
+    int,
+    typer.Option(
+        "--seeds",
+        min=1,
+        max=1000,
+        help="Run with so many seeds, from --seed on, and show of each figure the mean, the least and the most.",
     ),
 ]
 
@@ -129,6 +152,28 @@ class Circumstances:
                     raise ConfigError(f"{option} is for tasks, and the trace {name} has its own; leave the option out")
             workloads.append(workload)
         return workloads
+
+    def of_task(self, task: str, board: str | None, order: str | None, tail: str | None, seed: int) -> list[Workload]:
+        """Return the workloads of a task, or of a board if there is one, as `of` does; raises ConfigError."""
+        made = self.board if board is not None else self.tasks
+        return self.of(made(board or task, order, tail, seed), seed)
+
+    def board(self, name: str, order: str | None, tail: str | None, seed: int) -> list[Workload]:
+        """Make images of a board, by name or file, in every order and tail of the options; raises ConfigError."""
+        board = rules.load(name)
+        return [
+            synthetic(
+                with_tail(board, t),
+                task=board.board if t == "board" else f"{board.board} {t}",
+                order=o,
+                requests=self.images or BOARD_IMAGES,
+                every_s=EVERY_S if self.every_s is None else self.every_s,
+                seed=seed,
+                disturbance=self.disturbance,
+            )
+            for o in choices("--order", order or ORDERS[0], ORDERS)
+            for t in choices("--tail", tail or "board", TAILS)
+        ]
 
     def of(self, workloads: Sequence[Workload], seed: int) -> list[Workload]:
         """Return each workload once for each word of --foresight; the words are named in its order.

@@ -9,6 +9,7 @@ from rich.measure import Measurement
 from coe.cli.common import err, out, wide
 from coe.cli.options import STANDARD_OUTPUT, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
+from coe.lab import seeded_rows
 from coe.lab.cli.bench_ways import EAGER, current
 from coe.lab.rows import Row, to_json, to_table
 from coe.lab.time_limits import Times
@@ -68,3 +69,12 @@ def show(rows: Sequence[Row], json_to: str | None) -> None:
         table = to_table(rows, upright=True)
     console.print(table)
     write_json(to_json(rows), json_to)
+
+
+def show_seeds(rows_of_seeds: Sequence[Sequence[Row]], first: int, json_to: str | None) -> None:
+    """Show rows, of several seeds with their spread; `first` is the first seed. JSON has each run."""
+    if len(rows_of_seeds) == 1:
+        show(rows_of_seeds[0], json_to)
+        return
+    wide(err if json_to == STANDARD_OUTPUT else out).print(seeded_rows.to_table(seeded_rows.grouped(rows_of_seeds)))
+    write_json(seeded_rows.seeds_json(rows_of_seeds, first), json_to)

@@ -6,6 +6,8 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,12 +24,14 @@ from coe.lab import preset
 from coe.lab.cli import bench_boxes, bench_out
 from coe.lab.cli.bench_circumstances import (
     FORESIGHT,
+    BoardOption,
     Circumstances,
     ColdOption,
     DisturbedOption,
     EveryOption,
     ForesightOption,
     ImagesOption,
+    SeedsOption,
     SettlingOption,
 )
 from coe.lab.cli.bench_precisions import SimulatedRuns, precisions_of, shares_of
@@ -46,6 +50,7 @@ def sim(  # noqa: PLR0913
     task: Annotated[
         str, typer.Option(metavar="LIST|all|TRACE", help=f"{', '.join(TASKS)} (paper section 5.1), or a trace file.")
     ] = "A1",
+    board: BoardOption = None,
     order: Annotated[
         str | None,
         typer.Option(
@@ -64,7 +69,10 @@ def sim(  # noqa: PLR0913
     ] = None,
     device: Annotated[
         str,
-        typer.Option(metavar="LIST|all|FILE", help=f"{', '.join(preset.names())}, or the YAML file of another box."),
+        typer.Option(
+            metavar="LIST|all|FILE",
+            help=f"{', '.join(preset.names())}, the YAML file of another box, or the profile of one (.json).",
+        ),
     ] = "numa-rtx3080ti",
     strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "all",
     precision: Annotated[
@@ -117,6 +125,7 @@ def sim(  # noqa: PLR0913
         int,
         typer.Option(min=0, max=config.MAX_SEED, help="Seed of the random components and labels."),
     ] = 0,
+    seeds: SeedsOption = 1,
     json_to: JsonOption = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Draw throughput and switches, as pictures in a folder.")
@@ -147,10 +156,10 @@ def sim(  # noqa: PLR0913
     With --boxes, a head sends each stage to the box that would be done with it first. "of bound" compares with one box
     that has the memory, disks and processors of all; "recovered" with a cluster that always had the boxes of the end.
 
-    Example: coe-bench sim --task A1,B1 --strategy samba,coserve --plot out/
+    Example: coe-bench sim --board line7.yaml --device profile.json --seeds 5
     """
     from coe.lab.contenders import all_contenders, contender
-    from coe.lab.machine import SimulatedMachine
+    from coe.lab.profiled_machine import machine_named
 
     several = bench_boxes.given(boxes, boards, placement, mishap, network)
     if several is not None:
@@ -168,16 +177,21 @@ def sim(  # noqa: PLR0913
                 "--plot": plot is not None,
                 "--trace": trace is not None,
                 "--save-task": save_task is not None,
+                "--seeds": seeds != 1,
             },
             "is for one box, and --boxes names several",
         )
+    given = {"--plot": plot, "--trace": trace, "--save-task": save_task}
+    bench_boxes.refuse_others({name: path is not None and seeds > 1 for name, path in given.items()}, "is of one seed")
+    others = {"--task": task != "A1", "--boards": boards is not None}
+    why = "is not for --board, whose images are drawn by its counts"
+    bench_boxes.refuse_others({name: is_given and board is not None for name, is_given in others.items()}, why)
     world = SimulatedRuns(precisions_of(precision, sound, doubtful, warm), seed)
     if warm and cold:
         raise ConfigError("--warm fills memory before the first image, and --cold nothing; leave one of them out")
     contenders = [contender(name) for name in (all_contenders() if strategy.strip() == "all" else words_of(strategy))]
     shares = shares_of("--bodies", bodies, "an expert")
     presets = preset.names() if device.strip() == "all" else words_of(device)
-    machines = [SimulatedMachine(name, share) for name in presets for share in shares]
     circumstances = Circumstances.parsed(images, every, disturbed, foresight, cold, settling)
     if several is not None and several.boards:
         bench_boxes.refuse_others(
@@ -186,7 +200,9 @@ def sim(  # noqa: PLR0913
         )
         workloads = [bench_boxes.workload_of(several.boards, images, circumstances.every_s, seed)]
     else:
-        workloads = circumstances.of(circumstances.tasks(task, order, tail, seed), seed)
+        workloads = circumstances.of_task(task, board, order, tail, seed)
+    drawn_of = [workload.board for workload in workloads]
+    machines = [machine_named(name, share, drawn_of) for name in presets for share in shares]
     allowed = bench_out.heeded(Times(seconds(max_wait), seconds(within)), [each.strategy for each in contenders])
     check_json(json_to)
     _check(plot, trace, save_task, workloads)
@@ -194,26 +210,24 @@ def sim(  # noqa: PLR0913
     if several is not None:
         bench_boxes.run(several, workloads, machines, contenders, seed=seed, times=allowed, json_to=json_to)
         return
-    rows: list[Row] = []
-    runs = [
-        (machine, workload, each, mode)
-        for machine in machines
-        for workload in workloads
-        for each in contenders
-        for mode in world.precisions
-    ]
+    number = len(machines) * len(workloads) * len(contenders) * len(world.precisions)
+    rows_of_seeds: list[list[Row]] = []
     with Progress(console=err, transient=True) as bar:
-        progress = bar.add_task("simulating", total=len(runs))
-        for machine, workload, each, mode in runs:
-            place = _trace_of(trace, machine, workload, each, mode) if trace and len(runs) > 1 else trace
-            rows.append(world.run(machine, workload, each, mode, trace=place, times=allowed))
-            bar.advance(progress)
+        progress = bar.add_task("simulating", total=number * seeds)
+        for one in range(seed, seed + seeds):
+            rows: list[Row] = []
+            drawn = workloads if one == seed else circumstances.of_task(task, board, order, tail, one)
+            for machine, workload, each, mode in product(machines, drawn, contenders, world.precisions):
+                place = _trace_of(trace, machine, workload, each, mode) if trace and number > 1 else trace
+                rows.append(replace(world, seed=one).run(machine, workload, each, mode, trace=place, times=allowed))
+                bar.advance(progress)
+            rows_of_seeds.append(rows)
     if plot is not None:
         from coe.lab.bars import draw
 
         for path in draw(rows, plot, command=" ".join(["coe-bench", *(shlex.quote(word) for word in sys.argv[1:])])):
             err.print(f"drew {path}")
-    bench_out.show(rows, json_to)
+    bench_out.show_seeds(rows_of_seeds, seed, json_to)
     for sentence in dict.fromkeys(world.sentences):
         err.print(sentence)
 

@@ -1,0 +1,130 @@
+"""A box made of a profile simulates what the profile's own search simulated; runs of several seeds share a row."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coe.board import rules
+from coe.board.rules import Rules
+from coe.errors import ConfigError
+from coe.inspector import profile
+from coe.inspector.profile import Fingerprint, KindProfile, Profile
+from coe.lab import seeded_rows
+from coe.lab.contenders import contender
+from coe.lab.profiled_machine import ProfiledMachine, machine_named
+from coe.lab.rows import Heading, Latencies, Row, row
+from coe.lab.simulated import simulated_run
+from coe.lab.workloads.workload import synthetic
+from coe.profiler.site import KnownMemory, ProfiledSite
+from coe.profiler.tune import Search, Setup
+from coe.results.metrics import Recorder
+from coe.runtime.cost_fit import LatencyLine
+from coe.store.store import Store
+
+MB = 1_000_000
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Rules:
+    lines = ["board: b", "experts:"]
+    lines += [f"  e{i}: {{kind: k, labels: [ok, bad], input: 8, reject: [bad]}}" for i in range(30)]
+    lines += ["components:"] + [f"  C{i}: {{count: {30 - i}, inspect: e{i}}}" for i in range(30)]
+    path = tmp_path / "b.yaml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return rules.load(path)
+
+
+def kind(threads: int) -> KindProfile:
+    """A kind that a second thread brings nothing."""
+    return KindProfile(
+        kind="k",
+        input_size=8,
+        device="cpu",
+        threads=threads,
+        backend="torch",
+        precision="fp32",
+        batches=(),
+        line=LatencyLine(per_image_s=0.02, base_s=0.01, error=0.0),
+        max_batch=4,
+        weights_bytes=10 * MB,
+        activation_bytes=MB,
+        workspace_bytes=0,
+        load_s=0.05,
+        decode_s=0.002,
+    )
+
+
+def searched(board: Rules, store: Path) -> Search:
+    """A search on two cores, for one executor of both or two of one each."""
+    here = Fingerprint(cpu="c", cores=2, memory_bytes=1 << 30, gpu=None, driver=None, libraries={})
+    scaling = {"cpu": {1: (1.0, 1.8), 2: (1.0,)}}
+    known = {("cpu", number): KnownMemory(None, 0, 0) for number in (1, 2)}
+    site = ProfiledSite(board, Store(store), (), 150 * MB, looked_at=known)
+    return Search(site, Profile(made="now", machine=here, kinds=(kind(1), kind(2)), scaling=scaling), 2, [2, 1], 300)
+
+
+def stored(search: Search, place: Path, executors: int = 2) -> tuple[Setup, float]:
+    """Write the profile that a search with so many executors ends with; return its configuration and throughput."""
+    best = search.choose({"cpu": executors})[0]
+    profile.save(search.profile.model_copy(update={"boards": {best.board: best}}), place)
+    return Setup(search, best.chosen.executors), best.chosen.images_per_s
+
+
+@pytest.mark.parametrize("executors", [1, 2])
+def test_a_profile_simulates_what_its_search_did(board: Rules, tmp_path: Path, executors: int) -> None:
+    place = tmp_path / "profile.json"
+    setup, speed = stored(searched(board, tmp_path / "store"), place, executors)
+    assert setup.executors == {"cpu": executors}
+    machine = ProfiledMachine(place, board)
+    costs = machine.costs(board)
+    assert all(costs("cpu", expert) == setup.costs("cpu", expert) for expert in board.experts)
+    best = contender("late-binding")
+    plan = machine.plan(board, costs, best.strategy, machine.configuration("best", "b"))
+    workspace = machine.board.chosen.workspace_bytes["cpu"]
+    pools = setup.plan({"cpu": workspace}).pools
+    assert [pool.capacity_bytes for pool in plan.pools] == [pool.capacity_bytes for pool in pools]
+    assert all(abs(pool.workspace_bytes - workspace) <= 1 for pool in plan.pools)
+    run = simulated_run(machine, synthetic(board, task="b", requests=300, every_s=0), best, bounded=False)
+    assert run.images_per_s == pytest.approx(speed, rel=0.02)
+    assert machine.configuration("paper-default", "b").expert_share == {"cpu": 0.75}
+
+
+def test_a_profile_of_another_board_or_version_of_it_is_refused(board: Rules, tmp_path: Path) -> None:
+    place = tmp_path / "profile.json"
+    stored(searched(board, tmp_path / "store"), place)
+    changed = tmp_path / "changed.yaml"
+    changed.write_text(board.path.read_text().replace("count: 30", "count: 31"), encoding="utf-8")
+    other = tmp_path / "other.yaml"
+    other.write_text(board.path.read_text().replace("board: b", "board: other"), encoding="utf-8")
+    for path in (changed, other):
+        with pytest.raises(ConfigError):
+            ProfiledMachine(place, rules.load(path))
+    with pytest.raises(ConfigError):
+        machine_named(str(place), 0.5, [board])
+    with pytest.raises(ConfigError):
+        machine_named(str(place), 0.0, [board, rules.load(other)])
+    with pytest.raises(ConfigError):
+        ProfiledMachine(place, board).configuration("prepared", "b")
+
+
+def row_of(images_per_s: float, switches: int, bound: int | None) -> Row:
+    made = row(Heading("b", "iid", "coserve"), "box", Recorder({}).metrics(), Latencies())
+    return replace(made, images_per_s=images_per_s, switches=switches, lower_bound_switches=bound)
+
+
+def test_seeds_have_mean_least_and_most_and_json_has_each_run() -> None:
+    seeds = [[row_of(10.0, 5, 3)], [row_of(14.0, 5, None)], [row_of(12.0, 5, 3)]]
+    (one,) = seeded_rows.grouped(seeds)
+    assert one.spread(lambda run: run.images_per_s) == (12.0, 10.0, 14.0)
+    assert one.spread(lambda run: run.lower_bound_switches) is None  # a run lacks it
+    cells = {str(column.header): list(column.cells) for column in seeded_rows.to_table([one]).columns}
+    assert cells["images/s"] == ["12.00 (10.00 to 14.00)"]
+    assert cells["switches"] == ["5"]
+    assert cells["seeds"] == ["3"]
+    assert "at least" not in cells
+    read = json.loads(seeded_rows.seeds_json(seeds, 7))
+    assert [(each["seed"], each["images_per_s"]) for each in read] == [(7, 10.0), (8, 14.0), (9, 12.0)]
