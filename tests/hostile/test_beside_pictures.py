@@ -128,7 +128,9 @@ def test_verified_pictures_that_cannot_be_read_are_refused(tmp_path: Path, name:
 def test_what_lies_beside_pictures_of_whole_boards_is_no_board(tmp_path: Path) -> None:
     for name, data in {"SN1.png": encoded(), "SN1.CR3": RAW, "README": b"a note\n", "SN2.CR3": RAW}.items():
         (tmp_path / name).write_bytes(data)
-    layout = SimpleNamespace(units=("",), sites=(SimpleNamespace(name="R1", unit="", component="C5", refdes="R1"),))
+    layout = SimpleNamespace(
+        units=("",), codes={}, sites=(SimpleNamespace(name="R1", unit="", component="C5", refdes="R1"),)
+    )
     boards = WholeBoards(cast(Layout, layout), tmp_path)
     assert [(item.name, item.error is None) for item in boards.items] == [("SN1.png/R1", True), ("SN2.CR3/R1", False)]
     assert {entry.path.name for entry in boards.skipped} == {"SN1.CR3", "README"}
