@@ -81,7 +81,8 @@ class Expert:
     count; see `coe.board.scores`.
 
     `preprocessing` and `outputs` come from its manifest; None: the manifest does not say, and the kind's own count.
-    `reads` is there for experts that read a text or a code.
+    `reads` is there for experts that read a text or a code. `alternates` is the number of references in whose frames it
+    learned, if it learned so.
     """
 
     id: str
@@ -96,6 +97,7 @@ class Expert:
     preprocessing: Preprocessing | None = None
     outputs: Outputs | None = None
     reads: Reading | None = None
+    alternates: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,8 @@ class Finding:
     `doubt` says why a person must look at the image whatever the scores are, as when it does not fit its reference; it
     is empty without such a doubt. A finding in doubt never leads to OK. `heat` is there if the kind makes heat maps and
     saw something, `likeness` if it can also show what good parts look like there. `read` is what an expert read, and
-    `allowed` the patterns that it was compared with.
+    `allowed` the patterns that it was compared with. `reference` is the id of the alternate that was taken, where a
+    component names several references.
     """
 
     expert: str
@@ -177,6 +180,7 @@ class Finding:
     likeness: Likeness | None = field(default=None, repr=False)
     read: str | None = None
     allowed: tuple[str, ...] = ()
+    reference: str = ""
 
     @property
     def reading(self) -> str:
@@ -192,7 +196,7 @@ class Finding:
         return frozenset((self.label, *(box.label for box in self.boxes)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding as values of JSON; `doubt`, `heat`, `likeness`, `read` are left out where none is."""
+        """Return the finding as values of JSON; what is empty is left out, as `doubt`, `heat`, `read`."""
         return {
             "expert": self.expert,
             "variant": self.variant,
@@ -202,6 +206,7 @@ class Finding:
             **({"heat": self.heat.to_dict()} if self.heat else {}),
             **({"likeness": self.likeness.to_dict()} if self.likeness else {}),
             **({"read": self.read, "allowed": list(self.allowed)} if self.read is not None else {}),
+            **({"reference": self.reference} if self.reference else {}),
             "boxes": [box.to_dict() for box in self.boxes],
         }
 

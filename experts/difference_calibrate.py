@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 import torch
 
+from coe.comparing.alternates import best_of
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.rates import tolerance_factor
@@ -193,7 +194,8 @@ def _in_folder(expert: Expert, plan: TrainingPlan) -> _Parts:
     taken = TakenPictures(plan.data)
     for component, path in pictures:
         name = path.relative_to(plan.data).as_posix()
-        pair = compared(good_parts.pixels(path, plan, taken), plan.references[component])
+        image = good_parts.pixels(path, plan, taken)
+        pair = compared(image, best_of(image, plan.references[component].alternates))
         if pair.stack is None:
             remarks.append(f"left out: {name}: {pair.doubt}")
         else:

@@ -40,7 +40,8 @@ class Good(PairKind):
     def compare(self, image: Image, reference: Reference, expert: Expert) -> PairInput:
         """Align, and scale to fit."""
         pair = compared(image, reference)
-        return letterboxed(image, pair, pair.alignment and pair.alignment.image, PADDING, expert)
+        prepared = letterboxed(image, pair, pair.alignment and pair.alignment.image, PADDING, expert)
+        return replace(prepared, place=reference.place)
 
     def skeleton(self, expert: Expert) -> torch.nn.Module:
         """Build the network; raises ConfigError unless the expert has one label and a large enough input."""
@@ -49,10 +50,10 @@ class Good(PairKind):
         if expert.input_size < LEAST_INPUT:
             size = f"an input of {expert.input_size} pixels is too small for this kind; give at least {LEAST_INPUT}"
             raise ConfigError(f"expert '{expert.id}': {size}")
-        return GoodNetwork().eval()
+        return GoodNetwork(expert.alternates).eval()
 
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
-        """Return scores (n, GRID, GRID)."""
+        """Return scores (n, GRID, GRID), with alternates (n, alternates, GRID, GRID)."""
         scores: torch.Tensor = module(images)
         return scores
 
@@ -60,7 +61,7 @@ class Good(PairKind):
         """Return x1, y1, x2, y2 in the picture and the score of each region that counts, else of the whole input."""
         if pair.to_picture is None:
             return torch.zeros(0, 5)
-        rows = self._rows(output.float().cpu().numpy(), expert.input_size / GRID)
+        rows = self._rows(scores_of(output, pair), expert.input_size / GRID)
         boxes = in_picture(rows[:, :4], pair.to_picture)
         return torch.from_numpy(np.hstack((boxes, rows[:, 4:]))).float()
 
@@ -69,7 +70,7 @@ class Good(PairKind):
         findings = super().postprocess(outputs, prepared, expert)
         for place, (output, pair) in enumerate(zip(outputs, prepared, strict=True)):
             assert isinstance(pair, PairInput)
-            scores = output.float().cpu().numpy()
+            scores = scores_of(output, pair)
             if pair.to_picture is not None and scores.max() >= _HEAT_FROM:
                 heat = heat_of(scores, pair, pair.to_picture, expert.input_size)
                 findings[place] = replace(findings[place], heat=heat)
@@ -92,6 +93,12 @@ class Good(PairKind):
         from experts import good_train
 
         return good_train.train(self, expert, plan, progress)
+
+
+def scores_of(output: torch.Tensor, pair: PairInput) -> Floats:
+    """Return the scores (G, G) of a picture, of (alternates, G, G) those of the alternate that it is compared with."""
+    scores: Floats = (output[pair.place] if output.ndim > 2 else output).float().cpu().numpy()
+    return scores
 
 
 def heat_of(scores: Floats, pair: PairInput, to_picture: Numbers, size: int) -> Heat:

@@ -27,22 +27,24 @@ class GoodNetwork(nn.Module):
 
     Spreads are kept as logarithms, because small spreads would be rounded to 0 in 8 bits beside large ones.
     `centre` and `deviation` (2) are those of the logarithm of a good part's largest deviation, for pixels and for
-    features; `limit` (1) is how many of these deviations a part may show.
+    features; `limit` (1) is how many of these deviations a part may show. The numbers of alternates follow each other
+    along the first axis.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, alternates: int = 1) -> None:
         super().__init__()
         from torchvision import models
 
+        self.alternates = alternates
         resnet = models.resnet18(weights=None)
         self.conv1, self.bn1, self.layer1 = resnet.conv1, resnet.bn1, resnet.layer1
-        self.pixel_mean = nn.Parameter(torch.zeros(3, PIXELS, PIXELS))
-        self.pixel_log_spread = nn.Parameter(torch.zeros(3, PIXELS, PIXELS))
-        self.feature_mean = nn.Parameter(torch.zeros(CHANNELS, GRID, GRID))
-        self.feature_log_spread = nn.Parameter(torch.zeros(CHANNELS, GRID, GRID))
-        self.centre = nn.Parameter(torch.zeros(2))
-        self.deviation = nn.Parameter(torch.ones(2))
-        self.limit = nn.Parameter(torch.full((1,), 3.0))
+        self.pixel_mean = nn.Parameter(torch.zeros(3 * alternates, PIXELS, PIXELS))
+        self.pixel_log_spread = nn.Parameter(torch.zeros(3 * alternates, PIXELS, PIXELS))
+        self.feature_mean = nn.Parameter(torch.zeros(CHANNELS * alternates, GRID, GRID))
+        self.feature_log_spread = nn.Parameter(torch.zeros(CHANNELS * alternates, GRID, GRID))
+        self.centre = nn.Parameter(torch.zeros(2 * alternates))
+        self.deviation = nn.Parameter(torch.ones(2 * alternates))
+        self.limit = nn.Parameter(torch.full((alternates,), 3.0))
 
     def pixels(self, images: torch.Tensor) -> torch.Tensor:
         """Return images (n, 3, S, S) uint8 on the grid of pixels, in grey levels, averaged over 3 x 3 places."""
@@ -55,16 +57,27 @@ class GoodNetwork(nn.Module):
         return functional.adaptive_avg_pool2d(smooth(seen), GRID)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return scores (n, GRID, GRID) of images (n, 3, S, S) uint8: 0.5 at the limit."""
+        """Return scores (n, GRID, GRID) of images (n, 3, S, S) uint8: 0.5 at the limit.
+
+        With alternates they are (n, alternates, GRID, GRID): by each of them, whichever the images were compared with.
+        """
+        pixels, features = self.pixels(images), self.features(images)
+        scores = [self._scores(pixels, features, place) for place in range(self.alternates)]
+        return scores[0] if self.alternates == 1 else torch.stack(scores, dim=1)
+
+    def _scores(self, pixels: torch.Tensor, features: torch.Tensor, place: int) -> torch.Tensor:
+        def own(numbers: torch.Tensor) -> torch.Tensor:
+            return numbers.chunk(self.alternates)[place]
+
         maps = torch.stack(
             (
-                of_pixels(self.pixels(images), self.pixel_mean, unhidden(self.pixel_log_spread.exp())),
-                of_features(self.features(images), self.feature_mean, unhidden(self.feature_log_spread.exp())),
+                of_pixels(pixels, own(self.pixel_mean), unhidden(own(self.pixel_log_spread).exp())),
+                of_features(features, own(self.feature_mean), unhidden(own(self.feature_log_spread).exp())),
             ),
             dim=1,
         )
-        deviations = (maps - self.centre[:, None, None]) / self.deviation[:, None, None]
-        return torch.sigmoid(unhidden(deviations.amax(dim=1) - self.limit))
+        deviations = (maps - own(self.centre)[:, None, None]) / own(self.deviation)[:, None, None]
+        return torch.sigmoid(unhidden(deviations.amax(dim=1) - own(self.limit)))
 
 
 def of_pixels(pixels: torch.Tensor, mean: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:

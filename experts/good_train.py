@@ -9,18 +9,19 @@ that assumption, and `called_at_most` is its bound (Clopper and Pearson).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from coe.comparing import left_out
+from coe.comparing.alternates import best_of
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.rates import Rate, tolerance_factor
-from coe.store.kinds import ModuleKind, Progress, Reference, Trained, TrainingPlan
+from coe.store.kinds import Comparing, Image, ModuleKind, Progress, Reference, Trained, TrainingPlan
 from experts import good_parts
 from experts.classifier_train import computing
 from experts.good_network import GoodNetwork, of_features, of_pixels
@@ -81,6 +82,29 @@ class Scale:
         return float(self.deviations.mean() + factor * self.deviations.std(ddof=1))
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The inputs (3, S, S) uint8, by name, of the good parts that fit one reference best."""
+
+    reference: str
+    inputs: dict[str, Image] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the good parts of one reference tell: tensors by name, the limit, and how many of them it calls.
+
+    `strange` are the parts that were left out, with the reason, and `remarks` are for people. `reference` is its id.
+    """
+
+    reference: str
+    state: dict[str, torch.Tensor]
+    limit: float
+    called: Rate
+    strange: dict[str, str]
+    remarks: tuple[str, ...] = ()
+
+
 def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
     """Learn from the images in the folder of the plan; `plan.init` gives the frozen layers, else they are random.
 
@@ -91,15 +115,18 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
     reference = reference_of(expert, plan)
     with computing(plan.threads), torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(plan.seed)
-        network = kind.skeleton(expert)
+        network = kind.skeleton(replace(expert, alternates=len(reference.alternates)))
         assert isinstance(network, GoodNetwork)
         if plan.init is not None:
             load_matching(network, plan.init)
         taken = TakenPictures(plan.data)
-        parts = _aligned(kind, expert, plan, reference, taken)
-        trained = _learned(network, expert, plan, parts, progress)
-        remarks = (*trained.remarks, *taken.identical())
-        return replace(trained, remarks=remarks, took=taken.sentence(), learned=taken.learned)
+        parts, unfit = _aligned(kind, expert, plan, reference, taken)
+        looks = [_look(network, one, wanted_of(plan)) for one in parts]
+        trained = together(expert, wanted_of(plan), looks, unfit)
+        progress(plan.epochs, plan.epochs, trained.metrics)
+        state, remarks = network.state_dict() | trained.state, (*trained.remarks, *taken.identical())
+        trained = replace(trained, state=state, remarks=remarks, in_frame=True)
+        return replace(trained, took=taken.sentence(), learned=taken.learned)
 
 
 def reference_of(expert: Expert, plan: TrainingPlan) -> Reference:
@@ -120,69 +147,84 @@ def reference_of(expert: Expert, plan: TrainingPlan) -> Reference:
 
 def _aligned(
     kind: ModuleKind, expert: Expert, plan: TrainingPlan, reference: Reference, taken: TakenPictures
-) -> tuple[list[str], torch.Tensor, dict[str, str]]:
-    """Return names and inputs (n, 3, S, S) uint8 of the good parts that fit the reference, and why others do not."""
-    names, inputs, unfit = [], [], {}
+) -> tuple[list[_Parts], dict[str, str]]:
+    """Return the good parts that fit the reference, for each of its alternates, and why others do not."""
+    assert isinstance(kind, Comparing)
+    looks, unfit = [_Parts(one.id) for one in reference.alternates], {}
     for _, path in good_parts.pictures(expert, plan):
-        name = path.relative_to(plan.data).as_posix()
-        prepared = kind.compare(good_parts.pixels(path, plan, taken), reference, expert)  # type: ignore[attr-defined]
+        name, image = path.relative_to(plan.data).as_posix(), good_parts.pixels(path, plan, taken)
+        prepared = kind.compare(image, best_of(image, reference.alternates), expert)
         assert isinstance(prepared, PairInput)
         if prepared.doubt:
             unfit[name] = prepared.doubt
         else:
-            names.append(name)
-            inputs.append(prepared.pixels)
-    left_out.check(len(inputs), unfit)
-    if len(inputs) < FEW:
-        others = "".join(f", {name} not ({reason})" for name, reason in list(unfit.items())[:1])
-        raise ConfigError(
-            f"{plan.data}: {len(inputs)} of {len(inputs) + len(unfit)} images fit the reference{others}; give at "
-            f"least {FEW} good parts, and better {ADVISED}"
-        )
-    return names, torch.from_numpy(np.stack(inputs)), unfit
+            looks[prepared.place].inputs[name] = prepared.pixels
+    fitting = sum(len(parts.inputs) for parts in looks)
+    left_out.check(fitting, unfit)
+    for parts in looks:
+        if len(parts.inputs) < FEW:
+            others = "".join(f", {name} not ({reason})" for name, reason in list(unfit.items())[:1])
+            fit = "the reference" if len(looks) == 1 else f"'{parts.reference}' best"
+            raise ConfigError(
+                f"{plan.data}: {len(parts.inputs)} of {fitting + len(unfit)} images fit {fit}{others}; give at "
+                f"least {FEW} good parts, and better {ADVISED}"
+            )
+    return looks, unfit
 
 
-def _learned(
-    network: GoodNetwork,
-    expert: Expert,
-    plan: TrainingPlan,
-    parts: tuple[list[str], torch.Tensor, dict[str, str]],
-    progress: Progress,
-) -> Trained:
-    names, images, unfit = parts
-    groups = images.split(_BATCH)
-    pixels = torch.cat([network.pixels(group) for group in groups])
-    features = torch.cat([network.features(group) for group in groups])
-    kept = typical(len(pixels), lambda places: _left_out(pixels[places], features[places]))
-    strange = {name: "it looks unlike the other good parts" for place, name in enumerate(names) if place not in kept}
-    without = unfit | strange
-    left_out.check(len(kept), without)
+def together(expert: Expert, wanted: float, looks: Sequence[Look], unfit: Mapping[str, str]) -> Trained:
+    """Return what an expert learned of all alternates; its state holds the tensors of the looks alone.
+
+    `unfit` says why parts fit none of them. Raises ConfigError if too many parts are left out.
+    """
+    without = {**unfit, **{name: reason for look in looks for name, reason in look.strange.items()}}
+    kept = sum(look.called.trials for look in looks)
+    left_out.check(kept, without)
     remarks = [f"left out: {name}: {reason}" for name, reason in without.items()]
-    if len(kept) < ADVISED:
-        remarks.append(
-            f"only {len(kept)} good parts: a limit from so few is wide, and defects may pass; give {ADVISED} or more"
-        )
-    pixels, features = pixels[kept], features[kept]
-    scale = Scale.of(_left_out(pixels, features))
-    wanted = WANTED if plan.false_calls is None else plan.false_calls
-    limit = scale.limit(wanted)
-    called = Rate(int((scale.deviations > limit).sum()), len(kept))
-    of_pixel, of_feature = statistics(pixels, PIXEL_FLOOR**2), statistics(features, _feature_floor(features))
-    state = dict(network.state_dict())
-    state |= {"pixel_mean": of_pixel.mean, "pixel_log_spread": of_pixel.spread.log()}
-    state |= {"feature_mean": of_feature.mean, "feature_log_spread": of_feature.spread.log()}
-    numbers = {"centre": scale.centre, "deviation": scale.deviation, "limit": np.array([limit])}
-    state |= {name: torch.from_numpy(value).float() for name, value in numbers.items()}
+    for look in looks:
+        if look.called.trials < ADVISED:
+            of = f" of '{look.reference}'" if len(looks) > 1 else ""
+            remarks.append(
+                f"only {look.called.trials} good parts{of}: a limit from so few is wide, and defects may pass; give "
+                f"{ADVISED} or more"
+            )
+        remarks += look.remarks
+    called = Rate(sum(look.called.events for look in looks), kept)
     metrics = {
-        "good_parts": float(len(kept)),
+        "good_parts": float(kept),
         "wanted_false_calls": wanted,
         "called": float(called.events),
         "called_at_most": called.upper(),
-        "limit": limit,
+        "limit": max(look.limit for look in looks),
         "left_out": float(len(without)),
     }
-    progress(plan.epochs, plan.epochs, metrics)
-    return Trained(state, expert.labels, metrics, tuple(remarks), in_frame=True)
+    state = {name: torch.cat([look.state[name] for look in looks]) for name in looks[0].state}
+    return Trained(state, expert.labels, metrics, tuple(remarks))
+
+
+def wanted_of(plan: TrainingPlan) -> float:
+    """Return the false-call rate that is wanted."""
+    return WANTED if plan.false_calls is None else plan.false_calls
+
+
+def _look(network: GoodNetwork, parts: _Parts, wanted: float) -> Look:
+    """Learn how the good parts of one reference look."""
+    groups = torch.from_numpy(np.stack(list(parts.inputs.values()))).split(_BATCH)
+    pixels = torch.cat([network.pixels(group) for group in groups])
+    features = torch.cat([network.features(group) for group in groups])
+    kept = typical(len(pixels), lambda places: _left_out(pixels[places], features[places]))
+    strange = {
+        name: "it looks unlike the other good parts" for place, name in enumerate(parts.inputs) if place not in kept
+    }
+    pixels, features = pixels[kept], features[kept]
+    scale = Scale.of(_left_out(pixels, features))
+    limit = scale.limit(wanted)
+    of_pixel, of_feature = statistics(pixels, PIXEL_FLOOR**2), statistics(features, _feature_floor(features))
+    state = {"pixel_mean": of_pixel.mean, "pixel_log_spread": of_pixel.spread.log()}
+    state |= {"feature_mean": of_feature.mean, "feature_log_spread": of_feature.spread.log()}
+    numbers = {"centre": scale.centre, "deviation": scale.deviation, "limit": np.array([limit])}
+    state |= {name: torch.from_numpy(value).float() for name, value in numbers.items()}
+    return Look(parts.reference, state, limit, Rate(int((scale.deviations > limit).sum()), len(kept)), strange)
 
 
 def _left_out(pixels: torch.Tensor, features: torch.Tensor) -> Numbers:

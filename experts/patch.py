@@ -62,7 +62,9 @@ class Patch(BackboneKind, Comparing):
     def compare(self, image: Image, reference: Reference, expert: Expert) -> PairInput:
         """Align with the reference, and scale to fit."""
         pair = compared(image, reference)
-        return letterboxed(image, pair, pair.alignment and pair.alignment.image, self._seen(expert).pad, expert)
+        shown = pair.alignment and pair.alignment.image
+        prepared = letterboxed(image, pair, shown, self._seen(expert).pad, expert)
+        return replace(prepared, place=reference.place)
 
     def _seen(self, expert: Expert) -> Any:
         return expert.preprocessing or self.preprocessing
@@ -77,10 +79,10 @@ class Patch(BackboneKind, Comparing):
                 f"of {CELL}, not {expert.input_size}; 224 does for most parts"
             )
         channels = sum(self.architecture.channels[stage] for stage in self.stages)
-        return PatchNetwork(self.layers(), channels).eval()
+        return PatchNetwork(self.layers(), channels, expert.alternates).eval()
 
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return `scores` (n, G, G), `score` (n) and `shown` (n, SHOWN, SHOWN, 3)."""
+        """Return `scores` (n, G, G), `score` (n) and `shown` (n, SHOWN, SHOWN, 3), with alternates as second axis."""
         outputs: dict[str, torch.Tensor] = module(self.features(module, images), images)
         return outputs
 
@@ -101,7 +103,8 @@ class Patch(BackboneKind, Comparing):
                 (finding,) = detected(of_corners(torch.zeros(0, 5)), [pair], expert, cut)
                 findings.append(replace(finding, doubt=pair.doubt))
                 continue
-            scores, score = outputs["scores"][place].float().cpu().numpy(), float(outputs["score"][place])
+            own = (place, pair.place) if expert.alternates > 1 else (place,)
+            scores, score = outputs["scores"][own].float().cpu().numpy(), float(outputs["score"][own])
             rows = _regions(scores, score, self.threshold, CELL)
             rows[:, :4] = in_picture(rows[:, :4], pair.to_picture)
             (finding,) = detected(of_corners(torch.from_numpy(rows).float()), [pair], expert, cut)
@@ -109,7 +112,7 @@ class Patch(BackboneKind, Comparing):
                 finding = replace(
                     finding,
                     heat=heat_of(scores, pair, pair.to_picture, expert.input_size),
-                    likeness=_likeness(scores, outputs["shown"][place], pair, expert.input_size),
+                    likeness=_likeness(scores, outputs["shown"][own], pair, expert.input_size),
                 )
             findings.append(finding)
         return findings

@@ -36,6 +36,7 @@ class PatchNetwork(nn.Module):
     by `shown_by` (ROWS, 3): an example and its left and top pixel. `apart` (1) is what a step of the grid between two
     places adds to the squared distance. `centre` and `deviation` (2) are those of the logarithm of a good part's
     largest deviation, of its pixels and of its patches; `limit` (1) is how many of these deviations a part may show.
+    The numbers of alternates follow each other along the first axis.
     """
 
     bank: torch.Tensor
@@ -45,32 +46,36 @@ class PatchNetwork(nn.Module):
     shown_by: torch.Tensor
     examples: torch.Tensor
 
-    def __init__(self, backbone: nn.Module, channels: int) -> None:
+    def __init__(self, backbone: nn.Module, channels: int, alternates: int = 1) -> None:
         super().__init__()
-        self.backbone = backbone
-        self.register_buffer("bank", torch.zeros(ROWS, channels, dtype=torch.int8))
-        self.register_buffer("places", torch.zeros(ROWS, 2, dtype=torch.uint8))
-        self.register_buffer("shown_by", torch.zeros(ROWS, 3, dtype=torch.uint8))
-        self.register_buffer("examples", torch.zeros(EXAMPLES, SIDE, SIDE, 3, dtype=torch.uint8))
-        self.register_buffer("step", torch.full((1,), 1 / _STEPS))
-        self.register_buffer("apart", torch.zeros(1))
-        self.pixel_mean = nn.Parameter(torch.zeros(3, PIXELS, PIXELS))
-        self.pixel_log_spread = nn.Parameter(torch.zeros(3, PIXELS, PIXELS))
-        self.centre = nn.Parameter(torch.tensor([_NEVER, 0.0]))
-        self.deviation = nn.Parameter(torch.ones(2))
-        self.limit = nn.Parameter(torch.full((1,), 3.0))
+        self.backbone, self.alternates = backbone, alternates
+        self.register_buffer("bank", torch.zeros(ROWS * alternates, channels, dtype=torch.int8))
+        self.register_buffer("places", torch.zeros(ROWS * alternates, 2, dtype=torch.uint8))
+        self.register_buffer("shown_by", torch.zeros(ROWS * alternates, 3, dtype=torch.uint8))
+        self.register_buffer("examples", torch.zeros(EXAMPLES * alternates, SIDE, SIDE, 3, dtype=torch.uint8))
+        self.register_buffer("step", torch.full((alternates,), 1 / _STEPS))
+        self.register_buffer("apart", torch.zeros(alternates))
+        self.pixel_mean = nn.Parameter(torch.zeros(3 * alternates, PIXELS, PIXELS))
+        self.pixel_log_spread = nn.Parameter(torch.zeros(3 * alternates, PIXELS, PIXELS))
+        self.centre = nn.Parameter(torch.tensor([_NEVER, 0.0] * alternates))
+        self.deviation = nn.Parameter(torch.ones(2 * alternates))
+        self.limit = nn.Parameter(torch.full((alternates,), 3.0))
 
     def pixels(self, images: torch.Tensor) -> torch.Tensor:
         """Return images (n, 3, S, S) uint8 on the grid of pixels, in grey levels, averaged over 3 x 3 places."""
         return smooth(functional.adaptive_avg_pool2d(images.float(), PIXELS))
 
-    def distances(self, seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return squared distances of patches (n, G, G, channels) to the nearest rows, and their places, (n, G, G)."""
+    def distances(self, seen: torch.Tensor, alternate: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return squared distances of patches (n, G, G, channels) to the nearest rows, and their places, (n, G, G).
+
+        The rows are those of an alternate, and places count from its first row.
+        """
         count, grid = len(seen), seen.shape[1]
-        rows = self.bank.float() * self.step.float()
+        rows = self._own(self.bank, alternate).float() * self._own(self.step, alternate).float()
         flat = seen.reshape(-1, seen.shape[-1])
         squares = rows.square().sum(dim=1) - 2 * flat @ rows.T  # (n G G, ROWS), without the patches' own squares
-        squares = squares.view(count, grid * grid, -1) + self.apart.float() * steps_between(self.places, grid)
+        steps = steps_between(self._own(self.places, alternate), grid)
+        squares = squares.view(count, grid * grid, -1) + self._own(self.apart, alternate).float() * steps
         least, nearest = squares.min(dim=2)
         least = least.view(count, grid, grid) + seen.square().sum(dim=3)
         return least, nearest.view(count, grid, grid)
@@ -79,34 +84,44 @@ class PatchNetwork(nn.Module):
         """Return what patches (n, G, G, channels) and images (n, 3, S, S) uint8 deviate by.
 
         `scores` (n, G, G) and `score` (n), 0.5 at the limit; `shown` (n, SHOWN, SHOWN, 3) uint8, the good patch that is
-        nearest to the place that deviates most.
+        nearest to the place that deviates most. With alternates each has a second axis, of them.
         """
-        squares, nearest = self.distances(seen)
+        on_grid = self.pixels(images)
+        looks = [self._judged(seen, on_grid, alternate) for alternate in range(self.alternates)]
+        if self.alternates == 1:
+            return looks[0]
+        return {name: torch.stack([look[name] for look in looks], dim=1) for name in looks[0]}
+
+    def _judged(self, seen: torch.Tensor, on_grid: torch.Tensor, alternate: int) -> dict[str, torch.Tensor]:
+        squares, nearest = self.distances(seen, alternate)
         grid = seen.shape[1]
-        places = self._deviation(logarithms(squares), 1)
-        pixels = of_pixels(self.pixels(images), self.pixel_mean.float(), unhidden(self.pixel_log_spread.float().exp()))
-        pixels = self._deviation(pixels, 0)
-        worst = self._deviation(picture_logarithm(squares), 1)
+        centre, deviation = (self._own(numbers, alternate).float() for numbers in (self.centre, self.deviation))
+        mean, log_spread = (
+            self._own(numbers, alternate).float() for numbers in (self.pixel_mean, self.pixel_log_spread)
+        )
+        places = (logarithms(squares) - centre[1]) / deviation[1]
+        pixels = (of_pixels(on_grid, mean, unhidden(log_spread.exp())) - centre[0]) / deviation[0]
+        worst = (picture_logarithm(squares) - centre[1]) / deviation[1]
         at_pixels = functional.interpolate(pixels[:, None], size=(grid, grid), mode="bilinear", align_corners=False)
         both = torch.maximum(places, at_pixels[:, 0])
-        limit = self.limit.float()
+        limit = self._own(self.limit, alternate).float()
         place = both.flatten(1).argmax(dim=1, keepdim=True)
         row = nearest.flatten(1).gather(1, place)[:, 0]
         return {
             "scores": torch.sigmoid(unhidden(both - limit)),
             "score": torch.sigmoid(unhidden(torch.maximum(worst, pixels.flatten(1).amax(dim=1)) - limit)),
-            "shown": self._shown(row),
+            "shown": self._shown(row, alternate),
         }
 
-    def _deviation(self, values: torch.Tensor, which: int) -> torch.Tensor:
-        return (values - self.centre[which].float()) / self.deviation[which].float()
+    def _own(self, numbers: torch.Tensor, alternate: int) -> torch.Tensor:
+        return numbers.chunk(self.alternates)[alternate]
 
-    def _shown(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return what examples show (n, SHOWN, SHOWN, 3) where rows (n) of the bank come from."""
-        number, left, top = self.shown_by[rows].long().unbind(dim=1)
+    def _shown(self, rows: torch.Tensor, alternate: int) -> torch.Tensor:
+        """Return what examples show (n, SHOWN, SHOWN, 3) where rows (n) of the alternate's bank come from."""
+        number, left, top = self._own(self.shown_by, alternate)[rows].long().unbind(dim=1)
         side = torch.arange(SHOWN, device=rows.device)
         across, down = left[:, None, None] + side[None, None, :], top[:, None, None] + side[None, :, None]
-        return self.examples[number[:, None, None], down, across]
+        return self._own(self.examples, alternate)[number[:, None, None], down, across]
 
 
 def features(maps: list[torch.Tensor], grid: int) -> torch.Tensor:

@@ -13,10 +13,12 @@ import numpy as np
 import torch
 
 from coe.comparing import left_out
+from coe.comparing.alternates import best_of
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.rates import Rate
-from coe.store.kinds import ExpertInput, Progress, Trained, TrainingPlan
+from coe.store.kind_data import BACKBONE
+from coe.store.kinds import ExpertInput, Image, Progress, Trained, TrainingPlan
 from experts import good_parts, good_train
 from experts.backbone import load_backbone
 from experts.classifier_train import computing
@@ -90,25 +92,27 @@ def train(kind: Patch, expert: Expert, plan: TrainingPlan, progress: Progress) -
         load_backbone(network, kind, expert, plan.init)
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         taken = TakenPictures(plan.data)
-        names, images, without, remarks = _pictures(kind, expert, plan, taken)
-        groups = images.split(_BATCH)
-        seen = torch.cat([kind.features(network, group) for group in groups])
-        pixels = torch.cat([network.pixels(group) for group in groups]) if plan.references else None
-        parts = Parts(names, images, seen, pixels)
-        trained = _learned(network, expert, plan, parts, without)
+        groups, unfit, remarks = _pictures(kind, expert, plan, taken)
+        looks = [_look(kind, network, plan, id, inputs) for id, inputs in groups.items()]
+        trained = good_train.together(expert, good_train.wanted_of(plan), looks, unfit)
         progress(plan.epochs, plan.epochs, trained.metrics)
+        state = {name: tensor.contiguous() for name, tensor in network.state_dict().items()} | trained.state
         remarks = [*trained.remarks, *remarks, *taken.identical()]
+        trained = replace(trained, state=state, in_frame=bool(plan.references), preprocessing=expert.preprocessing)
         return replace(trained, remarks=tuple(remarks), took=taken.sentence(), learned=taken.learned)
 
 
 def _pictures(
     kind: Patch, expert: Expert, plan: TrainingPlan, taken: TakenPictures
-) -> tuple[list[str], torch.Tensor, dict[str, str], list[str]]:
-    """Return names and inputs (n, 3, S, S) uint8 of different good parts, why others are left out, and remarks."""
-    names: list[str] = []
-    inputs: dict[bytes, np.ndarray] = {}
-    without: dict[str, str] = {}
+) -> tuple[dict[str, dict[str, Image]], dict[str, str], list[str]]:
+    """Return the inputs (3, S, S) uint8 of different good parts by name, for each reference by its id.
+
+    Return too why others are left out, and remarks. Without a reference its id is "".
+    """
     reference = good_train.reference_of(expert, plan) if plan.references else None
+    groups: dict[str, dict[str, Image]] = {one.id: {} for one in reference.alternates} if reference else {"": {}}
+    known: set[bytes] = set()
+    without: dict[str, str] = {}
     paths = [path for _, path in good_parts.pictures(expert, plan)]
     remarks = []
     if len(paths) > MOST:
@@ -118,42 +122,45 @@ def _pictures(
         name = path.relative_to(plan.data).as_posix() if path.is_relative_to(plan.data) else path.name
         image = good_parts.pixels(path, plan, taken)
         prepared: ExpertInput
+        id = ""
         if reference is not None:
-            prepared = kind.compare(image, reference, expert)
+            best = best_of(image, reference.alternates)
+            prepared, id = kind.compare(image, best, expert), best.id
             if prepared.doubt:
                 without[name] = prepared.doubt
                 continue
         else:
             prepared = kind.preprocess(image, expert)
-        key = prepared.pixels.tobytes()
-        if key not in inputs:
-            names.append(name)
-            inputs[key] = prepared.pixels
-    left_out.check(len(names), without)
-    if len(names) < FEW:
-        given = len(paths) - len(without)
-        same = f" ({given} are given, and only {len(names)} of them differ)" if given > len(names) else ""
-        raise ConfigError(
-            f"{plan.data}: {len(names)} pictures of good parts{same} are too few; give at least {FEW}, of as many "
-            f"parts, and better {ADVISED}"
-        )
-    return names, torch.from_numpy(np.stack(list(inputs.values()))), without, remarks
+        if (key := prepared.pixels.tobytes()) not in known:
+            known.add(key)
+            groups[id][name] = prepared.pixels
+    left_out.check(len(known), without)
+    for id, inputs in groups.items():
+        if len(inputs) < FEW:
+            given = len(paths) - len(without)
+            same = f" ({given} are given, and only {len(known)} of them differ)" if given > len(known) else ""
+            of = f" that fit '{id}' best" if len(groups) > 1 else ""
+            raise ConfigError(
+                f"{plan.data}: {len(inputs)} pictures of good parts{of}{same} are too few; give at least {FEW}, of as "
+                f"many parts, and better {ADVISED}"
+            )
+    return groups, without, remarks
 
 
-def _learned(
-    network: PatchNetwork, expert: Expert, plan: TrainingPlan, parts: Parts, without: dict[str, str]
-) -> Trained:
+def _look(
+    kind: Patch, network: PatchNetwork, plan: TrainingPlan, reference: str, inputs: dict[str, Image]
+) -> good_train.Look:
+    """Learn how the good parts of one reference look; the network is used as that of this one alone."""
+    images = torch.from_numpy(np.stack(list(inputs.values())))
+    groups = images.split(_BATCH)
+    seen = torch.cat([kind.features(network, group) for group in groups])
+    pixels = torch.cat([network.pixels(group) for group in groups]) if plan.references else None
+    parts = Parts(list(inputs), images, seen, pixels)
     parts = replace(parts, apart=_apart(parts) if parts.pixels is not None else 0.0)
     kept = good_train.typical(len(parts.names), _LeftOut(parts).largest, _STRANGE, _FARTHER)
     strange = [name for place, name in enumerate(parts.names) if place not in kept]
-    without = without | dict.fromkeys(strange, "it looks unlike the other good parts")
-    left_out.check(len(kept), without)
-    remarks = [f"left out: {name}: {reason}" for name, reason in without.items()]
-    if len(kept) < ADVISED:
-        remarks.append(
-            f"only {len(kept)} good parts: a limit from so few is wide, and defects may pass; give {ADVISED} or more"
-        )
     parts = parts.of(kept)
+    remarks = []
     if (share := _filled(parts)) < _SMALL:
         remarks.append(
             f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels of the input; crop "
@@ -161,28 +168,24 @@ def _learned(
         )
     largest = _cross_validated(parts)
     scale = Scale.of(largest)
-    wanted = good_train.WANTED if plan.false_calls is None else plan.false_calls
-    limit = scale.limit(wanted)
-    called = Rate(int((scale.deviations > limit).sum()), len(kept))
+    limit = scale.limit(good_train.wanted_of(plan))
     _fill(network, parts)
     aligned = parts.pixels is not None
     if parts.pixels is not None:
-        pixels = good_train.statistics(parts.pixels, PIXEL_FLOOR**2)
-        network.pixel_mean.copy_(pixels.mean)
-        network.pixel_log_spread.copy_(pixels.spread.log())
+        statistics = good_train.statistics(parts.pixels, PIXEL_FLOOR**2)
+        network.pixel_mean.copy_(statistics.mean)
+        network.pixel_log_spread.copy_(statistics.spread.log())
     network.centre[0 if aligned else 1 :].copy_(torch.from_numpy(scale.centre))
     network.deviation[0 if aligned else 1 :].copy_(torch.from_numpy(scale.deviation))
     network.limit.fill_(limit)
-    metrics = {
-        "good_parts": float(len(kept)),
-        "wanted_false_calls": wanted,
-        "called": float(called.events),
-        "called_at_most": called.upper(),
-        "limit": limit,
-        "left_out": float(len(without)),
+    own = {
+        name: value.contiguous().clone()
+        for name, value in network.state_dict().items()
+        if not name.startswith(BACKBONE)
     }
-    state = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
-    return Trained(state, expert.labels, metrics, tuple(remarks), in_frame=aligned, preprocessing=expert.preprocessing)
+    called = Rate(int((scale.deviations > limit).sum()), len(kept))
+    why = dict.fromkeys(strange, "it looks unlike the other good parts")
+    return good_train.Look(reference, own, limit, called, why, tuple(remarks))
 
 
 class _LeftOut:

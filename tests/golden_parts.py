@@ -61,6 +61,21 @@ def part(seed: int = 0, side: int = SIDE) -> Pixels:
     return np.asarray(cv2.GaussianBlur(picture, (3, 3), 0), np.uint8)
 
 
+def second_look(picture: Pixels) -> Pixels:
+    """Return the part as another supplier makes it: its middle is blue, and it has a white mark."""
+    copy = picture.copy()
+    copy[40:80, 60:100] = (60, 90, 170)
+    copy[100:120, 40:110] = 235
+    return np.asarray(cv2.GaussianBlur(copy, (3, 3), 0), np.uint8)
+
+
+def half_second(picture: Pixels) -> Pixels:
+    """Return a part of the first look with half the mark of the second: a defect, as neither supplier makes it."""
+    copy = picture.copy()
+    copy[100:120, 40:75] = 235
+    return copy
+
+
 def bad(picture: Pixels) -> Pixels:
     """Return the part with a hole."""
     x1, y1, x2, y2 = DEFECT

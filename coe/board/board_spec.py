@@ -9,6 +9,7 @@ from pydantic import Field
 
 from coe import config
 from coe.allowed_text import Reading
+from coe.board.router import GIVEN
 from coe.core import NOTHING
 from coe.spelling import composed
 from coe.strict_model import Name, Share, StrictModel
@@ -35,10 +36,10 @@ class StepSpec(Judging):
 
 
 class ComponentSpec(StepSpec):
-    """A component type: its first step, its count on a board, and the name of its reference, or `given`."""
+    """A component type: its first step, its count on a board, and the name of its reference, several, or `given`."""
 
     count: Annotated[float, Field(ge=0, le=config.MAX_COMPONENTS, allow_inf_nan=False)] = 1.0
-    reference: Name | None = None
+    reference: Name | tuple[Name, ...] | None = None
 
 
 class ExpertSpec(Judging):
@@ -101,3 +102,16 @@ def label_fault(labels: Sequence[object]) -> str | None:
         if composed(label) in map(composed, map(str, labels[:index])):
             return f"label '{label}' stands twice"
     return None
+
+
+def references_fault(names: Sequence[str] | None) -> str:
+    """Return what is wrong with the names of a component's references, as the end of a sentence; "" if nothing is."""
+    if names is None:
+        return ""
+    if not names:
+        return "its list of references is empty; name a reference, or leave `reference:` out"
+    if GIVEN in names:
+        return f"`{GIVEN}` stands alone: a picture brings its one reference; take it out of the list"
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        return f"its list of references names {', '.join(twice)} twice; write each name once"
+    return ""

@@ -109,7 +109,7 @@ def _result(serial: str, part: PlacedPart, number: int, count: int) -> Result:
 
 def check_references(items: Iterable[FoundImage], components: Iterable[Component]) -> None:
     """Raise ConfigError if an image lacks the reference that it must bring, or has one that no expert uses."""
-    given = {component.name: component.reference == GIVEN for component in components}
+    given = {component.name: component.is_given for component in components}
     for item in items:
         if item.failure is not None:
             continue

@@ -85,14 +85,15 @@ class Consequence:
 class Component:
     """A component type: its count on a board, and the step with which its inspection begins.
 
-    `reference` says with what its pictures are compared: the id of a reference in the store, `GIVEN` if each picture
-    brings its reference, or "" for nothing. With `stop_at_ng` an image that is NG needs no further finding.
+    `references` are the ids in the store of what its pictures are compared with, several if good parts look in several
+    ways; if it `is_given`, each picture brings its own. With `stop_at_ng` an image that is NG needs no further finding.
     """
 
     name: str
     count: float
     root: Step
-    reference: str = ""
+    references: tuple[str, ...] = ()
+    is_given: bool = False
     stop_at_ng: bool = False
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from coe import config, strict_yaml
 from coe.board import calibration_file
-from coe.board.board_spec import BoardSpec, ComponentSpec, ExpertSpec, StepSpec, label_fault
+from coe.board.board_spec import BoardSpec, ComponentSpec, ExpertSpec, StepSpec, label_fault, references_fault
 from coe.board.graph import ExpertCircle, ExpertGraph, circle_through
 from coe.board.router import GIVEN, Component, Outcome, Router, Step
 from coe.core import NOTHING, Expert, Verdict, added
@@ -52,32 +52,16 @@ class Rules:
         """The component types by name."""
         return self.router.components
 
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The ids of the references of the store that its components name, sorted."""
+        return tuple(sorted({id for component in self.components.values() for id in component.references}))
+
     def check_detectors(self, detectors: Iterable[str]) -> None:
         """Raise RulesError if the rules do not say what follows when one of these detectors sees nothing."""
         for expert in detectors:
             if expert in self.unsaid:
                 raise RulesError(self.unsaid[expert])
-
-    def check_references(self, comparing: Collection[str], using: Collection[str] = ()) -> None:
-        """Raise RulesError if a component and its experts do not agree on a reference.
-
-        `comparing` are the experts that compare with one: a component that they inspect needs `reference:`. A component
-        that is inspected by experts `using` a reference where there is one may have it, and no other.
-        """
-        for name, component in self.components.items():
-            needs = next((step.expert for step in component.root.walk() if step.expert in comparing), None)
-            if needs is not None and not component.reference:
-                raise RulesError(
-                    f"{self.places[name]}: expert '{needs}' compares '{name}' with a reference, and none is "
-                    f"named; write `reference: {name}` and make it with `coe-experts reference`, or write "
-                    f"`reference: {GIVEN}` if each picture brings its own"
-                )
-            uses = needs is not None or any(step.expert in using for step in component.root.walk())
-            if not uses and component.reference:
-                raise RulesError(
-                    f"{self.places[name]}: '{name}' has a reference, and none of its experts compares with one; remove "
-                    "`reference:`, or let an expert of kind difference or golden inspect it"
-                )
 
 
 def load(board: str | Path) -> Rules:
@@ -146,11 +130,7 @@ class _RulesReader:
         self.against = {name: set(expert.reject) for name, expert in self.experts.items()}
 
     def rules(self) -> Rules:
-        stops = self.spec.stop_at_ng
-        components = {
-            name: Component(name, spec.count, self._step(spec, ("components", name), ()), self._reference(spec), stops)
-            for name, spec in self.spec.components.items()
-        }
+        components = {name: self._component(name, spec) for name, spec in self.spec.components.items()}
         if not any(component.count > 0 for component in components.values()):
             raise self.document.error(("components",), "every count is 0; at least one component must occur")
         used = {step.expert for component in components.values() for step in component.root.walk()}
@@ -168,10 +148,15 @@ class _RulesReader:
             self.spec.board, document.path, self.digest, experts, router, graph, self.unsaid, places, self.spec.bits
         )
 
-    def _reference(self, spec: ComponentSpec) -> str:
-        if spec.reference is None or spec.reference == GIVEN:
-            return spec.reference or ""
-        return f"{self.spec.board}/{spec.reference}"
+    def _component(self, name: str, spec: ComponentSpec) -> Component:
+        root, stops = self._step(spec, ("components", name), ()), self.spec.stop_at_ng
+        if spec.reference == GIVEN:
+            return Component(name, spec.count, root, is_given=True, stop_at_ng=stops)
+        named = (spec.reference,) if isinstance(spec.reference, str) else spec.reference
+        if wrong := references_fault(named):
+            raise self.document.error(("components", name, "reference"), f"'{name}': {wrong}")
+        ids = tuple(f"{self.spec.board}/{one}" for one in named or ())
+        return Component(name, spec.count, root, ids, stop_at_ng=stops)
 
     def _expert(self, name: str, spec: ExpertSpec) -> Expert:
         place: KeyPath = ("experts", name)

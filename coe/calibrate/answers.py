@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from coe.board import photo_labels
-from coe.board.router import GIVEN, Component
+from coe.board.router import Component
 from coe.board.rules import Rules
 from coe.calibrate.verified import VerifiedPicture, digest_of_files
 from coe.core import FULL, NOTHING, Expert, Finding, Verdict
@@ -156,11 +156,11 @@ class BoardExperts:
     def _prepared(self, kind: Kind, expert: Expert, picture: VerifiedPicture) -> ExpertInput:
         pixels = decoded(picture, self._board.bits)
         if isinstance(kind, Comparing) and (kind.needs_reference or self._is_compared(expert, picture)):
-            return kind.compare(pixels, self._reference(expert, picture), expert)
+            return kind.compare_best(pixels, self._reference(expert, picture), expert)
         return kind.preprocess(pixels, expert)
 
     def _is_compared(self, expert: Expert, picture: VerifiedPicture) -> bool:
-        return picture.reference is not None or any(component.reference for component in self._served(expert))
+        return picture.reference is not None or any(one.references or one.is_given for one in self._served(expert))
 
     def in_references(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> list[str]:
         """Return the names of the pictures from which the reference is made that they are compared with."""
@@ -168,8 +168,9 @@ class BoardExperts:
             return []
         made: set[int] = set()
         for component in self._served(expert):
-            with suppress(StoreError):  # it is named when it is needed
-                made.update(self._references.manifest(component.reference).learned)
+            for id in component.references:
+                with suppress(StoreError):  # it is named when it is needed
+                    made.update(self._references.manifest(id).learned)
         known = []
         for picture in pictures:
             with suppress(ImageError):  # it is named when it is judged
@@ -206,9 +207,10 @@ class BoardExperts:
         if picture.reference is not None:
             return given_reference(picture.reference, self._board.bits)
         shown = [one for one in self._served(expert) if picture.component in ("", one.name)]
-        if len(ids := {component.reference for component in shown}) == 1 and GIVEN not in ids:
-            return line_references.proved(self._references, *ids).decode()
+        named = {component.references for component in shown}
+        if len(named) == 1 and all(named):
+            return line_references.decoded({id: self._references.load(id) for id in named.pop()}).decode()
+        several = "references of several components" if len(named) > 1 else "given references"
         raise ConfigError(
-            f"expert '{expert.id}' compares with {'several references' if len(ids) > 1 else 'given references'}; list "
-            "its pictures in images.csv with the column reference"
+            f"expert '{expert.id}' compares with {several}; list its pictures in images.csv with the column reference"
         )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from coe.board.router import GIVEN
 from coe.board.rules import Rules
 from coe.cli.inspect_source import EachFile, Source, WholeBoards, serial_in
 from coe.core import Failure, FailureKind, Result
@@ -39,7 +38,7 @@ class ArrivingSource:
                 f"{watched.path} holds {finding.TABLE}, and a table that may not be finished says nothing of pictures "
                 "that come later; inspect it with --images, or take the table away"
             )
-        if given := [part.name for part in board.components.values() if part.reference == GIVEN]:
+        if given := [part.name for part in board.components.values() if part.is_given]:
             raise ConfigError(f"--watch: '{given[0]}' needs a reference with each picture; use --images")
         if layout is not None and layout.codes:
             raise ConfigError(

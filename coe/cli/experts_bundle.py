@@ -15,7 +15,6 @@ from rich.progress import BarColumn, MofNCompleteColumn
 import coe
 from coe import config, system
 from coe.board import calibration_file, rules
-from coe.board.router import GIVEN
 from coe.cli.common import err, out, point_out
 from coe.cli.console import Progress, words
 from coe.cli.options import AllowKindOption, StoreOption
@@ -57,7 +56,7 @@ def bundle(
         raise ConfigError(f"--to: {target} {reason}; name a file")
     weights_used.read_manifests(loaded, shelf)
     experts = tuple(sorted({expert.weights for expert in loaded.experts.values()}))
-    references = tuple(sorted({part.reference for part in loaded.components.values()} - {"", GIVEN}))
+    references = loaded.references
     names: dict[str, Path] = {f"{RULES}/{loaded.path.name}": loaded.path}
     if calibration_file.content(loaded.path) is not None:
         path = calibration_file.path_for(loaded.path)
@@ -168,8 +167,11 @@ def _prove(
     board = rules.load(place / contents.board_file)
     weights_used.read_manifests(board, staged)
     wanted = {expert.weights for expert in board.experts.values()}
-    shown = {part.reference for part in board.components.values()} - {"", GIVEN}
-    if board.board != contents.board or wanted != set(contents.experts) or shown != set(contents.references):
+    if (
+        board.board != contents.board
+        or wanted != set(contents.experts)
+        or set(board.references) != set(contents.references)
+    ):
         raise StoreError(f"{file} states another board, experts or references than it holds; pack it again")
     for id in contents.references:
         References(staged).load(id)

@@ -247,10 +247,8 @@ class _Lesson:
                 lambda done, total, _: bar.update(task, completed=done, total=total),
             )
         source = f"learned from {len(pictures)} pictures, marked ones among them, seed {plan.seed}"
-        learning.put(candidate, expert, trained, start, source, self._shelf)
-        if trained.in_frame:
-            frames = {kept.checksum for kept in learned_from.values()}
-            if len(frames) != 1:
-                raise ConfigError(f"kind '{expert.kind}' learns in the frame of one reference, and has {len(frames)}")
-            with candidate.changing(weights) as stored:
-                candidate.rewrite(stored.model_copy(update={"reference": frames.pop()}))
+        frames = {kept.checksum for kept in learned_from.values()}
+        if trained.in_frame and len(frames) != 1:
+            raise ConfigError(f"kind '{expert.kind}' learns in the frame of one reference, and has {len(frames)}")
+        frame = frames.pop() if trained.in_frame else ""
+        learning.put(candidate, expert, trained, start, source, self._shelf, reference=frame)

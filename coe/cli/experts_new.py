@@ -157,11 +157,8 @@ def train(  # noqa: PLR0913
     if trained.in_frame and len(frames) != 1:
         raise ConfigError(f"kind '{expert.kind}' learns in the frame of one reference, and was given {len(frames)}")
     source = f"trained on {data.name}, {epochs} epochs, seed {seed}"
-    manifest = learning.put(shelf, replace(expert, weights=id), trained, start, source)
-    if trained.in_frame:
-        with shelf.changing(id) as stored:
-            manifest = stored.model_copy(update={"reference": frames.pop()})
-            shelf.rewrite(manifest)
+    frame = frames.pop() if trained.in_frame else ""
+    manifest = learning.put(shelf, replace(expert, weights=id), trained, start, source, reference=frame)
     _tell(trained, manifest)
     status = experts_share.share_trained(shelf, id, body, resolved, allow_kind or ())
     if not no_prepare:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coe.board import photo_labels, rules
-from coe.board.router import GIVEN
+from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import styled, table_of
 from coe.cli.options import StoreOption
-from coe.errors import CoeError, ConfigError, ImageError, StoreError
+from coe.errors import CoeError, ConfigError, ImageError, StoreError, did_you_mean
 from coe.pictures import finding, photo_split
 from coe.pictures.finding import FoundImage
 from coe.pictures.image_source import ImageSource
 from coe.pictures.photo_split import Purpose
 from coe.store.expert_id import ExpertId
 from coe.store.learned import digest_of
-from coe.store.manifest import Manifest
+from coe.store.manifest import Manifest, frames_of
 from coe.store.references import FOLDER, ReferenceManifest, References
 from coe.store.store import Store
 
@@ -47,6 +47,14 @@ def reference(
             help="Of two pictures of a component take the first alone: two that differ make no reference otherwise.",
         ),
     ] = False,
+    alternate: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            help="Of components that name several references make this one, of which the pictures show the look.",
+            show_default=False,
+        ),
+    ] = "",
     store: StoreOption = None,
 ) -> None:
     """Make the references of a board's components from pictures of good parts.
@@ -59,10 +67,7 @@ def reference(
     Example: coe-experts reference demo --images good/
     """
     loaded = rules.load(board)
-    named = {name: component.reference for name, component in loaded.components.items()}
-    wanted = {name: id for name, id in named.items() if id not in ("", GIVEN)}
-    if not wanted:
-        raise ConfigError(f"no component of {loaded.path.name} has a reference in the store; write `reference: NAME`")
+    wanted = _wanted(loaded, alternate)
     items, _ = finding.find(images_at, loaded.components, photo_labels.labels_of(loaded.components.values()))
     by_id: dict[str, list[FoundImage]] = {}
     good: list[FoundImage] = []
@@ -98,6 +103,26 @@ def reference(
     raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
 
 
+def _wanted(board: Rules, alternate: str) -> dict[str, str]:
+    """Return the id of the reference to be made of each component; raises ConfigError if it is open which that is."""
+    named = {name: component.references for name, component in board.components.items() if component.references}
+    if not named:
+        raise ConfigError(f"no component of {board.path.name} has a reference in the store; write `reference: NAME`")
+    if alternate:
+        id = f"{board.board}/{alternate}"
+        if chosen := {name: id for name, ids in named.items() if id in ids}:
+            return chosen
+        hint = did_you_mean(alternate, sorted({ExpertId.of(one).name for ids in named.values() for one in ids}))
+        raise ConfigError(f"--as: no component of {board.path.name} names the reference '{alternate}'{hint}")
+    if several := [name for name, ids in named.items() if len(ids) > 1]:
+        looks = [ExpertId.of(id).name for id in named[several[0]]]
+        raise ConfigError(
+            f"'{several[0]}' names the references {', '.join(looks)}; say which of them the pictures show, as --as "
+            f"{looks[0]}, and make one after another"
+        )
+    return {name: ids[0] for name, ids in named.items()}
+
+
 def _folders(items: Sequence[FoundImage]) -> str:
     """Name the folders of pictures."""
     return ", ".join(sorted({item.path.parent.name for item in items}))
@@ -127,7 +152,7 @@ def list_references(shelf: Store, board: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LearnedFrom:
-    """The reference in whose frame an expert learns, and its checksum."""
+    """The reference in whose frame an expert learns, with its alternates, and the checksum of all; see `frames_of`."""
 
     reference: Reference
     checksum: str
@@ -143,8 +168,8 @@ def of_expert(shelf: Store, board: str, expert: str, *, needed: bool = True) -> 
 
     loaded, kept = rules.load(board), References(shelf)
     served = photo_labels.served(loaded.components, expert).values()
-    without = [component.name for component in served if component.reference in ("", GIVEN)]
-    if not needed and not any(component.reference for component in served):
+    without = [component.name for component in served if not component.references]
+    if not needed and not any(component.references or component.is_given for component in served):
         return {}
     if without or not served:
         names = f"'{without[0]}'" if without else "its component"
@@ -152,11 +177,12 @@ def of_expert(shelf: Store, board: str, expert: str, *, needed: bool = True) -> 
             f"expert '{expert}' learns from parts aligned with references of the store, and {loaded.path.name} names "
             f"none for {names}; write `reference: NAME` there"
         )
-    by_id = {}
-    for id in {component.reference for component in served}:
-        pictures = kept.load(id)
-        by_id[id] = LearnedFrom(line_references.decoded(pictures, id).decode(), pictures.checksum)
-    return {component.name: by_id[component.reference] for component in served}
+    by_ids = {}
+    for ids in {component.references for component in served}:
+        pictures = {id: kept.load(id) for id in ids}
+        checksum = frames_of(encoded.checksum for encoded in pictures.values())
+        by_ids[ids] = LearnedFrom(line_references.decoded(pictures).decode(), checksum)
+    return {component.name: by_ids[component.references] for component in served}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +204,7 @@ def checksums(shelf: Store) -> frozenset[str]:
 
 def check_frame(manifest: Manifest, known: Collection[str]) -> None:
     """Raise StoreError if an expert learned in the frame of a reference that is none of the `known` checksums."""
-    if manifest.reference and manifest.reference not in known:
+    if not set(manifest.frames) <= set(known):
         raise StoreError(
             "the reference in whose frame it learned is damaged, or not in the store any more; make it again from the "
             "same pictures, or train the expert again with the reference that there is"

@@ -14,7 +14,6 @@ import typer
 
 from coe import config
 from coe.board import rules
-from coe.board.router import GIVEN
 from coe.board.rules import Rules
 from coe.cli.common import Exit, application, err, run
 from coe.cli.options import WithinOption, seconds, takes, takes_line_options
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from coe.board.completeness import Expected
     from coe.cli.inspect_run import InspectionRun
     from coe.cli.inspect_source import Source
+    from coe.core import Result
     from coe.pictures.finding import FoundImage, Skipped
     from coe.placement import Layout
     from coe.results.report import ReferencePicture
@@ -264,8 +264,8 @@ def _variants(
 
 def _references(
     items: Sequence[FoundImage], board: Rules, store: Store, checksums: Mapping[str, str], bits: int | None = None
-) -> Callable[[str], ReferencePicture | None]:
-    """Return a function that gives an image's reference.
+) -> Callable[[Result], ReferencePicture | None]:
+    """Return a function that gives the reference that an image was compared with.
 
     `checksums` are those of the references that the run used, by id; `bits` of 16-bit samples count. A reference that
     was replaced meanwhile is not shown: no picture was compared with it.
@@ -276,13 +276,14 @@ def _references(
 
     by_name, references = {item.name: item for item in items}, References(store)
 
-    def reference(name: str) -> ReferencePicture | None:
-        item = by_name[name]
-        id = board.components[item.component].reference
+    def reference(result: Result) -> ReferencePicture | None:
+        item = by_name[result.request.image]
+        ids = board.components[item.component].references
         if item.reference is not None:
             return ReferencePicture(finding.decode(item.reference, bits=bits))
-        if not id or id == GIVEN:
+        if not ids:
             return None
+        id = next((one.reference for one in result.findings if one.reference in ids), ids[0])
         manifest = references.manifest(id)
         if manifest.checksum != checksums[id]:
             raise StoreError(f"reference '{id}' was replaced after the run began")

@@ -247,9 +247,14 @@ def _with_bytes(image: CarriedImage) -> CarriedImage:
     """Return an image with the bytes of its files, as no box can read them; raises ImageError."""
     source, reference = _read(image.source), image.source.reference
     if reference is not None:
-        spread = None if reference.spread is None else _read(reference.spread)
-        source = replace(source, reference=ReferenceSource(_read(reference.image), spread))
+        source = replace(source, reference=_read_reference(reference))
     return CarriedImage(source, image.rule)
+
+
+def _read_reference(reference: ReferenceSource) -> ReferenceSource:
+    spread = None if reference.spread is None else _read(reference.spread)
+    others = tuple(map(_read_reference, reference.others))
+    return replace(reference, image=_read(reference.image), spread=spread, others=others)
 
 
 def _read(source: ImageSource) -> ImageSource:

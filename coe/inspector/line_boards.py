@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import chain, count
 
 from coe.board.parts_list import PlacedPart
-from coe.board.router import GIVEN
 from coe.board.rules import Rules
 from coe.board.union import Member
 from coe.core import Expert
@@ -110,7 +109,7 @@ class Register:
         key = self._boards.of(version, *([""] if alone else []), name)
         components = board.rules.components
         first = {name: 3 * experts[one.root.expert].input_size ** 2 for name, one in components.items()}
-        given = frozenset(name for name, one in components.items() if one.reference == GIVEN)
+        given = frozenset(name for name, one in components.items() if one.is_given)
         return LineBoard(board, Member(key, board.rules, experts, board.mix), first, given)
 
     def _enrolled(self, board: ReadBoard, name: str, expert: Expert) -> Expert:

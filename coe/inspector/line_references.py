@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from coe.board.router import GIVEN
 from coe.board.rules import Rules
+from coe.comparing.alternates import alike_in_size
 from coe.comparing.comparison import is_dark
-from coe.errors import ConfigError, ImageError, StoreError
+from coe.errors import ConfigError, ImageError, RulesError, StoreError
 from coe.pictures.image_source import ImageSource, Picture, ReferenceSource
 from coe.store.kinds import Comparing, Kind
-from coe.store.manifest import Manifest
+from coe.store.manifest import Manifest, frames_of
 from coe.store.references import EncodedReference, References
 from coe.store.store import Store
 
@@ -18,34 +20,55 @@ from coe.store.store import Store
 def check(board: Rules, known: Mapping[str, Kind]) -> None:
     """Raise RulesError if a component lacks the reference that its experts need, or has one that no expert uses."""
     comparing = {id: kind for id, expert in board.experts.items() if isinstance(kind := known[expert.kind], Comparing)}
-    board.check_references({id for id, kind in comparing.items() if kind.needs_reference}, comparing)
+    for name, component in board.components.items():
+        using = [step.expert for step in component.root.walk() if step.expert in comparing]
+        needs = next((id for id in using if comparing[id].needs_reference), None)
+        has = component.is_given or bool(component.references)
+        if needs is not None and not has:
+            raise RulesError(
+                f"{board.places[name]}: expert '{needs}' compares '{name}' with a reference, and none is "
+                f"named; write `reference: {name}` and make it with `coe-experts reference`, or write "
+                f"`reference: {GIVEN}` if each picture brings its own"
+            )
+        if not using and has:
+            raise RulesError(
+                f"{board.places[name]}: '{name}' has a reference, and none of its experts compares with one; remove "
+                "`reference:`, or let an expert of kind difference or golden inspect it"
+            )
 
 
 def load(board: Rules, store: Store) -> dict[str, ReferenceSource]:
-    """Read the references that the rules name, by component; they stay in memory as encoded files.
+    """Read the references that the rules name, by component, each with its alternates; encoded, they stay in memory.
 
     So a reference that is replaced in the store while a line runs changes no verdict of that line. Raises StoreError
     for a reference that is missing or damaged.
     """
     references = References(store)
-    by_id: dict[str, ReferenceSource] = {}
-    for component in board.components.values():
-        id = component.reference
-        if id and id != GIVEN and id not in by_id:
-            by_id[id] = proved(references, id)
-    return {
-        name: by_id[component.reference] for name, component in board.components.items() if component.reference in by_id
-    }
+    named = {name: component.references for name, component in board.components.items() if component.references}
+    pictures = {id: references.load(id) for id in board.references}
+    by_ids = {ids: decoded({id: pictures[id] for id in ids}) for ids in dict.fromkeys(named.values())}
+    return {name: by_ids[ids] for name, ids in named.items()}
 
 
-def proved(references: References, id: str) -> ReferenceSource:
-    """Read one reference; raises StoreError if it is missing or damaged."""
-    return decoded(references.load(id), id)
+def decoded(pictures: Mapping[str, EncodedReference]) -> ReferenceSource:
+    """Return the source of a reference with its alternates, by id in their order, whose pictures can be decoded.
+
+    Raises StoreError, also if a picture could not be compared with all of them.
+    """
+    sources = [_decoded(encoded, id) for id, encoded in pictures.items()]
+    first, *others = [source.decode() for source in sources]
+    for other in others:
+        if not alike_in_size(first.image, other.image):
+            sizes = [f"'{one.id}' is {one.image.shape[1]} x {one.image.shape[0]}" for one in (first, other)]
+            raise StoreError(
+                f"the references of one component differ too much in size ({' and '.join(sizes)} pixels); make them "
+                "from pictures that were cut alike"
+            )
+    return replace(sources[0], others=tuple(sources[1:]))
 
 
-def decoded(pictures: EncodedReference, id: str) -> ReferenceSource:
-    """Return the source of a reference whose pictures can be decoded; raises StoreError."""
-    source = ReferenceSource(ImageSource.of(pictures.image, "RGB"), ImageSource.of(pictures.spread, "RGB"))
+def _decoded(pictures: EncodedReference, id: str) -> ReferenceSource:
+    source = ReferenceSource(ImageSource.of(pictures.image, "RGB"), ImageSource.of(pictures.spread, "RGB"), id)
     try:
         reference = source.decode()
     except ImageError as error:
@@ -65,20 +88,23 @@ def check_learned(
     `known` are kinds by name, `manifests` are by weights, `digests` are the checksums of the store's references by id.
     """
     for component in board.components.values():
+        frames = frames_of(digests[id] for id in component.references)
+        has_reference = component.is_given or bool(component.references)
         for step in component.root.walk():
             expert = board.experts[step.expert]
             learned, kind = manifests[expert.weights].reference, known[expert.kind]
-            if isinstance(kind, Comparing) and not kind.needs_reference and bool(learned) != bool(component.reference):
+            if isinstance(kind, Comparing) and not kind.needs_reference and bool(learned) != has_reference:
                 how, has = ("in the frame of a reference", "none") if learned else ("without a reference", "one")
                 raise StoreError(
                     f"expert '{expert.id}' learned {how}, and '{component.name}' has {has}; train it again with "
                     f"--board, or write `reference:` of '{component.name}' as it was then"
                 )
-            if component.reference in digests and learned and learned != digests[component.reference]:
+            if component.references and learned and learned != frames:
+                names = ", ".join(f"'{id}'" for id in component.references)
                 raise StoreError(
                     f"expert '{expert.id}' learned from parts in the frame of another reference than "
-                    f"'{component.reference}' has now; train it again, or make the reference from the pictures of "
-                    "that time"
+                    f"{names} {'have' if len(component.references) > 1 else 'has'} now; train it again, or make the "
+                    "reference from the pictures of that time"
                 )
 
 
@@ -87,12 +113,12 @@ def check_picture(board: Rules, picture: Picture) -> None:
     component = board.components.get(picture.component)
     if component is None:  # the image gets its own error
         return
-    if component.reference == GIVEN and picture.reference is None:
+    if component.is_given and picture.reference is None:
         raise ConfigError(
             f"a picture of '{component.name}' came without a reference, and {board.path.name} says "
             f"`reference: {GIVEN}`; hand the picture of a good part over with it (reference=)"
         )
-    if component.reference != GIVEN and picture.reference is not None:
+    if not component.is_given and picture.reference is not None:
         raise ConfigError(
             f"a picture of '{component.name}' came with a reference, and {board.path.name} does not say "
             f"`reference: {GIVEN}`; leave the reference out, or write that"

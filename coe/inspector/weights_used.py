@@ -11,7 +11,6 @@ from collections.abc import Collection, Hashable, Mapping
 from contextlib import suppress
 
 from coe import config
-from coe.board.router import GIVEN
 from coe.board.rules import Rules
 from coe.core import FULL
 from coe.errors import StoreError
@@ -62,8 +61,7 @@ def expert_digests(board: Rules, manifests: Mapping[str, Manifest], precision: s
 def reference_digests(board: Rules, store: Store) -> dict[str, str]:
     """Return the checksum of each reference that the rules name, by id; raises StoreError if one is missing."""
     references = References(store)
-    ids = {component.reference for component in board.components.values()} - {"", GIVEN}
-    return {id: references.manifest(id).checksum for id in sorted(ids)}
+    return {id: references.manifest(id).checksum for id in board.references}
 
 
 def manifests_of(board: Rules, store: Store) -> dict[str, Manifest]:

@@ -72,10 +72,22 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A good part, `image` (H, W, 3) uint8 RGB, and by how many grey levels good parts vary, `spread` (H, W) uint8."""
+    """A good part, `image` (H, W, 3) uint8 RGB, and by how many grey levels good parts vary, `spread` (H, W) uint8.
+
+    `id` is its id in the store, "" for one that came with a picture. `others` are its alternates, good parts of other
+    looks, which have none themselves; `place` is that among all of them, from 0.
+    """
 
     image: DecodedImage
     spread: NDArray[np.uint8]
+    id: str = ""
+    others: tuple[Reference, ...] = ()
+    place: int = 0
+
+    @property
+    def alternates(self) -> tuple[Reference, ...]:
+        """The reference and the others, in the order of the rules."""
+        return self, *self.others
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,26 +188,34 @@ class ImageSource:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSource:
-    """A source of a good part's pixels, and of their spread if several good parts are known."""
+    """A source of a good part's pixels, and of their spread if several good parts are known.
+
+    `id` is that of `Reference`. `others` are its alternates: good parts of other looks, which have none themselves.
+    """
 
     image: ImageSource
     spread: ImageSource | None = None
+    id: str = ""
+    others: tuple[ReferenceSource, ...] = ()
 
     @property
     def held_bytes(self) -> int:
-        """The bytes that it holds while its image waits."""
-        return self.image.held_bytes + (self.spread.held_bytes if self.spread else 0)
+        """The bytes that it holds while its image waits, with its alternates."""
+        own = self.image.held_bytes + (self.spread.held_bytes if self.spread else 0)
+        return own + sum(other.held_bytes for other in self.others)
 
     def decoding_bytes(self) -> int:
-        """Return the bytes that decoding and comparing need."""
+        """Return the bytes that decoding and comparing need, with its alternates."""
         decoding = self.image.decoding_bytes() + (self.spread.decoding_bytes() if self.spread else 0)
-        return decoding + _COMPARING_BYTES * self.image.pixels()
+        own = decoding + _COMPARING_BYTES * self.image.pixels()
+        return own + sum(other.decoding_bytes() for other in self.others)
 
     def decode(self) -> Reference:
-        """Return the reference; raises ImageError, which says that the reference is meant."""
+        """Return the reference with its alternates; raises ImageError, which says that the reference is meant."""
         try:
             image = self.image.decode()
             spread = np.zeros(image.shape[:2], np.uint8) if self.spread is None else self.spread.decode()[:, :, 0]
         except ImageError as error:
             raise type(error)(f"the reference {error}") from error
-        return Reference(image, spread)
+        others = tuple(replace(other.decode(), place=place) for place, other in enumerate(self.others, 1))
+        return Reference(image, spread, self.id, others)

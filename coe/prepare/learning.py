@@ -28,16 +28,25 @@ def learn(
         with running("kind", expert.kind, "trained"):
             trained = kind.train(expert, replace(plan, work=Path(work), init=init), progress)
     if isinstance(kind, ModuleKind):
-        accept.check_module(kind, replace(expert, labels=tuple(trained.labels)), trained.state)
+        frames = max((len(reference.alternates) for reference in plan.references.values()), default=1)
+        learned = replace(expert, labels=tuple(trained.labels), alternates=frames if trained.in_frame else 1)
+        accept.check_module(kind, learned, trained.state)
     return trained
 
 
 def put(
-    store: Store, expert: Expert, trained: Trained, start: str | None, source: str, start_in: Store | None = None
+    store: Store,
+    expert: Expert,
+    trained: Trained,
+    start: str | None,
+    source: str,
+    start_in: Store | None = None,
+    *,
+    reference: str = "",
 ) -> Manifest:
     """Put what an expert learned into a store, as `expert.weights`; `source` says in words where it is from.
 
-    `start_in` is the store of the weights that it started from, if that is another.
+    `start_in` is the store of the weights that it started from, if that is another. For `reference` see `Manifest`.
     """
     return store.put(
         expert.weights,
@@ -50,6 +59,7 @@ def put(
         learned=_learned_since(start_in or store, start, trained),
         preprocessing=trained.preprocessing,
         unproven=trained.unproven,
+        reference=reference,
     )
 
 

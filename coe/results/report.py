@@ -145,7 +145,7 @@ class ReferencePicture:
 
 @dataclass(frozen=True, slots=True)
 class PixelSource:
-    """Where the pixels of an image, and its reference, come from, by the image's name in the results.
+    """Where the pixels of an image come from, by its name in the results, and the reference that it was compared with.
 
     `image` returns (H, W, 3) uint8 RGB; `reference` returns None for an image without a reference. `board` returns a
     whole board by its serial, as the summary names it, or None. They are called for what the report shows, one at a
@@ -153,7 +153,7 @@ class PixelSource:
     """
 
     image: Callable[[str], NDArray[np.uint8]]
-    reference: Callable[[str], ReferencePicture | None] = lambda name: None
+    reference: Callable[[Result], ReferencePicture | None] = lambda result: None
     board: Callable[[str], BoardView | None] = lambda serial: None
 
 
@@ -319,7 +319,7 @@ def card(result: Result, source: PixelSource, side: int, said: str = "") -> Card
         return Card(result, None, boxes, said=said)
     reference, lost = None, ""
     try:
-        reference = source.reference(result.request.image)
+        reference = source.reference(result)
     except CoeError as error:
         lost = f"The reference is not shown: {error}."
     except Exception:  # as for the image

@@ -58,6 +58,7 @@ def _result(row: Any, number: int) -> Result:
             likeness=_likeness(finding.get("likeness")),
             read=None if finding.get("read") is None else _text(finding["read"]),
             allowed=tuple(map(_text, finding.get("allowed", ()))),
+            reference=_text(finding.get("reference", "")),
         )
         for finding in row["findings"]
     )

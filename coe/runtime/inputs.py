@@ -115,7 +115,7 @@ class Inputs:
         kind = self._kinds[spec.kind]
         reference = image.source.reference
         if isinstance(kind, Comparing) and reference is not None:
-            return kind.compare(pixels, reference.decode(), spec)
+            return kind.compare_best(pixels, reference.decode(), spec)
         if isinstance(kind, Comparing) and kind.needs_reference:
             raise ImageError("came without a reference, and its component has none")
         return kind.preprocess(pixels, spec)

@@ -13,7 +13,7 @@ import math
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coe.board import scores
@@ -140,6 +140,8 @@ def findings_of(kind: Kind, outputs: Any, images: Sequence[ExpertInput], expert:
         raise CoeError(f"kind '{expert.kind}' gave {len(findings)} findings for {len(images)} images")
     for finding in findings:
         _check(finding, expert)
+    pairs = zip(findings, images, strict=True)
+    findings = [replace(finding, reference=image.reference) if image.reference else finding for finding, image in pairs]
     if expert.temperature == 1 and not expert.ignore_under:
         return list(findings)
     return [scores.adjusted(finding, expert) for finding in findings]

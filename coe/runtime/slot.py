@@ -120,8 +120,8 @@ class Slot:
                 self._targets[name].data = self._empty[name]
 
 
-NetworkKey = tuple[str, int, Hashable, Structure]
-"""What tells networks apart: a kind, a number of labels, a normalisation and a structure."""
+NetworkKey = tuple[str, int, int, Hashable, Structure]
+"""What tells networks apart: a kind, a number of labels, one of alternates, a normalisation and a structure."""
 
 
 class SlotShelf:
@@ -197,4 +197,5 @@ class SlotShelf:
 
     def key(self, expert: Expert, structure: Structure) -> NetworkKey:
         """Return the key of an expert's network."""
-        return expert.kind, len(expert.labels), self._kinds[expert.kind].normalization(expert), structure
+        sizes = len(expert.labels), expert.alternates
+        return expert.kind, *sizes, self._kinds[expert.kind].normalization(expert), structure

@@ -28,7 +28,8 @@ class ExpertInput:
 
     pixels: (3, S, S) uint8, in the order of channels that the expert takes. `scale` and `left`, `top` (pixels) map the
     original image of `height` x `width` pixels to the input: x_input = x * scale + left. `scale_y` is the scale of y
-    where it differs, in a stretched image.
+    where it differs, in a stretched image. `reference` is the id of the alternate that was taken, where
+    there are several.
     """
 
     pixels: Image
@@ -38,6 +39,7 @@ class ExpertInput:
     left: float = 0.0
     top: float = 0.0
     scale_y: float | None = None
+    reference: str = ""
 
 
 Prepared = ExpertInput

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -12,6 +13,7 @@ import safetensors
 import torch
 
 from coe import plugins
+from coe.comparing.alternates import best_of
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError, first_line
 from coe.pictures.image_source import Reference
@@ -111,6 +113,12 @@ class Comparing(ABC):
     """
 
     needs_reference: bool = True
+
+    def compare_best(self, image: Image, reference: Reference, expert: Expert) -> ExpertInput:
+        """Compare an image with the alternate of a reference that it fits best; the input says which, if it has any."""
+        taken = best_of(image, reference.alternates)
+        prepared = self.compare(image, taken, expert)
+        return replace(prepared, reference=taken.id) if reference.others else prepared
 
     @abstractmethod
     def compare(self, image: Image, reference: Reference, expert: Expert) -> ExpertInput:

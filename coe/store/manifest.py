@@ -20,6 +20,7 @@ from coe.store.learned import LearnedFile
 from coe.strict_model import Bytes, Count, Share, StrictModel
 
 _MAX_BYTES = 16 << 20
+_AND = "+"
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -86,15 +87,20 @@ class PreparedVariant(StoredFile):
         return self.bytes + (self.body.bytes if self.body is not None else 0)
 
 
+def frames_of(checksums: Iterable[str]) -> str:
+    """Return what a manifest says of the references in whose frames an expert learned: their checksums, in order."""
+    return _AND.join(checksums)
+
+
 class Manifest(BaseModel):
     """What the store knows of one expert. `bytes` and `checksum` (xxh3-128, hexadecimal) are those of `file`.
 
     `original` is the expert whose files this expert shares, or "". Format 1 has no `original`, and its weights do not
     state whose they are. With a `body`, `file` holds the expert's own tensors alone. `reference` is the checksum of the
-    reference in whose frame the expert learned, or "". `learned` tells which pictures it learned from (None: nobody
-    knows). `preprocessing` and `outputs` are None in older manifests, and where the kind decides. `unproven` says why
-    its held-out figures do not prove that it is better than one answer for all; "" if they do, None if nobody has
-    measured it. `licence` is that of a backbone's weights, "" if nobody has said it.
+    reference in whose frame the expert learned, or "", or those of several (`frames`). `learned` tells which pictures
+    it learned from (None: nobody knows). `preprocessing` and `outputs` are None in older manifests, and where the kind
+    decides. `unproven` says why its held-out figures do not prove that it is better than one answer for all; "" if they
+    do, None if nobody has measured it. `licence` is that of a backbone's weights, "" if nobody has said it.
     `version` counts up with each replacement, from 1; `restored` is the version whose files these were, else 0.
     """
 
@@ -124,6 +130,11 @@ class Manifest(BaseModel):
     version: Annotated[int, Field(ge=1)] = 1
     restored: Annotated[int, Field(ge=0)] = 0
     licence: str = ""
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        """The checksums of the references in whose frames the expert learned."""
+        return tuple(self.reference.split(_AND)) if self.reference else ()
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -157,7 +168,13 @@ class Manifest(BaseModel):
         Its labels are in NFC, as those of the rules are.
         """
         labels = tuple(map(composed, self.labels))
-        return replace(expert, labels=labels, preprocessing=self.preprocessing, outputs=self.outputs)
+        return replace(
+            expert,
+            labels=labels,
+            preprocessing=self.preprocessing,
+            outputs=self.outputs,
+            alternates=max(1, len(self.frames)),
+        )
 
     def prove(self, identity: Identity | None, name: str) -> None:
         """Compare with the identity that weights carry; raises StoreError if they were made for another expert.

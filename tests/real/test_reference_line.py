@@ -16,7 +16,7 @@ from tiny_line import Call
 from coe import Inspector, Picture, Verdict
 from coe.board import rules
 from coe.cli import experts_command, inspect
-from coe.core import FailureKind
+from coe.core import FailureKind, Request, Result
 from coe.errors import ConfigError, RulesError, StoreError
 from coe.lab.cli import bench
 from coe.pictures.finding import FoundImage
@@ -204,13 +204,14 @@ def test_the_report_shows_no_reference_that_came_after_the_run_began(line_files:
     item, checksum = FoundImage(Path("a.png"), "U1", name="a.png"), References(store).manifest("pairs/U1").checksum
     run = RunIdentity("pairs", references={"pairs/U1": checksum})
     reference = inspect._references([item], board, store, run.references)
-    shown = reference("a.png")
+    result = Result(Request(0, "U1", "a.png"), Verdict.OK, (), 0.1)
+    shown = reference(result)
     assert shown is not None
     assert np.array_equal(shown.image, part())
     assert (shown.name, shown.checksum) == ("pairs/U1, version 1", checksum)
     References(store).put("pairs/U1", learn({"other": part(5)}).encoded("another"))
     with pytest.raises(StoreError, match="was replaced after the run began"):
-        reference("a.png")
+        reference(result)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from golden_parts import DEFECT, GoodPart, bad, moved, noisy, part
+from golden_parts import DEFECT, GoodPart, bad, half_second, moved, noisy, part, second_look
 from PIL import Image
 
 from coe.core import Expert, Finding, Heat
@@ -220,3 +220,35 @@ def test_at_most_a_quarter_is_left_out_and_no_part_of_a_clean_folder(reference: 
     half = [*(turned(seed) for seed in range(6)), *(turned(seed, 0.25) for seed in range(6, 12))]
     mixed = KIND.train(EXPERT, plan_of(saved(tmp_path / "half", *half), reference), lambda *_: None)
     assert mixed.metrics["good_parts"] >= 9
+
+
+def test_each_alternate_has_statistics_of_its_own(reference: Reference, tmp_path: Path) -> None:
+    learned = learn({str(seed): second_look(shifted(seed)) for seed in range(6)})
+    both = replace(reference, id="b/one", others=(Reference(learned.image, learned.spread, "b/two", place=1),))
+    looks = [look for seed in range(6) for look in (shifted(seed), second_look(shifted(seed)))]
+    trained = KIND.train(EXPERT, plan_of(saved(tmp_path / "both", *looks), both), lambda *_: None)
+    assert trained.metrics["good_parts"] == 12
+    expert = replace(EXPERT, alternates=2)
+    module = KIND.skeleton(expert)
+    module.load_state_dict(trained.state)
+    part_of = [
+        shifted(50),
+        second_look(shifted(51)),
+        bad(shifted(52)),
+        bad(second_look(shifted(53))),
+        half_second(part()),
+    ]
+    prepared = [KIND.compare_best(pixels, both, expert) for pixels in part_of]
+    with torch.inference_mode():
+        outputs = KIND.forward(module, torch.from_numpy(np.stack([one.pixels for one in prepared])))
+    findings = KIND.postprocess(outputs, prepared, expert)
+    assert [one.reference for one in prepared] == ["b/one", "b/two", "b/one", "b/two", "b/one"]
+    assert [finding.label for finding in findings] == ["none", "none", "strange", "strange", "strange"]
+
+
+def test_each_alternate_needs_good_parts(reference: Reference, tmp_path: Path) -> None:
+    learned = second_look(part())
+    both = replace(reference, others=(Reference(learned, np.zeros(learned.shape[:2], np.uint8), "b/two", place=1),))
+    pictures = [*(shifted(seed) for seed in range(6)), second_look(shifted(6))]
+    with pytest.raises(ConfigError, match=r"1 of 7 images fit 'b/two' best"):
+        KIND.train(EXPERT, plan_of(saved(tmp_path / "few", *pictures), both), lambda *_: None)

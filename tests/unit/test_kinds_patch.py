@@ -181,6 +181,35 @@ def test_grey_pictures_are_learned_as_they_are(learn: Learn) -> None:
     assert judged(trained, grey(200, blot=(36, 27), at=(20, 30))).label == "strange"
 
 
+def test_each_alternate_has_a_bank_of_its_own(learn: Learn) -> None:
+    at = (24, 28)
+
+    def turned(seed: int, **more: object) -> Pixels:
+        return part(seed, at=at, **more)[:, ::-1].copy()  # type: ignore[arg-type]
+
+    nothing = np.zeros((SIDE, SIDE), np.uint8)
+    other = Reference(turned(0), nothing, "b/two", place=1)
+    reference = Reference(part(0, at=at), nothing, "b/one", (other,))
+    trained = learn(
+        [look for seed in range(6) for look in (part(seed, at=at), turned(seed))], references={"U1": reference}
+    )
+    assert (trained.metrics["good_parts"], trained.in_frame) == (12, True)
+    expert = replace(EXPERT, alternates=2)
+    module = patch.skeleton(expert)
+    module.load_state_dict(trained.state)
+
+    def said(picture: Pixels) -> tuple[str, str]:
+        prepared = patch.compare_best(picture, reference, expert)
+        with torch.inference_mode():
+            outputs = patch.forward(module, torch.from_numpy(prepared.pixels[None]))
+        return prepared.reference, patch.postprocess(outputs, [prepared], expert)[0].label
+
+    assert said(part(100, at=at)) == ("b/one", "none")
+    assert said(turned(101)) == ("b/two", "none")
+    assert said(part(102, at=at, blot=(36, 27))) == ("b/one", "strange")
+    assert said(turned(103, blot=(36, 27))) == ("b/two", "strange")
+
+
 def test_in_the_frame_of_a_reference_the_place_counts(learn: Learn) -> None:
     at = (24, 32)
     reference = Reference(part(0, at=at), np.zeros((SIDE, SIDE), np.uint8))

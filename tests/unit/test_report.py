@@ -340,7 +340,8 @@ def test_an_image_stands_beside_its_reference_and_their_difference(tmp_path: Pat
         for name in ("pair", "other part", "alone", "unreadable")
     ]
 
-    def reference(name: str) -> ReferencePicture | None:
+    def reference(result: Result) -> ReferencePicture | None:
+        name = result.request.image
         if name == "unreadable":
             raise ImageError("is damaged")
         other = np.random.default_rng(0).integers(0, 255, good.shape, np.uint8)

@@ -137,9 +137,25 @@ def test_only_components_have_a_reference_and_the_word_given_is_no_name() -> Non
     rules = board(
         f"  a: {E}", "  R1: {inspect: a, reference: gold}\n  R2: {inspect: a, reference: given}\n  R3: {inspect: a}"
     )
-    assert [component.reference for component in rules.components.values()] == ["b/gold", "given", ""]
+    assert [one.references for one in rules.components.values()] == [("b/gold",), (), ()]
+    assert [one.is_given for one in rules.components.values()] == [False, True, False]
     with pytest.raises(RulesError, match="'reference' is not a key"):
         board(f"  a: {E}\n  c: {E}", "  R1: {inspect: a, then: {ok: {inspect: c, reference: gold}}}")
+
+
+def test_a_component_names_its_alternates_in_their_order() -> None:
+    rules = board(f"  a: {E}", "  R1: {inspect: a, reference: [two, one]}\n  R2: {inspect: a, reference: [one]}")
+    assert rules.components["R1"].references == ("b/two", "b/one")
+    assert rules.references == ("b/one", "b/two")
+
+
+@pytest.mark.parametrize(
+    ("named", "fault"),
+    [("[]", "empty"), ("[x, y, x]", "x twice"), ("[x, given]", "stands alone"), ('[x, "a b"]', "reference")],
+)
+def test_a_list_of_alternates_that_makes_no_sense_is_refused(named: str, fault: str) -> None:
+    with pytest.raises(RulesError, match=rf"\.yaml:\d+: .*{fault}"):
+        board(f"  a: {E}", f"  R1: {{inspect: a, reference: {named}}}")
     with pytest.raises(RulesError, match="reference"):
         board(f"  a: {E}", "  R1: {inspect: a, reference: ../gold}")
 

@@ -57,7 +57,7 @@ class Networks:
         self._kinds = {name: kind for name, kind in kinds.items() if isinstance(kind, ModuleKind)}
         self._files: dict[tuple[str, str, str], _ExpertFile] = {}
         self._unpackings: dict[tuple[str, Content, Content | None], Unpacking] = {}
-        self._templates: dict[tuple[Network, int], Template] = {}
+        self._templates: dict[tuple[Network, int, int], Template] = {}
 
     def kind(self, expert: Expert) -> ModuleKind:
         """Return the kind of an expert."""
@@ -74,7 +74,7 @@ class Networks:
     def template(self, expert: Expert) -> Template:
         """Return the network of an expert, without weights; raises StoreError."""
         network = self.of(expert)
-        key = network, len(expert.labels)
+        key = network, len(expert.labels), expert.alternates
         if key not in self._templates:
             kind = self.kind(expert)
             # Aside: building runs operators, which would leave this thread a team of OpenMP threads.

@@ -13,7 +13,6 @@ from PIL import Image
 from sqlalchemy import Connection
 from starlette.responses import Response
 
-from coe.board.router import GIVEN
 from coe.comparing.comparison import compare
 from coe.errors import ConfigError, ImageError, StoreError
 from coe.pictures.array_images import DecodedImage
@@ -192,7 +191,12 @@ def shown(pixels: DecodedImage) -> tuple[bytes, str]:
 
 
 def golden_of(connection: Connection, call: Call) -> str:
-    """Return the id of the golden reference with which the experts compared a part; "" without one."""
+    """Return the id of the golden reference with which the experts compared a part; "" without one.
+
+    Of several alternates it is the one that the findings name; without such a finding, the first.
+    """
+    if taken := next((finding["reference"] for finding in call.findings if finding.get("reference")), ""):
+        return str(taken)
     recipe = _recipe_of(connection, call)
     return "" if recipe is None else _ids(recipe.name, recipe.content["rules"]).get(call.component, "")
 
@@ -215,7 +219,7 @@ def _ids(name: str, rules: str) -> Mapping[str, str]:
         components = RecipeContent(rules=rules).board(name).components.values()
     except ConfigError:  # the recipe was in order when the board was accepted, and an update refuses it
         return {}
-    return {component.name: component.reference for component in components if component.reference not in ("", GIVEN)}
+    return {component.name: component.references[0] for component in components if component.references}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,156 @@
+"""Components whose good parts have two looks: each picture is compared with the reference that it fits best."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden_parts import Pixels, bad, half_second, moved, noisy, part, second_look
+from PIL import Image
+from tiny_line import Call
+
+from coe import Inspector
+from coe.board import rules
+from coe.calibrate.answers import BoardExperts
+from coe.cli import experts_command, inspect
+from coe.errors import StoreError
+from coe.prepare.golden_reference import learn
+from coe.results import records
+from coe.store.references import References
+from coe.store.store import Store
+
+ALLOW = ("--allow-kind", "golden_parts")
+BOARD = """\
+board: two
+experts:
+  any: {kind: "golden_parts:GoodPart", labels: [strange], input: 96, reject: [strange], then: {none: OK}}
+  day: {kind: "golden_parts:FirstDay", labels: [different], input: 160, reject: [different], then: {none: any}}
+components:
+  U1: {inspect: day, reference: [blank, marked]}
+"""
+LOOKS: dict[str, Callable[[Pixels], Pixels]] = {"blank": np.copy, "marked": second_look}
+
+
+def shot(pixels: Pixels, seed: int) -> Pixels:
+    """Return a part as a camera sees it: noisy, shifted by up to three pixels."""
+    right, down = np.random.default_rng(seed).integers(-3, 4, 2)
+    return moved(noisy(pixels, seed), float(right), float(down))
+
+
+def save(folder: Path, pictures: Iterable[Pixels]) -> None:
+    folder.mkdir(parents=True)
+    for number, pixels in enumerate(pictures):
+        Image.fromarray(pixels).save(folder / f"{number:02d}.png")
+
+
+@pytest.fixture
+def two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Path:
+    """The working folder, with the board's file, good parts of both looks, and both references in the store."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two.yaml").write_text(BOARD, encoding="utf-8")
+    for name, look in LOOKS.items():
+        save(tmp_path / name / "U1", (shot(look(part()), seed) for seed in range(6)))
+        made = call("reference", "two.yaml", "--images", name, "--as", name, command=experts_command)
+        assert (made.status, f"two/{name}: version 1" in made.out) == (0, True), made.err
+    return tmp_path
+
+
+@pytest.fixture
+def learned(two_looks: Path, call: Call) -> Path:
+    """The folder, with both experts in the store."""
+    save(two_looks / "good", (shot(look(part()), seed) for look in LOOKS.values() for seed in range(10, 16)))
+    for expert in ("any", "day"):
+        train = ("train", f"two/{expert}", "--board", "two.yaml", "--data", "good", "--epochs", "1", "--threads", "1")
+        said = call(*train, "--no-prepare", *ALLOW, command=experts_command)
+        assert said.status == 0, said.err
+    return two_looks
+
+
+def test_each_picture_is_judged_by_the_look_that_it_fits_best(learned: Path, call: Call) -> None:
+    pictures = {"blank": [np.copy, bad, half_second], "marked": [np.copy, bad, lambda picture: picture[::-1]]}
+    for name, changes in pictures.items():
+        save(learned / "line" / name, (shot(change(LOOKS[name](part())), 40) for change in changes))
+    rows = [f"{name}/0{number}.png,U1" for name in LOOKS for number in range(3)]
+    (learned / "line" / "images.csv").write_text("path,component\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    run = ("--board", "two.yaml", "--images", "line", "--out", "run", "--memory", "200MiB", "--precision", "fp32")
+    ran = call(*run, *ALLOW, command=inspect)
+    assert ran.status == 1, ran.err
+    results = {result.request.image: result for result in records.read(learned / "run" / "results.jsonl")}
+    said = {name: (result.verdict, result.findings[-1].reference) for name, result in results.items()}
+    assert said == {
+        "blank/00.png": ("OK", "two/blank"),
+        "blank/01.png": ("NG", "two/blank"),
+        "blank/02.png": ("NG", "two/blank"),
+        "marked/00.png": ("OK", "two/marked"),
+        "marked/01.png": ("NG", "two/marked"),
+        "marked/02.png": ("REVIEW", said["marked/02.png"][1]),
+    }, "the mark of the other look is a defect of this one"
+    report = (learned / "run" / "report.html").read_text(encoding="utf-8")
+    assert all(f"two/{name}, version 1" in report for name in LOOKS)
+    used = json.loads((learned / "run" / "run.json").read_text(encoding="utf-8"))["references"]
+    assert used == {f"two/{name}": References(Store(None)).manifest(f"two/{name}").checksum for name in LOOKS}
+
+
+def test_calibration_judges_as_the_line_does(learned: Path, call: Call) -> None:
+    for label, change in (("none", np.copy), ("strange", bad)):
+        save(learned / "seen" / "any" / label, (shot(change(LOOKS[name](part())), 60) for name in LOOKS))
+    judged = call("evaluate", "two.yaml", "--images", "seen", *ALLOW, command=experts_command)
+    assert "any: 4 of 4 as labelled" in judged.out, judged.out + judged.err
+
+
+def test_a_bundle_takes_all_alternates_along(learned: Path, call: Call) -> None:
+    assert call("bundle", "two.yaml", command=experts_command).status == 0
+    unpacked = ("install", "two.coe", "--store", "other", "--rules", "elsewhere", *ALLOW)
+    assert call(*unpacked, command=experts_command).status == 0
+    assert References(Store(learned / "other")).ids() == ["two/blank", "two/marked"]
+
+
+def test_an_expert_is_bound_to_all_frames_in_which_it_learned(learned: Path, call: Call) -> None:
+    verify = ("verify", *ALLOW)
+    assert call(*verify, command=experts_command).status == 0
+    (learned / "turned.yaml").write_text(BOARD.replace("[blank, marked]", "[marked, blank]"), encoding="utf-8")
+    with pytest.raises(StoreError, match="learned from parts in the frame of another reference"):
+        Inspector("turned.yaml", allow_kinds=["golden_parts"], profile=None)
+    References(Store(None)).put("two/marked", learn({"new": second_look(part(3))}).encoded("another"))
+    assert call(*verify, command=experts_command).status == 1
+    with pytest.raises(StoreError, match="learned from parts in the frame of another reference"):
+        Inspector("two.yaml", allow_kinds=["golden_parts"], profile=None)
+
+
+def test_pictures_of_either_reference_are_no_proof(two_looks: Path) -> None:
+    board = rules.load("two.yaml")
+    assert board.components["U1"].references == ("two/blank", "two/marked")
+    asked = BoardExperts(board, Store(None), ["golden_parts"])
+    from coe.calibrate.verified import VerifiedPicture
+
+    pictures = [VerifiedPicture(two_looks / name / "U1" / "00.png", name, "any", "none") for name in LOOKS]
+    assert asked.in_references(board.experts["any"], pictures) == list(LOOKS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "names the references blank, marked; say which of them the pictures show"),
+        (("--as", "mark"), "did you mean 'marked'?"),
+    ],
+)
+def test_it_must_be_said_which_look_pictures_show(
+    two_looks: Path, call: Call, arguments: tuple[str, ...], sentence: str
+) -> None:
+    refused = call("reference", "two.yaml", "--images", "blank", *arguments, command=experts_command)
+    assert (refused.status, sentence in refused.words) == (2, True), refused.err
+
+
+def test_missing_and_unlike_alternates_are_refused_at_the_start(learned: Path) -> None:
+    options = {"allow_kinds": ["golden_parts"], "profile": None}
+    (learned / "gone.yaml").write_text(BOARD.replace("marked]", "mark]"), encoding="utf-8")
+    with pytest.raises(StoreError, match=r"no reference 'two/mark' in .*did you mean 'two/marked'"):
+        Inspector("gone.yaml", **options)
+    References(Store(None)).put("two/marked", learn({"small": part()[:60, :60]}).encoded("small"))
+    with pytest.raises(
+        StoreError, match=r"differ too much in size .*'two/blank' is 160 x 160 and 'two/marked' is 60 x 60"
+    ):
+        Inspector("two.yaml", **options)
