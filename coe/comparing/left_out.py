@@ -14,7 +14,7 @@ MOST = 0.5
 """The largest share that may be left out."""
 WITHOUT_REFERENCE = (
     "if the part turns, or lies elsewhere in each picture, learn it with kind `patch`, which needs no reference; if "
-    "good parts look in several ways, as those of two suppliers do, make a reference of each"
+    "good parts look in several ways, as those of two suppliers do, name a reference of each: `reference: [A, B]`"
 )
 """What to do about parts that do not fit each other."""
 

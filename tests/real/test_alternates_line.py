@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -58,9 +59,24 @@ def two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Pa
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kept") / "learned"
+
+
 @pytest.fixture
-def learned(two_looks: Path, call: Call) -> Path:
-    """The folder, with both experts in the store."""
+def learned(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    """The folder of `two_looks`, with both experts in the store; it is made once."""
+    if not kept.exists():
+        made = _learned(request.getfixturevalue("two_looks"), request.getfixturevalue("call"))
+        shutil.copytree(made, kept)
+        return made
+    shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _learned(two_looks: Path, call: Call) -> Path:
     save(two_looks / "good", (shot(look(part()), seed) for look in LOOKS.values() for seed in range(10, 16)))
     for expert in ("any", "day"):
         train = ("train", f"two/{expert}", "--board", "two.yaml", "--data", "good", "--epochs", "1", "--threads", "1")

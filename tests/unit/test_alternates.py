@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from golden_parts import Pixels, bad, half_second, moved, noisy, part, second_look
+from PIL import Image
 
+from coe.cluster import cluster_engine
+from coe.cluster.messages import CarriedImage
 from coe.comparing.alternates import alike_in_size, best_of
+from coe.pictures.image_source import ImageSource, ReferenceSource
 from coe.store.kinds import Reference
 
 
@@ -54,3 +61,24 @@ def test_equals_go_to_the_first() -> None:
 def test_sizes_may_differ_by_half(height: int, width: int, alike: bool) -> None:
     one, other = np.zeros((160, 160, 3), np.uint8), np.zeros((height, width, 3), np.uint8)
     assert alike_in_size(one, other) is alike_in_size(other, one) is alike
+
+
+def test_a_source_counts_and_decodes_all_alternates_in_order() -> None:
+    sources = [ReferenceSource(ImageSource.of(one.image, "RGB"), id=one.id) for one in BOTH]
+    both = replace(sources[0], others=(sources[1],))
+    assert both.decoding_bytes() == sum(source.decoding_bytes() for source in sources)
+    decoded = both.decode()
+    assert [(one.id, one.place) for one in decoded.alternates] == [("first", 0), ("second", 1)]
+    assert np.array_equal(decoded.others[0].image, BOTH[1].image)
+
+
+def test_images_for_other_boxes_carry_all_alternates(tmp_path: Path) -> None:
+    for one in BOTH:
+        Image.fromarray(one.image).save(tmp_path / f"{one.id}.png")
+    sources = [ReferenceSource(ImageSource.of(tmp_path / f"{one.id}.png"), id=one.id) for one in BOTH]
+    source = ImageSource.of(part(), "RGB").beside(replace(sources[0], others=(sources[1],)))
+    carried = cluster_engine._with_bytes(CarriedImage(source, "U1")).source.reference
+    assert carried is not None
+    for one in BOTH:
+        (tmp_path / f"{one.id}.png").unlink()
+    assert [one.id for one in carried.decode().alternates] == ["first", "second"]
