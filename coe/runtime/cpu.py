@@ -233,7 +233,15 @@ class CpuDevice(Device):
         path = self.store.path(expert.weights) if is_file else weights(self.store, expert).path
         if (file := identity(path)) is None:
             return None
-        network = expert.kind, type(kind), kind.name, kind.max_batch, len(expert.labels), expert.input_size
+        network = (
+            expert.kind,
+            type(kind),
+            kind.name,
+            kind.max_batch,
+            len(expert.labels),
+            expert.alternates,
+            expert.input_size,
+        )
         return *network, expert.variant, self.threads, file
 
     @contextlib.contextmanager

@@ -105,6 +105,22 @@ def test_a_golden_reference_stands_beside_a_call_with_the_aligned_difference(
     assert served.feeder.get("/api/v1/calls/1/difference").status_code == 403
 
 
+def test_of_several_references_that_stands_beside_a_call_which_it_was_compared_with(
+    served: Served, board: Located, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "store")
+    served.gate.config = served.gate.config.model_copy(update={"line": LineSettings(store=store.root)})
+    for name, level in (("A", 50), ("other", 150)):
+        golden = board.crop("P3").copy()
+        golden[12:15, 26:30] = level
+        References(store).put(f"tiny/{name}", learn({"a": golden}).encoded("a test"))
+    with_call(served, board, "P3", "A", reference="tiny/other")
+    assert served.operator.post("/api/v1/calls/next").json()["golden"] is True
+    reference = pixels(served.operator.get("/api/v1/calls/1/reference"))
+    around = CropPlace.of(places(board)["P3"]).around  # type: ignore[union-attr]
+    np.testing.assert_array_equal(reference[around:-around, around:-around], golden)
+
+
 def test_a_reference_that_is_gone_from_the_store_is_a_problem_with_a_sentence(served: Served, board: Located) -> None:
     with_call(served, board, "P1", "A")
     answer = served.operator.get("/api/v1/calls/1/reference")

@@ -92,8 +92,11 @@ def places(board: Located) -> dict[str, Any]:
     return {item.refdes: json.loads(json.dumps(item.place)) for item in board.items.seen}
 
 
-def with_call(served: Served, board: Located, refdes: str, component: str) -> None:
-    """Decide two whole boards: all parts of the first are good, one of the second is called."""
+def with_call(served: Served, board: Located, refdes: str, component: str, **taken: str) -> None:
+    """Decide two whole boards: all parts of the first are good, one of the second is called.
+
+    `taken` goes into the finding.
+    """
     activated(served.database, COMPARING, name="whole", whole=WHOLE)
     at = places(board)
     for key in ("k1", "k2"):
@@ -105,6 +108,6 @@ def with_call(served: Served, board: Located, refdes: str, component: str) -> No
         assert second is not None
         good = [GoodComponent(refdes, component, 1, at[refdes], [])]
         decisions.write(connection, Decision(first, Verdict.OK, now_us(), False, [], good, []))
-        boxes = [{"expert": "joint", "label": "bridge", "score": 0.9, "boxes": [{"xyxy": [1, 2, 3, 4]}]}]
+        boxes = [{"expert": "joint", "label": "bridge", "score": 0.9, "boxes": [{"xyxy": [1, 2, 3, 4]}], **taken}]
         call = NewCall(refdes, component, Verdict.NG, CallReason.EXPERT, view_id=2, place=at[refdes], findings=boxes)
         decisions.write(connection, Decision(second, Verdict.NG, now_us(), False, [call], [], []))

@@ -119,7 +119,7 @@ class CudaDevice(Device):
         if self.memory is not None:
             self.admit([expert], 0)
         file = identity(weights(self.store, expert).path)
-        network = *self._sizing.measured_as(expert), len(expert.labels), expert.variant
+        network = *self._sizing.measured_as(expert), len(expert.labels), expert.alternates, expert.variant
         # The load reports a file that cannot be read; its cost is not remembered.
         return HERE.once(None if file is None else (*network, file), lambda: on_fresh_thread(work))
 

@@ -84,12 +84,14 @@ class Sizing:
         Graphs of one executor share the working memory of the largest graph; only their outputs add up.
         """
         largest, weights_bytes, images, file, products = 0, 0, 0, 0, 0
-        outputs: dict[tuple[Network, int, int], int] = {}
+        outputs: dict[tuple[Network, int, int, int], int] = {}
         for expert in largest_first(experts):
             with contextlib.suppress(StoreError):
                 graphs, network, size = self.held(expert), self._networks.of(expert), expert.input_size
                 largest = max(largest, graphs.bytes)
-                outputs[network, len(expert.labels), size] = graphs.outputs * size**2 // graphs.input_size**2
+                outputs[network, len(expert.labels), expert.alternates, size] = (
+                    graphs.outputs * size**2 // graphs.input_size**2
+                )
                 weights_bytes = max(weights_bytes, self._networks.running_bytes(expert))
                 images = max(images, graphs.most * 3 * size**2)
                 file = max(file, passing_bytes(weights(self._store, expert)))
