@@ -23,19 +23,26 @@ def draw(marked: MarkedSet) -> Image.Image:
     shown = chosen(marked)
     columns = min(_COLUMNS, len(shown))
     rows = -(-len(shown) // columns)
-    legend = _TEXT + 2 * _GAP
-    cell, high = _SIDE + _GAP, _SIDE + _TEXT + _GAP
-    sheet = Image.new("RGB", (max(columns * cell + _GAP, 3 * _SIDE), rows * high + legend + _GAP), "white")
-    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(_TEXT - 3)
+    width = max(columns * (_SIDE + _GAP) + _GAP, 3 * _SIDE)
+    font = ImageFont.load_default(_TEXT - 3)
     count = len(marked.labels)
     colours = {
         label: tuple(round(255 * part) for part in colorsys.hsv_to_rgb(number / count, 0.95, 0.9 - 0.35 * (number % 2)))
         for number, label in enumerate(marked.labels)
     }
-    at = float(_GAP)
-    for label, colour in colours.items():
-        pen.text((at, _GAP), visible(label), colour, font)
-        at += pen.textlength(visible(label), font) + 2 * _GAP
+    places, at, line = {}, _GAP, 0
+    for label in marked.labels:
+        length = int(font.getlength(visible(label))) + 2 * _GAP
+        if at > _GAP and at + length > width:
+            at, line = _GAP, line + 1
+        places[label] = (at, _GAP + line * _TEXT)
+        at += length
+    legend = (line + 1) * _TEXT + 2 * _GAP
+    cell, high = _SIDE + _GAP, _SIDE + _TEXT + _GAP
+    sheet = Image.new("RGB", (width, rows * high + legend + _GAP), "white")
+    pen = ImageDraw.Draw(sheet)
+    for label, place in places.items():
+        pen.text(place, visible(label), colours[label], font)
     for number, picture in enumerate(shown):
         left, top = _GAP + number % columns * cell, legend + number // columns * high
         small, scale = _small(picture)

@@ -87,6 +87,10 @@ def _chosen(submitted: list[dict[str, Any]], annotator: str) -> list[dict[str, A
 def _boxes(annotation: dict[str, Any], size: tuple[int, int], where: str, findings: Findings) -> Iterator[MarkedBox]:
     results = annotation.get("result") or []
     labelled = {one.get("id") for one in results if _labels(one)}
+    shown = {(one.get("to_name"), one.get("item_index")) for one in results if _points(one.get("value") or {}, size)}
+    if len(shown) > 1:
+        findings.fault("a task has shapes in several pictures; export each picture as a task", where)
+        return
     for one in results:
         value, place = one.get("value") or {}, f"{where} result {one.get('id', '?')}"
         points = _points(value, size)

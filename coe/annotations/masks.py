@@ -7,10 +7,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from coe.annotations.marked import Findings, MarkedBox
-from coe.annotations.picture_index import PictureIndex
+from coe.annotations.picture_index import PictureIndex, opened
 from coe.errors import first_line
 from coe.spelling import composed
 
@@ -45,7 +44,7 @@ def read(folder: Path, labels: tuple[str, ...], index: PictureIndex, findings: F
 def _values(mask: Path, size: tuple[int, int], findings: Findings) -> NDArray[np.int64] | None:
     """Return the numbers of a mask, (H, W); of a picture with a palette these are its indices, not its colours."""
     try:
-        with Image.open(mask) as picture:
+        with opened(mask) as picture:
             if picture.size != size:
                 said = f"{mask.name} is {picture.size[0]} x {picture.size[1]}, the picture {size[0]} x {size[1]}"
                 findings.fault("a mask is not as large as its picture", said)
@@ -54,9 +53,11 @@ def _values(mask: Path, size: tuple[int, int], findings: Findings) -> NDArray[np
     except Exception as error:  # Pillow raises errors of many types for damaged files
         findings.fault("a mask cannot be read", f"{mask.name} ({first_line(error)})")
         return None
-    if values.ndim == 3 and values.shape[2] in (3, 4):
-        if (values[..., :3] != values[..., :1]).any():
-            findings.fault("a mask has colours; save it in grey, with a number for each label", mask.name)
+    if values.ndim == 3:
+        grey, alpha = (values[..., :-1], values[..., -1:]) if values.shape[2] in (2, 4) else (values, values[:0])
+        if (grey != values[..., :1]).any() or (alpha != 255).any():
+            what = "a mask has colours, or is transparent; save it in grey, with a number for each label"
+            findings.fault(what, mask.name)
             return None
         values = values[..., 0]
     return values.astype(np.int64)

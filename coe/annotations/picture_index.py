@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from PIL import Image
@@ -19,6 +21,15 @@ _UPLOADED = re.compile(r"^[0-9a-f]{8}-(?=.)")
 """What Label Studio puts before the name of an uploaded file."""
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[Image.Image]:
+    """Open a picture, of which only the head is read; Pillow warns of large ones, which boards are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        with Image.open(path) as picture:
+            yield picture
+
+
 class PictureIndex:
     """The pictures in `folder`, and what does not fit; each picture may be taken once. Raises ConfigError."""
 
@@ -29,11 +40,15 @@ class PictureIndex:
         self.paths = sorted(
             path
             for path in folder.rglob("*")
-            if path.suffix.lower() in EXTENSIONS and path.is_file() and (masks is None or masks not in path.parents)
+            if path.suffix.lower() in EXTENSIONS
+            and not path.name.startswith(".")
+            and path.is_file()
+            and (masks is None or masks not in path.parents)
         )
         self._by_end: dict[str, list[Path]] = defaultdict(list)
         for path in self.paths:
             self._by_end[composed(path.name)].append(path)
+        self._by_name = {composed(self.name(path)): path for path in self.paths}
         self.taken: dict[Path, str] = {}
         self.pictures: list[MarkedPicture] = []
 
@@ -47,7 +62,8 @@ class PictureIndex:
     def find(self, names: Iterable[str], where: str) -> Path | None:
         """Return the picture that is called by one of some names, the first that fits; note why if there is none.
 
-        Of a name its end counts, as many folders of it as it takes to tell pictures apart.
+        Of a name its end counts, as many folders of it as it takes to tell pictures apart. It is noted if folders that
+        both have differ.
         """
         names = list(names)
         for name in [
@@ -55,6 +71,8 @@ class PictureIndex:
             *(str(PurePosixPath(n).with_name(_UPLOADED.sub("", PurePosixPath(n).name))) for n in names),
         ]:
             parts = composed(name).replace("\\", "/").strip("/").split("/")
+            if exact := self._by_name.get("/".join(parts)):
+                return self._take(exact, where)
             found = self._by_end.get(parts[-1], [])
             best = [(self._common(path, parts), path) for path in found]
             most = max((count for count, _ in best), default=0)
@@ -66,6 +84,8 @@ class PictureIndex:
                 )
                 return None
             if fitting:
+                if most < min(len(parts), len(fitting[0].relative_to(self.folder).parts)):
+                    self.findings.notes["pictures were found by their name, in a folder that is called otherwise"] += 1
                 return self._take(fitting[0], where)
         self.findings.fault(f"a picture is not in {self.folder}", f"{names[0] if names else 'no name'} ({where})")
         return None
@@ -90,7 +110,7 @@ class PictureIndex:
     def size(self, path: Path, stated: tuple[int, int] | None = None) -> tuple[int, int] | None:
         """Return width and height of a picture as it is seen; note if it is unreadable, or not as large as stated."""
         try:
-            with Image.open(path) as picture:
+            with opened(path) as picture:
                 width, height = picture.size
                 if picture.getexif().get(_ORIENTATION) in _ON_ITS_SIDE:
                     width, height = height, width

@@ -59,7 +59,9 @@ def boxes(
     findings = Findings()
     named = tuple(composed(word) for word in words_of(labels)) if labels is not None else ()
     choices = annotation_file.ReadingChoices(named, annotator, clip, unmarked_good)
-    form, marked = annotation_file.read(annotations, images, choices, findings)
+    with Progress(words("reading", "bold"), BarColumn(), console=err, transient=True) as bar:
+        bar.add_task("", total=None)
+        form, marked = annotation_file.read(annotations, images, choices, findings)
     sheet, shown = contact_sheet.draw(marked), len(contact_sheet.chosen(marked))
     columns = (words("copying", "bold"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=err, transient=True) as bar:

@@ -186,6 +186,21 @@ def test_label_studio_has_percent_prefixes_and_turned_boxes(tmp_path: Path, phot
     assert sorted(findings.notes.values()) == [1, 1]  # the cancelled one and the choice
 
 
+def test_shapes_in_several_pictures_of_a_task_are_a_fault(tmp_path: Path, photos: Path) -> None:
+    both = drawn(BRIDGE, BRIDGE)
+    both["result"][1]["to_name"] = "other"
+    assert faults_of(stored(tmp_path / "a.json", [studio("board1/R1.png", both)]), photos) == [1]
+
+
+def test_a_picture_in_another_folder_than_stated_is_noted(tmp_path: Path, photos: Path) -> None:
+    for name, noted in (("line7/photos/good one.jpg", 0), ("C:\\photos\\board1\\R1.png", 0), ("a/good one.jpg", 0)):
+        _, findings = taken(stored(tmp_path / "a.json", [studio(name, drawn(BRIDGE))]), photos)
+        assert len(findings.notes) - 1 == noted  # the pictures that no task names
+    (photos / "board1" / "R7.png").write_bytes((photos / "board1" / "R1.png").read_bytes())
+    _, findings = taken(stored(tmp_path / "a.json", [studio("board2/R7.png", drawn(BRIDGE))]), photos)
+    assert len(findings.notes) == 2
+
+
 def test_of_several_annotators_a_person_says_who_counts(tmp_path: Path, photos: Path) -> None:
     other = drawn({**BRIDGE, "x": 70.0}, completed_by={"id": 2, "email": "b@line7"})
     tasks = [studio("board1/R1.png", drawn(BRIDGE), other), studio("board2/R1.png", drawn(BRIDGE))]
@@ -290,6 +305,9 @@ def test_regions_of_masks_are_objects(tmp_path: Path, photos: Path) -> None:
     assert sum(findings.notes.values()) == 1  # no mask: nobody looked at it
     marked, _ = taken(masks, photos, ReadingChoices(labels=("defect",)))
     assert [label for label, _ in boxes_of(marked, photos)["board1/R1.png"]] == ["defect", "defect"]
+    clear = np.dstack([values * 0, values * 0, values * 0, values * 255])
+    Image.fromarray(clear).save(masks / "board1" / "R1.png")  # what is drawn is in the transparency alone
+    assert faults_of(masks, photos, ReadingChoices(labels=("defect",))) == [1]
     Image.fromarray(values * 100).save(masks / "board1" / "R1.png")
     Image.fromarray(values[:50]).save(masks / "good one_mask.png")
     Image.fromarray(values).save(masks / "lost.png")
@@ -312,6 +330,14 @@ def test_the_data_set_is_what_a_detector_learns_from(tmp_path: Path, photos: Pat
     assert texts == ["0 0.125000 0.400000 0.150000 0.400000\n", "1 0.750000 0.500000 0.500000 1.000000\n", ""]
     with pytest.raises(ConfigError):
         yolo_folder.write(marked, photos, tmp_path / "joints")
+
+
+def test_labels_are_texts_in_the_yaml(tmp_path: Path, photos: Path) -> None:
+    names = ["no", "1.5", "null", "a: b", "\u00e4"]
+    categories = [{"id": number, "name": name} for number, name in enumerate(names)]
+    found = [{"image_id": 7, "category_id": number, "bbox": [1, 1, 9, 9]} for number in range(len(names))]
+    marked, _ = taken(stored(tmp_path / "a.json", coco(found, categories=categories)), photos)
+    assert list(data_set.labels(yolo_folder.write(marked, photos, tmp_path / "joints"))) == names
 
 
 def test_a_sheet_shows_pictures_of_each_label_and_good_ones(tmp_path: Path, photos: Path) -> None:
