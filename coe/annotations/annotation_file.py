@@ -33,12 +33,13 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
     Pictures that `source` does not name are left out and counted, or good ones with `unmarked_good`. Raises ConfigError
     with all faults at once.
     """
-    within = source.is_dir() and images.resolve() in source.resolve().parents
-    index = PictureIndex(images, findings, clip=choices.clip, masks=source if within else None)
+    drawn = masks.files(source, images) if source.is_dir() else []
+    resolved = {path.resolve() for path in drawn}
+    index = PictureIndex(images, findings, clip=choices.clip, masks=resolved)
     if source.is_dir():
         if not choices.labels:
             raise ConfigError(f"{source} is a folder of masks, which name no labels; give them with --labels")
-        form, labels = "masks", masks.read(source, choices.labels, index, findings)
+        form, labels = "masks", masks.read(drawn, choices.labels, index, findings)
     else:
         form, labels = _read_file(source, index, findings, choices.annotator)
     if choices.annotator and form != "Label Studio":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -31,9 +31,9 @@ def opened(path: Path) -> Iterator[Image.Image]:
 
 
 class PictureIndex:
-    """The pictures in `folder`, and what does not fit; each picture may be taken once. Raises ConfigError."""
+    """The pictures in `folder` without `masks`, and what does not fit; each may be taken once. Raises ConfigError."""
 
-    def __init__(self, folder: Path, findings: Findings, *, clip: bool = False, masks: Path | None = None) -> None:
+    def __init__(self, folder: Path, findings: Findings, *, clip: bool = False, masks: Collection[Path] = ()) -> None:
         if not folder.is_dir():
             raise ConfigError(f"--images: {folder} is not a folder")
         self.folder, self.findings, self._clip = folder, findings, clip
@@ -43,11 +43,12 @@ class PictureIndex:
             if path.suffix.lower() in EXTENSIONS
             and not path.name.startswith(".")
             and path.is_file()
-            and (masks is None or masks not in path.parents)
+            and not (masks and path.resolve() in masks)
         )
         self._by_end: dict[str, list[Path]] = defaultdict(list)
         for path in self.paths:
-            self._by_end[composed(path.name)].append(path)
+            for end in {composed(path.name), composed(path.stem)}:
+                self._by_end[end].append(path)
         self._by_name = {composed(self.name(path)): path for path in self.paths}
         self.taken: dict[Path, str] = {}
         self.pictures: list[MarkedPicture] = []
@@ -59,11 +60,11 @@ class PictureIndex:
         """Return the name of a picture within the folder."""
         return path.relative_to(self.folder).as_posix()
 
-    def find(self, names: Iterable[str], where: str) -> Path | None:
+    def find(self, names: Iterable[str], where: str, *, told: bool = True) -> Path | None:
         """Return the picture that is called by one of some names, the first that fits; note why if there is none.
 
-        Of a name its end counts, as many folders of it as it takes to tell pictures apart. It is noted if folders that
-        both have differ.
+        Of a name its end counts, as many folders of it as it takes to tell pictures apart. If it is `told`, it
+        is noted if folders that both have differ.
         """
         names = list(names)
         for name in [
@@ -84,7 +85,7 @@ class PictureIndex:
                 )
                 return None
             if fitting:
-                if most < min(len(parts), len(fitting[0].relative_to(self.folder).parts)):
+                if told and most < min(len(parts), len(fitting[0].relative_to(self.folder).parts)):
                     self.findings.notes["pictures were found by their name, in a folder that is called otherwise"] += 1
                 return self._take(fitting[0], where)
         self.findings.fault(f"a picture is not in {self.folder}", f"{names[0] if names else 'no name'} ({where})")
@@ -92,8 +93,8 @@ class PictureIndex:
 
     def _common(self, path: Path, parts: list[str]) -> int:
         own = composed(self.name(path)).split("/")
-        count = 0
-        for one, other in zip(reversed(own), reversed(parts), strict=False):
+        count = 1  # the last may be without its ending
+        for one, other in zip(own[-2::-1], parts[-2::-1], strict=False):
             if one != other:
                 break
             count += 1

@@ -305,6 +305,12 @@ def test_regions_of_masks_are_objects(tmp_path: Path, photos: Path) -> None:
     assert sum(findings.notes.values()) == 1  # no mask: nobody looked at it
     marked, _ = taken(masks, photos, ReadingChoices(labels=("defect",)))
     assert [label for label, _ in boxes_of(marked, photos)["board1/R1.png"]] == ["defect", "defect"]
+    coloured.putpalette([255, 255, 255, 255, 0, 0])
+    coloured.save(masks / "board1" / "R1.png")  # 0 is not black: who knows what is the background
+    assert faults_of(masks, photos, ReadingChoices(labels=("defect",))) == [1]
+    Image.fromarray(255 - values).save(masks / "board1" / "R1.png")
+    _, findings = taken(masks, photos, ReadingChoices(labels=("defect",)))
+    assert sorted(findings.notes.values()) == [1, 1]  # inverted, so a box covers all
     clear = np.dstack([values * 0, values * 0, values * 0, values * 255])
     Image.fromarray(clear).save(masks / "board1" / "R1.png")  # what is drawn is in the transparency alone
     assert faults_of(masks, photos, ReadingChoices(labels=("defect",))) == [1]
@@ -312,6 +318,27 @@ def test_regions_of_masks_are_objects(tmp_path: Path, photos: Path) -> None:
     Image.fromarray(values[:50]).save(masks / "good one_mask.png")
     Image.fromarray(values).save(masks / "lost.png")
     assert faults_of(masks, photos, ReadingChoices(labels=("scratch", "pit"))) == [1, 1, 2]
+
+
+def test_masks_lie_beside_pictures_or_in_folders_called_otherwise(tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    values = np.zeros((100, 200), np.uint8)
+    values[10:20, 30:50] = 255
+    for name in ("test/cut/00.jpg", "test/dent/00.jpg", "test/good/01.jpg"):
+        (photos / name).parent.mkdir(parents=True)
+        Image.new("RGB", (200, 100), (90, 90, len(name))).save(photos / name)
+    Image.fromarray(values).save(photos / "test" / "cut" / "00_mask.png")
+    choices = ReadingChoices(labels=("defect",), unmarked_good=True)
+    found = [("defect", (30, 10, 50, 20))]
+    marked, _ = taken(photos, photos, choices)
+    assert boxes_of(marked, photos) == {"test/cut/00.jpg": found, "test/dent/00.jpg": [], "test/good/01.jpg": []}
+    (photos / "ground_truth" / "dent").mkdir(parents=True)
+    (photos / "test" / "cut" / "00_mask.png").rename(photos / "ground_truth" / "dent" / "00_mask.png")
+    marked, findings = taken(photos / "ground_truth", photos, choices)
+    assert boxes_of(marked, photos) == {"test/dent/00.jpg": found, "test/cut/00.jpg": [], "test/good/01.jpg": []}
+    assert not findings.notes
+    Image.fromarray(values).save(photos / "ground_truth" / "dent" / "01.jpg")
+    assert faults_of(photos / "ground_truth", photos, choices) == [1]
 
 
 def test_the_data_set_is_what_a_detector_learns_from(tmp_path: Path, photos: Path) -> None:
