@@ -19,6 +19,9 @@ _SHORTEST_S = 0.5
 """A shorter step says nothing: systems count processor time in steps of 10 ms."""
 _SHOWN = 3
 
+_NOT_BUSY = ("iowait", "guest", "guest_nice", "interrupt", "dpc")
+"""What waits for a disk is idle; the others are within the time of user (Linux) and system (Windows)."""
+
 ProcessKey = tuple[int, float]
 """The number of a process and when it began, as numbers are used again."""
 
@@ -76,7 +79,6 @@ def look() -> ProcessorTimes:
     """Read the times of this machine's cores and processes."""
     numbers, per_core = core_numbers(), psutil.cpu_times(percpu=True)
     cores = [per_core[number] for number in numbers if number < len(per_core)] or per_core
-    # On Linux a guest's time is within that of the user; what waits for a disk is idle.
     busy = [sum(core) - core.idle - sum(getattr(core, name, 0.0) for name in _NOT_BUSY) for core in cores]
     own_s, others = 0.0, {}
     us = psutil.Process()
@@ -91,9 +93,6 @@ def look() -> ProcessorTimes:
         else:
             others[info["pid"], info["create_time"]] = (info["name"] or "?", sum(times[:2]))
     return ProcessorTimes(time.monotonic(), sum(busy), own_s, others)
-
-
-_NOT_BUSY = ("iowait", "guest", "guest_nice")
 
 
 @dataclass(slots=True)
