@@ -156,9 +156,11 @@ def _look(
     seen = torch.cat([kind.features(network, group) for group in groups])
     pixels = torch.cat([network.pixels(group) for group in groups]) if plan.references else None
     parts = Parts(list(inputs), images, seen, pixels)
-    parts = replace(parts, apart=_apart(parts) if parts.pixels is not None else 0.0)
+    if pixels is not None:
+        parts = replace(parts, apart=_apart(parts))
     kept = good_train.typical(len(parts.names), _LeftOut(parts).largest, _STRANGE, _FARTHER)
-    strange = [name for place, name in enumerate(parts.names) if place not in kept]
+    odd = [name for place, name in enumerate(parts.names) if place not in kept]
+    strange = dict.fromkeys(odd, "it looks unlike the other good parts")
     parts = parts.of(kept)
     remarks = []
     if (share := _filled(parts)) < _SMALL:
@@ -166,26 +168,21 @@ def _look(
             f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels of the input; crop "
             "the pictures closer to the part"
         )
-    largest = _cross_validated(parts)
-    scale = Scale.of(largest)
+    scale = Scale.of(_cross_validated(parts))
     limit = scale.limit(good_train.wanted_of(plan))
     _fill(network, parts)
-    aligned = parts.pixels is not None
     if parts.pixels is not None:
         statistics = good_train.statistics(parts.pixels, PIXEL_FLOOR**2)
         network.pixel_mean.copy_(statistics.mean)
         network.pixel_log_spread.copy_(statistics.spread.log())
-    network.centre[0 if aligned else 1 :].copy_(torch.from_numpy(scale.centre))
-    network.deviation[0 if aligned else 1 :].copy_(torch.from_numpy(scale.deviation))
+    first = 2 - len(scale.centre)
+    network.centre[first:].copy_(torch.from_numpy(scale.centre))
+    network.deviation[first:].copy_(torch.from_numpy(scale.deviation))
     network.limit.fill_(limit)
-    own = {
-        name: value.contiguous().clone()
-        for name, value in network.state_dict().items()
-        if not name.startswith(BACKBONE)
-    }
+    state = network.state_dict()
+    own = {name: one.contiguous().clone() for name, one in state.items() if not name.startswith(BACKBONE)}
     called = Rate(int((scale.deviations > limit).sum()), len(kept))
-    why = dict.fromkeys(strange, "it looks unlike the other good parts")
-    return good_train.Look(reference, own, limit, called, why, tuple(remarks))
+    return good_train.Look(reference, own, limit, called, strange, tuple(remarks))
 
 
 class _LeftOut:
