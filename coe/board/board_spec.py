@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from coe import config
 from coe.allowed_text import Reading
@@ -18,6 +18,14 @@ Temperature = Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
 
 
 MOST_LABELS, LONGEST_LABEL = 1000, 100
+
+
+def _listed(names: object) -> object:
+    """Return a single name as a list of one: an error then names the place and the name that is wrong."""
+    return (names,) if isinstance(names, str) else names
+
+
+References = Annotated[tuple[Name, ...], BeforeValidator(_listed)]
 
 
 class Judging(StrictModel):
@@ -39,7 +47,7 @@ class ComponentSpec(StepSpec):
     """A component type: its first step, its count on a board, and the name of its reference, several, or `given`."""
 
     count: Annotated[float, Field(ge=0, le=config.MAX_COMPONENTS, allow_inf_nan=False)] = 1.0
-    reference: Name | tuple[Name, ...] | None = None
+    reference: References | None = None
 
 
 class ExpertSpec(Judging):

@@ -150,12 +150,11 @@ class _RulesReader:
 
     def _component(self, name: str, spec: ComponentSpec) -> Component:
         root, stops = self._step(spec, ("components", name), ()), self.spec.stop_at_ng
-        if spec.reference == GIVEN:
+        if spec.reference == (GIVEN,):
             return Component(name, spec.count, root, is_given=True, stop_at_ng=stops)
-        named = (spec.reference,) if isinstance(spec.reference, str) else spec.reference
-        if wrong := references_fault(named):
+        if wrong := references_fault(spec.reference):
             raise self.document.error(("components", name, "reference"), f"'{name}': {wrong}")
-        ids = tuple(f"{self.spec.board}/{one}" for one in named or ())
+        ids = tuple(f"{self.spec.board}/{one}" for one in spec.reference or ())
         return Component(name, spec.count, root, ids, stop_at_ng=stops)
 
     def _expert(self, name: str, spec: ExpertSpec) -> Expert:

@@ -151,7 +151,13 @@ def test_a_component_names_its_alternates_in_their_order() -> None:
 
 @pytest.mark.parametrize(
     ("named", "fault"),
-    [("[]", "empty"), ("[x, y, x]", "x twice"), ("[x, given]", "stands alone"), ('[x, "a b"]', "reference")],
+    [
+        ("[]", "empty"),
+        ("[x, y, x]", "x twice"),
+        ("[x, given]", "stands alone"),
+        ('[x, "a b"]', r"reference\.1: .*'a b'"),
+        ('"a b"', "reference"),
+    ],
 )
 def test_a_list_of_alternates_that_makes_no_sense_is_refused(named: str, fault: str) -> None:
     with pytest.raises(RulesError, match=rf"\.yaml:\d+: .*{fault}"):
