@@ -1,4 +1,4 @@
-"""Rates with the bounds that a count of trials allows (Clopper and Pearson, 1934), and tolerance limits."""
+"""Rates with the bounds that a count of trials allows (Clopper and Pearson, 1934), tolerance and prediction limits."""
 
 from __future__ import annotations
 
@@ -39,6 +39,17 @@ class Rate:
     def __str__(self) -> str:
         """Say the count, and the one-sided bound above the true rate."""
         return f"{self.events} of {self.trials}, at most {self.upper():.2%}"
+
+
+def prediction_factor(count: int, share: float) -> float:
+    """Return how many deviations above the mean of `count` normal values the next value lies with a chance of `share`.
+
+    Mean and deviation are those of the values, 2 or more. It is the factor of a one-sided prediction limit (Hahn and
+    Meeker, 1991, section 4.8): over many samples a `share` of further values exceeds it, of one sample more or fewer.
+    """
+    from scipy.stats import t  # slow to import
+
+    return float(t.isf(share, count - 1)) * math.sqrt(1 + 1 / count)
 
 
 def trials_needed(rate: float, confidence: float = CONFIDENCE) -> int:

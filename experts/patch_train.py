@@ -1,7 +1,8 @@
 """Learning the kind `patch` from a folder of good parts: a bank of patches, and the limit for a wanted false-call rate.
 
 Each part is judged by a bank of others (cross-validation in five folds), so that the limit is not that of parts
-that were learned. The limit is the one of kind `good`; see `experts.good_train`.
+that were learned. The scale is that of kind `good`; see `experts.good_train`. The next good part exceeds the limit with
+the wanted chance (a prediction limit): `good`'s, of a confidence of 95 %, let most defects pass beside odd good parts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from coe.comparing import left_out
 from coe.comparing.alternates import best_of
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.rates import Rate
+from coe.rates import Rate, prediction_factor
 from coe.store.kind_data import BACKBONE
 from coe.store.kinds import ExpertInput, Image, Progress, Trained, TrainingPlan
 from experts import good_parts, good_train
@@ -169,7 +170,8 @@ def _look(
             "the pictures closer to the part"
         )
     scale = Scale.of(_cross_validated(parts))
-    limit = scale.limit(good_train.wanted_of(plan))
+    beyond = prediction_factor(len(kept), good_train.wanted_of(plan)) * scale.deviations.std(ddof=1)
+    limit = float(scale.deviations.mean() + beyond)
     _fill(network, parts)
     if parts.pixels is not None:
         statistics = good_train.statistics(parts.pixels, PIXEL_FLOOR**2)

@@ -1,7 +1,7 @@
 """Kind `patch` on photographs of four parts: learned from a few good pictures, judged by a line on all others.
 
-Each draw takes other pictures to learn from. Normalisation, grid, the rule of leaving out and the number of folds were
-chosen with a view of these sets: figures on other parts may be worse.
+Each draw takes other pictures to learn from. Normalisation, grid, the rule of leaving out, the limit and the number of
+folds were chosen with a view of these sets: figures on other parts may be worse.
 """
 
 from __future__ import annotations

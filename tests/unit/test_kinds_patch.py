@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from tiny_line import Call
+from tiny_line import Call, Said
 
 from coe import Inspector
+from coe.board import calibration_file, rules
 from coe.cli import experts_command
 from coe.core import Expert, Finding, Request, Result, Verdict
 from coe.errors import ConfigError, StoreError
 from coe.pictures.image_source import Reference
-from coe.prepare import backbones
+from coe.prepare import backbones, learning
 from coe.prepare.fold import fold
 from coe.results import result_lines
 from coe.results.drawing import enlarged_pair
@@ -45,7 +46,7 @@ def part(seed: int, *, blot: tuple[int, int] | None = None, at: tuple[int, int] 
     return (picture + rng.normal(0, 3, picture.shape)).clip(0, 255).astype(np.uint8)
 
 
-def saved(folder: Path, pictures: list[Pixels]) -> Path:
+def saved(folder: Path, pictures: Sequence[Pixels | NDArray[np.uint16]]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for number, picture in enumerate(pictures):
         cv2.imwrite(str(folder / f"{number:02}.png"), picture[:, :, ::-1])
@@ -63,7 +64,7 @@ Learn = Callable[..., Trained]
 
 @pytest.fixture(scope="module")
 def learn(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Learn:
-    def learn(pictures: list[Pixels], **plan: object) -> Trained:
+    def learn(pictures: Sequence[Pixels | NDArray[np.uint16]], **plan: object) -> Trained:
         data = saved(tmp_path_factory.mktemp("photos") / "good", pictures)
         usual = {"epochs": 1, "batch": 1, "learning_rate": 0.1, "threads": 1, "init": backbone}
         told = TrainingPlan(data=data, work=data, **(usual | plan))  # type: ignore[arg-type]
@@ -132,8 +133,8 @@ def test_an_experts_own_part_is_its_bank_of_less_than_a_megabyte(learned: Traine
     assert learned.metrics["good_parts"] == 12
 
 
-def test_the_same_pictures_give_the_same_expert(learn: Learn, learned: Trained) -> None:
-    again = learn([part(seed) for seed in range(12)])
+def test_the_same_pictures_in_16_bits_give_the_same_expert(learn: Learn, learned: Trained) -> None:
+    again = learn([part(seed).astype(np.uint16) << 8 | 0x80 for seed in range(12)])
     assert all(torch.equal(again.state[name], tensor) for name, tensor in learned.state.items())
 
 
@@ -143,6 +144,16 @@ def test_another_part_among_the_good_is_left_out_and_named(learn: Learn) -> None
     trained = learn([*(part(seed) for seed in range(11)), other])
     assert [remark for remark in trained.remarks if "11.png" in remark]
     assert trained.metrics["left_out"] == 1
+
+
+def test_one_odd_good_part_does_not_let_defects_pass(learn: Learn) -> None:
+    odd = part(11, at=(20, 24))
+    cv2.circle(odd, (50, 50), 3, (120, 110, 100), -1)
+    trained = learn([*(part(seed) for seed in range(11)), odd])
+    assert trained.metrics["left_out"] == 0
+    bad = part(200, at=(20, 30))
+    cv2.circle(bad, (56, 57), 4, (10, 20, 200), -1)
+    assert judged(trained, bad).label == "strange"
 
 
 @pytest.mark.parametrize(
@@ -272,6 +283,28 @@ def test_experts_of_one_backbone_share_it_and_a_line_runs_them(call: Call, tmp_p
     assert call(*told, command=experts_command).status == 0
     with pytest.raises(StoreError, match=r"eye.*without a reference"):
         Inspector(board, store=store, memory="200MB")
+
+
+def test_bad_pictures_calibrate_and_evaluate_it(call: Call, tmp_path: Path, learned: Trained) -> None:
+    board, store = tmp_path / "line7.yaml", Store(tmp_path / "store")
+    board.write_text(BOARD)
+    learning.put(store, rules.load(board).experts["eye"], learned, None, "trained on drawn parts")
+    for purpose, first in (("verified", 100), ("others", 150)):
+        saved(tmp_path / purpose / "U1" / "good", [part(seed) for seed in range(first, first + 12)])
+        bad = [part(seed, blot=(seed % 40, 27)) for seed in range(first + 20, first + 32)]
+        saved(tmp_path / purpose / "U1" / "bad", bad)
+
+    def said(command: str, images: str, *options: str) -> Said:
+        told = (command, board, "--images", tmp_path / images, "--store", store.root, *options)
+        return call(*told, command=experts_command)
+
+    calibrated = said("calibrate", "verified", "--escapes", "0.25", "--write")
+    assert calibrated.status == 0, calibrated.err
+    entry = calibration_file.entries(board, calibration_file.path_for(board).read_bytes())["eye"]
+    assert entry.origin is not None
+    assert (entry.origin.pictures, entry.origin.escapes.events, entry.origin.proven) == (24, 0, True)
+    evaluated = said("evaluate", "others")
+    assert (evaluated.status, "24 of 24" in evaluated.out) == (0, True), evaluated.out
 
 
 def test_a_core_set_takes_what_lies_apart_first() -> None:

@@ -1,4 +1,4 @@
-"""Bounds of rates, and tolerance limits, against published values."""
+"""Bounds of rates, tolerance and prediction limits, against published values."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coe.rates import Rate, tolerance_factor, trials_needed
+from coe.rates import Rate, prediction_factor, tolerance_factor, trials_needed
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,11 @@ def test_a_count_reads_as_a_sentence() -> None:
 )
 def test_tolerance_factors_of_the_tables(count: int, share: float, factor: float) -> None:
     assert tolerance_factor(count, share) == pytest.approx(factor, abs=6e-4)
+
+
+@pytest.mark.parametrize(("count", "share", "factor"), [(3, 0.05, 3.372), (10, 0.05, 1.923), (20, 0.05, 1.772)])
+def test_prediction_factors_are_quantiles_of_t_widened_by_the_mean(count: int, share: float, factor: float) -> None:
+    assert prediction_factor(count, share) == pytest.approx(factor, abs=6e-4)
 
 
 @given(st.integers(1, 10_000_000), st.sampled_from([0.9, 0.95, 0.975, 0.99]))
