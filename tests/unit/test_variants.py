@@ -85,7 +85,8 @@ def test_who_has_opened_a_blob_keeps_it_while_another_takes_its_place(store):
 def test_putting_the_expert_again_drops_its_variants(store):
     prepare(store)
     assert expert(store).variants == {} == store.manifest("demo/a").variants
-    assert sorted(path.name for path in store.folder("demo/a").iterdir()) == [MANIFEST, "weights-2.safetensors"]
+    files = [path.name for path in store.folder("demo/a").iterdir() if path.is_file()]
+    assert sorted(files) == [MANIFEST, "weights-2.safetensors"]
 
 
 def test_a_link_shares_blobs_too(store):
