@@ -69,8 +69,7 @@ def choose(  # noqa: PLR0913
 
     shelf, path = Store(store), Path(board)
     there, name, bits = _board_of(path, board)
-    asked = [word for word in words_of(kinds_of) if word in kinds.names() or word not in config.CHOSEN_KINDS]
-    known = _turning([kinds.resolve(word) for word in asked], turned=turned)
+    known = _turning([kinds.resolve(word) for word in words_of(kinds_of)], turned=turned)
     parts = _parts_of(images_at)
     _check_names(name, parts)
     plan = TrainingPlan(

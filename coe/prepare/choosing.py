@@ -82,7 +82,7 @@ def candidates(
     counts = Counter(one.label for one in sorted(plan.photographs or (), key=lambda one: one.label))
     found = []
     for kind in known:
-        if isinstance(kind, Comparing) and getattr(kind, "needs_reference", True):
+        if isinstance(kind, Comparing) and kind.needs_reference:
             continue
         if not kind.good_only and (len(counts) < 2 or min(counts.values()) < kind.least_of_label):
             continue
