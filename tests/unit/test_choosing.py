@@ -207,3 +207,13 @@ def test_pictures_that_do_not_make_sense_are_refused(
     assert said.status == 2
     assert why in said.err
     assert not (tmp_path / "b.yaml").exists()
+
+
+def test_a_kind_that_is_not_installed_is_named(
+    run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path / "photos" / "C1" / "good", part())
+    monkeypatch.setattr(kinds, "GROUP", "kinds.of.nobody")
+    said = run(tmp_path / "b.yaml", "--images", tmp_path / "photos")
+    assert said.status == 2
+    assert "'probe'" in said.err
