@@ -32,7 +32,7 @@ DialectOption = Annotated[
 ]
 UnitsOption = Annotated[
     str | None,
-    typer.Option("--units", help="Unit of the placement file: mm, mil or inch. Default: what the file states."),
+    typer.Option("--units", help="Unit of the placement file: mm, um, mil or inch. Default: what the file states."),
 ]
 YesOption = Annotated[
     bool, typer.Option("--yes", help="Take the placement file as it reads, without a question. See --dialect.")

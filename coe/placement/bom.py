@@ -7,38 +7,43 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coe import text_table
 from coe.errors import ConfigError
+from coe.placement import safe_xml
+from coe.placement.cad_tables import lines_of
+from coe.placement.dialects import TABLE
 from coe.placement.placement_rows import PlacementHeader, find_header
-from coe.placement.placements import Placement, lines_of
+from coe.placement.placements import Placement
 
+_ROWS_OR_TYPES = ("id", "name", "part", "part id", "part name", "component name", "bauteil")
+"""Columns of placement files that in a BOM are a number of the line, or a kind of part."""
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "refdes": (
-        "designator",
-        "designators",
-        "reference",
-        "references",
-        "refdes",
-        "ref",
-        "refs",
-        "parts",
-        "part reference",
+        *("designator", "designators", "reference", "references", "refdes", "ref", "refs", "parts", "part reference"),
+        *("reference s", "ref s", "top designator", "bezeichnung"),
+        *(name for name in TABLE.columns["refdes"] if name not in _ROWS_OR_TYPES),
+        "part",
     ),
-    "value": ("value", "val", "comment", "designation", "name", "part value"),
-    "package": ("footprint", "package", "pcb footprint", "pattern"),
-    "left_out": ("dnp", "dni", "dnf", "do not populate", "do not place", "do not fit", "no stuff", "not fitted"),
+    "value": ("value", "val", "comment", "designation", "name", *TABLE.columns["value"], "part"),
+    "package": (*TABLE.columns["package"][:-2], "case package"),
+    "left_out": (
+        *("dnp", "dni", "dnf", "do not populate", "do not place", "do not fit", "no stuff", "not fitted", "config"),
+    ),
     "fitted": ("fitted", "populate", "populated", "placed", "mounted", "assembly", "fit"),
 }
 _NOUN = "the BOM"
-_YES = ("1", "x", "y", "yes", "true", "dnp", "dni", "dnf", "excluded from bom")
+_XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
+_YES = ("1", "x", "y", "yes", "true", "excluded from bom")
 _NOT_FITTED = re.compile(
-    r"\b(dnp|dni|dnf|nofit|not fitted|do not (?:populate|place|fit)|no stuff|unpopulated)\b", re.IGNORECASE
+    r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed)|do not (?:populate|place|fit|mount|assemble)|"
+    r"no[ -]?stuff|no[ -]?pop|unpopulated|nicht best(?:ü|ue)ckt|non mont[ée]|no montar)\b|不贴|不焊",
+    re.IGNORECASE,
 )
-_NO = ("0", "n", "no", "false", "not fitted", "dnp", "dni")
+_NO = ("0", "n", "no", "false")
 _RANGE = re.compile(r"([A-Za-z_]+)(\d+)\s*(?:-|\.\.\.?|\u2013)\s*([A-Za-z_]*)(\d+)")
 _MOST_IN_RANGE = 1000
 
@@ -73,19 +78,41 @@ def read_bom(path: Path) -> dict[str, BomPart]:
     Raises ConfigError, with file and line, for a file without a column of designators, and for a part that stands twice
     with other words.
     """
-    lines = lines_of(path, text_table.content(path, _NOUN), _NOUN)
-    headers = (find_header(lines, COLUMNS, ("refdes", field)) for field in COLUMNS if field != "refdes")
-    header = next((found for found in headers if found is not None and found.separator is not None), None)
+    raw = text_table.content(path, _NOUN)
+    if _XML.match(raw):
+        return _parts(path, _of_netlist(path, raw))
+    lines = lines_of(path, raw, _NOUN, lambda lines: _header(lines) is not None)
+    header = _header(lines)
     if header is None:
         names = ", ".join(COLUMNS["refdes"][:4])
         raise ConfigError(f"{path}: no line is the header of a BOM, with designators ({names}) and values or packages")
-    return _parts(path, [line for line in lines if line.number > header.number], header)
+    return _parts(path, _rows(path, [line for line in lines if line.number > header.number], header))
 
 
-def _parts(path: Path, lines: Sequence[text_table.TextLine], header: PlacementHeader) -> dict[str, BomPart]:
-    parts: dict[str, BomPart] = {}
+def _header(lines: Sequence[text_table.TextLine]) -> PlacementHeader | None:
+    """Return the first line with names between separators, or without one the first with names between spaces."""
+    needs = [("refdes", field) for field in COLUMNS if field != "refdes"]
+    found = [header for line in lines for need in needs if (header := find_header([line], COLUMNS, need)) is not None]
+    return next(
+        (header for header in found if header.separator is not None),
+        next((header for header in found if header.is_fixed_width), None),
+    )
+
+
+def _rows(
+    path: Path, lines: Sequence[text_table.TextLine], header: PlacementHeader
+) -> Iterator[tuple[int, dict[str, str], list[str]]]:
+    """Yield for each row its line, its cells by field, and all its cells."""
+    if header.separator is None:
+        for line in lines:
+            if any(line.text[start - 1 : start].strip() for start in header.starts if start):
+                raise ConfigError(f"{path}:{line.number}: no cell begins below each name of the header; save it as CSV")
+            ends = (*header.starts[1:], None)
+            row = [line.text[start:end].strip() for start, end in zip((0, *header.starts[1:]), ends, strict=True)]
+            yield line.number, {field: row[index] for field, index in header.columns.items()}, row
+        return
     # Cells may have line breaks, and so the lines are read as one text.
-    reader = csv.reader((line.text + "\n" for line in lines), delimiter=header.separator or ",", skipinitialspace=True)
+    reader = csv.reader((line.text + "\n" for line in lines), delimiter=header.separator, skipinitialspace=True)
     for row in reader:
         number = lines[min(reader.line_num, len(lines)) - 1].number
         if any(row[len(header.names) :]):
@@ -93,10 +120,31 @@ def _parts(path: Path, lines: Sequence[text_table.TextLine], header: PlacementHe
                 f"{path}:{number}: this line has more cells than the header; put a list of designators, and any other "
                 "cell with a separator, in quotes"
             )
-        cells = {field: " ".join(row[index].split()) for field, index in header.columns.items() if index < len(row)}
-        value, left_out = cells.get("value", ""), cells.get("left_out", "").casefold() in _YES
-        is_fitted = not left_out and not _NOT_FITTED.search(value) and cells.get("fitted", "yes").casefold() not in _NO
-        part = BomPart(value, cells.get("package", ""), is_fitted, number)
+        cells = [" ".join(cell.split()) for cell in row]
+        yield number, {field: cells[index] for field, index in header.columns.items() if index < len(cells)}, cells
+
+
+def _of_netlist(path: Path, raw: bytes) -> Iterator[tuple[int, dict[str, str], list[str]]]:
+    """Yield the components of the XML from which KiCad makes BOMs; a property, and a field, may leave one out."""
+    for number, part in enumerate(safe_xml.parse(path, raw, "a BOM").iter("comp"), 1):
+        said = [element.get("value", "") for element in part.iter("property") if element.get("name") != "dnp"]
+        said += [element.text or "" for element in part.iter("field")]
+        cells = {"refdes": part.get("ref", ""), "value": part.findtext("value", "")}
+        cells |= {"package": part.findtext("footprint", "").rpartition(":")[2]}
+        if any(element.get("name") == "dnp" for element in part.iter("property")):
+            cells["left_out"] = "yes"
+        yield number, cells, said
+
+
+def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) -> dict[str, BomPart]:
+    parts: dict[str, BomPart] = {}
+    for number, cells, row in rows:
+        fitted, value = cells.get("fitted", ""), cells.get("value", "")
+        left_out = cells.get("left_out", "").casefold() in _YES or fitted.casefold() in _NO
+        words = [value, fitted, cells.get("left_out", "")]
+        # Anywhere else a cell says so if it says nothing else.
+        left_out = left_out or any(map(_NOT_FITTED.search, words)) or any(map(_NOT_FITTED.fullmatch, row))
+        part = BomPart(value, cells.get("package", ""), not left_out, number)
         for refdes in designators(cells.get("refdes", "")):
             before = parts.setdefault(refdes, part)
             if replace(before, line=number) != part:
@@ -123,7 +171,7 @@ def designators(text: str) -> list[str]:
         return " ".join(f"{prefix}{number}" for number in range(low, high + 1))
 
     for word in re.split(r"[\s,;]+", _RANGE.sub(range_of, text)):
-        if word and word not in found:
+        if re.search(r"[^\W_]", word) and word not in found:
             found.append(word)
     return found
 

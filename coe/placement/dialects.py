@@ -27,13 +27,14 @@ class Units(StrEnum):
     """The unit of a file's coordinates."""
 
     MM = "mm"
+    UM = "um"
     MIL = "mil"
     INCH = "inch"
 
     @property
     def mm(self) -> float:
         """The length of one unit in mm."""
-        return {Units.MM: 1.0, Units.MIL: 0.0254, Units.INCH: 25.4}[self]
+        return {Units.MM: 1.0, Units.UM: 0.001, Units.MIL: 0.0254, Units.INCH: 25.4}[self]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ _AXES = (
     *("center(@)", "mid @", "mid@", "@ mid", "symbol @", "sym @", "centroid @", "@ centroid", "@ location"),
     *("location @", "@ loc", "loc @", "location@", "@ coord", "coord @", "@ coordinate", "coordinate @", "placement @"),
     *("part @", "@", "koordinate @", "@ koordinate", "coordonnée @", "coordenada @", "posición @", "posizione @"),
-    *("posição @", "coordinata @", "@坐标", "坐标@", "中心@", "@座標", "座標@", "координата @", "ref @"),
+    *("posição @", "coordinata @", "@坐标", "坐标@", "中心@", "@轴", "@座標", "座標@", "координата @", "pozycja @"),
+    *("współrzędna @", "pozice @", "souřadnice @", "positie @", "@좌표", "ref @"),
 )
 """The names of a coordinate's column, with @ for x or y."""
 MIRRORED = ("mirror", "mirrored", "sym mirror", "symbol mirror")
@@ -89,6 +91,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("references", "designators", "component designator", "component name", "part name", "name", "id", "part"),
         *("referenz", "bezeichner", "bauteil", "référence", "repère", "referencia", "designador", "riferimento"),
         *("位号", "标号", "元件位号", "部品番号", "リファレンス", "позиционное обозначение", "обозначение", "compname"),
+        *("oznaczenie", "označení", "referentie", "부품번호"),
     ),
     "x": _axis("x"),
     "y": _axis("y"),
@@ -96,16 +99,16 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("rotation", "rot", "rotate", "angle", "orientation", "orient", "theta", "rotation angle", "part rotation"),
         *("degrees", "sym rotate", "symbol rotate", "sym rotation", "symbol rotation", "drehung", "winkel", "rotación"),
         *("ángulo", "rotazione", "angolo", "rotação", "ângulo", "旋转", "角度", "旋转角度", "回転", "回転角度", "угол"),
-        "поворот",
+        *("поворот", "obrót", "kąt", "natočení", "otočení", "úhel", "rotatie", "draaiing", "hoek", "회전", "회전각도"),
     ),
     "side": (
         *("side", "layer", "tb", "top bottom", "board side", "placement side", "pcb side", "placed side", "t b"),
         *("mount side", "mounting side", "component side", "seite", "lage", "face", "côté", "lado", "cara", "lato"),
-        *("层", "面", "板层", "层面", "実装面", "сторона", "слой", *MIRRORED),
+        *("层", "面", "板层", "层面", "実装面", "сторона", "слой", "strona", "strana", "zijde", "면", *MIRRORED),
     ),
     "value": (
         *("value", "val", "comment", "comp value", "part value", "part number", "device", "wert", "valeur", "valor"),
-        *("valore", "值", "参数", "номинал", "part type"),
+        *("valore", "值", "参数", "型号", "номинал", "part type", "wartość", "hodnota", "waarde", "값"),
     ),
     "package": (
         *("footprint", "package", "pattern", "decal", "part decal", "partdecal", "pcb decal", "symbol name"),
@@ -120,6 +123,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
             "封装",
             "フットプリント",
             "корпус",
+            "obudowa",
+            "pouzdro",
+            "behuizing",
+            "패키지",
         ),
         *("name", "description"),
     ),
@@ -147,12 +154,28 @@ _TOP = (
         "顶面",
         "正面",
     ),
-    *("верх", "上", "上面", "表", "表面"),
+    *("верх", "上", "上面", "表", "表面", "oberseite", "górna", "góra", "horní", "boven", "bovenkant", "상면", "윗면"),
 )
 _BOTTOM = (
     *("bottom", "b", "bottomlayer", "bottom layer", "b.cu", "back", "bot", "bottom side", "bottomside", "solder"),
     *("solder side", "2", "side b", "b side", "unten", "dessous", "inferior", "abajo", "sotto", "cara inferior"),
-    *("底层", "底面", "反面", "背面", "низ", "下", "下面", "裏", "裏面"),
+    *(
+        "底层",
+        "底面",
+        "反面",
+        "背面",
+        "низ",
+        "下",
+        "下面",
+        "裏",
+        "裏面",
+        "unterseite",
+        "dolna",
+        "dół",
+        "dolní",
+        "spodní",
+    ),
+    *("onder", "onderkant", "하면", "아랫면"),
 )
 SIDES = {**dict.fromkeys(_TOP, Side.TOP), **dict.fromkeys(_BOTTOM, Side.BOTTOM)}
 NOT_FITTED = ("0", "no", "n", "false", "dnp", "dni", "dnf", "not fitted")
@@ -193,6 +216,7 @@ DIALECTS: Mapping[str, Dialect] = _Dialects()
 
 UNIT_WORDS = {
     **dict.fromkeys(("mm", "millimeter", "millimeters", "millimetre", "millimetres"), Units.MM),
+    **dict.fromkeys(("um", "µm", "μm", "micron", "microns", "micrometer", "micrometers"), Units.UM),
     **dict.fromkeys(("mil", "mils", "thou", "th"), Units.MIL),
     **dict.fromkeys(("in", "inch", "inches"), Units.INCH),
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coe.errors import ConfigError
+from coe.placement import safe_xml
 from coe.placement.placement_rows import PlacementRow
 
 
@@ -25,12 +26,7 @@ class OpenPnpPlace:
 
 def places_of(path: Path, raw: bytes) -> list[OpenPnpPlace]:
     """Return the placements of a board in the bytes of `path`; raises ConfigError if it cannot be read."""
-    if b"<!ENTITY" in raw or b"<!DOCTYPE" in raw:
-        raise ConfigError(f"{path}: a document type has no place in a board of OpenPnP; export it again")
-    try:
-        root = xml.fromstring(raw)
-    except xml.ParseError as error:
-        raise ConfigError(f"{path}: is not XML that can be read ({error}); export it again") from None
+    root = safe_xml.parse(path, raw, "a board of OpenPnP")
     places = [_place(path, number, element) for number, element in enumerate(root.iter("placement"), 1)]
     if not places:
         raise ConfigError(f"{path}: there is no placement in it; export the board again")

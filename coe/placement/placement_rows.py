@@ -68,24 +68,6 @@ class PlacementRow:
     cells: Mapping[str, str] | None
 
 
-_PAIR_NAME = re.compile(r"Position \((\w+)\)(\s*)")
-_PAIR = re.compile(r"\((-?[\d.]+) (-?[\d.]+)\)(\s*)")
-
-
-def without_pairs(lines: Sequence[TextLine]) -> Sequence[TextLine]:
-    """Return the lines of Eagle's part list, with a column for each of the two numbers of its `Position (mm)`."""
-    named = next((line for line in lines if _PAIR_NAME.search(line.text)), None)
-    if named is None:
-        return lines
-    apart = []
-    for line in lines:
-        text = _PAIR_NAME.sub(lambda name: f"{f'X({name[1]})':<11}{f'Y({name[1]})':<{len(name[0]) - 11}}", line.text)
-        if line.number > named.number:
-            text = _PAIR.sub(lambda pair: f"{pair[1]:<11}{pair[2]:<{max(1, len(pair[0]) - 11)}}", text)
-        apart.append(TextLine(line.number, text))
-    return apart
-
-
 def find_header(
     lines: Sequence[TextLine], names: Mapping[str, Sequence[str]], needs: Collection[str]
 ) -> PlacementHeader | None:
@@ -174,8 +156,10 @@ def _csv(text: str, separator: str) -> list[str]:
 
 def _is_open(text: str, header: PlacementHeader) -> bool:
     """Tell whether a line ends within a cell in quotes."""
-    if header.separator is None or text.count('"') % 2 == 0:
+    if text.count('"') % 2 == 0:
         return False
+    if header.separator is None:
+        return bool(re.search(r'\s"[^"]*$', text))
     reader = csv.reader([text, _NEXT_LINE], delimiter=header.separator, skipinitialspace=True)
     return _NEXT_LINE in next(reader, [""])[-1]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from io import BytesIO
 from pathlib import Path
 
 from coe import plugins, text_table
-from coe.errors import ConfigError, first_line
+from coe.errors import ConfigError
+from coe.placement.cad_tables import lines_of
 from coe.placement.dialects import (
     GROUP,
     MIRRORED,
@@ -36,10 +36,9 @@ from coe.placement.placement_rows import (
     find_header,
     rows,
     without_header,
-    without_pairs,
 )
+from coe.placement.program_forms import as_table
 from coe.text_table import TextLine
-from coe.visible import visible
 
 FARTHEST_MM = 10_000.0
 """Coordinates beyond it are refused: no board is as large."""
@@ -84,11 +83,9 @@ class PlacementFile:
 
 _NOUN = "the placement file"
 _AS_IT_IS = FileForm()
-_WINDOWS = "cp1252"
-"""What programs for Windows write if they write no UTF-8, say in a value with a micro sign."""
 _STATED = re.compile(r"^[#\s\"]*(?:u?units?(?:\s+used)?\s*[:=]|x\s*,\s*y\s+in\s)(.*)", re.IGNORECASE)
 _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
-_ZIP, _XML = b"PK\x03\x04", re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
+_XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
 _MOST_TOLD = 5
 _LIKE_A_SIDE = re.compile("side|layer|mirror|face|bottom", re.IGNORECASE)
 _OTHER_WORDS = ("comp", "solder")
@@ -101,7 +98,7 @@ def read_placements(
     """Read a placement file: all its parts, of both sides, in the order of the file.
 
     `dialect` is the name of an entry point of `coe.dialects`, as kicad, or the dotted path of a `Dialect`; `units` is
-    mm, mil or inch, or "" for the unit that the file states; `form` is what a recipe says of the file. Raises
+    mm, um, mil or inch, or "" for the unit that the file states; `form` is what a recipe says of the file. Raises
     ConfigError, with file and line, for an unknown dialect or unit, a file that cannot be read, that states another
     unit or none, coordinates that are no numbers, and a part without a side.
     """
@@ -123,41 +120,11 @@ def read_file(path: Path, dialect: str = "generic", units: str = "", form: FileF
 def parse_file(path: Path, raw: bytes, dialect: str, units: str = "", form: FileForm = _AS_IT_IS) -> PlacementFile:
     """Return a placement file by its bytes; raises ConfigError as `read_placements` does, which names `path`."""
     if units and units not in set(Units):
-        raise ConfigError(f"'{units}' is not a unit of placement files; give mm, mil or inch")
+        raise ConfigError(f"'{units}' is not a unit of placement files; give mm, um, mil or inch")
     reader = _PlacementReader(path, dialect, form, Units(units) if units else None)
     if _XML.match(raw):
         return reader.openpnp(raw)
-    return reader.file(without_pairs(lines_of(path, raw, _NOUN)))
-
-
-def lines_of(path: Path, raw: bytes, noun: str) -> list[TextLine]:
-    """Return the lines of a text, or the rows of a spreadsheet as lines; raises ConfigError, which calls it `noun`."""
-    return _sheet(path, raw) if raw.startswith(_ZIP) else text_table.parse(path, raw, noun, _WINDOWS)
-
-
-def _sheet(path: Path, raw: bytes) -> list[TextLine]:
-    """Return the rows of the one sheet of an .xlsx file that has any, as lines with tabs between quoted cells."""
-    import openpyxl
-
-    try:
-        book = openpyxl.load_workbook(BytesIO(raw), read_only=True, data_only=True)
-        sheets = {
-            sheet.title: [
-                ["" if cell is None else str(cell) for cell in row] for row in sheet.iter_rows(values_only=True)
-            ]
-            for sheet in book.worksheets
-        }
-    except Exception as error:  # of a library that reads a foreign file
-        raise ConfigError(
-            f"{path}: the spreadsheet cannot be read ({first_line(error):.200}); save it as CSV"
-        ) from error
-    filled = {title: table for title, table in sheets.items() if sum(any(row) for row in table) > 1}
-    if len(filled) > 1:
-        names = ", ".join(f"'{visible(title)}'" for title in filled)
-        raise ConfigError(f"{path}: several sheets have rows ({names}); save the one with the parts as CSV")
-    table = next(iter(filled.values()), next(iter(sheets.values()), []))
-    lines = ["\t".join('"' + " ".join(cell.split()).replace('"', '""') + '"' for cell in row) for row in table]
-    return [TextLine(number, line) for number, line in enumerate(lines, 1) if line.strip('"\t')]
+    return reader.file(as_table(lines_of(path, raw, _NOUN, reader.is_table)))
 
 
 class _PlacementReader:
@@ -169,6 +136,11 @@ class _PlacementReader:
         self._stated: dict[Units, str] = {}
         self._comma = self._has_mirrored = False
 
+    def is_table(self, lines: Sequence[TextLine]) -> bool:
+        """Tell whether a line names the columns that the dialect needs."""
+        needs = [field for field in self._dialect.needs if field != "side"]
+        return self._dialect.header and find_header(lines, self._dialect.columns, needs) is not None
+
     def file(self, lines: Sequence[TextLine]) -> PlacementFile:
         if not lines:
             raise ConfigError(f"{self._path}: the placement file is empty; export it again")
@@ -178,7 +150,7 @@ class _PlacementReader:
             self._state(_unit_word(words), f"line {number}", number)
         for axis in ("x", "y"):
             name = header.names[header.columns[axis]]
-            if stated := re.search(r"[(\[]\s*([a-z]{2,})\s*[)\]]$|[\s_-](mm|mils?|inch)$", name, re.IGNORECASE):
+            if stated := re.search(r"[(\[]\s*([a-zµμ]{2,})\s*[)\]]$|[\s_-](mm|mils?|inch)$", name, re.IGNORECASE):
                 self._state(stated[1] or stated[2], f"the column '{name}'", header.number)
         parts = list(rows([line for line in lines if line.number not in statements], header))
         if not parts:
@@ -344,7 +316,7 @@ class _PlacementReader:
         """Note that the file states a unit; raises ConfigError for another than was asked for, or two."""
         unit = UNIT_WORDS.get(word.casefold())
         if unit is None:
-            raise self._error(number, f"the file states '{word}' as its unit; export it in mm, mil or inch")
+            raise self._error(number, f"the file states '{word}' as its unit; export it in mm, um, mil or inch")
         if self._asked is not None and unit is not self._asked:
             raise self._error(number, f"the file states '{word}' as its unit, and {self._asked} was asked for")
         if self._stated and unit not in self._stated:
@@ -358,7 +330,7 @@ class _PlacementReader:
             return unit, f"{unit}, as {where} states"
         if self._asked is not None:
             return self._asked, ""
-        raise ConfigError(f"{self._path}: the file does not say its unit; give it with --units: mm, mil or inch")
+        raise ConfigError(f"{self._path}: the file does not say its unit; give it with --units: mm, um, mil or inch")
 
     def _error(self, number: int, message: str) -> ConfigError:
         return ConfigError(f"{self._path}:{number}: {message}")
@@ -369,7 +341,7 @@ def _unit_word(text: str) -> str:
 
     "in" counts if it comes first and there is no other, because it is a word of sentences too.
     """
-    words: list[str] = re.findall("[a-z]+", text, re.IGNORECASE)
+    words: list[str] = re.findall("[a-zµμ]+", text, re.IGNORECASE)
     units = [word for word in words if word.casefold() in UNIT_WORDS]
     return next((word for word in units if word.casefold() != "in"), (words or [text])[0])
 

@@ -39,8 +39,17 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "Bill of materials of X\n\nDesignator\tValue\tFootprint\nR1 R2\t10k\tR_0402\nU2\t24C64\tSOIC-8\n"
         "R9\t1k DNP\tR_0402\n",
         'Designator,Value,Footprint\n"R1,\nR2",10k,R_0402\nU2,24C64,SOIC-8\nR9,do not populate,R_0402\n',
+        "Item,Reference,Part,Footprint,Option\n1,R1 R2,10k,R_0402,\n2,U2,24C64,SOIC-8,\n3,R9,1k,R_0402,DNP\n",
+        "位号,型号,封装,备注\nR1 R2,10k,R_0402,\nU2,24C64,SOIC-8,\nR9,1k,R_0402,不贴\n",
+        "Partlist exported from parts and value at noon\n\nQty Value     Package   Parts \n"
+        "2   10k       R_0402    R1, R2\n1   24C64     SOIC-8    U2\n1   1k DNP    R_0402    R9\n",
+        '<?xml version="1.0"?><export><components>'
+        '<comp ref="R1"><value>10k</value><footprint>R:R_0402</footprint></comp>'
+        '<comp ref="R2"><value>10k</value><footprint>R:R_0402</footprint></comp>'
+        '<comp ref="U2"><value>24C64</value><footprint>SOIC-8</footprint><property name="Sheet" value="a"/></comp>'
+        '<comp ref="R9"><value>1k</value><property name="dnp"/></comp></components></export>',
     ],
-    ids=["jlc", "kicad", "eagle", "text", "line breaks"],
+    ids=["jlc", "kicad", "eagle", "text", "line breaks", "in any column", "chinese", "columns of spaces", "kicad xml"],
 )
 def test_a_bom_names_values_packages_and_what_is_not_fitted(tmp_path: Path, text: str) -> None:
     (tmp_path / "bom.csv").write_text(text)
@@ -71,8 +80,10 @@ def test_a_bom_fills_what_a_placement_file_lacks_and_tells_where_they_differ(tmp
         "Designator,Value\nR1,1k\nR1,2k\n",
         "Value,Designator,Footprint\n10k,R1,R2,R_0402\n",  # R2 would be a package, and R2 itself unknown
         "Designator,Value,DNP\nR1,R2,10k,x\n",  # the mark of parts that are not fitted would be lost
+        "Qty Value     Package   Parts \n2   10k of 1.00 % R_0402    R1\n",  # which cell has which word?
+        "<export><components></components></export>",
     ],
-    ids=["empty", "no designators", "no parts", "twice", "a list without quotes", "a mark that moved"],
+    ids=["empty", "no designators", "no parts", "twice", "no quotes", "a mark that moved", "askew", "xml"],
 )
 def test_a_bom_that_cannot_be_used_is_refused_by_its_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "bom.csv").write_text(text)

@@ -56,6 +56,22 @@ FILES: dict[str, tuple[str, str]] = {
         "mil",
         'Designator,Center-X,Center-Y,Layer,Rotation\nR1,500.000,-137.795,T,90\nU2,"1,181.102","157.480",B,315\n',
     ),
+    "polish.csv": ("mm", "Oznaczenie;X;Y;Obrót;Strona\nR1;12,7;-3,5;90;góra\nU2;30,0;4,0;315;dół\n"),
+    "czech.csv": ("mm", "Označení;X;Y;Natočení;Strana\nR1;12,7;-3,5;90;horní\nU2;30,0;4,0;315;dolní\n"),
+    "dutch.csv": ("mm", "Referentie;X;Y;Rotatie;Zijde\nR1;12,7;-3,5;90;boven\nU2;30,0;4,0;315;onder\n"),
+    "korean.csv": ("mm", "부품번호,X좌표,Y좌표,회전,면\nR1,12.7,-3.5,90,상면\nU2,30,4,315,하면\n"),
+    "austrian.csv": ("mm", "Bauteil;X;Y;Winkel;Lage\nR1;12,7;-3,5;90;Oberseite\nU2;30,0;4,0;315;Unterseite\n"),
+    "allegro of old.txt": (
+        "",
+        "UUNITS = MICRONS\nR1                   12700.0        -3500.0       90    R_0402\n"
+        "U2                   30000.0         4000.0      315  m SO 8\n",
+    ),
+    "a description of three lines.txt": (
+        "",
+        "Designator Layer       Center-X(mm) Center-Y(mm) Rotation Description\n"
+        'R1         TopLayer    12.7         -3.5         90       "Relay 5\n\nchangeover 12 30 40\n\nby me"\n'
+        'U2         BottomLayer 30.0         4.0          315      "x"\n',
+    ),
     "minus.csv": ("mm", "Designator,Mid X,Mid Y,Layer,Rotation\nR1,12.7,\u22123.5,Top,90°\nU2,30,4,Bottom,\u221245°\n"),
 }
 TWO = {"R1": (12.7, -3.5, 90.0, Side.TOP), "U2": (30.0, 4.0, 315.0, Side.BOTTOM)}
@@ -75,6 +91,23 @@ def test_a_file_is_read_as_its_program_writes_it(name: str, tmp_path: Path) -> N
         x, y, angle, side = TWO[place.refdes]
         assert (place.x_mm, place.y_mm) == (pytest.approx(x, abs=2e-3), pytest.approx(y, abs=2e-3))
         assert (place.rotation_deg, place.side) == (angle, side)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "header"),
+    [
+        ("gb18030", "位号,X轴,Y轴,角度,层"),
+        ("cp1250", "Označení,X,Y,Natočení,Strana"),
+        ("cp1251", "Обозначение,X,Y,Угол,Сторона"),
+        ("shift_jis", "部品番号,X座標,Y座標,回転,実装面"),
+        ("euc_kr", "부품번호,X좌표,Y좌표,회전,면"),
+    ],
+)
+def test_what_is_no_utf8_is_read_by_its_columns(encoding: str, header: str, tmp_path: Path) -> None:
+    path = tmp_path / "pnp.csv"
+    path.write_bytes(f"{header}\nR1,12.7,-3.5,90,T\n".encode(encoding))
+    (place,) = read_placements(path, units="mm")
+    assert (place.refdes, place.x_mm, place.y_mm, place.side) == ("R1", 12.7, -3.5, Side.TOP)
 
 
 def test_a_file_of_fusion_without_a_header_may_have_commas(tmp_path: Path) -> None:

@@ -367,7 +367,7 @@ def test_dialects_and_units_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "pnp.csv").write_text(GENERIC + "R1,1000,2,0,top\n")
     with pytest.raises(ConfigError, match="'kikad'; did you mean 'kicad'"):
         read_placements(tmp_path / "pnp.csv", "kikad", "mm")
-    with pytest.raises(ConfigError, match="'cm' is not a unit of placement files; give mm, mil or inch"):
+    with pytest.raises(ConfigError, match="'cm' is not a unit of placement files; give mm, um, mil or inch"):
         read_placements(tmp_path / "pnp.csv", "generic", "cm")
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         read_placements(tmp_path / "none.csv", "generic", "mm")

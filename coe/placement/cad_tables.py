@@ -1,0 +1,66 @@
+"""Tables as people get them from CAD programs: text in any usual encoding, and spreadsheets, as lines."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from pathlib import Path
+
+from coe import text_table
+from coe.errors import ConfigError, first_line
+from coe.text_table import TextLine
+from coe.visible import visible
+
+_ENCODINGS = ("cp1252", "gb18030", "cp1250", "cp1251", "shift_jis", "euc_kr")
+"""What programs for Windows write if they write no UTF-8, western first, as a value with a micro sign."""
+_ZIP = b"PK\x03\x04"
+
+
+def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[TextLine]], bool]) -> list[TextLine]:
+    """Return the lines of a text, or the rows of a spreadsheet as lines; raises ConfigError, which calls it `noun`.
+
+    What is no UTF-8 is read in the first encoding in which `is_table` knows its columns.
+    """
+    if raw.startswith(_ZIP):
+        return _sheet(path, raw)
+    readings: list[list[TextLine]] = []
+    for encoding in _ENCODINGS:
+        try:
+            lines = text_table.parse(path, raw, noun, encoding)
+        except ConfigError:
+            if encoding == _ENCODINGS[-1] and not readings:
+                raise
+            continue
+        if lines not in readings:
+            if is_table(lines):
+                return lines
+            readings.append(lines)
+    return readings[0]
+
+
+def _sheet(path: Path, raw: bytes) -> list[TextLine]:
+    """Return the rows of the one sheet of an .xlsx file that has any, as lines with tabs between quoted cells."""
+    import openpyxl
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of styles and the like, which nobody needs
+            book = openpyxl.load_workbook(BytesIO(raw), read_only=True, data_only=True)
+        sheets = {
+            sheet.title: [
+                ["" if cell is None else str(cell) for cell in row] for row in sheet.iter_rows(values_only=True)
+            ]
+            for sheet in book.worksheets
+        }
+    except Exception as error:  # of a library that reads a foreign file
+        raise ConfigError(
+            f"{path}: the spreadsheet cannot be read ({first_line(error):.200}); save it as CSV"
+        ) from error
+    filled = {title: table for title, table in sheets.items() if sum(any(row) for row in table) > 1}
+    if len(filled) > 1:
+        names = ", ".join(f"'{visible(title)}'" for title in filled)
+        raise ConfigError(f"{path}: several sheets have rows ({names}); save the one with the parts as CSV")
+    table = next(iter(filled.values()), next(iter(sheets.values()), []))
+    lines = ["\t".join('"' + " ".join(cell.split()).replace('"', '""') + '"' for cell in row) for row in table]
+    return [TextLine(number, line) for number, line in enumerate(lines, 1) if line.strip('"\t')]

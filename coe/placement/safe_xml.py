@@ -1,0 +1,18 @@
+"""XML of other programs, without document types, which can grow without bounds."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+from coe.errors import ConfigError
+
+
+def parse(path: Path, raw: bytes, noun: str) -> xml.Element:
+    """Return the root of a file's bytes; raises ConfigError, which calls it `noun`, if it cannot be read."""
+    if b"<!ENTITY" in raw or b"<!DOCTYPE" in raw:
+        raise ConfigError(f"{path}: a document type has no place in {noun}; export it again")
+    try:
+        return xml.fromstring(raw)
+    except (xml.ParseError, ValueError, LookupError) as error:
+        raise ConfigError(f"{path}: is not XML that can be read ({error}); export it again") from None
