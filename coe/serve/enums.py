@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
 
 
 class BoardState(StrEnum):
@@ -99,6 +100,25 @@ class Outcome(StrEnum):
     """There is a defect, and the board may pass with it."""
 
 
+class By(StrEnum):
+    """What calls have in common, for statistics and stop rules."""
+
+    COMPONENT = "component"
+    EXPERT = "expert"
+    LABEL = "label"
+    REFDES = "refdes"
+    """The place on the board; on a panel that of every unit."""
+    UNIT = "unit"
+    """The position on the panel."""
+    FEEDER = "feeder"
+    """What the part was placed from, by `feeders` of the recipe."""
+
+    def of(self, call: Any) -> str:
+        """Return the value of a call, of which it is a field; empty where it has none."""
+        unit, _, refdes = call.refdes.rpartition("/")
+        return str({By.REFDES: refdes, By.UNIT: unit}.get(self, getattr(call, self, "")))
+
+
 class Dimension(StrEnum):
     """What counts of calls and of findings are told apart by; the words are the names of columns."""
 
@@ -127,6 +147,8 @@ class Intake(StrEnum):
 
     OPEN = "open"
     DRAINING = "draining"
+    HELD = "held"
+    """A stop rule holds the line until an engineer clears its alarm."""
 
 
 class LineState(StrEnum):
@@ -140,6 +162,8 @@ class LineState(StrEnum):
     """It opens another recipe."""
     DRAINED = "drained"
     """It was told to drain, and no begun board is left."""
+    HELD = "held"
+    """A stop rule holds it, and no begun board is left."""
     DOWN = "down"
 
 
@@ -197,6 +221,10 @@ class FaultKind(StrEnum):
     """The wall clock jumped."""
     SINK = "sink"
     """Another machine cannot be told."""
+    STOP_RULE = "stop rule"
+    """The last boards have in common what a stop rule of the config names."""
+    LINE_HELD = "line held"
+    """The same, and the rule holds the line."""
 
 
 class ActivationState(StrEnum):

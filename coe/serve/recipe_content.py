@@ -36,7 +36,8 @@ class RecipeContent(StrictModel):
     component of each type; components that are not named have none. `parts` are the component types by reference
     designator; with it, a component without a picture is REVIEW, and without it the service cannot know that a picture
     is missing. `whole` says how pictures of whole boards are cut; it names all components, so `parts` must not be given
-    with it.
+    with it. `feeders` names what each part was placed from, by reference designator (on a panel that of every unit),
+    for stop rules and statistics.
     """
 
     rules: Annotated[str, Field(max_length=config.MAX_RULES_BYTES)]
@@ -45,6 +46,7 @@ class RecipeContent(StrictModel):
     terminations: dict[Word, Count] = Field(default_factory=dict)
     parts: Annotated[dict[Spelt, Spelt], BeforeValidator(_told_apart)] = Field(default_factory=dict)
     whole: WholeBoard | None = None
+    feeders: dict[Spelt, Spelt] = Field(default_factory=dict)
 
     @property
     def bits(self) -> int | None:
@@ -80,10 +82,10 @@ class RecipeContent(StrictModel):
         return board
 
     @model_serializer(mode="wrap")
-    def _without_calibration(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # A recipe without one keeps the digest that it had before recipes could have one.
+    def _without_later_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A recipe without them keeps the digest that it had before recipes could have them.
         data: dict[str, Any] = handler(self)
-        return {key: value for key, value in data.items() if key != "calibration" or value}
+        return {key: value for key, value in data.items() if key not in ("calibration", "feeders") or value}
 
     def opportunities(self, name: str) -> int:
         """Return the opportunities for a defect on a board: its components and their terminations."""

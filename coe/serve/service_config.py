@@ -20,6 +20,7 @@ from coe.inspector.line_options import OPTIONS, LineOptions, options_of, taken
 from coe.inspector.option import Door
 from coe.serve.bridge import sink_section
 from coe.serve.bridge.sink_section import MakeError, Sinks
+from coe.serve.stop_rules import StopRule
 from coe.strict_model import Name, StrictModel, of_yaml, paths_from
 
 DATABASE, PICTURES = "serve.db", "pictures"
@@ -191,6 +192,7 @@ class ServeConfig(StrictModel):
     retention: Retention = Retention()
     audits: Audits = Audits()
     verify: VerifySection = VerifySection()
+    stop_rules: dict[Name, StopRule] = Field(default_factory=dict)
     sinks: Sinks = Sinks()
     drain_s: Seconds = 30.0
     """How long begun boards may take to finish after SIGTERM; the rest stay queued."""

@@ -128,4 +128,5 @@ class SilentWorker:
             items = items_of(board, content, views.of_board(connection, board.key), self._pictures)
             decision = decision_of(BoardRun(board, items), self._clocks.now_us())
             order = [item.refdes for item in items.seen]
-            decisions.write(connection, BlindAudits.of(self._config).added(connection, decision, order))
+            added = BlindAudits.of(self._config).added(connection, decision, order)
+            decisions.write(connection, added, self._config.stop_rules)

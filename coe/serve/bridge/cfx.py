@@ -26,6 +26,7 @@ _STATES = {
     LineState.RUNNING: 1100,  # regular work
     LineState.CHANGING: 4500,  # scheduled downtime: set-up
     LineState.DRAINED: 4000,  # scheduled downtime
+    LineState.HELD: 5400,  # unscheduled downtime: what comes in is out of order
     LineState.DOWN: 5000,  # unscheduled downtime
 }
 """States of SEMI E58."""
@@ -36,8 +37,10 @@ _STOPS = {
     FaultKind.EXPERT_HANGS,
     FaultKind.DATABASE,
     FaultKind.DISK_FULL,
+    FaultKind.LINE_HELD,
 }
 _SERVICES = {FaultKind.DATABASE, FaultKind.DISK_FULL, FaultKind.DISK_LOW, FaultKind.SINK}
+_QUALITY = {FaultKind.STOP_RULE, FaultKind.LINE_HELD}
 
 
 class CfxFormat:
@@ -110,9 +113,10 @@ class CfxFormat:
 
     def _fault(self, body: Mapping[str, Any], at_us: int) -> dict[str, Any]:
         kind = FaultKind(body["fault_kind"])
+        services = "ServicesFailure" if kind in _SERVICES else "SoftwareFailure"
         return {
             "TransactionID": None,
-            "Cause": "ServicesFailure" if kind in _SERVICES else "SoftwareFailure",
+            "Cause": "QualityCheck" if kind in _QUALITY else services,
             "Severity": "Error" if kind in _STOPS else "Warning",
             "FaultCode": kind.value,
             "FaultOccurrenceId": self._fault_id(body["fault"]),

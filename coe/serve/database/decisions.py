@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection, bindparam, update
 
 from coe.core import Verdict
-from coe.serve.database import board_rows, call_rows, counts, event_log, tallies
+from coe.serve.database import board_rows, call_rows, counts, event_log, stop_alarms, tallies
 from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.event_log import NewEvent
@@ -17,6 +17,7 @@ from coe.serve.database.row_types import add_up, shown
 from coe.serve.database.tables import board, decision_count
 from coe.serve.database.tallies import Tally
 from coe.serve.enums import UNDECIDED, BoardState, CallKind, EventKind
+from coe.serve.stop_rules import NO_RULES, StopRules
 from coe.visible import visible
 
 # Statements of the line are built once: to build them takes longer than to run them.
@@ -51,13 +52,16 @@ class Amendment:
     tallies: Sequence[Tally]
 
 
-def write(connection: Connection, decision: Decision) -> bool:
-    """Write a decision, its calls, its counts and its event; False if the board has a decision or was aborted.
+def write(connection: Connection, decision: Decision, rules: StopRules = NO_RULES) -> bool:
+    """Write a decision, its calls, its counts, its event, and the alarms that it gives by stop rules.
+
+    False if the board has a decision or was aborted.
 
     A board that is OK and has no calls needs nobody's word, so it counts as verified at once: a blind audit is no call,
     and no board waits for it. Whether it is a first pass is counted now: boards may be decided in another order than
     they came, and not all are.
     """
+    stop_alarms.begin(connection, rules)
     decided = replace(decision.board, pass_number=board_rows.pass_of(connection, decision.board))
     defects = sum(call.kind is CallKind.DEFECT for call in decision.calls)
     needs_word = defects > 0 or decision.verdict is not Verdict.OK
@@ -90,6 +94,7 @@ def write(connection: Connection, decision: Decision) -> bool:
     event_log.append(connection, NewEvent(EventKind.BOARD_DECIDED, decision.decided_us, body, id))
     counts.newly_decided(connection, id)
     add_up(connection, decision_count, [{"verdict": decision.verdict, "boards": 1}])
+    stop_alarms.look(connection, rules, id, decision.decided_us)
     return True
 
 
@@ -99,17 +104,21 @@ def _tally(connection: Connection, one: Board, added: Sequence[Tally]) -> None:
         tallies.add(connection, added)
 
 
-def amend(connection: Connection, amendment: Amendment) -> bool:
+def amend(connection: Connection, amendment: Amendment, rules: StopRules = NO_RULES) -> bool:
     """Add findings that came after the decision; return whether the severity of a component rose.
 
     A component that the decision called REVIEW, because it was late, becomes NG if its finding says so. A verdict is
     never lowered, and a call that a person has answered stays as it is. Tallies of a first pass count in any case.
     """
+    stop_alarms.begin(connection, rules)
     with counts.followed(connection, amendment.board_id):
         amended = board_rows.get(connection, amendment.board_id)
         assert amended is not None
         _tally(connection, amended, amendment.tallies)
-        return _raise(connection, amended, amendment)
+        is_raised = _raise(connection, amended, amendment)
+    if is_raised:
+        stop_alarms.look(connection, rules, amendment.board_id, amendment.amended_us)
+    return is_raised
 
 
 def _raise(connection: Connection, amended: Board, amendment: Amendment) -> bool:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from coe.serve.database import event_log
 from coe.serve.database.event_log import NewEvent
-from coe.serve.database.row_types import in_turn, record, records, shown
+from coe.serve.database.row_types import found, in_turn, record, records, shown
 from coe.serve.database.tables import NAME, fault
 from coe.serve.enums import EventKind, FaultKind, Process
 from coe.visible import visible
@@ -70,6 +70,11 @@ def note(connection: Connection, new: NewFault, now_us: int) -> Fault:
     opened = record(Fault, connection.execute(insert(fault).values(row).returning(fault)).one())
     event_log.append(connection, NewEvent(EventKind.FAULT_RAISED, now_us, _body(opened), new.board_id))
     return opened
+
+
+def get(connection: Connection, id: int) -> Fault | None:
+    """Return a fault, or None."""
+    return found(Fault, connection.execute(select(fault).where(fault.c.id == id)))
 
 
 def clear(connection: Connection, id: int, *, by: str, now_us: int) -> bool:

@@ -16,8 +16,8 @@ from coe.core import Verdict
 from coe.serve.clock import HOUR_US, hour_of
 from coe.serve.database import counts
 from coe.serve.database.row_types import records, total
-from coe.serve.database.tables import board, board_count, call_count, decision_count, escape, recipe
-from coe.serve.enums import CallKind, Dimension, Outcome
+from coe.serve.database.tables import board, board_count, call, call_count, decision_count, escape, recipe, verification
+from coe.serve.enums import By, CallKind, Dimension, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,8 @@ class CallCount:
     kind: CallKind
     outcome: Outcome | None
     calls: int
+    refdes: str = ""
+    feeder: str = ""
 
 
 def board_counts(connection: Connection, window: Window) -> list[BoardCount]:
@@ -105,6 +107,29 @@ def call_counts(
         CallCount(**{**row._mapping, "outcome": Outcome(row.outcome) if row.outcome else None})
         for row in connection.execute(query)
     ]
+
+
+def place_counts(connection: Connection, window: Window) -> list[CallCount]:
+    """Return the counts of calls on first passes and of audits by refdes, with the feeders that their recipes name."""
+    named = board.c.id == func.coalesce(call.c.board_id, call.c.shown_board_id)
+    query = (
+        select(board.c.recipe_id, call.c.refdes, call.c.kind, verification.c.outcome, func.count().label("calls"))
+        .join(board, named)
+        .outerjoin(verification, verification.c.id == call.c.verification_id)
+        .where(call.c.opened_us >= window.start_us, call.c.opened_us < window.end_us, board.c.pass_number == 1)
+        .where(_of_recipe(window, board.c.recipe_id))
+        .group_by(board.c.recipe_id, call.c.refdes, call.c.kind, verification.c.outcome)
+    )
+    rows = connection.execute(query).all()
+    contents = select(recipe.c.id, recipe.c.content).where(recipe.c.id.in_({row.recipe_id for row in rows}))
+    feeders = {row.id: row.content.get("feeders") or {} for row in connection.execute(contents)}
+    return [
+        CallCount(
+            0, row.recipe_id, "", "", "", row.kind, row.outcome, row.calls, row.refdes,
+            feeders[row.recipe_id].get(By.REFDES.of(row), ""),
+        )
+        for row in rows
+    ]  # fmt: skip
 
 
 def decided(connection: Connection) -> dict[Verdict, int]:

@@ -65,6 +65,13 @@ def change(
     return True
 
 
+def hold(connection: Connection, *, by: str, now_us: int, reason: str) -> None:
+    """Hold the line; one that a person drains stays drained."""
+    newest = current(connection, Subject.INTAKE)
+    if newest is None or newest.state != Intake.DRAINING or newest.changed_by == Process.SUPERVISOR:
+        change(connection, Subject.INTAKE, Intake.HELD, by=by, now_us=now_us, reason=reason)
+
+
 def current(connection: Connection, subject: Subject) -> StateChange | None:
     """Return the newest change of a subject, which says its state; None if it never had a state."""
     query = select(state_change).where(state_change.c.subject == subject).order_by(state_change.c.id.desc()).limit(1)
@@ -75,6 +82,14 @@ def intake(connection: Connection) -> Intake:
     """Return whether the gate takes in boards; it does until somebody says otherwise."""
     newest = current(connection, Subject.INTAKE)
     return Intake(newest.state) if newest else Intake.OPEN
+
+
+def why_closed(connection: Connection) -> str:
+    """Return why no board is taken in; empty if boards are."""
+    newest = current(connection, Subject.INTAKE)
+    if newest is None or newest.state == Intake.OPEN:
+        return ""
+    return f"the line is held by {newest.reason}" if newest.state == Intake.HELD else "the service is draining"
 
 
 def line(connection: Connection) -> LineState:

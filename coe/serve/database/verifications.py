@@ -10,12 +10,13 @@ from sqlalchemy import Connection, insert, or_, select, update
 
 from coe.core import Verdict
 from coe.errors import CoeError
-from coe.serve.database import board_rows, call_rows, counts, event_log
+from coe.serve.database import board_rows, call_rows, counts, event_log, stop_alarms
 from coe.serve.database.call_rows import Call
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.row_types import found, record, records, shown
 from coe.serve.database.tables import board, call, verification
 from coe.serve.enums import BoardState, CallKind, EventKind, Outcome
+from coe.serve.stop_rules import NO_RULES, Countable, StopRules
 
 
 class CallChanged(CoeError):
@@ -47,18 +48,25 @@ class Verification:
     verified_by: str
 
 
-def record_verification(connection: Connection, seen: Call, new: NewVerification) -> Verification:
+def record_verification(
+    connection: Connection, seen: Call, new: NewVerification, rules: StopRules = NO_RULES
+) -> Verification:
     """Add a person's word on a call as it was seen, and append the events.
 
     Once the last open call of a board is answered, the board is verified. Blind audits hold no board up; a defect
-    that an audit found on a verified board is told as a correction is. A call that was answered before may be
-    answered again: the new word supersedes the old. Raises CallChanged if the call's revision is another than that of
-    `seen`.
+    that an audit found on a verified board is told as a correction is. A confirmed defect may give an alarm by `rules`.
+    A call that was answered before may be answered again: the new word supersedes the old. Raises CallChanged if the
+    call's revision is another than that of `seen`.
     """
     if seen.board_id is None:
         return _record(connection, seen, new)
+    stop_alarms.begin(connection, rules)
     with counts.followed(connection, seen.board_id):
-        return _record(connection, seen, new)
+        added = _record(connection, seen, new)
+    if new.outcome is Outcome.CONFIRMED:
+        of_words = {name: rule for name, rule in rules.items() if rule.counts is Countable.CONFIRMED}
+        stop_alarms.look(connection, of_words, seen.board_id, new.verified_us)
+    return added
 
 
 def _record(connection: Connection, seen: Call, new: NewVerification) -> Verification:

@@ -63,12 +63,17 @@ async def admitted(gate: Gate, request: Request, roles: frozenset[Role]) -> Key:
     if key is None:
         detail = "this needs a key" if "authorization" not in request.headers else "the key is not valid"
         raise Problem(ProblemKind.NO_KEY, detail, _WAY_OUT, {"WWW-Authenticate": "Bearer"})
-    if key.role not in roles:
+    expect_role(key, roles)
+    return key
+
+
+def expect_role(key: Key | None, roles: frozenset[Role]) -> None:
+    """Raise Problem if the holder of a key has none of these roles."""
+    if key is not None and key.role not in roles:
         needed = " or ".join(sorted(roles))
         raise Problem(
             ProblemKind.WRONG_ROLE, f"key '{key.name}' has the role {key.role}", f"use a key with the role {needed}"
         )
-    return key
 
 
 async def _key_of(gate: Gate, request: Request) -> Key | None:

@@ -20,7 +20,7 @@ from coe.serve.database import audit, board_rows, findings, recipe_versions, sta
 from coe.serve.database.board_rows import Board, NewBoard
 from coe.serve.database.keys import Key
 from coe.serve.database.recipe_versions import Recipe
-from coe.serve.enums import UNDECIDED, Intake
+from coe.serve.enums import UNDECIDED
 from coe.serve.gate import role_views
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import ANY, FEED, OperationRouter, Visit, Whole
@@ -122,8 +122,8 @@ def _known(connection: Connection, key: str, digest: str) -> Handed | None:
 
 def _checked(gate: Gate, connection: Connection, key: str, form: BoardRequest) -> Recipe:
     """Return the recipe of a board that may be accepted now; raises Problem, and ConfigError for wrong views."""
-    if states.intake(connection) is not Intake.OPEN:
-        raise Problem(ProblemKind.DRAINING, "the service is draining", "hand the board in after it has resumed")
+    if why := states.why_closed(connection):
+        raise Problem(ProblemKind.DRAINING, why, "hand the board in after it has resumed")
     if board_rows.count_undecided(connection) >= gate.config.limits.waiting_boards:
         detail = f"{gate.config.limits.waiting_boards} boards wait for their decision"
         raise Problem(ProblemKind.BUSY, detail, "try again later, or raise `limits.waiting_boards`")

@@ -193,7 +193,7 @@ def verify(visit: Visit, connection: Connection) -> Response:
     if call.is_open and not is_mine and call.claimed_until_us > new.verified_us:
         raise _taken(call)
     _expect_seen(visit, call, form)
-    added = verifications.record_verification(connection, call, new)
+    added = verifications.record_verification(connection, call, new, visit.gate.config.stop_rules)
     word = {"outcome": added.outcome.value, "label": added.label, "supersedes": added.supersedes}
     if form.drawn is not None:
         word["drawn"] = form.drawn

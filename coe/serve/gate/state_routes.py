@@ -21,8 +21,9 @@ from sqlalchemy import Connection
 from starlette.responses import Response
 
 from coe.serve.clock import SECOND_US
-from coe.serve.database import audit, board_rows, call_rows, event_log, fault_log, hourly, outbox, states
-from coe.serve.enums import Intake, LineState, Process, Subject
+from coe.serve.database import audit, board_rows, call_rows, event_log, fault_log, hourly, outbox, states, stop_alarms
+from coe.serve.enums import FaultKind, Intake, LineState, Process, Subject
+from coe.serve.gate import access
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import ANY, ENGINEER, READ, OperationRouter, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
@@ -58,11 +59,9 @@ def why_not_ready(connection: Connection, now_us: int) -> str:
     beat = states.heartbeats(connection).get(Process.WORKER)
     if beat is None or abs(now_us - beat.beat_us) > ALIVE_US:
         return "the line does not answer"
-    if (state := states.line(connection)) not in (LineState.WAITING, LineState.RUNNING):
+    if (state := states.line(connection)) not in (LineState.WAITING, LineState.RUNNING, LineState.HELD):
         return f"the line is {state}"
-    if states.intake(connection) is not Intake.OPEN:
-        return "the service is draining"
-    return ""
+    return states.why_closed(connection)
 
 
 @router.read("/api/v1/state", READ, answers={200: "the states"})
@@ -109,11 +108,14 @@ def get_faults(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     return {"faults": [shown(fault, _SHOWN, fault="id", board="board_id") for fault in found[:MOST]]}
 
 
-@router.write("POST", "/api/v1/faults/{id:int}/clear", ENGINEER, answers={204: "cleared", 404: "no such open fault"})
+@router.write("POST", "/api/v1/faults/{id:int}/clear", READ, answers={204: "cleared", 404: "no such open fault"})
 def clear(visit: Visit, connection: Connection) -> None:
-    """Clear a fault: a person has seen it."""
+    """Clear a fault, or acknowledge an alarm: a person has seen it. Operators clear alarms that hold no line."""
     now_us = visit.gate.now_us()
-    if not fault_log.clear(connection, visit.id, by=visit.caller, now_us=now_us):
+    fault = fault_log.get(connection, visit.id)
+    if fault is not None and fault.kind is not FaultKind.STOP_RULE:
+        access.expect_role(visit.key, ENGINEER)
+    if not stop_alarms.clear(connection, visit.id, by=visit.caller, now_us=now_us):
         raise not_found(f"open fault {visit.id}", "see GET /api/v1/faults")
     audit.append(connection, visit.caller, "clear", f"fault {visit.id}", now_us=now_us)
 

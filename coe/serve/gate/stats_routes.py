@@ -17,7 +17,7 @@ from coe.serve.database import hourly, recipe_versions, tallies
 from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.keys import Key
 from coe.serve.database.tallies import Tally
-from coe.serve.enums import CallKind, Dimension
+from coe.serve.enums import By, CallKind, Dimension
 from coe.serve.gate.operations import READ, OperationRouter, Visit, Whole
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.gate.role_views import is_blind
@@ -66,7 +66,7 @@ class WindowQuery(StrictModel):
 class ParetoQuery(WindowQuery):
     """The window, and what calls are counted by."""
 
-    by: Annotated[paretos.By, Field(description="component (if not given), expert or label")] = paretos.By.COMPONENT
+    by: Annotated[By, Field(description="component (if not given), expert, label, refdes, unit, feeder")] = By.COMPONENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,14 @@ def counts(connection: Connection, window: Window) -> Counts:
     )
 
 
-def bars(connection: Connection, window: Window, by: paretos.By, key: Key | None) -> list[Bar]:
-    """Return the calls of a window by component, expert or label, as the holder of a key sees them."""
-    counted = hourly.call_counts(connection, window, by=[Dimension(by.value)])
+def bars(connection: Connection, window: Window, by: By, key: Key | None) -> list[Bar]:
+    """Return the calls of a window by what they have in common, as the holder of a key sees them."""
+    is_kept = by.value in set(Dimension)
+    counted = (
+        hourly.call_counts(connection, window, by=[Dimension(by.value)])
+        if is_kept
+        else hourly.place_counts(connection, window)
+    )
     return paretos.pareto(counted, by, is_blind=is_blind(key))
 
 
@@ -174,7 +179,7 @@ def get_fpy(visit: Visit, connection: Connection) -> Mapping[str, Any]:
 
 @router.read("/api/v1/stats/pareto", READ, query=ParetoQuery, answers={200: "bars"})
 def get_pareto(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """Calls by component, expert or label, the most frequent first."""
+    """Calls by component, expert, label, place, position on the panel or feeder, the most frequent first."""
     window, by = window_of(visit, connection), visit.query.by
     shown = [asdict(bar) for bar in bars(connection, window, by, visit.key)]
     return {**_window(window), "definition": paretos.DEFINITION.format(by=by), "bars": shown}

@@ -1,29 +1,20 @@
-"""Which components, experts or labels cause most calls (Pareto). The shares add up to the whole."""
+"""Which components, experts, labels or places cause most calls (Pareto). The shares add up to the whole."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from coe.serve.database.hourly import CallCount
-from coe.serve.enums import CallKind, Outcome
+from coe.serve.enums import By, CallKind, Outcome
 
 DEFINITION = "calls of first passes by {by}, the most frequent first; cumulative = share of this row and those before"
 
 
-class By(StrEnum):
-    """The property by which calls are counted."""
-
-    COMPONENT = "component"
-    EXPERT = "expert"
-    LABEL = "label"
-
-
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """The calls of a component, expert or label by what people said; `cumulative` is a share in 0..1."""
+    """The calls of a component, expert, label or place by what people said; `cumulative` is a share in 0..1."""
 
     name: str
     calls: int
@@ -43,7 +34,7 @@ def pareto(calls: Sequence[CallCount], by: By, *, is_blind: bool = False) -> lis
     counts: dict[str, dict[Outcome | None, int]] = defaultdict(lambda: defaultdict(int))
     for count in calls:
         if count.kind is CallKind.DEFECT or count.outcome is None or is_blind:
-            counts[str(getattr(count, by))][count.outcome] += count.calls
+            counts[by.of(count)][count.outcome] += count.calls
     total = sum(sum(outcomes.values()) for outcomes in counts.values())
     bars, so_far = [], 0
     for name, outcomes in sorted(counts.items(), key=lambda item: (-sum(item[1].values()), item[0])):

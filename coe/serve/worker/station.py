@@ -61,6 +61,7 @@ class Station:
         clocks: Clocks = CLOCKS,
     ) -> None:
         self._config, self._database, self._clocks = config, database, clocks
+        self._rules = config.stop_rules
         self._pictures = Pictures(config.pictures)
         self._rung = threading.Event()
         self._late_boards, residents = LateBoards(), Residents()
@@ -77,7 +78,7 @@ class Station:
         self._audits = BlindAudits.of(config)
         self._next_look_s = -math.inf
         self._seen_event = 0
-        self._is_draining = False
+        self._intake = Intake.OPEN
         self._broken = ""
         self._has_begun = self._was_open = False
         self.is_ending = False
@@ -165,7 +166,7 @@ class Station:
             self._queue.look(connection, self._clocks.now_us(), self._clocks.now_s())
             boards_now = [*(one.board for one in self._queue), *(run.board for run in self._runs.values())]
             self._changeover.look(connection, {board.recipe_id for board in boards_now}, self._clocks.now_s())
-            self._is_draining = states.intake(connection) is not Intake.OPEN
+            self._intake = states.intake(connection)
         self._next_look_s = self._clocks.now_s() + LOOK_S
 
     def _pause_s(self) -> float:
@@ -181,7 +182,7 @@ class Station:
         self._was_open = True
         if self._runs:
             return LineState.RUNNING
-        return LineState.DRAINED if self._is_draining else LineState.WAITING
+        return {Intake.DRAINING: LineState.DRAINED, Intake.HELD: LineState.HELD}.get(self._intake, LineState.WAITING)
 
     def _collect(self) -> None:
         """Take results from the experts; if the line itself has failed, its boards wait for their turn again."""
@@ -226,7 +227,8 @@ class Station:
         decision = decision_of(run, self._clocks.now_us(), failure)
         order = [item.refdes for item in run.items.seen]
         with self._database.writing() as connection:
-            written = decisions.write(connection, self._audits.added(connection, decision, order))
+            written = decisions.write(connection, self._audits.added(connection, decision, order), self._rules)
+            self._intake = states.intake(connection)  # a stop rule may hold the line
             failpoints.reached(failpoints.Failpoint.DECIDING)
         failpoints.reached(failpoints.Failpoint.DECIDED)
         run.is_decided = True
@@ -236,7 +238,7 @@ class Station:
 
     def _amend(self, run: BoardRun) -> None:
         with self._database.writing() as connection:
-            decisions.amend(connection, amendment_of(run, self._clocks.now_us()))
+            decisions.amend(connection, amendment_of(run, self._clocks.now_us()), self._rules)
             failpoints.reached(failpoints.Failpoint.AMENDED)
         run.late.clear()
 
@@ -252,7 +254,7 @@ class Station:
     def _begin_next(self) -> bool:
         """Begin the board whose turn it is, if the line has room for it; return whether there may be another."""
         queued, now_s = self._queue.first(), self._clocks.now_s()
-        if queued is None or self._is_draining:
+        if queued is None or self._intake is not Intake.OPEN:
             return False
         board = queued.board
         reason = self._changeover.refusal(board.recipe_id, now_s)

@@ -17,7 +17,7 @@ from coe.serve.database import audit, board_rows, call_rows, fault_log, hourly, 
 from coe.serve.database.board_rows import Board
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.hourly import Window
-from coe.serve.enums import UNDECIDED, Dimension, Process
+from coe.serve.enums import UNDECIDED, By, Dimension, Process
 from coe.serve.gate import access, role_views, stats_routes
 from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
@@ -84,6 +84,7 @@ def overview(visit: Visit, connection: Connection) -> Shown:
         "state": states.line(connection),
         "answers": answers,
         "intake": states.intake(connection),
+        "closed": states.why_closed(connection),
         "facts": facts,
         "under_way": _under_way(connection, facts),
         "waiting": board_rows.count_undecided(connection),
@@ -132,7 +133,7 @@ def statistics(visit: Visit, connection: Connection) -> Shown:
         "hours": visit.query.hours,
         "recipe": window.recipe,
         "by": by,
-        "ways": list(pareto.By),
+        "ways": list(By),
         "pareto_definition": pareto.DEFINITION.format(by=by),
         "trend_definition": trends.DEFINITION,
         "u_definition": control_charts.U_DEFINITION,

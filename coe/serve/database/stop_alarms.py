@@ -1,0 +1,95 @@
+"""Alarms of stop rules. They are faults: shown, told to other machines and cleared as such, each once.
+
+Boards are looked at in the order of their acceptance, of one version of a recipe and on their first pass: a board that
+comes back says nothing about the process. Late and unseen boards are those of the line, whatever their recipe is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from sqlalchemy import Connection, func, select
+
+from coe.serve.database import board_rows, fault_log, recipe_versions, states
+from coe.serve.database.board_rows import Board
+from coe.serve.database.fault_log import NewFault
+from coe.serve.database.row_types import in_turn
+from coe.serve.database.tables import NAME, board, call, fault, state_change, verification
+from coe.serve.enums import By, CallKind, FaultKind, Intake, Process, Subject
+from coe.serve.stop_rules import SeenBoard, SeenCall, StopRule, StopRules, alarms
+
+_KINDS = (FaultKind.STOP_RULE, FaultKind.LINE_HELD)
+
+
+def begin(connection: Connection, rules: StopRules) -> None:
+    """Take the locks that `look` may need; a transaction takes them before those of boards and events."""
+    if rules:
+        in_turn(connection, fault)
+        in_turn(connection, state_change)
+
+
+def look(connection: Connection, rules: StopRules, board_id: int, now_us: int) -> None:
+    """Raise the alarms that a board gives which was just decided, or whose call was answered, and hold the line."""
+    touched = board_rows.get(connection, board_id) if rules else None
+    if touched is None or touched.pass_number != 1 or not (touched.calls or touched.late):
+        return
+    for name, rule in rules.items():
+        boards = _last_boards(connection, rule, touched)
+        for alarm in alarms(name, rule, boards, touched.id):
+            until = _told_until(connection, alarm.about)
+            again = alarms(name, rule, [one for one in boards if one.id > until], touched.id) if until else [alarm]
+            for told in again:
+                if told.about == alarm.about:
+                    kind = FaultKind.LINE_HELD if rule.hold else FaultKind.STOP_RULE
+                    new = NewFault(Process.WORKER, kind, told.message, told.about, max(told.boards))
+                    fault_log.note(connection, new, now_us)
+                    if rule.hold:
+                        states.hold(connection, by=Process.WORKER, now_us=now_us, reason=told.message)
+
+
+def clear(connection: Connection, id: int, *, by: str, now_us: int) -> bool:
+    """Close a fault as `fault_log.clear` does; the line goes on once no alarm that holds it is open."""
+    in_turn(connection, fault)
+    in_turn(connection, state_change)
+    if not fault_log.clear(connection, id, by=by, now_us=now_us):
+        return False
+    held = any(one.kind is FaultKind.LINE_HELD for one in fault_log.open_faults(connection))
+    if not held and states.intake(connection) is Intake.HELD:
+        states.change(connection, Subject.INTAKE, Intake.OPEN, by=by, now_us=now_us)
+    return True
+
+
+def _told_until(connection: Connection, about: str) -> int:
+    """Return the newest board of which an alarm told that was cleared since; what came until then counts no more."""
+    query = select(func.max(fault.c.board_id)).where(
+        fault.c.kind.in_(_KINDS), fault.c.about == about[:NAME], fault.c.cleared_us.is_not(None)
+    )
+    return connection.scalar(query) or 0
+
+
+def _last_boards(connection: Connection, rule: StopRule, touched: Board) -> list[SeenBoard]:
+    """Return what a rule looks at, the newest first."""
+    query = (
+        select(board.c.id, board.c.late)
+        .where(board.c.decided_us.is_not(None), board.c.pass_number == 1)
+        .order_by(board.c.id.desc())
+        .limit(rule.window)
+    )
+    if rule.of_calls:
+        query = query.where(board.c.recipe_id == touched.recipe_id)
+    last = query.subquery()
+    feeders = recipe_versions.get(connection, touched.recipe_id).content.get("feeders") or {}
+    calls: dict[int, list[SeenCall]] = defaultdict(list)
+    of_last = (
+        select(call.c.board_id, call.c.refdes, call.c.component, call.c.label, call.c.reason)
+        .add_columns(call.c.expert, verification.c.outcome, verification.c.label.label("said"))
+        .join(last, last.c.id == call.c.board_id)
+        .outerjoin(verification, verification.c.id == call.c.verification_id)
+        .where(call.c.kind == CallKind.DEFECT)
+    )
+    for row in connection.execute(of_last):
+        feeder = feeders.get(By.REFDES.of(row), "")
+        label = row.said or row.label
+        seen = SeenCall(row.refdes, row.component, label, row.reason, row.outcome, row.expert, feeder)
+        calls[row.board_id].append(seen)
+    return [SeenBoard(row.id, row.late, calls[row.id]) for row in connection.execute(query)]
