@@ -45,6 +45,7 @@ _WAITING = {
 }
 _WAITING |= {"_unique", "_unique2", "unique_dim", "unique_consecutive"}
 """Operations whose result the host must know before it goes on."""
+_NONSENSE = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -293,6 +294,13 @@ class _Warmth:
     """Stands for the memory of the warm-up before a capture."""
 
 
+def _nonsense(size: int) -> np.ndarray[Any, Any]:
+    """Memory with nonsense in it, as a real GPU's is; what lies behind its first part is seldom used, and costs time."""
+    memory = np.empty(max(1, size), np.uint8)
+    memory[:_NONSENSE] = 0x7F
+    return memory
+
+
 @dataclass
 class FakeDriver:
     """A GPU with `total` bytes, of which a context takes `context`; each image of a graph holds `image_bytes`.
@@ -364,15 +372,14 @@ class FakeDriver:
 
     def device_memory(self, size: int) -> torch.Tensor:
         self.answer("memory")
-        # Filled with nonsense, as on a real GPU.
-        memory = self.known(np.full(max(1, size), 0x7F, np.uint8))
+        memory = self.known(_nonsense(size))
         with errors():
             self.reserve(memory, size)
         return torch.from_numpy(memory)[:size]
 
     def pinned_memory(self, size: int) -> torch.Tensor:
         self.answer("pinned")
-        return torch.from_numpy(self.known(np.full(max(1, size), 0x7F, np.uint8)))[:size]
+        return torch.from_numpy(self.known(_nonsense(size)))[:size]
 
     def stream(self, name: str) -> FakeStream:
         return FakeStream(self, name)
