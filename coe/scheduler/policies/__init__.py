@@ -21,6 +21,8 @@ FAMILIES: dict[str, type[Policy]] = {
     "prefetch": Prefetch,
 }
 _FORMER = {"together": "group-by-expert"}
+_COMPLETE: set[type[Policy]] = set()
+"""Classes that were looked at: it takes milliseconds, and a strategy asks for its policies again and again."""
 
 
 def names(family: str) -> list[str]:
@@ -63,6 +65,8 @@ def _checked(family: str, policy: object) -> type[Policy]:
             f"{family}={values.shown(policy)}: give the name of a policy ({', '.join(names(family))}), "
             f"or a subclass of {parent.__module__}.{parent.__name__}"
         )
+    if policy in _COMPLETE:
+        return policy
     members = inspect.getmembers(policy, lambda member: getattr(member, "__isabstractmethod__", False))
     if missing := ", ".join(name for name, _ in members):
         raise ConfigError(f"{family} policy '{policy.__name__}' lacks methods that the line calls: {missing}")
@@ -73,4 +77,5 @@ def _checked(family: str, policy: object) -> type[Policy]:
             f"{family} policy '{policy.__name__}' needs arguments to be made, and the line gives none; "
             "give each of them a default value"
         ) from None
+    _COMPLETE.add(policy)
     return policy
