@@ -295,7 +295,7 @@ class _Warmth:
 
 
 def _nonsense(size: int) -> np.ndarray[Any, Any]:
-    """Memory with nonsense in it, as a real GPU's is; what lies behind its first part is seldom used, and costs time."""
+    """Memory with nonsense in it, as a real GPU's is; what lies behind its first part is seldom used."""
     memory = np.empty(max(1, size), np.uint8)
     memory[:_NONSENSE] = 0x7F
     return memory

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from coe import system
 INCOMING = "incoming"
 """The folder of pictures that are still being received; what a crash left there is removed at the next start."""
 PARTS = 256
-"""Into how many folders the pictures are divided, by the first two characters of their names."""
+"""How many folders divide the pictures, by the first two characters of their names: long folders are slow to list."""
 
 
 class Pictures:
@@ -28,14 +29,12 @@ class Pictures:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._incoming = folder / INCOMING
+        self._made: set[Path] = set()
+        self._making = threading.Lock()
 
     def prepare(self) -> None:
-        """Make the folders, write their names to the disk, and remove what was left half received; raises OSError."""
+        """Make the folder, write its name to the disk, and remove what was left half received; raises OSError."""
         self._incoming.mkdir(parents=True, exist_ok=True)
-        # Thousands of files in one folder are slow to list. A folder that is made for its first picture might be found
-        # by another thread before its own name is on the disk.
-        for number in range(256):
-            (self.folder / f"{number:02x}").mkdir(exist_ok=True)
         for folder in (self.folder, self.folder.parent):
             system.save_names(folder)
         for left in self._incoming.iterdir():
@@ -43,7 +42,17 @@ class Pictures:
 
     def receive(self) -> Receiving:
         """Return a picture to be received; nothing of it is on the disk yet."""
-        return Receiving(self._incoming / secrets.token_hex(16), self.folder)
+        return Receiving(self._incoming / secrets.token_hex(16), self)
+
+    def folder_of(self, name: str) -> Path:
+        """Return the folder for a picture of this name; its own name is on the disk. Raises OSError."""
+        folder = self.folder / name[:2]
+        with self._making:
+            if folder not in self._made:
+                folder.mkdir(exist_ok=True)
+                system.save_names(self.folder)
+                self._made.add(folder)
+        return folder
 
     def path(self, file: str) -> Path:
         """Return the path of a picture by the name that `Receiving.keep` gave it."""
@@ -79,8 +88,8 @@ class Kept:
 class Receiving:
     """A picture that is being received. One thread at a time."""
 
-    def __init__(self, path: Path, folder: Path) -> None:
-        self._path, self._folder = path, folder
+    def __init__(self, path: Path, pictures: Pictures) -> None:
+        self._path, self._pictures = path, pictures
         self._digest = hashlib.sha256()
         self.size_bytes = 0
         self._file: BinaryIO | None = None
@@ -109,7 +118,7 @@ class Receiving:
         """Write the picture and its name to the disk; raises OSError."""
         assert self._file is not None, "nothing was written"
         name = self._path.name
-        folder = self._folder / name[:2]
+        folder = self._pictures.folder_of(name)
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()

@@ -157,20 +157,39 @@ def test_a_picture_that_may_get_its_row_is_no_stray(served: Served) -> None:
     assert [file.exists() for file in files] == [True, False]
 
 
-def test_all_folders_of_pictures_are_there_before_the_first_picture(
+def test_no_picture_is_kept_before_the_name_of_its_folder_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    saved: list[Path] = []
-    monkeypatch.setattr(system, "save_names", saved.append)
-    pictures = Pictures(tmp_path / "pictures")
+    pictures, written, go_on = Pictures(tmp_path / "pictures"), threading.Event(), threading.Event()
     pictures.prepare()
-    assert len([folder for folder in pictures.folder.iterdir() if len(folder.name) == 2]) == 256
-    assert saved == [pictures.folder, tmp_path]
-    receiving = pictures.receive()
-    receiving.write(png())
-    assert saved[2:] == []
-    kept = receiving.keep()
-    assert saved[2:] == [pictures.path(kept.file).parent]
+    saved: list[Path] = []
+    kept: list[str] = []
+
+    def save_names(folder: Path) -> None:
+        if folder == pictures.folder:
+            written.set()
+            assert go_on.wait(60)
+        saved.append(folder)
+
+    def keep() -> None:
+        receiving = pictures.receive()
+        receiving.write(png())
+        kept.append(receiving.keep().file)
+
+    monkeypatch.setattr(system, "save_names", save_names)
+    names = iter(("ab1", "ab2"))
+    monkeypatch.setattr("secrets.token_hex", lambda size: next(names))
+    both = [threading.Thread(target=keep) for _ in range(2)]
+    both[0].start()
+    assert written.wait(60)
+    both[1].start()
+    both[1].join(0.2)
+    assert kept == []
+    go_on.set()
+    for one in both:
+        one.join(60)
+    assert sorted(kept) == ["ab/ab1", "ab/ab2"]
+    assert saved == [pictures.folder, *[pictures.folder / "ab"] * 2]
 
 
 @pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), ValueError("a bug")])
