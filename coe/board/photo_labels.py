@@ -18,7 +18,7 @@ from coe.errors import ConfigError, did_you_mean
 from coe.pictures import photo_split, photographs
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.photo_split import Purpose
-from coe.pictures.photographs import BAD, GOOD, LAYOUT, LabelledPhotograph, Photograph, letters
+from coe.pictures.photographs import BAD, GOOD, LAYOUT, LabelledPhotograph, Photograph, is_undecided, letters
 from coe.spelling import composed
 
 _PARTS = ("train", "val", "test")
@@ -86,7 +86,8 @@ def of_component(component: Component, experts: Mapping[str, Expert], word: str)
     if saying := [id for id in steps if word in experts[id].labels]:
         return _with_those_before(steps, dict.fromkeys(saying, word))
     answers = {id: Answers.of_steps(own, experts[id]) for id, own in steps.items()}
-    if len(steps) == 1 and (alone := next(iter(answers.values()))).knows_good_alone and letters(word) not in GOOD:
+    alone = next(iter(answers.values()))
+    if len(steps) == 1 and alone.knows_good_alone and letters(word) not in GOOD and not is_undecided(word):
         return dict.fromkeys(steps, alone.bad[0])
     if letters(word) not in GOOD | BAD:
         known = {label for id in steps for label in experts[id].labels}
@@ -242,12 +243,13 @@ class _Meaning:
 
     def _is_good(self, words: Sequence[str]) -> bool:
         against = {letters(one) for one in (*self.expert.labels, *self.expert.reject)}
-        names = [letters(word) for word in words if word]
-        if all(name in GOOD - against for name in names):
+        names = [word for word in words if word]
+        if all(letters(name) in GOOD - against for name in names):
             return True
         others = {letters(one) for one in labels_of(self.own.values())}
         if len(names) == 1 and (
-            names[0] in BAD | against | others or (self.board is not None and names[0] not in GOOD)
+            letters(names[0]) in BAD | against | others
+            or (self.board is not None and letters(names[0]) not in GOOD and not is_undecided(names[0]))
         ):
             return False
         raise ConfigError(

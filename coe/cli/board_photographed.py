@@ -62,6 +62,7 @@ def look(photos: Path) -> dict[str, Counter[str]]:
     if loose := [one.name for one in found if not one.component or "/" in one.label]:
         more = f" and {len(loose) - 5} more" if len(loose) > 5 else ""
         raise ConfigError(f"{photos}: {', '.join(loose[:5])}{more}: expected {photographs.LAYOUT}")
+    photographs.expect_decided(photos, found)
     if not found:
         raise ConfigError(f"{photos} holds no pictures; expected {photographs.LAYOUT}")
     shown: dict[str, Counter[str]] = {}

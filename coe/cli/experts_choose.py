@@ -136,6 +136,7 @@ def _parts_of(root: Path) -> dict[str, list[LabelledPhotograph]]:
         raise ConfigError(f"{error.filename or root} cannot be read: {error.strerror or error}") from error
     if loose := [one.name for one in found if not one.component]:
         raise ConfigError(f"'{root}' holds {loose[0]} beside the folders of components; expected {LAYOUT}")
+    photographs.expect_decided(root, found)
     parts: dict[str, list[LabelledPhotograph]] = {}
     for one in photo_split.of_purpose(root, found, Purpose.LEARN):
         parts.setdefault(one.component, []).append(_labelled(one))

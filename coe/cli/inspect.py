@@ -113,7 +113,7 @@ def inspect(  # noqa: PLR0913
     from coe.cli.inspect_run import InspectionRun, RunManner
     from coe.cli.inspect_watch import WatchRun
     from coe.inspector import weights_used
-    from coe.pictures import finding
+    from coe.pictures import finding, photo_split
     from coe.results.records import ResultsFile
     from coe.results.report import PixelSource, write_report
     from coe.results.summary import RunFigures
@@ -138,7 +138,8 @@ def inspect(  # noqa: PLR0913
     variants = _variants(loaded_board, options, manifests, identity)
     used = _used(loaded_board, manifests, options.store)
     with ResultsFile(out_dir, identity, resume=resume, used=used) as results:
-        warnings = (*weights_used.unproven(loaded_board, manifests), *warnings_of(layout))
+        learned = () if layout or watching else photo_split.learned_among(at, source.items)
+        warnings = (*weights_used.unproven(loaded_board, manifests), *warnings_of(layout), *learned)
         figures = RunFigures(loaded_board.board, options.strategy.name, precision=options.precision, warnings=warnings)
         shown = RunManner(max_errors=max_errors, quiet=quiet)
         if watching is not None and isinstance(source, ArrivingSource):

@@ -21,7 +21,7 @@ from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.pictures.found_image import natural
 from coe.pictures.image_table import read_rows
-from coe.pictures.photographs import Photograph
+from coe.pictures.photographs import GOOD, Photograph, letters
 from coe.spelling import composed
 
 SPLIT = "split.csv"
@@ -114,6 +114,22 @@ def of_purpose(folder: Path, pictures: Sequence[P], purpose: Purpose) -> list[P]
     return chosen
 
 
+def learned_among(folder: Path, pictures: Sequence[HasPath]) -> tuple[str, ...]:
+    """Return a warning if pictures that are inspected are such that experts learned from; else nothing."""
+    try:
+        split = Split.beside(folder) if folder.is_dir() else None
+    except ConfigError:  # of another program
+        return ()
+    purposes = [] if split is None else [split.rows.get(split.name_of(one.path)) for one in pictures]
+    learned = sum(row is not None and row.purpose is Purpose.LEARN for row in purposes)
+    if split is None or not learned:
+        return ()
+    return (
+        f"{learned} of the {len(pictures)} pictures are to learn from, as {split.root / SPLIT} says: how good experts "
+        "are, this run does not tell; `coe-experts evaluate` does",
+    )
+
+
 def extended(
     root: Path, photographs: Sequence[Photograph], shares: Mapping[Purpose, float], *, pattern: str = "", seed: int = 0
 ) -> Split:
@@ -123,8 +139,8 @@ def extended(
     component and label. The group of a picture is its component and its name up to `__`, or what the first group of
     the regular expression `pattern` finds in its path. Files of the same bytes are one group.
 
-    Raises ConfigError for a pattern that makes no sense, or that finds nothing in a path, and for a folder with the
-    split of the folder around it.
+    Raises ConfigError for a pattern that makes no sense, or that finds nothing in a path, for files of the same bytes
+    of which one is good and another is not, and for a folder with the split of the folder around it.
     """
     before = Split.beside(root)
     if before is not None and before.root != root.resolve():
@@ -171,13 +187,22 @@ def _groups(photographs: Sequence[Photograph], known: Mapping[str, SplitRow], pa
     except re.error as error:
         raise ConfigError(f"'{pattern}' is no regular expression: {error}") from error
     by_content: dict[str, str] = {}
+    says: dict[tuple[str, str], Photograph] = {}
+    faults = []
     order = sorted(range(len(photographs)), key=lambda place: composed(photographs[place].name) not in known)
     found = {}
     for place in order:
         one = photographs[place]
         name = composed(one.name)
         group = known[name].group if name in known else _own_group(one, search and search(name), pattern)
-        found[place] = by_content.setdefault(_digest(one.path), group)
+        digest = _digest(one.path)
+        found[place] = by_content.setdefault(digest, group)
+        other = says.setdefault((digest, one.component), one)
+        if one.label and other.label and (letters(one.label) in GOOD) != (letters(other.label) in GOOD):
+            faults.append(" and ".join(sorted((one.name, other.name), key=natural)))
+    if faults:
+        more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
+        raise ConfigError(f"the same picture is good and is not: {'; '.join(faults[:_SHOWN])}{more}; take one out")
     return [found[place] for place in range(len(photographs))]
 
 

@@ -9,7 +9,7 @@ each picture is for (`coe.pictures.photo_split`).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -23,29 +23,42 @@ from coe.spelling import by_spelling, composed
 
 LAYOUT = "<component>/<label>/<picture>, where a label may be good or bad"
 GOOD = frozenset(
-    {NOTHING, "good", "goodparts", "gut", "io", "ok", "okay", "pass", "passed", "normal", "nodefect", "defectfree"}
+    {
+        *(NOTHING, "good", "goodparts", "gut", "gutteile", "io", "ok", "okay", "pass", "passed", "normal", "nodefect"),
+        *("nodefects", "defectfree", "良品", "合格", "合格品", "正常"),
+    }
 )
 """Usual names of folders with good parts, by their `letters`."""
 BAD = frozenset(
     {
-        "bad",
-        "badparts",
-        "defect",
-        "defects",
-        "defective",
-        "fail",
-        "failed",
-        "faulty",
-        "ng",
-        "nio",
-        "notok",
-        "reject",
-        "rejected",
-        "rejects",
-        "schlecht",
+        *("bad", "badparts", "defect", "defects", "defective", "fail", "failed", "faulty", "ng", "nio", "notok", "nok"),
+        *("notgood", "nogood", "reject", "rejected", "rejects", "schlecht", "schlechtteile", "ausschuss"),
+        *("不良", "不良品", "不合格", "不合格品"),
     }
 )
 """Usual names of folders with bad parts, by their `letters`."""
+_UNDECIDED = frozenset(
+    {
+        *(
+            "unsorted",
+            "unsortiert",
+            "unlabeled",
+            "unlabelled",
+            "unknown",
+            "unbekannt",
+            "undecided",
+            "unclear",
+            "unklar",
+        ),
+        *("unchecked", "unverified", "tosort", "todo", "sortme", "new", "neu", "inbox", "incoming", "raw", "all"),
+        *("alle", "images", "photos", "pictures", "bilder", "fotos", "tmp", "temp", "review", "maybe", "train"),
+        *("val", "valid", "validation", "test", "testing"),
+    }
+)
+"""Names of folders of which nobody knows whether their parts are good, by their `letters`."""
+_FILLERS = frozenset(
+    {"parts", "part", "teile", "new", "neu", "old", "alt", "copy", "kopie", "more", "photos", "images"}
+)
 _DATE = re.compile(r"\d{6,}")
 
 
@@ -81,6 +94,23 @@ class LabelledPhotograph:
 def letters(name: str) -> str:
     """Return the name of a folder without case and without what stands between its words."""
     return re.sub(r"[-_. ]", "", name.casefold())
+
+
+def is_undecided(name: str) -> bool:
+    """Tell whether the name of a folder, which is no label, leaves open whether its parts are good: unsorted, good2."""
+    if letters(name) in GOOD | BAD:
+        return False
+    said = [word for word in re.findall(r"[^\W\d_]+", name.casefold()) if word not in _FILLERS]
+    return letters(name) in _UNDECIDED or not said or "".join(said) in GOOD | _UNDECIDED
+
+
+def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
+    """Raise ConfigError with the folders that lie where those of labels do, and are undecided."""
+    if undecided := sorted({one.name.rpartition("/")[0] for one in found if one.label and is_undecided(one.label)}):
+        raise ConfigError(
+            f"{root}: {', '.join(undecided)}: is that good or bad? Sort these pictures into folders of labels, or take "
+            "them out"
+        )
 
 
 def words(folders: Collection[str], labels: Collection[str]) -> tuple[str, ...]:

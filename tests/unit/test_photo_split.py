@@ -16,6 +16,7 @@ from coe.board.rules import of_bytes as rules_of
 from coe.calibrate import verified
 from coe.cli import experts_command
 from coe.errors import ConfigError
+from coe.pictures import finding, photo_split
 from coe.pictures.photo_split import SPLIT, Purpose, Split
 
 
@@ -122,3 +123,22 @@ def test_the_folder_around_it_has_the_split(photos: Path, call: Call) -> None:
     call("split", photos, command=experts_command)
     said = call("split", photos / "D1", command=experts_command)
     assert (said.status, str(photos) in said.err) == (2, True)
+
+
+def test_a_picture_that_is_good_and_is_not_is_told(photos: Path, call: Call) -> None:
+    save(photos / "D1" / "missing" / "again.png", 3)
+    said = call("split", photos, command=experts_command)
+    assert (said.status, (photos / SPLIT).exists()) == (2, False)
+    assert "D1/good/SN3.png and D1/missing/again.png" in said.words
+
+
+def test_a_run_over_pictures_that_experts_learned_from_warns(photos: Path, call: Call) -> None:
+    found, _ = finding.find(photos, ["D1"], ["cracked", "missing"])
+    assert photo_split.learned_among(photos, found) == ()
+    call("split", photos, command=experts_command)
+    (warning,) = photo_split.learned_among(photos, found)
+    assert f"{list(purposes(photos).values()).count('learn')} of the 31" in warning
+    tested = [one for one in found if purposes(photos)[f"{one.name}"] == "test"]
+    assert photo_split.learned_among(photos, tested) == ()
+    (photos / SPLIT).write_text("image;fold\n1;2\n")  # of another program
+    assert photo_split.learned_among(photos, found) == ()

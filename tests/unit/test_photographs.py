@@ -10,6 +10,7 @@ from coe.board import photo_labels
 from coe.board.rules import Rules
 from coe.board.rules import of_bytes as rules_of
 from coe.calibrate import verified
+from coe.cli import board_photographed
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.pictures import finding
@@ -151,3 +152,30 @@ def test_layouts_without_components_stay_as_they_were(tmp_path: Path, board: Rul
     assert truths(of_experts, board) == [("chip/ok/1.png", "chip", "ok"), ("strange/none/2.png", "strange", "none")]
     words = make(tmp_path / "words", "good/1.png", "cracked/2.png", "missing/3.png")
     assert learned(words, None, board.experts["chip"])["good/1.png"] == "ok"
+
+
+@pytest.mark.parametrize(
+    "folder", ["unsorted", "UNSORTED", "To Sort", "new", "good2", "ok (2)", "Good-copy", "gut_alt", "test", "001", "-"]
+)
+def test_a_folder_that_nobody_has_sorted_is_neither_good_nor_bad(tmp_path: Path, board: Rules, folder: str) -> None:
+    make(tmp_path, "U3/good/1.png", f"U3/{folder}/2.png")
+    for refusing in (
+        lambda: verified.find(tmp_path, board.experts, board.components),
+        lambda: learned(tmp_path, board, board.experts["strange"], good_only=True),
+        lambda: board_photographed.look(tmp_path),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            refusing()
+        assert f"U3/{folder}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("folder", "label"),
+    [
+        *(("n.i.O.", "odd"), ("NOK", "odd"), ("not good", "odd"), ("Kratzer Ü", "odd"), ("io_pin_bent", "odd")),
+        *(("Gut", "none"), ("i.O.", "none"), ("良品", "none"), ("不良品", "odd")),
+    ],
+)
+def test_folders_as_people_call_them(tmp_path: Path, board: Rules, folder: str, label: str) -> None:
+    make(tmp_path, f"U3/{folder}/1.png")
+    assert truths(tmp_path, board) == [(f"U3/{folder}/1.png", "strange", label)]
