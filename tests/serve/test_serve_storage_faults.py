@@ -100,7 +100,7 @@ def test_a_locked_database_is_shown_everywhere_at_once_and_the_history_has_it_af
         page = person.get("/faults")
         assert page.status_code == 200
         assert "/api/v1/faults/0/clear" not in page.text
-        refused = person.delete("/api/v1/session", headers={"X-CSRF-Token": csrf(page.text)})
+        refused = person.post("/api/v1/drain", headers={"X-CSRF-Token": csrf(page.text)})
         assert (refused.status_code, refused.json()["type"]) == (503, "urn:coe:problem:busy")
     assert "locked" in capfd.readouterr().err
     look(station)  # it answers again; the fault stays for a while, in the history too

@@ -76,6 +76,11 @@ def of_session(connection: Connection, name: str, now_us: int, longest_us: int) 
     return found(Key, connection.execute(query.where(session.c.name == name, lasts, _valid(now_us))))
 
 
+def by_id(connection: Connection, id: int, now_us: int) -> Key | None:
+    """Return what is known of the key of an id, if it is valid now, or None."""
+    return found(Key, connection.execute(select(api_key).where(api_key.c.id == id, _valid(now_us))))
+
+
 def end_session(connection: Connection, name: str) -> None:
     """End a session, if there is such a one."""
     connection.execute(delete(session).where(session.c.name == name))

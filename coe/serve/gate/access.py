@@ -22,6 +22,7 @@ from coe.serve.clock import HOUR_US, SECOND_US
 from coe.serve.database import keys
 from coe.serve.database.keys import Key
 from coe.serve.enums import Role
+from coe.serve.gate.admissions import HeldSession
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import ANY, Operation, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
@@ -61,7 +62,10 @@ async def admitted(gate: Gate, request: Request, roles: frozenset[Role]) -> Key:
     """Return the caller's key; raises Problem if there is none, or if its role is another."""
     key = await _key_of(gate, request)
     if key is None:
-        detail = "this needs a key" if "authorization" not in request.headers else "the key is not valid"
+        is_wrong = "authorization" in request.headers
+        if is_wrong:
+            gate.admissions.refuse(_sender(request))
+        detail = "the key is not valid" if is_wrong else "this needs a key"
         raise Problem(ProblemKind.NO_KEY, detail, _WAY_OUT, {"WWW-Authenticate": "Bearer"})
     expect_role(key, roles)
     return key
@@ -113,7 +117,7 @@ async def key_of(gate: Gate, request: Request) -> Key | None:
     if not (name := await name_of(gate, request)):
         return None
     longest_us = LASTS_H * HOUR_US + _SLACK_US
-    return await gate.read(lambda connection: keys.of_session(connection, name, gate.now_us(), longest_us))
+    return await gate.read(lambda connection: gate.admissions.key_of(connection, name, gate.now_us(), longest_us))
 
 
 async def name_of(gate: Gate, request: Request) -> str:
@@ -169,14 +173,13 @@ async def sign_in(visit: Visit) -> Response:
     given = visit.body.form.key.strip()
     key = await gate.read(lambda connection: keys.holder(connection, given, gate.now_us()))
     if key is None:
-        detail, way_out = (
-            "the key is not valid",
-            "give a valid key, as `coe-serve init` or `coe-serve add-key` wrote it",
-        )
-        raise Problem(ProblemKind.NO_KEY, detail, way_out)
+        gate.admissions.refuse(_sender(request))
+        way_out = "give a valid key, as `coe-serve init` or `coe-serve add-key` wrote it"
+        raise Problem(ProblemKind.NO_KEY, "the key is not valid", way_out)
     cookie, now_us = secrets.token_urlsafe(32), gate.now_us()
-    name, ends_us = await signature(gate, f"session {cookie}"), now_us + LASTS_H * HOUR_US
-    await gate.write(lambda connection: keys.begin_session(connection, key, name, now_us=now_us, ends_us=ends_us))
+    name = await signature(gate, f"session {cookie}")
+    gate.admissions.begin(HeldSession(name, key, _sender(request), now_us, now_us + LASTS_H * HOUR_US))
+    await gate.write_faults()
     response = JSONResponse({"name": key.name, "role": key.role.value})
     _set(visit, response, cookie, LASTS_H * 3600)
     return response
@@ -186,10 +189,15 @@ async def sign_in(visit: Visit) -> Response:
 async def sign_out(visit: Visit) -> Response:
     """Sign out."""
     if visit.session:
-        await visit.gate.write(lambda connection: keys.end_session(connection, visit.session))
+        visit.gate.admissions.end(visit.session, visit.caller)
+        await visit.gate.write_faults()
     response = Response(status_code=int(HTTPStatus.NO_CONTENT))
     _set(visit, response, "", 0)
     return response
+
+
+def _sender(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 def _set(visit: Visit, response: Response, value: str, lasts_s: int) -> None:

@@ -19,6 +19,7 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.fault_log import Fault
 from coe.serve.enums import FaultKind
+from coe.serve.gate.admissions import Admissions
 from coe.serve.gate.event_feed import Feed
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.picture_folder import Pictures
@@ -46,6 +47,7 @@ class Gate:
     _drawing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DRAWN))
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-gate"))
     faults: OwnFaults = field(init=False)
+    admissions: Admissions = field(default_factory=Admissions)
 
     def __post_init__(self) -> None:
         self.faults = OwnFaults(lambda: self.now_us())  # noqa: PLW0108 - the clock may be replaced later
@@ -96,15 +98,15 @@ class Gate:
             await self.write_faults()
 
     async def write_faults(self, also: Callable[[Connection], object] = lambda connection: None) -> None:
-        """Write what is new of the gate's own faults, and `also`, if the database takes it."""
+        """Write what the gate remembers, its own faults and its admissions, and `also`, if the database takes it."""
 
-        def write(connection: Connection) -> Callable[[], None]:
+        def write(connection: Connection) -> list[Callable[[], None]]:
             also(connection)
-            return self.faults.write(connection)
+            return [self.admissions.write(connection, self.now_us()), self.faults.write(connection)]
 
         with suppress(DatabaseError):
-            written = await self.write(write)
-            written()
+            for written in await self.write(write):
+                written()
 
     def open_faults(self, connection: Connection) -> list[Fault]:
         """Return the open faults, first those that are not in the database yet."""
