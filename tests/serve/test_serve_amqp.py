@@ -168,7 +168,7 @@ def names(came: list[Envelope]) -> list[str]:
     return [str(one.properties["cfx-message"]).rpartition(".")[2] for one in came]
 
 
-BOARD = ["UnitsArrived", "UnitsInspected", "WorkCompleted"]
+BOARD = ["UnitsArrived", "UnitsInspected", "WorkCompleted", "UnitsDeparted"]
 
 
 def test_what_happens_while_the_broker_is_down_is_told_when_it_is_back(
@@ -177,12 +177,13 @@ def test_what_happens_while_the_broker_is_down_is_told_when_it_is_back(
     with listening() as first, mes_told(sqlite_database, tmp_path, first.port):
         with sqlite_database.writing() as connection:
             decided(connection, "k1", ng())
-        eventually(lambda: names(first.came) == ["Heartbeat", *BOARD])
+        eventually(lambda: names(first.came) == ["EndpointConnected", "Heartbeat", *BOARD])
     with listening(first.port) as second, mes_told(sqlite_database, tmp_path, first.port):
         with sqlite_database.writing() as connection:
             decided(connection, "k2")
         eventually(lambda: len(second.came) >= 4)
-    assert [name for name in names(second.came) if name != "Heartbeat"][:3] == BOARD
+    assert names(first.came)[-1] == "EndpointShuttingDown" or not first.came[-1].durable
+    assert [name for name in names(second.came) if name not in ("EndpointConnected", "Heartbeat")][:4] == BOARD
 
 
 class Rabbit:
@@ -250,7 +251,7 @@ def test_a_real_rabbitmq_is_told_and_its_kill_loses_nothing(sqlite_database: Dat
         password = tmp_path / "password"
         password.write_text("guest")
         login = {"user": "guest", "password": {"file": str(password)}}
-        with mes_told(sqlite_database, tmp_path, rabbit.port, address=QUEUE, **login):
+        with mes_told(sqlite_database, tmp_path, rabbit.port, address=QUEUE, requests="/queue/aoi-1", **login):
             with sqlite_database.writing() as connection:
                 decided(connection, "k1", ng())
             eventually(lambda: waiting(sqlite_database, "mes") == 0)
@@ -260,6 +261,8 @@ def test_a_real_rabbitmq_is_told_and_its_kill_loses_nothing(sqlite_database: Dat
             eventually(lambda: is_faulty(sqlite_database))
             rabbit.start()
             eventually(lambda: waiting(sqlite_database, "mes") == 0 and not is_faulty(sqlite_database))
+            assert [one["MessageName"] for one in asked(rabbit.port)] == ["CFX.AreYouThereResponse"]
+            assert not is_faulty(sqlite_database)
         came = received(rabbit.port)
     units = [
         (one["MessageName"].rpartition(".")[2], one["MessageBody"]["Units"][0]["UnitIdentifier"])
@@ -269,9 +272,26 @@ def test_a_real_rabbitmq_is_told_and_its_kill_loses_nothing(sqlite_database: Dat
     assert list(dict.fromkeys(units)) == [
         ("UnitsArrived", "k1"),
         ("WorkCompleted", "k1"),
+        ("UnitsDeparted", "k1"),
         ("UnitsArrived", "k2"),
         ("WorkCompleted", "k2"),
+        ("UnitsDeparted", "k2"),
     ]
+
+
+def asked(port: int) -> list[dict[str, Any]]:
+    """Ask the station three times: badly, for an answer where nobody can be answered, and rightly."""
+    connection = BlockingConnection(f"amqp://guest:guest@127.0.0.1:{port}", timeout=10, allow_insecure_mechs=True)
+    receiver = connection.create_receiver("/queue/answers", credit=100)
+    sender = connection.create_sender("/queue/aoi-1")
+    are_you_there = json.dumps({"MessageName": "CFX.AreYouThereRequest", "MessageBody": {}}).encode()
+    for body, where in ((b"{", "/queue/answers"), (are_you_there, "/none/x"), (are_you_there, "/queue/answers")):
+        sender.send(Envelope(body=body, inferred=True, reply_to=where, correlation_id="r7"))
+    message = receiver.receive(timeout=20)
+    receiver.accept()
+    assert message.correlation_id == "r7"
+    connection.close()
+    return [json.loads(bytes(message.body))]
 
 
 def received(port: int) -> list[dict[str, Any]]:

@@ -13,9 +13,10 @@ from whole_boards import WHOLE
 
 from coe.core import Verdict
 from coe.placement.dialects import Side
-from coe.serve.bridge.cfx import CfxFormat, time_span
+from coe.serve.bridge.cfx import CfxFormat
+from coe.serve.bridge.cfx_endpoint import time_span
 from coe.serve.bridge.outbox_relay import envelope_of
-from coe.serve.bridge.sinks import Origin, StationStatus
+from coe.serve.bridge.sinks import Origin, Sign, StationStatus
 from coe.serve.database import board_rows, call_rows, decisions, event_log, fault_log, recipe_versions, states
 from coe.serve.database.board_rows import NewBoard
 from coe.serve.database.connecting import Database
@@ -74,7 +75,7 @@ def test_a_board_makes_one_transaction(sqlite_database: Database) -> None:
         board_rows.begin(connection, board.id, NOON)
         event_log.append(connection, NewEvent(EventKind.BOARD_STARTED, NOON, board.facts, board.id))
         decisions.write(connection, decision(board))
-    assert names(sqlite_database) == ["UnitsArrived", "WorkStarted", "UnitsInspected", "WorkCompleted"]
+    assert names(sqlite_database) == ["UnitsArrived", "WorkStarted", "UnitsInspected", "WorkCompleted", "UnitsDeparted"]
     [started] = bodies(sqlite_database, "WorkStarted")
     [inspected] = bodies(sqlite_database, "UnitsInspected")
     [completed] = bodies(sqlite_database, "WorkCompleted")
@@ -204,7 +205,7 @@ def test_a_fault_keeps_its_id_until_it_is_cleared_and_stands_in_signs_of_life(sq
         fault_log.clear(connection, fault.id, by="ann", now_us=NOON + 1)
     [occurred] = bodies(sqlite_database, "FaultOccurred")
     [cleared] = bodies(sqlite_database, "FaultCleared")
-    beat = json.loads(WORDS.heartbeat(status).encoded)["MessageBody"]
+    beat = json.loads(WORDS.sign(Sign.ALIVE, status).encoded)["MessageBody"]
     assert (occurred["Fault"]["Severity"], occurred["Fault"]["Description"]) == ("Error", "it broke")
     assert cleared["FaultOccurrenceId"] == occurred["Fault"]["FaultOccurrenceId"]
     assert cleared["Operator"]["OperatorIdentifier"] == "ann"
@@ -216,7 +217,7 @@ def test_the_same_event_gives_the_same_messages(sqlite_database: Database) -> No
     with sqlite_database.writing() as connection:
         decided(connection, "k1", ng())
     assert messages(sqlite_database) == messages(sqlite_database)
-    assert len({message["UniqueID"] for message in messages(sqlite_database)}) == 3
+    assert len({message["UniqueID"] for message in messages(sqlite_database)}) == 4
 
 
 def test_lengths_of_time_are_written_as_the_messages_have_them() -> None:

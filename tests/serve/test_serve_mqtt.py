@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import paho.mqtt.publish
 import pytest
 from bridging import append, bridged, is_faulty
 from brokers import Mosquitto, answers, free_port, hearing
@@ -76,6 +78,16 @@ def test_messages_of_ipc_cfx_have_their_topics_too(
         eventually(lambda: hearer.bodies("line-1/CFX/Production/WorkCompleted"))
         [inspected] = hearer.bodies("line-1/CFX/Production/TestAndInspection/UnitsInspected")
         [beat] = hearer.bodies("line-1/CFX/Heartbeat")
+        [come] = hearer.bodies("line-1/CFX/EndpointConnected")
+        where = come["MessageBody"]["RequestTargetAddress"]
+        for content in (
+            "{",
+            json.dumps({"MessageName": "CFX.AreYouThereRequest", "RequestID": "r7", "MessageBody": {}}),
+        ):
+            paho.mqtt.publish.single(where, content, qos=1, hostname="127.0.0.1", port=broker.port)
+        eventually(lambda: hearer.bodies("line-1/CFX/AreYouThereResponse"))
+        assert hearer.bodies("line-1/CFX/AreYouThereResponse")[0]["RequestID"] == "r7"
+    eventually(lambda: hearer.bodies("line-1/CFX/EndpointShuttingDown"))
     assert inspected["MessageBody"]["InspectedUnits"][0]["OverallResult"] == "Failed"
     assert (beat["Source"], beat["MessageBody"]["HeartbeatFrequency"]) == ("test", "00:01:00")
 

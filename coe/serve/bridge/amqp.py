@@ -11,12 +11,16 @@ from coe.serve.bridge.sinks import Origin, Package, SinkConnection
 
 
 class AmqpSettings(BrokerSettings):
-    """An AMQP 1.0 broker, which gets messages of IPC-CFX. `node` (`address`) is where they go, as `/exchange/cfx`."""
+    """An AMQP 1.0 broker, which gets messages of IPC-CFX. `node` (`address`) is where they go, as `/exchange/cfx`.
+
+    `requests` is where other endpoints ask the station, as `/queue/aoi-1`; the answer goes where they say.
+    """
 
     needs = Package("proton", "python-qpid-proton", "amqp")
     ports = (5672, 5671)
 
     node: Annotated[str, Field(min_length=1, max_length=500, alias="address")]
+    requests: Annotated[str, Field(max_length=500)] = ""
     virtual_host: str = ""
 
     @property
@@ -24,8 +28,13 @@ class AmqpSettings(BrokerSettings):
         """The format of its messages."""
         return "cfx"
 
+    def request_place(self, station: str) -> tuple[str, str]:
+        """Return the broker, and the address of requests."""
+        scheme = "amqp" if self.tls is None else "amqps"
+        return (f"{scheme}://{self.address}/", self.requests) if self.requests else ("", "")
+
     def connection(self, origin: Origin) -> SinkConnection:
         """Make the connection; raises ConfigError for an unreadable password or certificate."""
         from coe.serve.bridge.amqp_connection import AmqpConnection
 
-        return AmqpConnection(self, origin, node=self.node, virtual_host=self.virtual_host)
+        return AmqpConnection(self, origin, self.node, self.requests, virtual_host=self.virtual_host)

@@ -6,25 +6,31 @@ them.
 
 from __future__ import annotations
 
+import json
+import logging
 import ssl
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from proton import Delivery, Link, ProtonException, SSLDomain, Terminus, Timeout
 from proton import Message as Envelope
 from proton.reactor import SenderOption
-from proton.utils import BlockingConnection, BlockingSender
+from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
 from coe.errors import ConfigError
 from coe.serve.bridge.sink_settings import BrokerSettings, Tls
-from coe.serve.bridge.sinks import Message, Origin, SinkConnection, SinkFailed
+from coe.serve.bridge.sinks import Message, Origin, Request, SinkConnection, SinkFailed
 from coe.serve.clock import SECOND_US
 
 ANSWER_S = 10.0
 """How long the broker may take to answer."""
 IDLE_S = 30.0
 """Broker and bridge consider a connection dead after this time without a sign of life."""
-_FAREWELL_S = 1.0
+_FAREWELL_S, _REPLY_S = 1.0, 3.0
+_AT_A_TIME = 10
+"""How many requests a broker may hand over before they are answered."""
+_log = logging.getLogger(__name__)
 _FAILURES = (ProtonException, OSError)
 
 
@@ -50,18 +56,30 @@ class _Durable(SenderOption):
 
 
 class AmqpConnection(SinkConnection):
-    """A connection to an AMQP 1.0 broker, with one link."""
+    """A connection to an AMQP 1.0 broker: a link for messages to `node`, and one for `requests` if there is a place."""
 
-    def __init__(self, settings: BrokerSettings, origin: Origin, *, node: str, virtual_host: str) -> None:
+    def __init__(
+        self, settings: BrokerSettings, origin: Origin, node: str, requests: str, *, virtual_host: str
+    ) -> None:
         self._settings, self._handle = settings, origin.handle
-        self._node, self._virtual_host = node, virtual_host
+        self._node, self._requests, self._virtual_host = node, requests, virtual_host
         self._password = settings.password_text(origin)
         self._tls = None if settings.tls is None else domain_of(settings.tls, f"{origin.key}.tls")
         self._connection: BlockingConnection | None = None
         self._sender: BlockingSender | None = None
+        self._receiver: BlockingReceiver | None = None
 
     def connect(self) -> None:
-        """Connect and open the link; raises SinkFailed."""
+        """Connect and open the links; raises SinkFailed."""
+        try:
+            self._connection = self._opened(ANSWER_S)
+            self._sender = self._connection.create_sender(self._node, options=_Durable())
+            if self._requests:
+                self._receiver = self._connection.create_receiver(self._requests, credit=_AT_A_TIME)
+        except _FAILURES as error:
+            raise self._failure("cannot be reached", error) from error
+
+    def _opened(self, timeout_s: float) -> BlockingConnection:
         settings = self._settings
         options: dict[str, Any] = {"allow_insecure_mechs": True}
         if settings.user:
@@ -70,17 +88,8 @@ class AmqpConnection(SinkConnection):
             options["virtual_host"] = self._virtual_host
         scheme = "amqp" if self._tls is None else "amqps"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        try:
-            self._connection = BlockingConnection(
-                f"{scheme}://{host}:{settings.port_number}",
-                timeout=ANSWER_S,
-                ssl_domain=self._tls,
-                heartbeat=IDLE_S,
-                **options,
-            )
-            self._sender = self._connection.create_sender(self._node, options=_Durable())
-        except _FAILURES as error:
-            raise self._failure("cannot be reached", error) from error
+        url = f"{scheme}://{host}:{settings.port_number}"
+        return BlockingConnection(url, timeout=timeout_s, ssl_domain=self._tls, heartbeat=IDLE_S, **options)
 
     def send(self, message: Message) -> None:
         """Send a message and wait until the broker has accepted it; raises SinkFailed."""
@@ -93,33 +102,54 @@ class AmqpConnection(SinkConnection):
         if delivery.remote_state != Delivery.ACCEPTED:
             raise SinkFailed(f"{self._settings.address} did not accept a message ({delivery.remote_state})")
 
-    def look(self) -> None:
-        """Keep the connection alive; raises SinkFailed if it is lost."""
+    def look(self) -> Sequence[Request]:
+        """Keep the connection alive, and return requests that came; raises SinkFailed if it is lost."""
         assert self._connection is not None
+        requests: list[Request] = []
         try:
             with suppress(Timeout):
                 self._connection.wait(lambda: False, timeout=0.001)
+            receiver = self._receiver
+            while receiver is not None and receiver.fetcher is not None and receiver.fetcher.has_message:
+                requests += _read(receiver.receive(timeout=0.001))
+                receiver.accept()
         except _FAILURES as error:
             raise self._failure("was lost", error) from error
         if self._connection.disconnected:
             raise SinkFailed(f"the connection to {self._settings.address} was lost")
+        return requests
+
+    def answer(self, request: Request, message: Message) -> None:
+        """Send an answer to where its request says, or as all messages; raises SinkFailed if the connection is lost.
+
+        A wrong address is the fault of who asks, and brokers end the connection for it: so each answer has its own.
+        """
+        if not request.reply_to:
+            self.send(message)
+            return
+        own = None
+        try:
+            own = self._opened(_REPLY_S)
+            own.create_sender(request.reply_to).send(self._envelope(message, request))
+        except _FAILURES as error:
+            _log.warning("%s: nobody can be answered at %s: %s", self._settings.address, request.reply_to[:200], error)
+        finally:
+            _close(own, _REPLY_S)
 
     def close(self) -> None:
         """Close the connection."""
-        connection, self._connection, self._sender = self._connection, None, None
-        if connection is not None:
-            connection.timeout = _FAREWELL_S
-            # Proton raises an AttributeError where the other side was gone already.
-            with suppress(*_FAILURES, AttributeError):
-                connection.close()
+        connection, self._connection, self._sender, self._receiver = self._connection, None, None, None
+        _close(connection, _FAREWELL_S)
 
-    def _envelope(self, message: Message) -> Envelope:
+    def _envelope(self, message: Message, request: Request | None = None) -> Envelope:
         topic = message.name.rpartition(".")[0]
         return Envelope(
             body=message.encoded,
             inferred=True,  # one section of bytes, not a value
             durable=True,
             id=message.id,
+            address=request.reply_to if request else None,
+            correlation_id=(request.id or None) if request else None,
             reply_to=self._handle,
             subject=f"{self._handle}.{message.name}",
             content_type='application/json; charset="utf-8"',
@@ -129,3 +159,24 @@ class AmqpConnection(SinkConnection):
 
     def _failure(self, what: str, error: Exception) -> SinkFailed:
         return SinkFailed(f"{self._settings.address} {what}: {error}")
+
+
+def _close(connection: BlockingConnection | None, most_s: float) -> None:
+    if connection is not None:
+        connection.timeout = most_s
+        # Proton raises an AttributeError where the other side was gone already.
+        with suppress(*_FAILURES, AttributeError):
+            connection.close()
+
+
+def _read(asked: Envelope) -> Iterator[Request]:
+    """Yield the requests of a message; what cannot be read is logged."""
+    try:
+        body = bytes(asked.body) if isinstance(asked.body, bytes | memoryview) else str(asked.body).encode()
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        _log.warning("a request cannot be read: %s", error)
+        return
+    for one in content if isinstance(content, list) else [content]:
+        if isinstance(one, dict):
+            yield Request(one, asked.reply_to or "", str(asked.correlation_id or one.get("RequestID") or ""))

@@ -10,13 +10,14 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from coe.serve.bridge import cfx_inspections as inspections
 from coe.serve.bridge import cfx_units as units
-from coe.serve.bridge.sinks import EventEnvelope, Message, Origin, StationStatus
-from coe.serve.clock import SECOND_US, iso
+from coe.serve.bridge.cfx_endpoint import CfxEndpoint, envelope, time_span
+from coe.serve.bridge.sinks import EventEnvelope, Message, Origin, Sign, StationStatus
+from coe.serve.clock import iso
 from coe.serve.database.fault_log import Fault
 from coe.serve.enums import EventKind, FaultKind, LineState, Process, Subject
 
-VERSION = "2.1"
 _NAMESPACE = uuid.UUID("5b3d5a0c-1c0e-4f57-9a53-6f2f7c1f5f0e")
 """Our namespace: ids of transactions and faults are made from it, so that they are the same after a crash."""
 
@@ -47,55 +48,46 @@ class CfxFormat:
     """Messages of IPC-CFX from the endpoint of the origin's handle."""
 
     def __init__(self, origin: Origin, heartbeat_s: float = 60.0) -> None:
-        self._handle, self._heartbeat_s = origin.handle, heartbeat_s
+        self._handle, self._endpoint = origin.handle, CfxEndpoint(origin, heartbeat_s)
 
-    def messages(self, envelope: EventEnvelope) -> list[Message]:
+    def messages(self, told: EventEnvelope) -> list[Message]:
         """Return the messages of an event; none for events that IPC-CFX has no message for."""
+        id, at_us = uuid.UUID(told.event.uuid), told.event.happened_us
         return [
-            self._message(str(uuid.uuid5(uuid.UUID(envelope.event.uuid), name)), name, envelope.event.happened_us, body)
-            for name, body in self._bodies(envelope)
+            envelope(self._handle, str(uuid.uuid5(id, name)), name, at_us, body) for name, body in self._bodies(told)
         ]
 
-    def heartbeat(self, status: StationStatus) -> Message:
-        """Return the sign of life, with the open faults."""
+    def sign(self, sign: Sign, status: StationStatus) -> Message:
+        """Return what the endpoint says when it comes, lives, or goes; signs of life have the open faults."""
         faults = [self._fault(_said_of(fault), fault.raised_us) for fault in status.faults]
-        body = {
-            "CFXHandle": self._handle,
-            "HeartbeatFrequency": time_span(round(self._heartbeat_s * SECOND_US)),
-            "ActiveFaults": faults,
-            "ActiveRecipes": None,
-        }
-        return self._message(str(uuid.uuid4()), "CFX.Heartbeat", status.at_us, body)
+        return self._endpoint.sign(sign, status.at_us, faults)
 
-    def _message(self, id: str, name: str, at_us: int, body: Mapping[str, Any]) -> Message:
-        envelope = {
-            "MessageName": name,
-            "Version": VERSION,
-            "TimeStamp": iso(at_us),
-            "UniqueID": id,
-            "Source": self._handle,
-            "Target": None,
-            "RequestID": None,
-            "MessageBody": {"$type": f"{name}, CFX", **body},
-        }
-        return Message(id, name, at_us, envelope)
+    def answer(self, request: Mapping[str, Any], at_us: int) -> Message | None:
+        """Return the answer to a request of another endpoint; None if it is not for this one."""
+        return self._endpoint.answer(request, at_us)
 
-    def _bodies(self, envelope: EventEnvelope) -> list[tuple[str, dict[str, Any]]]:
-        event, body = envelope.event, envelope.event.body
+    def _bodies(self, told: EventEnvelope) -> list[tuple[str, dict[str, Any]]]:
+        event, body = told.event, told.event.body
         match event.kind:
             case EventKind.BOARD_ACCEPTED:
-                return [("CFX.Production.UnitsArrived", units.arrived(body))]
+                return [("CFX.Production.UnitsArrived", units.arrived(told))]
             case EventKind.BOARD_STARTED:
-                return [("CFX.Production.WorkStarted", units.started(self._transaction(body), envelope))]
+                return [("CFX.Production.WorkStarted", units.started(self._transaction(body), told))]
             case EventKind.BOARD_DECIDED:
                 id = self._transaction(body)
-                return [(units.INSPECTED, units.inspected(id, envelope)), (units.COMPLETED, units.completed(id, body))]
+                said = [(inspections.INSPECTED, inspections.inspected(id, told))]
+                return [*said, (units.COMPLETED, units.completed(id, told)), (units.DEPARTED, units.departed(told))]
             case EventKind.BOARD_AMENDED:
-                return [(units.INSPECTED, units.inspected(self._transaction(body), envelope))]
+                return [(inspections.INSPECTED, inspections.amended(self._transaction(body), told))]
             case EventKind.BOARD_VERIFIED:
-                return [(units.INSPECTED, units.verified(self._transaction(body), envelope))]
-            case EventKind.BOARD_ABORTED if envelope.board is not None and envelope.board.started_us is not None:
-                return [(units.COMPLETED, units.aborted(self._transaction(body), body))]
+                return [(inspections.INSPECTED, inspections.verified(self._transaction(body), told))]
+            case EventKind.BOARD_ABORTED:
+                ended = [(units.DEPARTED, units.departed(told, is_aborted=True))]
+                if told.board is not None and told.board.started_us is not None:
+                    ended.insert(0, (units.COMPLETED, units.completed(self._transaction(body), told, is_aborted=True)))
+                return ended
+            case EventKind.RECIPE_ACTIVATED:
+                return [("CFX.Production.RecipeActivated", units.activated(told))]
             case EventKind.STATE_CHANGED if body["subject"] == Subject.LINE:
                 return [("CFX.ResourcePerformance.StationStateChanged", _state_changed(body))]
             case EventKind.FAULT_RAISED:
@@ -135,16 +127,8 @@ class CfxFormat:
         by_itself = by in set(Process)
         return {
             "FaultOccurrenceId": self._fault_id(body["fault"]),
-            "Operator": None if by_itself else units.operator(by),
+            "Operator": None if by_itself else inspections.operator(by),
         }
-
-
-def time_span(length_us: int) -> str:
-    """Return a length of time as the messages write it: "1.02:03:04.5000000" with days, "00:01:00" without."""
-    seconds, rest_us = divmod(max(0, length_us), SECOND_US)
-    days, seconds = divmod(seconds, 86400)
-    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return (f"{days}." if days else "") + clock + (f".{rest_us * 10:07}" if rest_us else "")
 
 
 def _said_of(fault: Fault) -> dict[str, Any]:

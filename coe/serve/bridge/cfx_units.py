@@ -1,228 +1,209 @@
-"""The bodies of IPC-CFX messages about boards. REVIEW is sent as Failed; only a person's word makes it Passed.
+"""The units of a board in messages of IPC-CFX: those of a panel, each with its number, serial and status, or the board.
 
-An inspection is listed for each component that is not OK; `TotalInspectionCount` says how many there were.
+Numbers count from 1 in the order of the board recipe. A unit with a bad mark is `Skip` in every message: nobody looked
+at it, so no word of a person on other parts makes it good.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from coe.core import Verdict
 from coe.errors import ConfigError
-from coe.placement import Site
-from coe.placement.dialects import Side
+from coe.placement import Layout
+from coe.placement.board_pictures import serial_of
 from coe.serve.bridge.sinks import EventEnvelope
-from coe.serve.enums import CallReason, Outcome
+from coe.serve.enums import CallReason
 from coe.serve.recipe_content import RecipeContent
 
-INSPECTED = "CFX.Production.TestAndInspection.UnitsInspected"
-COMPLETED = "CFX.Production.WorkCompleted"
-_PASSED, _FAILED = "Passed", "Failed"
-_NOT_YET = "NotVerifiedYet"
-_VERIFIED = {
-    Outcome.CONFIRMED: "DefectConfirmed",
-    Outcome.FALSE_CALL: "DefectRejected",
-    Outcome.ACCEPTED: "DefectAccepted",
-}
-
+COMPLETED, DEPARTED = "CFX.Production.WorkCompleted", "CFX.Production.UnitsDeparted"
 Body = Mapping[str, Any]
 
 
-def arrived(body: Body) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class BoardUnit:
+    """A unit: `name` is empty for a board that is no panel; `at` is where the board recipe has it, in mm and degrees.
+
+    `components` are how many there are to inspect, None if the recipe does not say.
+    """
+
+    name: str
+    number: int
+    identifier: str
+    is_skipped: bool
+    at: tuple[float, float, float]
+    components: int | None
+
+    def position(self, status: str) -> dict[str, Any]:
+        """Return it as a `UnitPosition`."""
+        return {
+            "UnitIdentifier": self.identifier,
+            "PositionNumber": self.number,
+            "PositionName": self.name or None,
+            "X": self.at[0],
+            "Y": self.at[1],
+            "Z": None,
+            "Rotation": self.at[2],
+            "FlipX": False,
+            "FlipY": False,
+            "Status": "Skip" if self.is_skipped else status,
+        }
+
+
+class CfxBoard:
+    """A board as messages see it: its units, and which call is of which unit."""
+
+    def __init__(self, envelope: EventEnvelope) -> None:
+        self._envelope, self._body = envelope, envelope.event.body
+
+    @cached_property
+    def layout(self) -> Layout | None:
+        """The layout of the recipe; None if it cuts no whole boards."""
+        recipe = self._envelope.recipe
+        whole = recipe and RecipeContent.model_validate(recipe.content).whole
+        with suppress(ConfigError):  # the recipe was in order when the board was accepted, and an update refuses it
+            return whole.layout if whole else None
+        return None
+
+    @cached_property
+    def units(self) -> tuple[BoardUnit, ...]:
+        """The units, in the order of their numbers."""
+        board, layout = self._envelope.board, self.layout
+        request = board.request if board else {}
+        serials, bad = request.get("serials", {}), self._bad_marks(request)
+        sizes = [site.unit for site in layout.sites] if layout else []
+        specs = layout.recipe.units if layout else {}
+        units = []
+        for number, name in enumerate(layout.units if layout else ("",), 1):
+            spec = specs.get(name)
+            at = (*spec.at, spec.rotation) if spec else (0.0, 0.0, 0.0)
+            serial = serials.get(name) or serial_of(self._identifier, name)
+            components = sizes.count(name) if name else board.components if board else None
+            units.append(BoardUnit(name, number, serial, name in bad, at, components))
+        return tuple(units)
+
+    def _bad_marks(self, request: Body) -> set[str]:
+        seen = {call["refdes"] for call in self._body.get("calls", ()) if call["reason"] == CallReason.SKIPPED}
+        return seen | set(request.get("bad_marks", ()))
+
+    @property
+    def is_panel(self) -> bool:
+        """Whether it has units with names."""
+        return bool(self.units[0].name)
+
+    @property
+    def _identifier(self) -> str:
+        """The serial; a board without a serial goes by the feeder's key."""
+        return str(self._body["serial"] or self._body["key"])
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The identifiers of all of it."""
+        return {"PrimaryIdentifier": self._body["panel"] or self._identifier, "HermesIdentifier": None}
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether all of it is in doubt, whatever its calls say."""
+        body = self._body
+        verdict = body.get("verdict", Verdict.OK)
+        return bool(self._envelope.board and self._envelope.board.reason) or (
+            verdict != Verdict.OK and not body.get("calls", ())
+        )
+
+    def unit_of(self, call: Body) -> BoardUnit | None:
+        """Return the unit of a call; None for a call of a panel that names none of its units."""
+        if not self.is_panel:
+            return self.units[0]
+        name = str(call["refdes"]).partition("/")[0]
+        return next((unit for unit in self.units if unit.name == name), None)
+
+    def refdes_of(self, call: Body) -> str:
+        """Return the reference designator of a call on its unit."""
+        return str(call["refdes"]).partition("/")[2] or str(call["refdes"]) if self.is_panel else str(call["refdes"])
+
+    def positions(self, *, is_aborted: bool = False) -> dict[str, Any]:
+        """Return all units with the status that the body gives them."""
+        failed = {self.unit_of(call) for call in self._body.get("calls", ())}
+        all_fail = is_aborted or self.is_in_doubt or None in failed
+        units = [unit.position("Fail" if all_fail or unit in failed else "Pass") for unit in self.units]
+        return {"UnitCount": len(units), "Units": units}
+
+
+def arrived(envelope: EventEnvelope) -> dict[str, Any]:
     """Return the body of `UnitsArrived`."""
-    return {**_identity(body), **_units(body), "Lane": None}
+    board = CfxBoard(envelope)
+    return {**board.identity, **board.positions(), "Lane": None}
+
+
+def departed(envelope: EventEnvelope, *, is_aborted: bool = False) -> dict[str, Any]:
+    """Return the body of `UnitsDeparted`: the station has done with the board."""
+    board = CfxBoard(envelope)
+    return {**board.identity, **board.positions(is_aborted=is_aborted), "Lane": None}
 
 
 def started(transaction: str, envelope: EventEnvelope) -> dict[str, Any]:
     """Return the body of `WorkStarted`."""
-    body = envelope.event.body
+    body, board = envelope.event.body, CfxBoard(envelope)
     return {
-        **_identity(body),
+        **board.identity,
         "TransactionID": transaction,
         "Lane": None,
-        **_units(body),
-        **_recipe(envelope, "RecipeName", "Revision"),
-        "RelevantSurface": "PrimarySurface" if body["side"] == Side.TOP else "SecondarySurface",
+        **board.positions(),
+        **recipe_of(envelope, "RecipeName", "Revision"),
+        "RelevantSurface": surface(body["side"]),
         "WorkOrderIdentifier": {"WorkOrderId": body["work_order"], "Batch": None} if body["work_order"] else None,
     }
 
 
-def completed(transaction: str, body: Body) -> dict[str, Any]:
-    """Return the body of `WorkCompleted` of a board that was decided."""
-    return _completed(transaction, body, "Completed", is_good=body["verdict"] == Verdict.OK)
-
-
-def aborted(transaction: str, body: Body) -> dict[str, Any]:
-    """Return the body of `WorkCompleted` of a board that was taken back after its inspection had begun."""
-    return _completed(transaction, body, "Aborted", is_good=False)
-
-
-def inspected(transaction: str, envelope: EventEnvelope) -> dict[str, Any]:
-    """Return the body of `UnitsInspected` for what the line decided, which nobody has verified yet."""
-    body = envelope.event.body
-    result = _PASSED if body["verdict"] == Verdict.OK else _FAILED
-    regions = _Regions(envelope)
-    inspections = [_inspection(transaction, call, regions, _FAILED, _NOT_YET) for call in body["calls"]]
-    return _units_inspected(transaction, envelope, "AOI", None, _unit(envelope, result, inspections, _NOT_YET))
-
-
-def verified(transaction: str, envelope: EventEnvelope) -> dict[str, Any]:
-    """Return the body of `UnitsInspected` for a person's words on all calls of a board."""
-    body = envelope.event.body
-    outcomes, regions = [Outcome(call["outcome"]) for call in body["calls"]], _Regions(envelope)
-    results = [_FAILED if outcome is Outcome.CONFIRMED else _PASSED for outcome in outcomes]
-    inspections = [
-        _inspection(transaction, call, regions, result, _VERIFIED[outcome])
-        for call, result, outcome in zip(body["calls"], results, outcomes, strict=True)
-    ]
-    whole = next(
-        (outcome for outcome in (Outcome.CONFIRMED, Outcome.ACCEPTED) if outcome in outcomes), Outcome.FALSE_CALL
-    )
-    result = _FAILED if whole is Outcome.CONFIRMED else _PASSED
-    unit = _unit(envelope, result, inspections, _VERIFIED[whole])
-    return _units_inspected(transaction, envelope, "Human", operator(body["by"]), unit)
-
-
-def operator(name: str) -> dict[str, Any]:
-    """Return a person, who is known here by the name of a key."""
-    return {
-        "OperatorIdentifier": name,
-        "ActorType": "Human",
-        "LastName": None,
-        "FirstName": None,
-        "LoginName": None,
-    }
-
-
-def _identity(body: Body) -> dict[str, Any]:
-    return {"PrimaryIdentifier": body["panel"] or _unit_id(body), "HermesIdentifier": None}
-
-
-def _unit_id(body: Body) -> str:
-    """Return the serial of a board; a board without a serial goes by the feeder's key."""
-    return str(body["serial"] or body["key"])
-
-
-def _units(body: Body, *, is_good: bool = True) -> dict[str, Any]:
-    unit = {
-        "UnitIdentifier": _unit_id(body),
-        "PositionNumber": 1,
-        "PositionName": None,
-        "X": 0.0,
-        "Y": 0.0,
-        "Z": None,
-        "Rotation": 0.0,
-        "FlipX": False,
-        "FlipY": False,
-        "Status": "Pass" if is_good else "Fail",
-    }
-    return {"UnitCount": 1, "Units": [unit]}
-
-
-def _recipe(envelope: EventEnvelope, name: str, revision: str) -> dict[str, Any]:
-    recipe = envelope.recipe
-    return {name: recipe and recipe.name, revision: recipe and str(recipe.version)}
-
-
-def _completed(transaction: str, body: Body, result: str, *, is_good: bool) -> dict[str, Any]:
+def completed(transaction: str, envelope: EventEnvelope, *, is_aborted: bool = False) -> dict[str, Any]:
+    """Return the body of `WorkCompleted`: of a board that was decided, or taken back after its inspection had begun."""
+    board = CfxBoard(envelope)
     return {
         "TransactionID": transaction,
-        "Result": result,
-        **_identity(body),
-        **_units(body, is_good=is_good),
+        "Result": "Aborted" if is_aborted else "Completed",
+        **board.identity,
+        **board.positions(is_aborted=is_aborted),
         "PerformanceImpacts": [],
     }
 
 
-def _units_inspected(
-    transaction: str, envelope: EventEnvelope, method: str, inspector: Body | None, unit: Body
-) -> dict[str, Any]:
+def recipe_of(envelope: EventEnvelope, name: str, revision: str) -> dict[str, Any]:
+    """Return name and version of the recipe under the names of a message."""
+    recipe = envelope.recipe
+    return {name: recipe and recipe.name, revision: recipe and str(recipe.version)}
+
+
+def surface(side: str) -> str:
+    """Return a side of a board as a `Surface`."""
+    return {"top": "PrimarySurface", "bottom": "SecondarySurface"}.get(side, "Unspecified")
+
+
+def activated(envelope: EventEnvelope) -> dict[str, Any]:
+    """Return the body of `RecipeActivated`. Its times are numbers, which nobody knows here: 0 stands for unknown."""
+    body, recipe = envelope.event.body, envelope.recipe
+    content = RecipeContent.model_validate(recipe.content) if recipe else None
+    parts, units, side = 0, 1, ""
+    with suppress(ConfigError):
+        if content is not None:
+            layout = content.whole.layout if content.whole else None
+            units, side = (len(layout.units), layout.recipe.side) if layout else (1, "")
+            of_types = content.board(body["name"]).components.values()
+            parts = len(content.components) or round(sum(one.count for one in of_types))
     return {
-        # The standard writes this name with a small d, unlike that of the other messages.
-        "TransactionId": transaction,
-        "InspectionMethod": method,
-        "SamplingInformation": {"SamplingMethod": "NoSampling", "LotSize": None, "SampleSize": None},
-        "Inspector": inspector,
-        **_recipe(envelope, "RecipeName", "RecipeRevision"),
-        "InspectedUnits": [unit],
-        "InspectedPanel": None,
-    }
-
-
-def _unit(envelope: EventEnvelope, result: str, inspections: list[dict[str, Any]], verification: str) -> dict[str, Any]:
-    body, board = envelope.event.body, envelope.board
-    return {
-        "UnitIdentifier": _unit_id(body),
-        "UnitPositionNumber": 1,
-        "OverallResult": result,
-        "Inspections": inspections,
-        "Verification": verification,
-        "TotalInspectionCount": board and board.components,
-    }
-
-
-class _Regions:
-    """Where the components of a board lie by its placement file."""
-
-    def __init__(self, envelope: EventEnvelope) -> None:
-        self._sites: dict[str, Site] = {}
-        whole = envelope.recipe and RecipeContent.model_validate(envelope.recipe.content).whole
-        with suppress(ConfigError):  # the recipe was in order when the board was accepted, and an update refuses it
-            self._sites = {site.name: site for site in whole.layout.sites} if whole else {}
-
-    def of(self, refdes: str) -> dict[str, Any] | None:
-        """Return the outline of a component's crop, closed, in mm as the camera sees the board; None if unknown.
-
-        The standard gives the coordinates of a region no unit; all its other lengths are mm.
-        """
-        if (site := self._sites.get(refdes)) is None:
-            return None
-        points = [{"X": round(at.x_mm, 4), "Y": round(at.y_mm, 4)} for at in site.corners]
-        start = points[0]
-        return {"StartPointX": start["X"], "StartPointY": start["Y"], "RegionSegments": [*points[1:], start]}
-
-
-def _inspection(transaction: str, call: Body, regions: _Regions, result: str, verification: str) -> dict[str, Any]:
-    """Return the inspection of a component that was called; a component that nobody could see has an error too."""
-    id = uuid.uuid5(uuid.UUID(transaction), call["refdes"])
-    score = call["score"]
-    was_seen = call["reason"] == CallReason.EXPERT
-    defect = {
-        "UniqueIdentifier": str(uuid.uuid5(id, "defect")),
-        "DefectCode": call["label"] or call["reason"],
-        "DefectCategory": call["verdict"],
-        "Description": None,
-        "Comments": None,
-        "ComponentOfInterest": {
-            "ReferenceDesignator": call["refdes"],
-            "UnitPosition": None,
-            "PartNumber": call["component"],
-        },
-        "RegionOfInterest": regions.of(call["refdes"]),
-        "DefectImages": [],
-        "Priority": 1 if call["verdict"] == Verdict.NG else 2,
-        "ConfidenceLevel": None if score is None else round(100.0 * score, 4),
-        "RelatedMeasurements": [],
-        "RelatedSymptoms": [],
-        "Verification": verification,
-        "VerificationDetail": None,
-    }
-    return {
-        "UniqueIdentifier": str(id),
-        "InspectionName": call["refdes"],
-        "InspectionStartTime": None,
-        "InspectionEndTime": None,
-        "TestProcedure": None,
-        "Comments": None,
-        "Result": result,
-        "Verification": verification,
-        "VerificationDetail": None,
-        "Error": None if was_seen else call["reason"],
-        "DefectsFound": [defect],
-        "Symptoms": [],
-        "Measurements": [],
-        "RefNo": None,
+        "RecipeName": body["name"],
+        "Revision": str(body["version"]),
+        "Lane": None,
+        "Stage": None,
+        "ExpectedCycleTime": 0.0,
+        "ExpectedWorkTime": None,
+        "ExpectedUnitsPerWorkTransaction": float(units),
+        "NumberOfComponentsPerUnit": parts / units,
+        "WorkOrderIdentifier": None,
+        "TargetQuantity": None,
+        "RelevantSurface": surface(side),
+        "RecipeStagesInformation": [],
     }

@@ -5,7 +5,10 @@ docs/serve.md describes the body of each kind of event.
 
 from __future__ import annotations
 
-from coe.serve.bridge.sinks import EventEnvelope, Message, Origin, StationStatus
+from collections.abc import Mapping
+from typing import Any
+
+from coe.serve.bridge.sinks import EventEnvelope, Message, Origin, Sign, StationStatus
 from coe.serve.clock import iso
 
 
@@ -28,6 +31,10 @@ class EventFormat:
         }
         return [Message(event.uuid, event.kind.value, event.happened_us, content)]
 
-    def heartbeat(self, status: StationStatus) -> Message | None:
+    def sign(self, sign: Sign, status: StationStatus) -> Message | None:
         """Return nothing; a sink that has a place for the station's state shows it there."""
+        return None
+
+    def answer(self, request: Mapping[str, Any], at_us: int) -> Message | None:
+        """Return nothing; questions are those of IPC-CFX, or go to the API."""
         return None

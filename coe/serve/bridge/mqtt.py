@@ -7,25 +7,38 @@ under `coe/aoi-1/state`; when the bridge is cut off, the broker itself says ther
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
 from coe.serve.bridge.sink_settings import BrokerSettings
-from coe.serve.bridge.sinks import ChoosesFormat, Message, Origin, Package, SinkConnection, SinkFailed, StationStatus
+from coe.serve.bridge.sinks import (
+    ChoosesFormat,
+    Message,
+    Origin,
+    Package,
+    Request,
+    SinkConnection,
+    SinkFailed,
+    StationStatus,
+)
 from coe.serve.clock import iso
 from coe.visible import is_visible
 
 if TYPE_CHECKING:
-    from paho.mqtt.client import Client, MQTTMessageInfo
+    from paho.mqtt.client import Client, MQTTMessage, MQTTMessageInfo
 
 ANSWER_S = 10.0
 """How long the broker may take to answer."""
 KEEPALIVE_S = 15
 """The broker publishes the last will after one and a half times this time without a sign of life."""
+MOST_REQUESTS = 100
+"""Of more requests that come at a time, the oldest are not answered."""
 _SUCCESS = 0
 
 
@@ -43,6 +56,13 @@ class MqttSettings(BrokerSettings, ChoosesFormat):
 
     topic: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_topic)] | None = None
 
+    def request_place(self, station: str) -> tuple[str, str]:
+        """Return the broker, and the topic of requests; only IPC-CFX has requests."""
+        if self.format_name != "cfx":
+            return "", ""
+        scheme = "mqtt" if self.tls is None else "mqtts"
+        return f"{scheme}://{self.address}", f"{self.topic or f'coe/{station}'}/requests"
+
     def connection(self, origin: Origin) -> MqttConnection:
         """Make the connection; raises ConfigError for an unreadable password or certificate."""
         return MqttConnection(self, origin)
@@ -57,6 +77,8 @@ class MqttConnection(SinkConnection):
         self._topic = settings.topic or f"coe/{origin.station}"
         self._password = settings.password_text(origin)
         self._tls = None if settings.tls is None else settings.tls.context(f"{origin.key}.tls")
+        self._requests = origin.request_address
+        self._came: deque[Request] = deque(maxlen=MOST_REQUESTS)
         self._client: Client | None = None
         self._answered = threading.Event()
         self._refusal = ""
@@ -71,6 +93,7 @@ class MqttConnection(SinkConnection):
         client = Client(CallbackAPIVersion.VERSION2, client_id=self._name, reconnect_on_failure=False)
         client.connect_timeout = ANSWER_S
         client.on_connect, client.on_disconnect = self._connected, self._disconnected
+        client.on_message = self._asked
         if settings.user:
             client.username_pw_set(settings.user, self._password)
         if self._tls is not None:
@@ -91,6 +114,8 @@ class MqttConnection(SinkConnection):
         if self._is_lost:  # with TLS 1.3 the broker looks at our certificate after the connection is there
             asks = "" if self._tls is None else "; it may ask for a certificate that it knows"
             raise SinkFailed(f"{self._address} ended the connection before it answered{asks}")
+        if self._requests:
+            client.subscribe(self._requests, qos=1)
 
     def send(self, message: Message) -> None:
         """Publish under the sink's topic and the message's name; raises SinkFailed."""
@@ -107,10 +132,11 @@ class MqttConnection(SinkConnection):
         }
         self._publish(self._state_topic, _encoded(state), retain=True)
 
-    def look(self) -> None:
-        """Raise SinkFailed if the connection is lost."""
+    def look(self) -> Sequence[Request]:
+        """Return the requests that came; raises SinkFailed if the connection is lost."""
         if self._is_lost:
             raise SinkFailed(f"the connection to {self._address} was lost")
+        return [self._came.popleft() for _ in range(len(self._came))]
 
     def close(self) -> None:
         """Say that the station is not online any more, and disconnect."""
@@ -141,6 +167,15 @@ class MqttConnection(SinkConnection):
         if client is self._client:
             self._refusal = str(reason) if reason.is_failure else ""
             self._answered.set()
+
+    def _asked(self, client: Client, data: Any, message: MQTTMessage) -> None:
+        try:
+            content = json.loads(message.payload)
+        except (ValueError, RecursionError) as error:
+            logging.getLogger(__name__).warning("a request cannot be read: %s", error)
+            return
+        if isinstance(content, dict):
+            self._came.append(Request(content))
 
     def _disconnected(self, client: Client, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         if client is self._client:

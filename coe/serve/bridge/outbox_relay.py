@@ -10,13 +10,14 @@ import logging
 import sys
 import threading
 import time
+from dataclasses import replace
 
 from sqlalchemy import Connection
 
 from coe.serve import failpoints
-from coe.serve.bridge.sinks import EventEnvelope, Sink, SinkFailed, StationStatus
+from coe.serve.bridge.sinks import EventEnvelope, Sign, Sink, SinkFailed, StationStatus
 from coe.serve.clock import microseconds, now_us
-from coe.serve.database import board_rows, fault_log, outbox, states
+from coe.serve.database import board_rows, fault_log, outbox, recipe_versions, states
 from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.event_log import Event
@@ -42,6 +43,7 @@ class OutboxRelay:
     def __init__(self, sink: Sink, database: Database, stop: threading.Event) -> None:
         self._sink, self._database, self._stop = sink, database, stop
         self._is_connected = self._is_shown = False
+        self._status: StationStatus | None = None
         self._failures = 0
         self._told: list[Event] = []
         self._recipes = KeptRecipes()
@@ -54,6 +56,7 @@ class OutboxRelay:
         try:
             while not self._stop.is_set():
                 self._stop.wait(self._safe_turn())
+            self._take_leave()
         finally:
             self._close()
 
@@ -97,7 +100,7 @@ class OutboxRelay:
         told = 0
         try:
             self._connect()
-            self._sink.connection.look()
+            self._answer()
             self._show()
             for envelope in waiting:
                 if self._stop.is_set():
@@ -124,6 +127,26 @@ class OutboxRelay:
             self._sink.connection.connect()
             self._is_connected = True
             self._is_shown, self._next_beat_s = False, 0.0
+            self._status = None
+
+    def _answer(self) -> None:
+        """Answer those who ask; whoever asks badly gets no answer, and holds nobody up."""
+        connection = self._sink.connection
+        for request in connection.look():
+            if (message := self._sink.format.answer(request.body, now_us())) is not None:
+                connection.answer(request, message)
+
+    def _take_leave(self) -> None:
+        """Say that the station goes, where a sink hears it."""
+        if self._is_connected and self._status is not None:
+            try:
+                self._say(Sign.ENDING, replace(self._status, at_us=now_us()))
+            except Exception as error:  # nothing waits for it any more
+                _log.warning("sink '%s' was not told that the station goes: %s", self._sink.name, error)
+
+    def _say(self, sign: Sign, status: StationStatus) -> None:
+        if (message := self._sink.format.sign(sign, status)) is not None:
+            self._sink.connection.send(message)
 
     def _show(self) -> None:
         """Show the station's state if it has changed, and send a sign of life if it is time."""
@@ -132,12 +155,14 @@ class OutboxRelay:
             return
         with self._database.reading() as connection:
             status = _status(connection)
+        if self._status is None:
+            self._say(Sign.CONNECTED, status)
+        self._status = status
         self._sink.connection.show(status)
         self._is_shown = True
         if is_time:
             self._next_beat_s = time.monotonic() + self._sink.heartbeat_s
-            if (beat := self._sink.format.heartbeat(status)) is not None:
-                self._sink.connection.send(beat)
+            self._say(Sign.ALIVE, status)
 
     def _overcome(self) -> None:
         if self._may_have_fault:
@@ -173,6 +198,8 @@ def envelope_of(connection: Connection, event: Event, kept: KeptRecipes) -> Even
     """Return an event with its board and its recipe, whose content is large; raises DatabaseError."""
     board = None if event.board_id is None else board_rows.get(connection, event.board_id)
     recipe = None if board is None else kept.get(connection, board.recipe_id)
+    if event.kind is EventKind.RECIPE_ACTIVATED:
+        recipe = recipe_versions.version(connection, event.body["name"], event.body["version"])
     return EventEnvelope(event, recipe, board)
 
 

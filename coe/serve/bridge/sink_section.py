@@ -104,5 +104,6 @@ def sinks_of(config: HasSinks) -> Iterator[Sink]:
     expect_packages(config)
     for kind, name, sink in config.sinks.listed():
         key = f"sinks.{kind}" if sink.is_single else f"sinks.{kind}.{name}"
-        origin = Origin(config.station, config.sinks.cfx_handle or config.station, key)
+        handle = config.sinks.cfx_handle or config.station
+        origin = Origin(config.station, handle, key, *sink.request_place(config.station))
         yield Sink(name, sink.connection(origin), sink.message_format(origin), sink.heartbeat_s)

@@ -10,6 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, cast
 
 from pydantic import AfterValidator, Field
@@ -66,16 +67,38 @@ class Message:
         return json.dumps(self.body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
+class Sign(StrEnum):
+    """What a station says of itself between events."""
+
+    CONNECTED = "connected"
+    """It has a connection to the sink, perhaps again."""
+    ALIVE = "alive"
+    ENDING = "ending"
+    """It ends the connection in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What another machine asks of the station over a sink; `reply_to` is where it waits for the answer."""
+
+    body: Mapping[str, Any]
+    reply_to: str = ""
+    id: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Who tells a sink: the `station`, and its `handle` in messages of IPC-CFX.
 
     `key` is the sink's place in the config, for messages, as `sinks.mqtt.plant`; `sink` is the last word of it.
+    `request_uri` and `request_address` are where others may ask the station, empty if they cannot.
     """
 
     station: str
     handle: str = ""
     key: str = ""
+    request_uri: str = ""
+    request_address: str = ""
 
     @property
     def sink(self) -> str:
@@ -84,13 +107,16 @@ class Origin:
 
 
 class Format(Protocol):
-    """A format: how events and signs of life become messages. It is made with an `Origin` and `heartbeat_s`."""
+    """A format: how events, signs and answers become messages. It is made with an `Origin` and `heartbeat_s`."""
 
     def messages(self, envelope: EventEnvelope) -> list[Message]:
         """Return the messages of an event, in order, the same at each delivery; none for events without a message."""
 
-    def heartbeat(self, status: StationStatus) -> Message | None:
-        """Return a sign of life; None if the format has none."""
+    def sign(self, sign: Sign, status: StationStatus) -> Message | None:
+        """Return what the station says of itself, as a sign of life; None if the format has no such message."""
+
+    def answer(self, request: Mapping[str, Any], at_us: int) -> Message | None:
+        """Return the answer to a request; None if it is none, or not for this station."""
 
 
 class SinkConnection(ABC):
@@ -106,8 +132,16 @@ class SinkConnection(ABC):
     def show(self, status: StationStatus) -> None:  # noqa: B027
         """Show what the station does now, where a sink has a place for that."""
 
-    def look(self) -> None:  # noqa: B027
-        """Find out whether the connection still stands, and keep it alive; called several times a second."""
+    def look(self) -> Sequence[Request]:
+        """Find out whether the connection stands, keep it alive, and return what came; called several times a second.
+
+        By default nobody asks.
+        """
+        return ()
+
+    def answer(self, request: Request, message: Message) -> None:
+        """Send the answer to a request that `look` returned; by default as any message."""
+        self.send(message)
 
     def close(self) -> None:  # noqa: B027
         """End the connection, in order if it stands; never raises SinkFailed."""
@@ -150,6 +184,10 @@ class SinkSettings(StrictModel, ABC):
     def format_name(self) -> str:
         """The format of its messages, an entry point or a dotted path."""
         return "events"
+
+    def request_place(self, station: str) -> tuple[str, str]:
+        """Return where others may ask the station over this sink: a URI and an address there; empty if they cannot."""
+        return "", ""
 
     def message_format(self, origin: Origin) -> Format:
         """Make the format of its messages; raises ConfigError."""
