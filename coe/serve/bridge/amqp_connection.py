@@ -20,7 +20,7 @@ from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
 from coe.errors import ConfigError
 from coe.serve.bridge.sink_settings import BrokerSettings, Tls
-from coe.serve.bridge.sinks import Message, Origin, Request, SinkConnection, SinkFailed
+from coe.serve.bridge.sinks import Message, Origin, SinkConnection, SinkFailed, SinkRequest
 from coe.serve.clock import SECOND_US
 
 ANSWER_S = 10.0
@@ -102,10 +102,10 @@ class AmqpConnection(SinkConnection):
         if delivery.remote_state != Delivery.ACCEPTED:
             raise SinkFailed(f"{self._settings.address} did not accept a message ({delivery.remote_state})")
 
-    def look(self) -> Sequence[Request]:
+    def look(self) -> Sequence[SinkRequest]:
         """Keep the connection alive, and return requests that came; raises SinkFailed if it is lost."""
         assert self._connection is not None
-        requests: list[Request] = []
+        requests: list[SinkRequest] = []
         try:
             with suppress(Timeout):
                 self._connection.wait(lambda: False, timeout=0.001)
@@ -119,7 +119,7 @@ class AmqpConnection(SinkConnection):
             raise SinkFailed(f"the connection to {self._settings.address} was lost")
         return requests
 
-    def answer(self, request: Request, message: Message) -> None:
+    def answer(self, request: SinkRequest, message: Message) -> None:
         """Send an answer to where its request says, or as all messages; raises SinkFailed if the connection is lost.
 
         A wrong address is the fault of who asks, and brokers end the connection for it: so each answer has its own.
@@ -141,7 +141,7 @@ class AmqpConnection(SinkConnection):
         connection, self._connection, self._sender, self._receiver = self._connection, None, None, None
         _close(connection, _FAREWELL_S)
 
-    def _envelope(self, message: Message, request: Request | None = None) -> Envelope:
+    def _envelope(self, message: Message, request: SinkRequest | None = None) -> Envelope:
         topic = message.name.rpartition(".")[0]
         return Envelope(
             body=message.encoded,
@@ -169,7 +169,7 @@ def _close(connection: BlockingConnection | None, most_s: float) -> None:
             connection.close()
 
 
-def _read(asked: Envelope) -> Iterator[Request]:
+def _read(asked: Envelope) -> Iterator[SinkRequest]:
     """Yield the requests of a message; what cannot be read is logged."""
     try:
         body = bytes(asked.body) if isinstance(asked.body, bytes | memoryview) else str(asked.body).encode()
@@ -179,4 +179,4 @@ def _read(asked: Envelope) -> Iterator[Request]:
         return
     for one in content if isinstance(content, list) else [content]:
         if isinstance(one, dict):
-            yield Request(one, asked.reply_to or "", str(asked.correlation_id or one.get("RequestID") or ""))
+            yield SinkRequest(one, asked.reply_to or "", str(asked.correlation_id or one.get("RequestID") or ""))

@@ -22,9 +22,9 @@ from coe.serve.bridge.sinks import (
     Message,
     Origin,
     Package,
-    Request,
     SinkConnection,
     SinkFailed,
+    SinkRequest,
     StationStatus,
 )
 from coe.serve.clock import iso
@@ -78,7 +78,7 @@ class MqttConnection(SinkConnection):
         self._password = settings.password_text(origin)
         self._tls = None if settings.tls is None else settings.tls.context(f"{origin.key}.tls")
         self._requests = origin.request_address
-        self._came: deque[Request] = deque(maxlen=MOST_REQUESTS)
+        self._came: deque[SinkRequest] = deque(maxlen=MOST_REQUESTS)
         self._client: Client | None = None
         self._answered = threading.Event()
         self._refusal = ""
@@ -132,7 +132,7 @@ class MqttConnection(SinkConnection):
         }
         self._publish(self._state_topic, _encoded(state), retain=True)
 
-    def look(self) -> Sequence[Request]:
+    def look(self) -> Sequence[SinkRequest]:
         """Return the requests that came; raises SinkFailed if the connection is lost."""
         if self._is_lost:
             raise SinkFailed(f"the connection to {self._address} was lost")
@@ -175,7 +175,7 @@ class MqttConnection(SinkConnection):
             logging.getLogger(__name__).warning("a request cannot be read: %s", error)
             return
         if isinstance(content, dict):
-            self._came.append(Request(content))
+            self._came.append(SinkRequest(content))
 
     def _disconnected(self, client: Client, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         if client is self._client:

@@ -78,7 +78,7 @@ class Sign(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SinkRequest:
     """What another machine asks of the station over a sink; `reply_to` is where it waits for the answer."""
 
     body: Mapping[str, Any]
@@ -132,14 +132,14 @@ class SinkConnection(ABC):
     def show(self, status: StationStatus) -> None:  # noqa: B027
         """Show what the station does now, where a sink has a place for that."""
 
-    def look(self) -> Sequence[Request]:
+    def look(self) -> Sequence[SinkRequest]:
         """Find out whether the connection stands, keep it alive, and return what came; called several times a second.
 
         By default nobody asks.
         """
         return ()
 
-    def answer(self, request: Request, message: Message) -> None:
+    def answer(self, request: SinkRequest, message: Message) -> None:
         """Send the answer to a request that `look` returned; by default as any message."""
         self.send(message)
 
