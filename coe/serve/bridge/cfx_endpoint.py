@@ -93,7 +93,7 @@ class CfxEndpoint:
     def answer(self, request: Mapping[str, Any], at_us: int) -> Message | None:
         """Return the answer to an envelope; None if it is no request, or not for this endpoint."""
         name, asked = request.get("MessageName"), request.get("MessageBody")
-        if not isinstance(name, str) or not name.endswith("SinkRequest") or not isinstance(asked, Mapping):
+        if not isinstance(name, str) or not name.endswith("Request") or not isinstance(asked, Mapping):
             return None
         if request.get("Target") not in (None, "", self._handle, self._origin.request_address):
             return None
