@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -47,8 +46,7 @@ def new(
 
     Example: coe-board new line7 --photos photos --run
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", name):
-        raise ConfigError(f"'{name}' is no name of a board; give letters, digits and ._+-, as line7")
+    first_board.check_name(name)
     rules = to / config.RULES_FOLDER / f"{name}.yaml"
     first_board.refuse_present({rules: None})
     ways = [make for make in (photographed, placed) if make is not None]

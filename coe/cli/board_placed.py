@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -101,6 +101,15 @@ def placed(  # noqa: PLR0913
             help="x and y are pixels of the pictures, from the top left corner, y downwards. It means --held, too.",
         ),
     ] = False,
+    marks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mark",
+            metavar="NAME=X,Y",
+            help="Where a mark or a part lies in the first picture, in pixels, as FID1=812,340: two of them, or four "
+            "where the camera looks aslant. For a board that is not found, or found wrong.",
+        ),
+    ] = None,
     good: Annotated[
         bool, typer.Option("--good", help="The boards in the pictures are good: parts are learned from them.")
     ] = False,
@@ -137,7 +146,8 @@ def placed(  # noqa: PLR0913
         words += [] if bom is None else ["--bom", str(bom)]
         words += [] if bottom_x is None else ["--bottom-x", bottom_x, "--bottom-angle", str(bottom_angle)]
         planned = plan(fitted, Side(side), library, edge)
-        making = _Making(name, to, fitted, planned, bottom, tuple(words), good, how, held or in_pixels)
+        seen = board_seen.marks_of(marks or (), planned, bottom)
+        making = _Making(name, to, fitted, planned, bottom, tuple(words), good, how, held or in_pixels, seen)
         return making.board(images) if not in_pixels or images is None else making.in_pixels(images)
 
     return make
@@ -156,6 +166,8 @@ class _Making:
     are_good: bool
     form: FileForm
     held: bool
+    seen: Mapping[tuple[float, float], tuple[float, float]]
+    """Where points in mm lie in the first picture, in pixels, as a person says; empty if the board is searched."""
 
     def in_pixels(self, images: Path) -> FirstBoard:
         """Make a board whose placement file says where parts lie in the pictures."""
@@ -221,14 +233,19 @@ class _Making:
 
     def _found(self, pictures: dict[Path, DecodedImage], layout: Layout) -> tuple[dict[Path, FoundBoard], list[str]]:
         """Return the board in each picture, and sentences about those in which it is not seen."""
-        from coe.placement.found_camera import drawing_of, find_board
+        import numpy as np
+
+        from coe.placement.found_camera import board_at, drawing_of, find_board, map_through
 
         marks = () if self.held else self.plan.seen_marks(self.bottom)
         drawing = drawing_of(layout, marks, outline_is_known=self.plan.outline_is_known)
         found, notes = {}, []
+        if self.seen:
+            points, at = np.array(list(self.seen)), np.array(list(self.seen.values()))
+            rough = map_through(points, at, layout.middle)
         with Progress(console=err) as bar:
             for picture, pixels in bar.track(pictures.items(), description="finding the board"):
-                board = find_board(pixels, drawing, marks)
+                board = board_at(pixels, drawing, marks, rough) if self.seen else find_board(pixels, drawing, marks)
                 if board is None:
                     notes.append(f"{picture.name}: the board is not found in it")
                     continue

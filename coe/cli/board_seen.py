@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from io import BytesIO
+from itertools import combinations
+from math import dist
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coe.errors import ConfigError
+from coe.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from coe.pictures.array_images import DecodedImage
-    from coe.placement import Layout
+    from coe.placement import Bottom, Layout
+    from coe.placement.draft_recipe import BoardPlan
 
 MOST_PICTURES = 5
 """So many pictures of boards are looked at."""
+_NUMBER = r"-?\d{1,6}(?:\.\d{1,6})?"
+_LEAST_APART_PX = 20.0
 
 
 def refuse_beside_pixels(units: str | None, outline: Path | None, side: str, images: Path | None) -> None:
@@ -25,6 +32,33 @@ def refuse_beside_pixels(units: str | None, outline: Path | None, side: str, ima
         given.append(f"--units {units}")
     if given:
         raise ConfigError(f"--in-pixels says where parts lie in the pictures; leave {', '.join(given)} out")
+
+
+def marks_of(
+    given: Sequence[str], plan: BoardPlan, bottom: Bottom | None
+) -> dict[tuple[float, float], tuple[float, float]]:
+    """Return where a person sees marks or parts, NAME=X,Y: points in mm, as the camera sees the side, to pixels.
+
+    Raises ConfigError, which names all that are wrong.
+    """
+    known = {place.refdes: (place.x_mm, place.y_mm) for place in plan.placements}
+    if bottom is not None:
+        known = {name: (bottom.x_of(x), y) for name, (x, y) in known.items()}
+    known |= {mark.name: (mark.x_mm, mark.y_mm) for mark in plan.seen_marks(bottom)}
+    seen: dict[tuple[float, float], tuple[float, float]] = {}
+    for word in given:
+        name, _, at = word.rpartition("=")
+        match = re.fullmatch(rf"({_NUMBER}),({_NUMBER})", at)
+        if match is None:
+            raise ConfigError(f"--mark '{word}' is not NAME=X,Y, as FID1=812,340")
+        if name not in known:
+            raise ConfigError(f"--mark: the board has no mark and no part '{name}'{did_you_mean(name, known)}")
+        seen[known[name]] = float(match[1]), float(match[2])
+    if len(seen) == 1:
+        raise ConfigError("--mark: one point tells no turn; give two, far from each other, or four")
+    if len(seen) > 1 and min(dist(*pair) for pair in combinations(seen.values(), 2)) < _LEAST_APART_PX:
+        raise ConfigError(f"--mark: two points lie within {_LEAST_APART_PX:g} pixels; give such as lie far apart")
+    return seen
 
 
 def read_pictures(images: Path) -> dict[Path, DecodedImage]:

@@ -5,6 +5,7 @@ Files that are there are never replaced.
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from coe.board.drafting import TODO
 from coe.cli.common import Exit, err, out, point_out
 from coe.errors import ConfigError
 from coe.files import replacing, writing
+from coe.visible import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,12 @@ class FirstBoard:
 
 MakeBoard = Callable[[str, Path], FirstBoard]
 """What each way to begin returns: it makes the board of a name, in a folder, and writes nothing."""
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigError for what cannot name a board and its files."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}", name):
+        raise ConfigError(f"'{visible(name[:100])}' is no name of a board; give letters, digits and ._+-, as line7")
 
 
 def refuse_present(paths: Mapping[Path, object]) -> None:

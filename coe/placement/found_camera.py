@@ -15,7 +15,7 @@ from coe.placement.board_recipe import CameraSpec
 from coe.placement.constellation import constellations
 from coe.placement.draft_recipe import Mark
 from coe.placement.fiducials import Grey
-from coe.placement.fit import Fit, Numbers, fitted, through, view_of
+from coe.placement.fit import Fit, Numbers, fitted, projective, through, view_of
 from coe.placement.mark_match import MarkMatch, matched
 from coe.placement.pose_search import FINE_PX, BoardDrawing, PictureEdges, Pose, agreement, edges_of, poses
 
@@ -97,6 +97,32 @@ def find_board(pixels: DecodedImage, drawing: BoardDrawing, marks: Sequence[Mark
         return best
     turn = _turned(rivals[0], best)
     return replace(best, doubt=f"it fits nearly as well turned by {turn:.0f} degrees: look at the overlay")
+
+
+def map_through(points: Numbers, pixels: Numbers, about: tuple[float, float]) -> Fit:
+    """Return the map through points (n, 2) in mm that lie at pixels (n, 2): 2 of them, 3, or 4 and more.
+
+    Two tell scale, turn and place, three an affine map, four how the camera looks aslant.
+    """
+    return projective(points, pixels, about) if len(points) > 3 else replace(fitted(points, pixels), about=about)
+
+
+def board_at(pixels: DecodedImage, drawing: BoardDrawing, marks: Sequence[Mark], rough: Fit) -> FoundBoard:
+    """Return the board of a picture (H, W, 3) uint8 RGB that a person says lies as a rough map has it.
+
+    Marks that are seen near there make it exact; without any the map is taken as it is.
+    """
+    grey = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8)
+    edges, size = edges_of(pixels, FINE_PX), (pixels.shape[1], pixels.shape[0])
+    ((x, y),) = rough.pixels(drawing.middle[None])
+    pose = Pose(1000 / rough.um_per_pixel, rough.turn_deg, float(x), float(y), 0.0)
+    match = matched(grey, marks, pose, rough) if marks else None
+    if match is None or not _is_possible(match.fit, drawing, max(size) / 2):
+        return FoundBoard(MarkMatch((), (), rough), agreement(edges, drawing, rough), size)
+    board = FoundBoard(match, agreement(edges, drawing, match.fit), size)
+    if len(match.fit.matrix) == 2:
+        board = replace(board, match=_with_keystone(edges_of(pixels, _EXACT_PX), drawing, board))
+    return board
 
 
 def _matches(

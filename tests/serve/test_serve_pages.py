@@ -28,7 +28,7 @@ from coe.serve.gate.pages.rendering import STATIC
 from coe.serve.gate.pages.svg import Spot
 
 SCRIPT = "<script>alert('x')</script>\"'>"
-PLACES = {"{id:int}": "1", "{name}/{version:int}": "tiny/1"}
+PLACES = {"{id:int}": "1", "{name}/{version:int}": "tiny/1", "{draft}": "new", "{step}": "files"}
 
 
 def with_places(path: str) -> str:
@@ -38,6 +38,11 @@ def with_places(path: str) -> str:
 
 
 PATHS = [with_places(one.path) for one in PAGES if one.roles is not None]
+
+
+@pytest.fixture(autouse=True)
+def draft(served: Served) -> None:
+    assert served.engineer.post("/teach", json={"name": "new"}).status_code == 201
 
 
 def with_hostile_texts(served: Served) -> None:

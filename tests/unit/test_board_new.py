@@ -31,7 +31,7 @@ from coe.placement.board_outline import read_outline
 from coe.placement.constellation import constellations
 from coe.placement.draft_recipe import plan
 from coe.placement.fit import Fit
-from coe.placement.found_camera import FoundBoard, drawing_of, find_board
+from coe.placement.found_camera import FoundBoard, board_at, drawing_of, find_board, map_through
 from coe.placement.mark_match import MarkMatch
 from coe.placement.pose_search import BoardDrawing, Pose
 from coe.placement.recipe_text import first_draft
@@ -369,3 +369,36 @@ def test_pictures_in_which_boards_lie_otherwise_round_tell_no_camera(
 
     assert new(call, "--images", "boards/b.png", "--held", "--to", "one") == 0
     assert abs(read_recipe(folder / "one" / "line7" / "recipe.yaml").camera.turn) == 180
+
+
+def test_two_points_that_a_person_shows_tell_how_a_board_lies_of_which_nothing_is_seen(
+    call: Call, folder: Path
+) -> None:
+    cv2.imwrite(str(folder / "noise.png"), np.random.default_rng(1).integers(80, 99, (240, 320, 3), np.uint8))
+    assert new(call, "--images", "noise.png", "--mark", "FID1=280,200", "--mark", "FID2=280,-60") == 0
+    recipe = read_recipe(folder / "line7" / "recipe.yaml")
+    assert (recipe.um_per_pixel, recipe.camera.turn) == (pytest.approx(100), 90)
+
+
+@pytest.mark.parametrize(
+    "words", [("FID9=1,2", "FID1=3,40"), ("FID1=1,2",), ("FID1=1,2", "FID2=9,9"), ("FID1:1,2", "FID2=9,99")]
+)
+def test_points_that_tell_no_place_are_refused(call: Call, folder: Path, words: tuple[str, ...]) -> None:
+    cv2.imwrite(str(folder / "noise.png"), np.random.default_rng(1).integers(80, 99, (240, 320, 3), np.uint8))
+    assert new(call, "--images", "noise.png", *[word for at in words for word in ("--mark", at)]) == 2
+    assert not (folder / "line7").exists()
+
+
+def test_marks_near_the_points_that_a_person_shows_make_the_place_exact(brought: tuple[Path, list[Numbers]]) -> None:
+    at, maps = brought
+    parts = read_placements(at / "pnp.csv", units="mm")
+    drawn = plan(parts, Side.TOP)
+    layout = lay_out(parse_recipe(Path("r.yaml"), first_draft("r", drawn).text().encode()), parts)
+    drawing = drawing_of(layout, drawn.marks, outline_is_known=False)
+    shown = np.array([(109.0, -77.0), (157.0, -70.0)])
+    rough = map_through(shown, Fit(maps[0]).pixels(shown) + np.array([(6, -5), (-4, 7)]), layout.middle)
+    picture = ImageSource.of(at / "boards" / "SN1.png", None, None).decode()
+    board = board_at(picture, drawing, drawn.marks, rough)
+    corners = np.concatenate(drawing.parts)
+    apart = np.hypot(*(board.match.fit.pixels(corners) - Fit(maps[0]).pixels(corners)).T) * 41.2
+    assert apart.max() < 40

@@ -33,6 +33,8 @@ from coe.serve.gate import (
     search_routes,
     state_routes,
     stats_routes,
+    teach_files,
+    teach_routes,
     upload_routes,
 )
 from coe.serve.gate.access import guarded
@@ -74,6 +76,10 @@ OPERATIONS: Sequence[Operation] = [operation for module in _MODULES for operatio
 """All operations of the gate except `/openapi.json`, which describes them."""
 
 
+PARTS = [*page_routes.parts.operations, *teach_files.router.operations, *teach_routes.router.operations]
+"""What pages alone ask for."""
+
+
 def application(gate: Gate) -> ASGIApp:
     """Return the application of a gate; it runs the gate's feed while it runs."""
     operations = [*OPERATIONS, described(OPERATIONS)]
@@ -88,7 +94,7 @@ def application(gate: Gate) -> ASGIApp:
 
     routes = [
         Route(operation.path, guarded(gate, operation), methods=[operation.method])
-        for operation in [*operations, *page_routes.parts.operations]
+        for operation in [*operations, *PARTS]
     ]
     routes += [Route(shown.path, page_routes.paged(gate, shown), methods=[shown.method]) for shown in page_routes.PAGES]
     errors = (Problem, CoeError, HTTPException, ClientDisconnect, OSError, Exception)

@@ -24,6 +24,7 @@ from coe.serve.gate.event_feed import Feed
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
+from coe.serve.teach.teach_work import Works
 
 _T = TypeVar("_T")
 THREADS = 8
@@ -44,6 +45,8 @@ class Gate:
     cutter: Cutter = field(default_factory=Cutter)
     held_bytes: int = 0
     """The bytes of bodies that are in memory now."""
+    works: Works = field(default_factory=Works)
+    """The commands that run for boards which people teach."""
     _drawing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DRAWN))
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-gate"))
     faults: OwnFaults = field(init=False)
@@ -121,5 +124,6 @@ class Gate:
 
     def close(self) -> None:
         """End its threads and its connections."""
+        self.works.close()
         self._threads.shutdown()
         self.database.close()

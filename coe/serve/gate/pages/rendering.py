@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, Response
 
 from coe.serve.clock import SECOND_US
 from coe.serve.database import call_rows
+from coe.serve.enums import Role
 from coe.serve.gate import access
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import ENGINEER, READ, OperationRouter, Visit
@@ -31,6 +32,8 @@ STATIC = {
     "keys.js": "text/javascript",
     "verify.js": "text/javascript",
     "recipe.js": "text/javascript",
+    "teach.js": "text/javascript",
+    "teach_map.js": "text/javascript",
 }
 """The files that pages load, and their media types."""
 
@@ -38,15 +41,15 @@ STATIC = {
 class PageRouter(OperationRouter):
     """Collects pages where their queries stand."""
 
-    def page(self, path: str, template: str, **more: Any) -> Callable[[_R], _R]:
-        """Serve a page for all who may read: a template draws what the query that this decorates returns."""
+    def page(self, path: str, template: str, roles: frozenset[Role] = READ, **more: Any) -> Callable[[_R], _R]:
+        """Serve a page, for all who may read unless roles are given: a template draws what the query returns."""
 
         def added(query: _R) -> _R:
             @wraps(query)
             async def handle(visit: Visit) -> Response:
                 return await page(visit, template, partial(query, visit))
 
-            self.add("GET", path, READ, **more)(handle)
+            self.add("GET", path, roles, **more)(handle)
             return query
 
         return added

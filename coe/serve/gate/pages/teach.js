@@ -1,0 +1,134 @@
+// The pages that teach a board: each step sends what was said, and shows a refusal beside the field.
+"use strict";
+
+const teach = document.getElementById("teach"), at = teach?.dataset.path;
+
+// Send, and put a refusal into the place for faults that is next to a field; null if it was refused.
+async function tell(near, method, path, body, headers = {}) {
+  const place = (near?.closest("section, form, .panel") ?? document).querySelector(".fault");
+  let answer, problem = { detail: "The service does not answer", way_out: "Try again" };
+  try {
+    answer = await fetch(path, { method, body: body === undefined || body instanceof Blob ? body : JSON.stringify(body), headers: { "X-CSRF-Token": csrf, ...(body === undefined ? {} : { "Content-Type": body instanceof Blob ? "application/octet-stream" : "application/json" }), ...headers } });
+    if (answer.status === 401) { location.href = `/login?next=${encodeURIComponent(location.pathname)}`; return null; }
+    if (!answer.ok) problem = await answer.json().catch(() => ({ detail: answer.statusText, way_out: "" }));
+  } catch { answer = { ok: false }; }
+  if (place) {
+    place.hidden = answer.ok;
+    place.textContent = answer.ok ? "" : `${problem.detail}. ${problem.way_out === "correct the request as it says" ? "" : problem.way_out}`;
+  } else if (!answer.ok) say(`${problem.detail}. ${problem.way_out}`);
+  return answer.ok ? answer : null;
+}
+const leave = (step = "") => { location.href = step ? `${at}/${step}` : at; };
+
+document.getElementById("teach-new")?.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const answer = await tell(event.target, "POST", "/teach", { name: document.getElementById("teach-name").value });
+  if (answer) location.href = `/teach/${(await answer.json()).draft}/files`;
+});
+
+document.getElementById("teach-undo")?.addEventListener("click", async (event) => {
+  if (await tell(null, "POST", `${at}/undo`)) location.reload();
+});
+
+// Files.
+document.querySelectorAll("[data-upload]").forEach((field) => field.addEventListener("change", async () => {
+  const faults = [];
+  for (const file of field.files) {
+    say(`${file.name} is sent ...`);
+    const kind = field.dataset.upload, name = new URLSearchParams({ name: file.name.slice(-200) });
+    if (!await tell(field, "PUT", `${at}/files/${kind}?${name}`, file)) faults.push(`${file.name}: ${field.closest("section").querySelector(".fault").textContent}`);
+  }
+  say("");
+  if (!faults.length) { location.reload(); return; }
+  field.value = "";
+  const place = field.closest("section").querySelector(".fault");
+  place.textContent = faults.join(" ");
+  place.hidden = false;
+}));
+document.querySelectorAll("[data-remove]").forEach((button) => button.addEventListener("click", async () => {
+  if (await tell(button, "DELETE", `${at}/files/${button.dataset.remove}`)) location.reload();
+}));
+
+// How the placement file reads: a change is shown at once, and counts once a person says that it is right.
+const reading = document.getElementById("reading");
+async function read(isRight) {
+  const said = Object.fromEntries(new FormData(reading));
+  delete said.right;
+  const bottom = said.side === "bottom" ? { bottom_x: said.bottom_x ?? "top", bottom_angle: said.bottom_angle ?? "top-180" } : {};
+  if (await tell(reading, "POST", `${at}/reading`, { ...said, ...bottom, held: said.held === "on", read: isRight })) isRight ? leave("place") : location.reload();
+}
+reading?.addEventListener("change", () => read(false));
+reading?.addEventListener("submit", (event) => { event.preventDefault(); read(true); });
+
+// Packages.
+document.getElementById("packages")?.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const rows = [...event.target.querySelectorAll("tr[data-package]")].map((row) => {
+    const field = (name) => row.querySelector(`[name=${name}]`), isIn = field("inspected").checked;
+    return { package: row.dataset.package, value: row.dataset.value, component: isIn ? field("component").value.trim() : null, size: isIn ? [Number(field("width").value), Number(field("height").value)] : [1, 1] };
+  });
+  if (await tell(event.target, "POST", `${at}/packages`, { rows })) leave("pictures");
+});
+
+// Good and bad.
+const marks = document.getElementById("marks"), words = { 1: "good", 2: "bad", 0: "" };
+async function mark(crops, word) {
+  const asked = crops.filter((crop) => crop.dataset.mark !== word);
+  if (!asked.length) return;
+  const answer = await tell(marks, "POST", `${at}/marks`, { marks: Object.fromEntries(asked.map((crop) => [crop.dataset.photo, word])) });
+  if (!answer) return;
+  const { paths } = await answer.json();
+  for (const crop of asked) {
+    crop.dataset.photo = paths[crop.dataset.photo];
+    crop.dataset.mark = word;
+    crop.ariaLabel = `${crop.innerText}: ${word || "not said"}`;
+  }
+  for (const [id, of] of [["good", "good"], ["bad", "bad"], ["open", ""]]) document.getElementById(`count-${id}`).textContent = marks.querySelectorAll(`.crop[data-mark="${of}"]`).length;
+  const undo = document.getElementById("teach-undo");
+  if (!undo) location.reload(); else undo.firstChild.textContent = `Undo: ${asked.length} marked `;
+}
+if (marks) {
+  const crops = [...marks.querySelectorAll(".crop")];
+  marks.addEventListener("click", (event) => {
+    const crop = event.target.closest(".crop");
+    if (crop) mark([crop], { "": "good", good: "bad", bad: "" }[crop.dataset.mark]);
+  });
+  document.getElementById("all-good").addEventListener("click", () => mark(crops.filter((crop) => !crop.dataset.mark), "good"));
+  const move = (by) => crops[Math.min(crops.length - 1, Math.max(0, crops.indexOf(document.activeElement) + by))]?.focus();
+  document.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key] ?? { ArrowDown: 1, ArrowUp: -1 }[event.key] * Math.max(1, crops.filter((crop) => crop.offsetTop === crops[0].offsetTop && crop.parentElement === crops[0].parentElement).length);
+    if (by) { event.preventDefault(); move(by); }
+  });
+  onKey((key) => {
+    const crop = document.activeElement;
+    if (!(key in words) || !crop?.classList.contains("crop")) return false;
+    mark([crop], words[key]).then(() => move(1));
+    return true;
+  });
+}
+document.getElementById("cut-again")?.addEventListener("click", async (event) => {
+  if (await tell(event.target, "POST", `${at}/crops`)) leave("pictures");
+});
+onKey((key) => {
+  const undo = key === "u" && document.getElementById("teach-undo");
+  undo && undo.click();
+  return Boolean(undo);
+});
+
+// What runs: asked for each second, until it has ended.
+const work = document.getElementById("work");
+if (work) {
+  document.getElementById("work-stop").addEventListener("click", async () => { if (await tell(null, "DELETE", `${at}/work`)) location.reload(); });
+  const look = async () => {
+    const answer = await send("GET", `${at}/work`);
+    if (answer) {
+      const { state, at: done, of, log } = await answer.json();
+      document.getElementById("work-bar").value = done + 0.5;
+      document.getElementById("work-at").textContent = `command ${Math.min(done + 1, of)} of ${of}`;
+      document.getElementById("work-log").textContent = log;
+      if (state !== "running") { leave(work.dataset.then); return; }
+    }
+    setTimeout(look, 1000);
+  };
+  look();
+}

@@ -1,0 +1,133 @@
+"""The pages that teach a board: a list of drafts, and one page for each step of a draft."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
+
+from coe.errors import CoeError
+from coe.placement.dialects import DIALECTS, Units
+from coe.serve.gate.operations import ENGINEER, Visit
+from coe.serve.gate.pages.rendering import PageRouter, Shown
+from coe.serve.gate.problems import not_found
+from coe.serve.gate.teach_files import draft_of
+from coe.serve.teach import board_map, teach_work, undo_stack
+from coe.serve.teach.crop_gallery import crops
+from coe.serve.teach.package_table import rows_of
+from coe.serve.teach.teach_draft import FOLDER, BoardDraft, drafts
+from coe.serve.teach.teach_steps import TeachStep, current, states
+
+router = PageRouter()
+_FEW = 6
+
+
+@router.page("/teach", "teach_list.j2", ENGINEER)
+def teach(visit: Visit, connection: Connection) -> Shown:
+    """All boards that are being taught."""
+    root = visit.gate.config.data / FOLDER
+    return {"drafts": [(draft, current(draft)) for draft in drafts(root)], "folder": str(root)}
+
+
+@router.page("/teach/{draft}", "teach_step.j2", ENGINEER)
+def teach_on(visit: Visit, connection: Connection) -> Shown:
+    """A draft at the step that comes next."""
+    draft = draft_of(visit)
+    return _shown(visit, draft, current(draft))
+
+
+@router.page("/teach/{draft}/{step}", "teach_step.j2", ENGINEER)
+def teach_step(visit: Visit, connection: Connection) -> Shown:
+    """A step of a draft."""
+    word = visit.part("step")
+    if word not in set(TeachStep):
+        raise not_found(f"step '{word[:40]}'", f"known: {', '.join(TeachStep)}")
+    return _shown(visit, draft_of(visit), TeachStep(word))
+
+
+def _shown(visit: Visit, draft: BoardDraft, step: TeachStep) -> Shown:
+    work = visit.gate.works.of(draft)
+    shown: dict[str, Any] = {
+        "draft": draft,
+        "step": step,
+        "steps": [],
+        "undo": undo_stack.last(draft),
+        "work": work,
+        "log": teach_work.log_of(draft) if work is not None else "",
+        "fault": "",
+        "whole": True,
+    }
+    try:
+        shown["steps"] = states(draft)
+        return {**shown, **_OF_STEP[step](draft)}
+    except CoeError as error:
+        return {**shown, "fault": _brief(draft, error), "whole": False}
+
+
+def _brief(draft: BoardDraft, error: CoeError) -> str:
+    """Return an error as people read it, who know the names of their files, and not where the service keeps them."""
+    return re.sub(rf"{re.escape(str(draft.root))}[/\\](?:\S*[/\\])?", "", str(error))
+
+
+def _files(draft: BoardDraft) -> Shown:
+    sizes = [(path.name, path.stat().st_size) for path in draft.pictures]
+    return {"pictures": sizes, "tables": {"placements": _named(draft.placements), "bom": _named(draft.bom)}}
+
+
+def _named(path: Path | None) -> str:
+    return "" if path is None else path.name
+
+
+def _reading(draft: BoardDraft) -> Shown:
+    state = draft.state
+    form = {"state": state, "dialects": sorted(DIALECTS), "units": list(Units)}
+    try:
+        read = draft.read()
+    except CoeError as error:
+        return {**form, "read": None, "fault": _brief(draft, error)}
+    places = read.file.placements
+    extent = {axis: [getattr(place, f"{axis}_mm") for place in places] for axis in ("x", "y")}
+    sides = {side: sum(place.side == side for place in places) for side in ("top", "bottom")}
+    try:
+        drawn = board_map.planned_of(read, state)
+        marks, left_out, fault = [mark.name for mark in drawn.marks], drawn.left_out, ""
+    except CoeError as error:
+        marks, left_out, fault = [], (), str(error)
+    return {
+        **form,
+        "read": read,
+        "first": places[:_FEW],
+        "extent": {axis: (min(values), max(values)) for axis, values in extent.items()},
+        "sides": sides,
+        "marks": marks,
+        "no_parts": [name for name in left_out if name not in marks],
+        "fault": fault,
+    }
+
+
+def _place(draft: BoardDraft) -> Shown:
+    return {"pictures": [path.name for path in draft.pictures], "has_recipe": draft.recipe.is_file()}
+
+
+def _packages(draft: BoardDraft) -> Shown:
+    rows = rows_of(draft)
+    return {"rows": rows, "open": sum(row.is_guess for row in rows)}
+
+
+def _pictures(draft: BoardDraft) -> Shown:
+    found = crops(draft)
+    every = [crop for listed in found.values() for crop in listed]
+    counts = {mark: sum(crop.mark == mark for crop in every) for mark in ("good", "bad", "")}
+    return {"crops": found, "counts": counts}
+
+
+_OF_STEP: dict[TeachStep, Callable[[BoardDraft], Shown]] = {
+    TeachStep.FILES: _files,
+    TeachStep.READING: _reading,
+    TeachStep.PLACE: _place,
+    TeachStep.PACKAGES: _packages,
+    TeachStep.PICTURES: _pictures,
+}

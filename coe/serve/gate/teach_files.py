@@ -1,0 +1,171 @@
+"""Files that come into the draft of a board: pictures, the placement file, the BOM; nobody trusts their names."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coe.errors import ConfigError, ImageError
+from coe.files import replacing, writing
+from coe.pictures.finding import EXTENSIONS
+from coe.pictures.formats import format_of, pixels_in
+from coe.pictures.image_source import ImageSource
+from coe.placement import read_bom
+from coe.placement.placements import lines_of
+from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
+from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.request_data import whole_body
+from coe.serve.gate.upload_routes import check_pixels
+from coe.serve.teach import undo_stack
+from coe.serve.teach.teach_draft import BOARDS, BOM, FOLDER, PLACEMENTS, BoardDraft
+from coe.strict_model import StrictModel
+
+router = OperationRouter()
+_T = TypeVar("_T")
+MOST_PICTURES = 100
+_ENDINGS = {"Jpeg": ".jpg", "Png": ".png", "Bmp": ".bmp", "Tiff": ".tif"}
+
+
+def draft_of(visit: Visit) -> BoardDraft:
+    """Return the draft that the path names; raises Problem if there is none."""
+    draft = draft_named(visit, visit.name("draft"))
+    if not draft.there:
+        raise not_found(f"draft '{draft.name}'", "begin it on the page /teach")
+    return draft
+
+
+def draft_named(visit: Visit, name: str) -> BoardDraft:
+    """Return the draft of a name, which need not be there; raises ConfigError for a name that none can have."""
+    return BoardDraft(visit.gate.config.data / FOLDER, name)
+
+
+async def idle(visit: Visit, work: Callable[[BoardDraft], _T], *, decodes: bool = False) -> _T:
+    """Change a draft for which no command runs; raises Problem while one does."""
+    draft = await visit.gate.run(partial(draft_of, visit))
+    if visit.gate.works.is_running(draft):
+        raise Problem(
+            ProblemKind.CONFLICT, "commands run for this board now", "wait until they have ended, or stop them"
+        )
+    run = visit.gate.draw if decodes else visit.gate.run
+    return await run(partial(work, draft))
+
+
+class FileQuery(StrictModel):
+    """What a file is called where it comes from."""
+
+    name: str = ""
+
+
+@router.add(
+    "PUT",
+    "/teach/{draft}/files/{kind}",
+    ENGINEER,
+    takes="application/octet-stream",
+    query=FileQuery,
+    answers={201: "what it is called", 413: "too large", 415: "not a picture", 422: "a file that cannot be read"},
+)
+async def put_file(visit: Visit) -> Mapping[str, Any]:
+    """Take a file in: a picture of a whole board, the placement file or the BOM."""
+    kind, gate = visit.part("kind"), visit.gate
+    keepers: Mapping[str, Callable[..., str]] = {BOARDS: _keep_picture, PLACEMENTS: _keep_placements, BOM: _keep_bom}
+    if (keep := keepers.get(kind)) is None:
+        raise not_found("such kind of file", f"give {BOARDS}, {PLACEMENTS} or {BOM}")
+    async with whole_body(visit, gate.config.limits.body) as content:
+        name = _safe(visit.query.name)
+        take = partial(keep, content=content, name=name, most_pixels=gate.config.limits.pixels)
+        return {"file": await idle(visit, take, decodes=kind == BOARDS)}
+
+
+def _safe(name: str) -> str:
+    """Return a name for a file that comes from anywhere: the last part of it, of plain signs."""
+    last = re.split(r"[/\\]", name)[-1]
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", last).strip(".-")[-80:].strip(".-") or "file"
+
+
+def _keep_picture(draft: BoardDraft, content: bytes, name: str, most_pixels: int) -> str:
+    check_pixels(pixels_in(io.BytesIO(content)), most_pixels)
+    try:
+        ImageSource.of(content, None, None).decode()
+    except ImageError as error:
+        raise Problem(ProblemKind.INVALID, f"{name}: the picture {error}", "send a whole picture of a board") from None
+    if len(draft.pictures) >= MOST_PICTURES:
+        raise Problem(ProblemKind.TOO_LARGE, f"there are {MOST_PICTURES} pictures already", "remove some")
+    form = format_of(content[:8])
+    if Path(name).suffix.lower() not in EXTENSIONS and form is not None:
+        name += _ENDINGS[form.__name__]
+    stem, ending = name.rpartition(".")[0], name.rpartition(".")[2]
+    number, there = 1, {path.name.casefold(): path for path in draft.pictures}
+    while name.casefold() in there and there[name.casefold()].read_bytes() != content:
+        number += 1
+        name = f"{stem}-{number}.{ending}"
+    if name.casefold() not in there:
+        undo_stack.remember(draft, f"{name} added", made_in=[draft.folder / BOARDS])
+        _write(draft.folder / BOARDS / name, content)
+    return name
+
+
+def _keep_placements(draft: BoardDraft, content: bytes, name: str, most_pixels: int) -> str:
+    return _keep_table(draft, PLACEMENTS, content, name, "the placement file")
+
+
+def _keep_bom(draft: BoardDraft, content: bytes, name: str, most_pixels: int) -> str:
+    text = _text(content, name, "the BOM")
+    trial = draft.folder / f".{BOM}.tmp"
+    _write(trial, text)
+    try:
+        read_bom(trial)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace(str(trial), name)) from None
+    finally:
+        trial.unlink(missing_ok=True)
+    return _keep_table(draft, BOM, content, name, "the BOM")
+
+
+def _text(content: bytes, name: str, noun: str) -> bytes:
+    """Return a spreadsheet as text, and a text as it is; raises ConfigError for what is neither."""
+    lines = lines_of(Path(name), content, noun)
+    return "\n".join(line.text for line in lines).encode() if content.startswith(b"PK") else content
+
+
+def _keep_table(draft: BoardDraft, folder: str, content: bytes, name: str, noun: str) -> str:
+    text = _text(content, name, noun)
+    name = f"{name}.csv" if text is not content else name
+    before = draft.placements if folder == PLACEMENTS else draft.bom
+    moves = {} if before is None else {f"{folder}/{before.name}": f"replaced/{before.name}"}
+    undo_stack.remember(draft, f"{name} added", moves=moves, made_in=[draft.folder / folder])
+    _moved(draft, moves)
+    _write(draft.folder / folder / name, text)
+    draft.say(draft.state.model_copy(update={"read": False}))
+    return name
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path), replacing(path) as file:
+        file.write(content)
+
+
+def _moved(draft: BoardDraft, moves: Mapping[str, str]) -> None:
+    for before, after in moves.items():
+        (draft.folder / after).parent.mkdir(parents=True, exist_ok=True)
+        (draft.folder / before).replace(draft.folder / after)
+
+
+@router.add("DELETE", "/teach/{draft}/files/{kind}/{file}", ENGINEER, answers={204: "removed"})
+async def delete_file(visit: Visit) -> None:
+    """Take a file out again; undo brings it back."""
+
+    def remove(draft: BoardDraft) -> None:
+        kind, name = visit.part("kind"), visit.name("file")
+        known = [*draft.pictures, draft.placements, draft.bom]
+        if f"{kind}/{name}" not in [path.relative_to(draft.folder).as_posix() for path in known if path is not None]:
+            raise not_found(f"file '{name}'", "load the page again")
+        moves = {f"{kind}/{name}": f"replaced/{name}"}
+        undo_stack.remember(draft, f"{name} removed", moves=moves)
+        _moved(draft, moves)
+
+    await idle(visit, remove)

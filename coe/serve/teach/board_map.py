@@ -1,0 +1,131 @@
+"""How a board lies in a picture of a draft, for a person who looks at it, and moves it until it fits.
+
+The map is that of `coe-board new`: of the recipe's camera and the marks that are found, or through the points that a
+person shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from math import dist
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coe.cli.board_seen import marks_of
+from coe.errors import ConfigError
+from coe.placement import Layout, Side, read_board
+from coe.placement.draft_recipe import BoardPlan, plan
+from coe.placement.fit import Fit
+from coe.placement.found_camera import map_through
+from coe.serve.teach.teach_draft import BoardDraft, DraftState, Read
+
+_MOST_POINTS = 12
+_FAR = 6
+
+
+def planned(draft: BoardDraft) -> BoardPlan:
+    """Return what the placement file tells of the side that is seen; raises ConfigError."""
+    return planned_of(draft.read(), draft.state)
+
+
+def planned_of(read: Read, state: DraftState) -> BoardPlan:
+    """Return what a placement file tells that reads as a person says; raises ConfigError."""
+    if state.side not in set(Side):
+        raise ConfigError(f"'{state.side}' is no side; give top or bottom")
+    drawn = plan(read.placements, Side(state.side))
+    if len(drawn.marks) < 2 and not state.held:
+        raise ConfigError(
+            "the placement file has no two fiducials (FID1, FID2, ...) or mounting holes (H1, H2, ... of a package "
+            "MountingHole); export them too, or say that a fixture holds each board in one place"
+        )
+    return drawn
+
+
+def shown(draft: BoardDraft, picture: Path) -> dict[str, Any]:
+    """Return how a board lies in a picture: each part's corners in mm, the map from mm to pixels, and what was found.
+
+    `points` are marks and parts far from each other that a person may show instead. Raises ConfigError.
+    """
+    layout = draft.layout
+    board = read_board(picture, layout, picture.stem)
+    if board.rgb is None or board.location is None:
+        raise ConfigError(f"{picture.name}: {board.why}")
+    height, width = board.rgb.shape[:2]
+    location = board.location
+    return {
+        "picture": picture.name,
+        "size": [width, height],
+        "registered": location.fit is not None,
+        "held": layout.recipe.held,
+        "why": location.why,
+        "residual_um": location.residual_um,
+        "um_per_pixel": (location.fit or location.expected).um_per_pixel,
+        "turn_deg": (location.fit or location.expected).turn_deg,
+        "matrix": _matrix(location.fit or location.expected),
+        "parts": parts_of(layout),
+        "marks": [{"at": [disc.x_px, disc.y_px], "diameter": disc.diameter_px} for disc in location.found.values()],
+        "points": [{"name": name, "at": list(at)} for name, at in points(draft).items()],
+    }
+
+
+def parts_of(layout: Layout) -> list[dict[str, Any]]:
+    """Return name, corners (4, 2) in mm and the corner of the first pin of each part, as the camera sees them."""
+    corners = ("top-left", "top-right", "bottom-right", "bottom-left")
+    return [
+        {
+            "refdes": site.name,
+            "corners": [[corner.x_mm, corner.y_mm] for corner in site.corners],
+            "pin": corners.index(site.crop.pin1),
+        }
+        for site in layout.sites
+    ]
+
+
+def points(draft: BoardDraft) -> dict[str, tuple[float, float]]:
+    """Return marks, and parts that lie far from each other, by name: where the camera sees them, in mm."""
+    drawn, bottom = planned(draft), draft.bottom
+    found = {mark.name: (mark.x_mm, mark.y_mm) for mark in drawn.seen_marks(bottom)}
+    parts = {
+        place.refdes: (bottom.x_of(place.x_mm) if bottom else place.x_mm, place.y_mm) for place in drawn.placements
+    }
+    return dict(list((found | _far(parts)).items())[:_MOST_POINTS])
+
+
+def _far(parts: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    """Return the parts nearest to the corners of all parts."""
+    x, y = ([at[axis] for at in parts.values()] for axis in (0, 1))
+    corners = [(min(x), min(y)), (max(x), min(y)), (max(x), max(y)), (min(x), max(y))]
+    names = [min(parts, key=lambda name: dist(parts[name], corner)) for corner in corners]
+    return {name: parts[name] for name in dict.fromkeys(names)}
+
+
+def through(draft: BoardDraft, seen: Mapping[str, Sequence[float]]) -> list[list[float]]:
+    """Return the map (3, 3) through named points that lie at pixels; raises ConfigError for such as tell none."""
+    found = marks_of(as_words(seen), planned(draft), draft.bottom)
+    if len(found) < 2:
+        raise ConfigError("show two points, or four where the camera looks aslant")
+    mm, pixels = np.array(list(found)), np.array(list(found.values()))
+    if len(found) > 2 and not any(_area(mm[list(three)]) > 1.0 for three in combinations(range(len(found)), 3)):
+        raise ConfigError("the points lie in one line; show one that lies aside of it")
+    fit = map_through(mm, pixels, draft.layout.middle)
+    if not np.isfinite(fit.matrix).all() or np.linalg.det(fit.linear) >= 0:
+        raise ConfigError("the board would lie mirrored: two points are mixed up; drag them again")
+    return _matrix(fit)
+
+
+def as_words(seen: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return points as `--mark` of `coe-board new` takes them."""
+    return [f"{name}={x:.2f},{y:.2f}" for name, (x, y) in seen.items()]
+
+
+def _area(three: Any) -> float:
+    (a, b, c) = three
+    return abs(float((b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])))
+
+
+def _matrix(fit: Fit) -> list[list[float]]:
+    whole = fit.matrix if len(fit.matrix) == 3 else np.vstack([fit.matrix, [0.0, 0.0, 1.0]])
+    return [[float(value) for value in row] for row in whole]

@@ -1,0 +1,234 @@
+"""The table of packages: pairs of package and value with their counts, and the component that each is inspected as.
+
+What a person changes there goes into the board recipe and the board file, line by line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from coe.board import rules
+from coe.board.drafting import TODO
+from coe.cli.board_placed import EXPERT
+from coe.errors import ConfigError
+from coe.files import write_atomically
+from coe.placement import BoardRecipe, Placement, Side, lay_out, parse_recipe, read_recipe
+from coe.placement.inspected_parts import component_of, is_left_out
+from coe.serve.teach import undo_stack, yaml_edit
+from coe.serve.teach.teach_draft import BoardDraft
+from coe.strict_model import Name, StrictModel
+
+_TODO = re.compile(rf"#.*\b{TODO}\b")
+
+
+@dataclass(frozen=True, slots=True)
+class PackageRow:
+    """The parts of one package and value. `component` is empty if they are not inspected, or are none yet.
+
+    `is_guess` says that nobody knows the size yet.
+    """
+
+    package: str
+    value: str
+    refdes: tuple[str, ...]
+    component: str
+    size_mm: tuple[float, float] | None
+    is_guess: bool
+    is_left_out: bool
+
+
+class NamedPackage(StrictModel):
+    """What a person says of a row: what it is called, how large it is, and whether it is inspected."""
+
+    package: str
+    value: str
+    component: Name | None
+    size: Annotated[
+        tuple[
+            Annotated[float, Field(gt=0, le=500, allow_inf_nan=False)],
+            Annotated[float, Field(gt=0, le=500, allow_inf_nan=False)],
+        ],
+        Field(),
+    ]
+
+
+def rows_of(draft: BoardDraft) -> list[PackageRow]:
+    """Return the rows, those of most parts first; raises ConfigError for files that cannot be read."""
+    recipe = read_recipe(draft.recipe)
+    guessed = _guessed(draft.recipe)
+    kinds: dict[tuple[str, str], list[Placement]] = {}
+    for place in draft.read().placements:
+        if place.side == Side(draft.state.side) and place.refdes:
+            kinds.setdefault((place.package, place.value), []).append(place)
+    rows = []
+    for (package, value), places in kinds.items():
+        left_out = all(is_left_out(recipe, place) for place in places)
+        component = "" if left_out else component_of(recipe, places[0]) or ""
+        spec = recipe.components.get(component)
+        names = tuple(place.refdes for place in places)
+        size = None if spec is None else spec.size
+        rows.append(PackageRow(package, value, names, component, size, component in guessed, left_out))
+    return sorted(rows, key=lambda row: (row.is_left_out, not row.is_guess, -len(row.refdes)))
+
+
+def _guessed(recipe: Path) -> set[str]:
+    lines = recipe.read_text(encoding="utf-8").splitlines()
+    return {line.split(":")[0].strip() for line in lines if _TODO.search(line)}
+
+
+def name(draft: BoardDraft, said: Sequence[NamedPackage]) -> None:
+    """Write what a person said of the rows into recipe and board file; raises ConfigError, and writes nothing then."""
+    edit = _Edit(draft)
+    for one in said:
+        edit.row(one)
+    edit.finish()
+    moves = edit.moves
+    undo_stack.remember(draft, "Parts named", moves=moves)
+    for before, after in moves.items():
+        (draft.folder / after).parent.mkdir(parents=True, exist_ok=True)
+        (draft.folder / before).rename(draft.folder / after)
+    write_atomically(draft.recipe, [edit.recipe_text])
+    write_atomically(draft.rules, [edit.rules_text])
+    draft.say(draft.state.model_copy(update={"named": True}))
+
+
+class _Edit:
+    """The two texts while they are changed."""
+
+    def __init__(self, draft: BoardDraft) -> None:
+        self._draft, self._side = draft, Side(draft.state.side)
+        self.recipe_text = draft.recipe.read_text(encoding="utf-8")
+        self.rules_text = draft.rules.read_text(encoding="utf-8")
+        self._renamed: dict[str, str] = {}
+        self._places = [place for place in draft.read().placements if place.side == self._side and place.refdes]
+
+    @property
+    def _recipe(self) -> BoardRecipe:
+        return parse_recipe(self._draft.recipe, self.recipe_text.encode())
+
+    def row(self, said: NamedPackage) -> None:
+        """Take what was said of one row."""
+        recipe = self._recipe
+        places = [place for place in self._places if (place.package, place.value) == (said.package, said.value)]
+        if not places:
+            raise ConfigError(f"the placement file has no part of package '{said.package}' and value '{said.value}'")
+        inspected = [place for place in places if not is_left_out(recipe, place)]
+        before = component_of(recipe, places[0]) if inspected else None
+        if said.component is None:
+            if inspected:
+                self.recipe_text = yaml_edit.with_items(
+                    self.recipe_text, "not_inspected", [json.dumps(place.refdes) for place in inspected]
+                )
+                self._drop_if_unused(before)
+            return
+        if not inspected:
+            self._inspect_again(places)
+        if before != said.component:
+            self._map(places[0], said, before)
+        self._size(said)
+
+    def _inspect_again(self, places: Sequence[Placement]) -> None:
+        for place in places:
+            words = self._recipe.not_inspected
+            if place.refdes in words:
+                rest = [json.dumps(word) for word in words if word != place.refdes]
+                self.recipe_text = yaml_edit.with_value(self.recipe_text, ("not_inspected",), f"[{', '.join(rest)}]")
+
+    def _map(self, place: Placement, said: NamedPackage, before: str | None) -> None:
+        assert said.component is not None
+        recipe, new = self._recipe, said.component
+        if new not in recipe.components:
+            size = f"[{said.size[0]:.8g}, {said.size[1]:.8g}]"
+            line = f"{new}: {{size: {size}}}"
+            self.recipe_text = yaml_edit.with_entry(self.recipe_text, ("components",), line)
+        fitting = next(
+            (n for n, one in enumerate(recipe.placed_as) if one.fits(place.package, place.value, place.refdes)), None
+        )
+        own = fitting is not None and recipe.placed_as[fitting].words == (
+            said.package or None,
+            said.value or None,
+            None,
+        )
+        if fitting is not None and own:
+            self.recipe_text = yaml_edit.with_value(self.recipe_text, ("placed_as", fitting, "component"), new)
+        else:
+            words = {"package": said.package, "value": said.value}
+            pair = "".join(f"{key}: {json.dumps(word, ensure_ascii=False)}, " for key, word in words.items() if word)
+            entry = f"- {{{pair}component: {new}}}"
+            if recipe.placed_as:
+                self.recipe_text = yaml_edit.with_entry(self.recipe_text, ("placed_as",), entry, first=True)
+            else:
+                self.recipe_text = self.recipe_text.rstrip("\n") + f"\nplaced_as:\n  {entry}\n"
+        if not yaml_edit.has(self.rules_text, ("components", new)):
+            line = f"{new}: {{count: 1, inspect: {self._inspects(before)}, reference: {new}}}"
+            self.rules_text = yaml_edit.with_entry(self.rules_text, ("components",), line)
+        if before is not None:
+            self._drop_if_unused(before)
+            if before not in self._recipe.components:
+                self._renamed[before] = new
+
+    def _inspects(self, before: str | None) -> str:
+        """Return the expert that looks first at what a part was before."""
+        board = rules.of_bytes(self._draft.rules, self.rules_text.encode())
+        known = None if before is None else board.components.get(before)
+        return EXPERT if known is None else known.root.expert
+
+    def _drop_if_unused(self, component: str | None) -> None:
+        recipe = self._recipe
+        used = {component_of(recipe, place) for place in self._places if not is_left_out(recipe, place)}
+        if component is None or component in used:
+            return
+        entries = [n for n, one in enumerate(recipe.placed_as) if one.component == component]
+        for number in reversed(entries):
+            if len(self._recipe.placed_as) == 1:
+                self.recipe_text = yaml_edit.without(self.recipe_text, ("placed_as",))
+            else:
+                self.recipe_text = yaml_edit.without(self.recipe_text, ("placed_as", number))
+        for text, attribute in ((self.recipe_text, "recipe_text"), (self.rules_text, "rules_text")):
+            if yaml_edit.has(text, ("components", component)):
+                setattr(self, attribute, yaml_edit.without(text, ("components", component)))
+
+    def _size(self, said: NamedPackage) -> None:
+        assert said.component is not None
+        place = ("components", said.component, "size")
+        size = f"[{said.size[0]:.8g}, {said.size[1]:.8g}]"
+        if tuple(self._recipe.components[said.component].size) != said.size or self._is_open(said.component):
+            self.recipe_text = yaml_edit.with_value(self.recipe_text, place, size)
+
+    def _is_open(self, component: str) -> bool:
+        lines = self.recipe_text.splitlines()
+        return any(line.strip().startswith(f"{component}:") and _TODO.search(line) for line in lines)
+
+    def finish(self) -> None:
+        """Write counts, and prove both texts; raises ConfigError."""
+        recipe = self._recipe
+        counts: dict[str, int] = {}
+        for place in self._places:
+            if not is_left_out(recipe, place) and (name := component_of(recipe, place)):
+                counts[name] = counts.get(name, 0) + 1
+        for name, count in counts.items():
+            where = ("components", name, "count")
+            if yaml_edit.has(self.rules_text, where):
+                self.rules_text = yaml_edit.with_value(self.rules_text, where, str(count))
+        board = rules.of_bytes(self._draft.rules, self.rules_text.encode())
+        layout = lay_out(recipe, self._draft.read().placements, self._draft.bottom)
+        layout.check(board.components, board.board)
+
+    @property
+    def moves(self) -> dict[str, str]:
+        """The photographs of components that are called otherwise now, from and to, within the draft's folder."""
+        found: dict[str, Any] = {}
+        for before, after in self._renamed.items():
+            folder = self._draft.photos / before
+            for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+                if path.is_file():
+                    inner = path.relative_to(folder).as_posix()
+                    found[f"photos/{before}/{inner}"] = f"photos/{after}/{inner}"
+        return found

@@ -1,0 +1,169 @@
+"""`python -m coe.serve.teach.teach_work FOLDER NAME`: runs the commands of a step of a draft, one after another.
+
+The gate starts it, and it ends when its standard input ends, because then the gate is gone. `work.json` says how far
+it is, `work.log` what the commands say. It gives way to the line, which inspects meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from coe.cli.start import Exit
+from coe.files import write_atomically
+from coe.serve.teach.teach_draft import BoardDraft
+from coe.strict_model import StrictModel, of_json
+
+WORK, LOG = "work.json", "work.log"
+_LOG_BYTES = 6000
+_NICE = 10
+
+
+class Work(StrictModel):
+    """Commands that are run, which of them is running, and how it ended. `then` is the step whose page shows it."""
+
+    what: str
+    then: str
+    commands: tuple[tuple[str, ...], ...]
+    at: int = 0
+    state: Literal["running", "done", "failed"] = "running"
+    exit: int = 0
+
+    @property
+    def doing(self) -> str:
+        """The command that is running, as its name."""
+        words = self.commands[min(self.at, len(self.commands) - 1)]
+        return " ".join(words[:2])
+
+
+@dataclass(eq=False)
+class Works:
+    """The commands that run for drafts now, by the folder of the draft."""
+
+    _running: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, draft: BoardDraft, what: str, then: str, commands: Sequence[Sequence[str]]) -> bool:
+        """Run commands in the folder of drafts; False if others run for this draft already."""
+        with self._lock:
+            if self.is_running(draft):
+                return False
+            work = Work(what=what, then=then, commands=tuple(tuple(words) for words in commands))
+            write_atomically(draft.folder / WORK, [work.model_dump_json()])
+            (draft.folder / LOG).write_bytes(b"")
+            command = [sys.executable, "-m", "coe.serve.teach.teach_work", str(draft.root), draft.name]
+            self._running[draft.folder] = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=draft.root, start_new_session=True
+            )
+            return True
+
+    def is_running(self, draft: BoardDraft) -> bool:
+        """Tell whether commands run for a draft."""
+        running = self._running.get(draft.folder)
+        return running is not None and running.poll() is None
+
+    def of(self, draft: BoardDraft) -> Work | None:
+        """Return what runs for a draft, or ran last; work that a restart of the service ended has failed."""
+        path = draft.folder / WORK
+        if not path.is_file():
+            return None
+        running = self.is_running(draft)
+        work = of_json(json.loads(path.read_bytes()), Work)
+        return work if work.state != "running" or running else work.model_copy(update={"state": "failed", "exit": -1})
+
+    def stop(self, draft: BoardDraft) -> None:
+        """End the commands of a draft."""
+        with self._lock:
+            if (running := self._running.pop(draft.folder, None)) is not None:
+                _end(running)
+
+    def close(self) -> None:
+        """End all commands."""
+        with self._lock:
+            for running in self._running.values():
+                _end(running)
+            self._running.clear()
+
+
+def _end(running: subprocess.Popen[bytes]) -> None:
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+    if running.stdin is not None:
+        with suppress(OSError):
+            running.stdin.close()
+    running.wait()
+
+
+def log_of(draft: BoardDraft) -> str:
+    """Return the end of what the commands of a draft said."""
+    path = draft.folder / LOG
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _LOG_BYTES))
+        return file.read().decode("utf-8", "replace")
+
+
+def run(draft: BoardDraft) -> None:
+    """Run the commands of `work.json`, until one fails. One that found something wrong in pictures did not fail."""
+    path = draft.folder / WORK
+    work = of_json(json.loads(path.read_bytes()), Work)
+    environment = {**os.environ, "COLUMNS": "110", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
+    with (draft.folder / LOG).open("ab", buffering=0) as log:
+        for number, words in enumerate(work.commands):
+            write_atomically(path, [work.model_copy(update={"at": number}).model_dump_json()])
+            command = _command(words)
+            with subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=draft.root, env=environment
+            ) as running:
+                _children.append(running)
+            status = running.returncode
+            if status not in (Exit.OK, Exit.NOT_GOOD):
+                _tell(path, work, at=number, state="failed", exit=status)
+                return
+    _tell(path, work, at=len(work.commands), state="done")
+
+
+_children: list[subprocess.Popen[bytes]] = []
+
+
+def _command(words: Sequence[str]) -> list[str]:
+    """Return a command of CoE as this Python runs it; one that begins with `coe.` is a module."""
+    if words[0].startswith("coe."):
+        return [sys.executable, "-m", *words]
+    return [str(Path(sys.executable).with_name(words[0])), *words[1:]]
+
+
+def _tell(path: Path, work: Work, **changes: Any) -> None:
+    write_atomically(path, [work.model_copy(update=changes).model_dump_json()])
+
+
+def _end_with_parent() -> None:
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    for child in _children:
+        with suppress(OSError):
+            child.kill()
+    os._exit(1)
+
+
+def main() -> None:
+    """Run what the arguments name."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(OSError, AttributeError):  # Windows has no such thing
+        os.nice(_NICE)
+    run(BoardDraft(Path(sys.argv[1]), sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

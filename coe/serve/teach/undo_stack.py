@@ -1,0 +1,91 @@
+"""Undo: before each step its files are kept, and what was moved is noted. Steps are taken back one after another."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from coe.board import calibration_file
+from coe.errors import ConfigError
+from coe.files import write_atomically
+from coe.serve.teach.teach_draft import STATE, BoardDraft
+
+_STACK, _NOTE = "undo", "step.json"
+_MOST = 200
+"""So many steps can be taken back."""
+
+
+def remember(
+    draft: BoardDraft, what: str, *, moves: Mapping[str, str] | None = None, made_in: Iterable[Path] = ()
+) -> None:
+    """Keep the texts of a draft before a step, whose name for people is `what`.
+
+    `moves` are files that the step moves, from and to, within the draft's folder. What the step makes in the folders
+    `made_in` goes when it is taken back.
+    """
+    steps = _steps(draft)
+    place = draft.folder / _STACK / f"{int(steps[-1].name) + 1 if steps else 1:06d}"
+    kept = {}
+    place.mkdir(parents=True)
+    for path in _texts(draft):
+        kept[draft.named(path)] = path.is_file()
+        if path.is_file():
+            shutil.copyfile(path, place / path.name)
+    there = {draft.named(folder): _listed(folder) for folder in made_in}
+    note = {"what": what, "kept": kept, "moves": dict(moves or {}), "there": there}
+    write_atomically(place / _NOTE, [json.dumps(note)])
+    for old in steps[: max(0, len(steps) + 1 - _MOST)]:
+        shutil.rmtree(old)
+
+
+def last(draft: BoardDraft) -> str:
+    """Return the name of the step that would be taken back next; empty without one."""
+    steps = _steps(draft)
+    return str(_note(steps[-1])["what"]) if steps else ""
+
+
+def take_back(draft: BoardDraft) -> str:
+    """Take the last step back; return its name. Raises ConfigError if there is none."""
+    steps = _steps(draft)
+    if not steps:
+        raise ConfigError("there is no step that could be taken back")
+    place, note = steps[-1], _note(steps[-1])
+    for there, before in note["moves"].items():
+        now = draft.folder / before
+        if now.is_file():
+            (draft.folder / there).parent.mkdir(parents=True, exist_ok=True)
+            now.rename(draft.folder / there)
+    for folder, before in note["there"].items():
+        for name in set(_listed(draft.root / folder)) - set(before):
+            (draft.root / folder / name).unlink(missing_ok=True)
+    for name, was_there in note["kept"].items():
+        path = draft.root / name
+        if was_there:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, [(place / path.name).read_text(encoding="utf-8")])
+        else:
+            path.unlink(missing_ok=True)
+    shutil.rmtree(place)
+    return str(note["what"])
+
+
+def _texts(draft: BoardDraft) -> list[Path]:
+    calibration = calibration_file.path_for(draft.rules)
+    return [draft.rules, calibration, draft.recipe, draft.folder / STATE, draft.folder / "scores.json"]
+
+
+def _steps(draft: BoardDraft) -> list[Path]:
+    stack = draft.folder / _STACK
+    return sorted(path for path in stack.iterdir() if (path / _NOTE).is_file()) if stack.is_dir() else []
+
+
+def _note(step: Path) -> dict[str, Any]:
+    note: dict[str, Any] = json.loads((step / _NOTE).read_bytes())
+    return note
+
+
+def _listed(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())

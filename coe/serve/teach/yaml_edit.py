@@ -1,0 +1,145 @@
+"""Changes of single entries of a YAML file that people read: all else, comments too, stays as it is written.
+
+A place is a path of keys and indices. What was to be decided there (a comment with TODO) is decided by the change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import yaml
+
+from coe.board.drafting import TODO
+from coe.strict_yaml import KeyPath
+
+_DECIDED = re.compile(rf"[ \t]*#[^\n]*\b{TODO}\b[^\n]*")
+
+
+def has(text: str, place: KeyPath) -> bool:
+    """Tell whether a place is there."""
+    return _find(text, place) is not None
+
+
+def with_value(text: str, place: KeyPath, value: str) -> str:
+    """Return the text with another value, written in one line; raises KeyError for a place that is not there."""
+    node = _node(text, place)
+    begin, end = node.start_mark.index, _end(node)
+    after = text[end:]
+    line, _, _ = after.partition("\n")
+    return text[:begin] + value + _DECIDED.sub("", line, count=1) + after[len(line) :]
+
+
+def with_key(text: str, place: KeyPath, key: str) -> str:
+    """Return the text with another name of an entry of a mapping; raises KeyError."""
+    for name, _ in _entries(text, place[:-1]):
+        if name.value == place[-1]:
+            return text[: name.start_mark.index] + key + text[name.end_mark.index :]
+    raise KeyError(place)
+
+
+def without(text: str, place: KeyPath) -> str:
+    """Return the text without an entry of a mapping or an item of a list that stands in lines of its own."""
+    parent, node = _node(text, place[:-1]), _node(text, place)
+    if _is_flow(parent):
+        raise KeyError(place)
+    first = node.start_mark.line
+    if isinstance(parent, yaml.MappingNode):
+        first = next(name.start_mark.line for name, value in parent.value if value is node or name.value == place[-1])
+    last = text.count("\n", 0, _end(node))
+    lines = text.splitlines(keepends=True)
+    return "".join(lines[:first] + lines[last + 1 :])
+
+
+def with_entry(text: str, place: KeyPath, entry: str, *, first: bool = False) -> str:
+    """Return the text with one more line in a block mapping or list, at its end, or `first`; raises KeyError."""
+    parent = _node(text, place)
+    if _is_flow(parent) or not parent.value:
+        raise KeyError(place)
+    child = parent.value[0] if first else parent.value[-1]
+    starts = child[0] if isinstance(child, tuple) else child
+    ends = child[1] if isinstance(child, tuple) else child
+    lines = text.splitlines(keepends=True)
+    at = starts.start_mark.line if first else text.count("\n", 0, _end(ends)) + 1
+    head = lines[starts.start_mark.line]
+    indent = head[: len(head) - len(head.lstrip())]
+    if at and not lines[at - 1].endswith("\n"):
+        lines[at - 1] += "\n"
+    return "".join([*lines[:at], f"{indent}{entry}\n", *lines[at:]])
+
+
+def with_items(text: str, key: str, items: Sequence[str]) -> str:
+    """Return the text with more items in a list at its top, which is written if it is not there."""
+    if not has(text, (key,)):
+        return text.rstrip("\n") + f"\n{key}: [{', '.join(items)}]\n"
+    node = _node(text, (key,))
+    if _is_flow(node):
+        end = node.end_mark.index - 1
+        return text[:end] + (", " if node.value else "") + ", ".join(items) + text[end:]
+    for item in items:
+        text = with_entry(text, (key,), f"- {item}")
+    return text
+
+
+def _is_flow(node: yaml.Node) -> bool:
+    return not isinstance(node, yaml.CollectionNode) or bool(node.flow_style)
+
+
+def _node(text: str, place: KeyPath) -> yaml.Node:
+    node = _find(text, place)
+    if node is None:
+        raise KeyError(place)
+    return node
+
+
+def _find(text: str, place: KeyPath) -> yaml.Node | None:
+    node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+    for part in place:
+        if isinstance(node, yaml.MappingNode):
+            node = next((value for name, value in node.value if name.value == part), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+        else:
+            return None
+    return node
+
+
+def _entries(text: str, place: KeyPath) -> list[tuple[yaml.Node, yaml.Node]]:
+    node = _node(text, place)
+    return list(node.value) if isinstance(node, yaml.MappingNode) else []
+
+
+def _end(node: yaml.Node) -> int:
+    """Return where a node ends; a block ends with its last part, and not before what follows it."""
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        return _end(last[1] if isinstance(last, tuple) else last)
+    return int(node.end_mark.index)
+
+
+def top(text: str, key: str) -> str:
+    """Return the lines of an entry at the top of a file, with the comments behind it; empty if it is not there."""
+    extent = _extent(text, key)
+    return "" if extent is None else "".join(text.splitlines(keepends=True)[slice(*extent)])
+
+
+def with_tops(text: str, entries: dict[str, str], *, after: str) -> str:
+    """Return the text with other lines for entries at its top, as `top` gives them: empty ones go, new ones follow
+    `after`."""
+    for key, lines in entries.items():
+        extent = _extent(text, key)
+        if extent is None and lines:
+            behind = _extent(text, after) or (0, 0)
+            extent = behind[1], behind[1]
+        if extent is not None:
+            parts = text.splitlines(keepends=True)
+            text = "".join([*parts[: extent[0]], lines, *parts[extent[1] :]])
+        after = key if lines else after
+    return text
+
+
+def _extent(text: str, key: str) -> tuple[int, int] | None:
+    for name, value in _entries(text, ()):
+        if name.value == key:
+            return name.start_mark.line, text.count("\n", 0, _end(value)) + 1
+    return None

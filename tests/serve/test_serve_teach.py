@@ -1,0 +1,390 @@
+"""The pages that teach a board: files of strangers, words on them, undo, and that the files are those of the commands.
+
+Here no command runs; tests/serve/test_serve_teach_browser.py goes the whole way.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Sequence
+from contextlib import closing
+
+import drawn_boards
+import httpx
+import pytest
+from openpyxl import Workbook
+from PIL import Image
+from serving import Served, png, problem, signed_in
+
+from coe.board import rules
+from coe.placement import read_recipe
+from coe.serve.enums import Role
+from coe.serve.gate import teach_files, teach_routes
+from coe.serve.teach.teach_draft import BoardDraft
+from coe.serve.teach.teach_steps import TeachStep, current, states
+from coe.serve.teach.teach_work import Work, Works
+
+ROWS = """\
+Ref,Val,Package,PosX,PosY,Rot,Side
+P1,10k,R_0402_1005Metric,5,5,0,top
+P2,1u,C_0603_1608Metric,10,8,90,top
+P3,10k,R_0402_1005Metric,15,11,215,top
+P4,reset,SW_B3U,6,11,30,top
+"""
+MARKS = "".join(f"{name},Fiducial,Fiducial_1mm,{x},{y},0,top\n" for name, (x, y) in drawn_boards.FIDUCIALS.items())
+RECIPE = """\
+# by hand
+recipe: line7-top
+side: top
+um_per_pixel: 50
+outline: {x: [0, 20], y: [0, 16]}
+fiducials:
+  diameter: 1
+  search: 2.5
+  at: {F1: [1.5, 1.5], F2: [18.5, 1.5], F3: [1.5, 14.5]}
+components:
+  R10k: {size: [2.4, 1.2]}  # 2: P1, P3
+  C1u: {size: [2, 2]}
+  SW_B3U: {size: [3, 3]}  # TODO: the size of SW_B3U; 3 x 3 mm is a guess
+placed_as:
+  - {package: "R_0402*", component: R10k}
+  - {package: "C_0603_1608Metric", value: "1u", component: C1u}
+  - {package: "SW_B3U", component: SW_B3U}
+not_inspected: ["F1", "F2", "F3"]
+"""
+RULES = """\
+board: line7
+experts:
+  first-look: {kind: difference, labels: [different], input: 160, reject: [different], then: {none: OK}}
+components:  # mine
+  R10k: {count: 2, inspect: first-look, reference: R10k}
+  C1u: {count: 1, inspect: first-look, reference: C1u}
+  SW_B3U: {count: 1, inspect: first-look, reference: SW_B3U}
+"""
+NAMED = [
+    {"package": "R_0402_1005Metric", "value": "10k", "component": "R10k", "size": [2.4, 1.2]},
+    {"package": "C_0603_1608Metric", "value": "1u", "component": "C1u", "size": [2, 2]},
+    {"package": "SW_B3U", "value": "reset", "component": "SW_B3U", "size": [3.6, 2.6]},
+]
+
+
+class Asked(Works):
+    """Says which commands would run, and runs none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commands: list[Sequence[str]] = []
+
+    def begin(self, draft: BoardDraft, what: str, then: str, commands: Sequence[Sequence[str]]) -> bool:
+        self.commands += commands
+        return True
+
+
+@pytest.fixture(autouse=True)
+def asked(served: Served) -> Asked:
+    served.gate.works = Asked()
+    return served.gate.works
+
+
+def draft_in(served: Served) -> BoardDraft:
+    return BoardDraft(served.gate.config.data / "teach", "line7")
+
+
+def begun_by_commands(served: Served) -> BoardDraft:
+    """Write what `coe-board new` and a person have written; the gate has not seen it."""
+    draft = draft_in(served)
+    for path, text in ((draft.recipe, RECIPE), (draft.rules, RULES)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return draft
+
+
+def send(client: httpx.Client, kind: str, content: bytes, name: str) -> httpx.Response:
+    return client.put(f"/teach/line7/files/{kind}", content=content, params={"name": name})
+
+
+def with_files(served: Served) -> BoardDraft:
+    """Continue a draft of commands: the placement file and a picture come in, and it is said how they read."""
+    draft = begun_by_commands(served)
+    layout = drawn_boards.layout()
+    picture = io.BytesIO()
+    Image.fromarray(drawn_boards.draw(layout)).save(picture, "png")
+    assert send(served.engineer, "placements", (ROWS + MARKS).encode(), "pnp.csv").status_code == 201
+    assert send(served.engineer, "boards", picture.getvalue(), "SN1.png").status_code == 201
+    draft.say(draft.state.model_copy(update={"units": "mm", "read": True, "fits": True}))
+    return draft
+
+
+def test_only_who_may_change_recipes_teaches(served: Served) -> None:
+    with_files(served)
+    for client, refused, page in ((served.feeder, 403, 403), (served.operator, 403, 403), (served.nobody, 401, 303)):
+        for operation in [*teach_files.router.operations, *teach_routes.router.operations]:
+            path = re.sub(r"{draft}", "line7", operation.path)
+            assert client.request(operation.method, re.sub(r"{[^}]*}", "x", path)).status_code == refused, path
+        for path in ("/teach", "/teach/line7", "/teach/line7/place"):
+            assert client.get(path).status_code == page
+
+
+def test_a_session_needs_its_token(served: Served) -> None:
+    with_files(served)
+    with closing(signed_in(served, Role.ENGINEER)) as person:
+        assert person.post("/teach/line7/undo").status_code == 403
+        assert ">Teach <" in person.get("/recipes").text
+    with closing(signed_in(served, Role.OPERATOR)) as person:
+        assert "/teach" not in person.get("/recipes").text
+
+
+def test_a_name_that_no_board_can_have_is_a_sentence(served: Served) -> None:
+    for name in ("", "../x", "a/b", ".x", "routing_rules", "x" * 101, "<b>"):
+        problem(served.engineer.post("/teach", json={"name": name}), 422, "invalid")
+    assert not list((served.gate.config.data / "teach").glob("*"))
+
+
+def test_a_board_is_begun_once(served: Served) -> None:
+    assert served.engineer.post("/teach", json={"name": " line7 "}).json() == {"draft": "line7"}
+    assert "line7" in problem(served.engineer.post("/teach", json={"name": "line7"}), 422, "invalid")["detail"]
+    assert served.engineer.get("/teach/line8").status_code == 404
+    assert current(draft_in(served)) is TeachStep.FILES
+
+
+def test_a_file_of_any_name_stays_in_its_folder(served: Served) -> None:
+    served.engineer.post("/teach", json={"name": "line7"})
+    names = {
+        "../../../etc/passwd": "passwd.png",
+        "C:\\boards\\SN1.PNG": "SN1.PNG",
+        "\u0441\u0435\u0440\u0438\u044f 7.png": "7.png",
+        "<img src=x onerror=alert(1)>.png": "img-src-x-onerror-alert-1-.png",
+        "....": "file.png",
+        "a" * 190 + ".png": "a" * 76 + ".png",
+    }
+    for name, kept in names.items():
+        assert send(served.engineer, "boards", png(), name).json() == {"file": kept}
+    assert {path.name for path in draft_in(served).pictures} == set(names.values())
+    assert "<img src=x" not in served.engineer.get("/teach/line7/files").text
+
+
+def test_broken_pictures_are_refused_beside_the_field(served: Served) -> None:
+    served.engineer.post("/teach", json={"name": "line7"})
+    problem(send(served.engineer, "boards", b"no picture", "a.png"), 415, "not-a-picture")
+    problem(send(served.engineer, "boards", png()[:-200], "torn.png"), 422, "invalid")
+    served.limit(pixels=1000)
+    problem(send(served.engineer, "boards", png(), "large.png"), 413, "too-large")
+    served.limit(body=100)
+    problem(send(served.engineer, "boards", png(), "heavy.png"), 413, "too-large")
+    problem(send(served.engineer, "masks", png(), "a.png"), 404, "not-found")
+    assert not draft_in(served).pictures
+
+
+def test_two_boards_of_one_name_both_stay(served: Served) -> None:
+    served.engineer.post("/teach", json={"name": "line7"})
+    sent = [send(served.engineer, "boards", png(seed), "SN.png").json()["file"] for seed in (0, 1, 0)]
+    assert sent == ["SN.png", "SN-2.png", "SN.png"]
+
+
+FAULTY = (
+    b"",
+    b"\xff\xfe\x00",
+    b"Ref,Val\nR1,10k\n",
+    b"Ref,Val,Package,PosX,PosY,Rot,Side\nR1,10k,R_0402,abc,5,0,top\n",
+    b"Ref,Val,Package,PosX,PosY,Rot,Side\nR1,10k,R_0402,1,5,0,inside\n",
+    b"Ref,Val,Package,PosX,PosY,Rot,Side\n" + b"R1,10k,R_0402,1,5,0,top\n" * 3,
+    b"PK\x03\x04 no spreadsheet",
+    b'"' * 5000,
+)
+
+
+def test_a_placement_file_with_faults_is_a_sentence_on_the_page(served: Served) -> None:
+    draft = begun_by_commands(served)
+    for text in FAULTY:
+        sent = send(served.engineer, "placements", text, "pnp.csv")
+        assert sent.status_code in (201, 422), sent.text
+        served.engineer.put("/teach/line7/files/boards", content=png(), params={"name": "SN1.png"})
+        for step in TeachStep:
+            page = served.engineer.get(f"/teach/line7/{step}")
+            assert page.status_code == 200, page.text
+            assert str(draft.root) not in page.text
+        assert served.engineer.post("/teach/line7/reading", json={"read": True, "units": "mm"}).status_code == 422
+        assert not draft.state.read
+
+
+def test_the_page_shows_how_the_file_reads_and_asks_for_a_unit(served: Served) -> None:
+    draft = begun_by_commands(served)
+    send(served.engineer, "placements", (ROWS + MARKS).encode(), "pnp.csv")
+    send(served.engineer, "bom", b"Reference,Value,Footprint,DNP\nP1,10k,R_0402,\nP2,1u,C,x\n", "bom.csv")
+    asked = served.engineer.get("/teach/line7/reading").text
+    assert "--units" in asked
+    assert served.engineer.post("/teach/line7/reading", json={"units": "mm"}).status_code == 202
+    shown = served.engineer.get("/teach/line7/reading").text
+    for fact in ("“PosX”", "7 top, 0 bottom", "F1, F2, F3", "Not fitted, as the BOM says:", ">P2<"):
+        assert fact in shown
+    assert [place.refdes for place in draft.read().placements][:2] == ["P1", "P3"]
+
+
+def test_a_spreadsheet_is_kept_as_text(served: Served) -> None:
+    book, file = Workbook(), io.BytesIO()
+    for row in ROWS.splitlines():
+        book.active.append(row.split(","))
+    book.save(file)
+    served.engineer.post("/teach", json={"name": "line7"})
+    assert send(served.engineer, "placements", file.getvalue(), "pnp.xlsx").json() == {"file": "pnp.xlsx.csv"}
+    draft = draft_in(served)
+    draft.say(draft.state.model_copy(update={"units": "mm"}))
+    assert [place.refdes for place in draft.read().placements] == ["P1", "P2", "P3", "P4"]
+
+
+def test_a_board_begun_with_commands_goes_on_at_the_page(served: Served) -> None:
+    draft = with_files(served)
+    assert [one.step for one in states(draft) if one.done] == [TeachStep.FILES, TeachStep.READING, TeachStep.PLACE]
+    shown = served.engineer.get("/teach/line7/map/SN1.png").json()
+    assert (shown["registered"], [part["refdes"] for part in shown["parts"]]) == (True, ["P1", "P2", "P3", "P4"])
+    fit, *_ = drawn_boards.truth(drawn_boards.layout(), drawn_boards.Pose())
+    for x, y in ((0.0, 0.0), (20.0, 16.0)):
+        (u, v, w) = (sum(a * b for a, b in zip(row, (x, y, 1), strict=True)) for row in shown["matrix"])
+        assert (u / w, v / w) == pytest.approx(fit.matrix[:, :2] @ (x, y) + fit.matrix[:, 2], abs=0.5)
+
+
+def test_points_that_a_person_shows_tell_the_map(served: Served) -> None:
+    with_files(served)
+    points = {"F1": [10, 300], "F2": [350, 300]}  # 17 mm, 340 pixels
+    (a, b, c), (d, e, f), _ = served.engineer.post("/teach/line7/map", json={"points": points}).json()["matrix"]
+    assert (a, b, c) == pytest.approx((20, 0, -20))
+    assert (d, e, f) == pytest.approx((0, -20, 330))
+    for wrong, word in (
+        ({"F1": [10, 300]}, "two"),
+        ({"F1": [10, 300], "XX": [1, 2]}, "XX"),
+        ({"F1": [10, 300], "F2": [10, 301]}, "pixels"),
+        ({"F1": [10, 10], "F2": [350, 10], "F3": [10, 270]}, "mirrored"),
+    ):
+        assert (
+            word in problem(served.engineer.post("/teach/line7/map", json={"points": wrong}), 422, "invalid")["detail"]
+        )
+
+
+def rows_sent(served: Served, *changes: tuple[int, dict[str, object]]) -> httpx.Response:
+    rows = [dict(row) for row in NAMED]
+    for number, change in changes:
+        rows[number].update(change)
+    return served.engineer.post("/teach/line7/packages", json={"rows": rows})
+
+
+def test_the_commands_are_those_that_a_person_would_type(served: Served, asked: Asked) -> None:
+    with_files(served)
+    said = {"units": "mm", "side": "bottom", "bottom_x": "top", "bottom_angle": "top-180", "read": True}
+    problem(served.engineer.post("/teach/line7/reading", json=said), 422, "invalid")  # it has no bottom side
+    assert served.engineer.post("/teach/line7/reading", json={"units": "mm", "read": True}).status_code == 202
+    points = {"F1": [10, 300], "F2": [350, 300]}
+    assert served.engineer.post("/teach/line7/place", json={"points": points}).status_code == 202
+    assert rows_sent(served).status_code == 202
+    search, _, shown, _, crop, _ = [" ".join(words) for words in asked.commands]
+    file = "--placements line7/placements/pnp.csv --dialect generic --units mm"
+    assert search == f"coe-board new line7 --to line7/found {file} --images line7/boards"
+    assert shown == f"{search} --mark F1=10.00,300.00 --mark F2=350.00,300.00"
+    where = "--images line7/boards --recipe line7/recipe.yaml"
+    assert crop == f"coe-experts crop routing_rules/line7.yaml {where} {file} --out line7/cut"
+
+
+def test_names_go_into_both_files_and_all_else_stays_as_it_was_written(served: Served) -> None:
+    draft = with_files(served)
+    assert rows_sent(served, (1, {"component": "cap"})).status_code == 202
+    recipe, board = read_recipe(draft.recipe), rules.load(str(draft.rules))
+    assert {name: spec.size for name, spec in recipe.components.items()} == {
+        "R10k": (2.4, 1.2),
+        "cap": (2, 2),
+        "SW_B3U": (3.6, 2.6),
+    }
+    assert {name: component.count for name, component in board.components.items()} == {"R10k": 2, "SW_B3U": 1, "cap": 1}
+    assert [site.component for site in draft.layout.sites] == ["R10k", "cap", "R10k", "SW_B3U"]
+    text = draft.recipe.read_text()
+    assert "TODO" not in text
+    assert "# by hand" in text
+    assert "# 2: P1, P3" in text
+    assert "# mine" in draft.rules.read_text()
+
+
+def test_two_rows_of_one_name_become_one_component(served: Served) -> None:
+    draft = with_files(served)
+    assert rows_sent(served, (1, {"component": "R10k"})).status_code == 202
+    assert {one.component for one in draft.layout.sites} == {"R10k", "SW_B3U"}
+    assert rules.load(str(draft.rules)).components["R10k"].count == 3
+
+
+def test_what_is_not_inspected_can_be_inspected_again(served: Served) -> None:
+    draft = with_files(served)
+    assert rows_sent(served, (2, {"component": None})).status_code == 202
+    assert [site.refdes for site in draft.layout.sites] == ["P1", "P2", "P3"]
+    assert rows_sent(served, (2, {"component": "switch"})).status_code == 202
+    assert [site.component for site in draft.layout.sites][-1] == "switch"
+
+
+def test_names_that_do_not_fit_change_nothing(served: Served) -> None:
+    draft = with_files(served)
+    for change in ({"component": "<b>"}, {"size": [0, 1]}, {"package": "no such"}):
+        answer = rows_sent(served, (0, change))
+        assert answer.status_code == 422, change
+    assert (draft.recipe.read_text(), draft.rules.read_text()) == (RECIPE, RULES)
+
+
+def with_photos(draft: BoardDraft) -> None:
+    for name in ("R10k/P1-SN1.png", "R10k/P3-SN1.png", "C1u/P2-SN1.png", "SW_B3U/missing/P4-SN1.png"):
+        path = draft.photos / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png())
+
+
+def test_photographs_move_into_the_folder_of_what_they_show(served: Served) -> None:
+    draft = with_files(served)
+    with_photos(draft)
+    asked = {"R10k/P1-SN1.png": "good", "R10k/P3-SN1.png": "bad", "SW_B3U/missing/P4-SN1.png": "bad"}
+    answer = served.engineer.post("/teach/line7/marks", json={"marks": asked}).json()
+    assert answer["paths"] == {
+        "R10k/P1-SN1.png": "R10k/good/P1-SN1.png",
+        "R10k/P3-SN1.png": "R10k/bad/P3-SN1.png",
+        "SW_B3U/missing/P4-SN1.png": "SW_B3U/missing/P4-SN1.png",
+    }
+    assert served.engineer.get("/teach/line7/photo/R10k/good/P1-SN1.png").headers["content-type"] == "image/png"
+    for wrong in ("R10k/../../recipe.yaml", "R10k/none.png", "../../x.png"):
+        assert served.engineer.get(f"/teach/line7/photo/{wrong}").status_code in (400, 404)
+        problem(served.engineer.post("/teach/line7/marks", json={"marks": {wrong: "good"}}), 422, "invalid")
+
+
+def test_each_step_is_taken_back_one_after_another(served: Served) -> None:
+    draft = with_files(served)
+    with_photos(draft)
+    draft.say(draft.state.model_copy(update={"fits": False}))
+    assert served.engineer.post("/teach/line7/fits").status_code == 204
+    assert rows_sent(served, (1, {"component": "cap"})).status_code == 202
+    assert (draft.photos / "cap" / "P2-SN1.png").is_file(), "a component that is renamed keeps its photographs"
+    served.engineer.post("/teach/line7/marks", json={"marks": {"R10k/P1-SN1.png": "good"}})
+    assert served.engineer.delete("/teach/line7/files/boards/SN1.png").status_code == 204
+
+    def undo() -> BoardDraft:
+        assert served.engineer.post("/teach/line7/undo").status_code == 200
+        return draft_in(served)
+
+    assert [path.name for path in undo().pictures] == ["SN1.png"]
+    assert (undo().photos / "R10k" / "P1-SN1.png").is_file()
+    undo()  # the parts that were cut out
+    assert (undo().recipe.read_text(), draft.rules.read_text()) == (RECIPE, RULES)
+    assert (draft.photos / "C1u" / "P2-SN1.png").is_file()
+    assert not undo().state.fits
+    assert not undo().pictures
+    assert undo().placements is None
+    problem(served.engineer.post("/teach/line7/undo"), 422, "invalid")
+
+
+def test_a_restart_of_the_service_ends_what_runs_and_says_so(served: Served) -> None:
+    draft = with_files(served)
+    work = Work(what="The board is looked for", then="place", commands=(("coe-board", "new"),))
+    (draft.folder / "work.json").write_text(work.model_dump_json())
+    assert served.engineer.get("/teach/line7/work").json()["state"] == "failed"
+    assert "this was ended by a restart" in served.engineer.get("/teach/line7/place").text
+
+
+def test_a_state_that_somebody_broke_is_a_sentence(served: Served) -> None:
+    draft = with_files(served)
+    for broken in ("{", json.dumps({"dialect": 3}), "[]"):
+        (draft.folder / "teach.json").write_text(broken)
+        assert served.engineer.get("/teach/line7").status_code == 200
+        assert served.engineer.get("/teach").status_code == 200
