@@ -15,7 +15,7 @@ from coe.pictures.finding import EXTENSIONS
 from coe.pictures.formats import format_of, pixels_in
 from coe.pictures.image_source import ImageSource
 from coe.placement import read_bom
-from coe.placement.placements import lines_of
+from coe.placement.cad_tables import lines_of
 from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.request_data import whole_body
@@ -126,9 +126,10 @@ def _keep_bom(draft: BoardDraft, content: bytes, name: str, most_pixels: int) ->
 
 
 def _text(content: bytes, name: str, noun: str) -> bytes:
-    """Return a spreadsheet as text, and a text as it is; raises ConfigError for what is neither."""
-    lines = lines_of(Path(name), content, noun)
-    return "\n".join(line.text for line in lines).encode() if content.startswith(b"PK") else content
+    """Return a spreadsheet as text, and what is none as it is; raises ConfigError for one that cannot be read."""
+    if not content.startswith(b"PK"):
+        return content
+    return "\n".join(line.text for line in lines_of(Path(name), content, noun, lambda lines: True)).encode()
 
 
 def _keep_table(draft: BoardDraft, folder: str, content: bytes, name: str, noun: str) -> str:
