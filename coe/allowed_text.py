@@ -95,6 +95,13 @@ class Reading(BaseModel):
         bare = without_spaces(text)
         return any(expression.fullmatch(bare) for expression in _expressions(self.allowed, self.alike))
 
+    @property
+    def length(self) -> int | None:
+        """How many characters all texts have that are allowed; None if it is not one number."""
+        plain = {re.sub(r"\\.", "-", pattern) for pattern in self.allowed or ()}
+        lengths = {len(pattern) for pattern in plain}
+        return lengths.pop() if len(lengths) == 1 and not any("*" in pattern for pattern in plain) else None
+
     def letters(self) -> set[str]:
         """Return the characters that the patterns name by themselves."""
         plain = (re.sub(r"\\(.)|[#@?*]", lambda found: found[1] or "", pattern) for pattern in self.allowed or ())

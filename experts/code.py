@@ -94,7 +94,7 @@ def _formats(content: bytes, path: Path) -> tuple[str, ...]:
 
 def _finding(codes: Sequence[Code], image: ExpertInput, expert: Expert) -> Finding:
     reading = expert.reads or Reading()
-    sure = [code.text for code in codes if code.is_sure]
+    sure = [code.text for code in codes if code.is_believed(reading)]
     meant = [text for text in dict.fromkeys(sure) if reading.allows(text)] or list(dict.fromkeys(sure))
     doubt, small = "", f"; its window was made {1 / image.scale:.1f} times smaller: give a larger `input`, or a window"
     if not codes:

@@ -17,6 +17,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from coe.allowed_text import Reading
 from coe.errors import ConfigError, did_you_mean
 
 USUAL = ("DataMatrix", "QRCode", "Code128")
@@ -33,16 +34,25 @@ _FAINTEST = 8
 """Grey levels between the darkest and the brightest place of a picture that shows a code."""
 _AGREE = 3
 """So many readings of bars must agree, and at most a third as many may say otherwise."""
+_DIVISIBLE = frozenset({"ITF", "ITF14"})
+"""Formats of which a part reads as a shorter code: begin and end look like bars within, and no digit checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A code that was read `readings` times alike; `is_sure` says whether that is enough to believe it."""
+    """A code that was read `readings` times alike; `is_sure` says whether that is enough to believe it.
+
+    A part of a damaged code of some formats reads as a shorter one: ask `is_believed`.
+    """
 
     text: str
     format: str
     readings: int
     is_sure: bool
+
+    def is_believed(self, reading: Reading) -> bool:
+        """Tell whether the code is believed; one of which a part reads as another has the length that is allowed."""
+        return self.is_sure and (self.format not in _DIVISIBLE or len(self.text) == reading.length)
 
 
 def read_codes(image: NDArray[np.uint8], formats: Sequence[str] = USUAL) -> tuple[Code, ...]:

@@ -87,7 +87,7 @@ def _serial(crop: DecodedImage, spec: SerialSpec) -> _Serial | str:
     """Return the serial in a crop, or why there is none."""
     codes = read_codes(crop, spec.formats)
     reading = Reading(allowed=spec.allowed)
-    sure = list(dict.fromkeys(code.text for code in codes if code.is_sure))
+    sure = list(dict.fromkeys(code.text for code in codes if code.is_believed(reading)))
     meant = [text for text in sure if reading.allows(text) and text == text.strip()]
     if len(meant) == 1:
         if set(meant[0]) & _SEPARATORS or meant[0].startswith("."):

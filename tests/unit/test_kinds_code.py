@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zxingcpp
 
 from apps.demo.codes import QUIET, Seeing, modules, photograph
 from coe.allowed_text import Reading
@@ -64,6 +65,21 @@ def test_two_codes_that_could_both_be_meant_are_a_doubt() -> None:
     assert read(np.hstack([first, second]), "SN########").doubt
     assert read(np.hstack([first, part]), "SN########").doubt == ""
     assert read(np.hstack([part, picture("PN4", "QRCode", alone)]), "SN########").doubt
+
+
+def test_a_part_of_interleaved_digits_is_never_their_serial() -> None:
+    bars = zxingcpp.create_barcode("2635981472", zxingcpp.barcode_format_from_str("ITF"))
+    whole = np.pad(np.kron(np.array(bars.to_image(scale=2)), np.ones((2, 1), np.uint8)), 30, constant_values=255)
+    torn = whole.copy()
+    torn[:, 72:88] = 0
+    shown, part = (np.repeat(one[..., None], 3, axis=2) for one in (whole, torn))
+    (of_part,) = read_codes(part, ("ITF",))
+    assert of_part.is_sure
+    assert of_part.text != "2635981472"
+    assert read(part, formats=("ITF",)).doubt
+    assert read(part, "####*", formats=("ITF",)).doubt
+    assert read(part, "##########", formats=("ITF",)).doubt
+    assert read(shown, "##########", formats=("ITF",)).read == "2635981472"
 
 
 def test_formats_that_are_not_named_are_not_read() -> None:
