@@ -71,6 +71,15 @@ def all_cores_are_free() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nothing_waits_for_the_disk() -> Iterator[None]:
+    """Wait for no file to be on the disk: it is gone when its test has passed, and no power fails meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not STRESS:
+            patch.setattr(os, "fsync", lambda number: None)
+        yield
+
+
 @pytest.fixture
 def board_file(tmp_path: Path) -> Callable[[str | bytes], Path]:
     """Write a text as `board.yaml` and return its path."""

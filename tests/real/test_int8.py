@@ -54,6 +54,7 @@ components: {C: {inspect: joint, then: {ok: OK, bad: NG, gone: NG}}}
 """
 
 
+@functools.cache
 def images(expert: Expert, count: int = 5) -> list[np.ndarray]:
     """Pictures (3, S, S) of noise that gets coarser, as kinds prepare them."""
     chance, side = np.random.default_rng(1), expert.input_size
@@ -69,6 +70,24 @@ def trained(expert: Expert) -> dict[str, torch.Tensor]:
     kind = kinds.resolve(expert.kind)
     assert isinstance(kind, kinds.ModuleKind)
     return skeletons.random_weights(kind, expert, 3)
+
+
+def exported(expert: Expert = CLASSIFIER) -> onnx.ModelProto:
+    """Export a network with random weights."""
+    return onnx.load_from_string(_exported(expert))
+
+
+@functools.cache
+def _exported(expert: Expert) -> bytes:
+    kind = kinds.resolve(expert.kind)
+    assert isinstance(kind, kinds.ModuleKind)
+    return int8.export(kind, expert, network(kind, expert, trained(expert)), images(expert)).SerializeToString()
+
+
+@functools.cache
+def quantised(expert: Expert) -> onnx.ModelProto:
+    """Quantise the export of a network; do not change it."""
+    return int8.Quantiser(exported(expert), images(expert, 8)).quantised()
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +119,7 @@ def test_a_quantised_network_says_nearly_the_same_for_batches_of_any_size(expert
     kind = kinds.resolve(expert.kind)
     assert isinstance(kind, kinds.ModuleKind)
     module = network(kind, expert, trained(expert))
-    model = int8.export(kind, expert, module, images(expert))
-    small = int8.Quantiser(model, images(expert, 8)).quantised()
+    model, small = exported(expert), quantised(expert)
     convolutions = sum(node.op_type == "Conv" for node in model.graph.node)
     int8_weights = [tensor for tensor in small.graph.initializer if tensor.data_type == onnx.TensorProto.INT8]
     assert len(int8_weights) >= convolutions - 1  # of a distribution's mean, the weights are whole numbers
@@ -177,13 +195,6 @@ def test_int8_is_not_made_without_pictures(prepared: Store, tmp_path: Path) -> N
     assert "--images" in outcome.failed["int8"]
 
 
-def exported(expert: Expert = CLASSIFIER) -> onnx.ModelProto:
-    """Export a network with random weights."""
-    kind = kinds.resolve(expert.kind)
-    assert isinstance(kind, kinds.ModuleKind)
-    return int8.export(kind, expert, network(kind, expert, trained(expert)), images(expert))
-
-
 @pytest.mark.parametrize(
     "seen",
     [
@@ -200,7 +211,7 @@ def test_pictures_that_teach_nothing_are_refused(seen: list[np.ndarray]) -> None
 
 @SMALL
 def test_nothing_in_a_model_is_of_this_processor(expert: Expert) -> None:
-    for model in (exported(expert), int8.Quantiser(exported(expert), images(expert, 8)).quantised()):
+    for model in (exported(expert), quantised(expert)):
         assert {node.domain for node in model.graph.node} == {""}
         assert [(one.domain, one.version) for one in model.opset_import] == [("", int8.OPSET)]
 
@@ -285,10 +296,8 @@ def test_a_profile_measures_prepared_variants_as_the_engine_runs_them(prepared: 
         profile("torch", "q8")
 
 
-def test_a_damaged_model_fails_its_expert_alone(prepared: Store, pictures: list[Path], tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    store.put("line/joint", kind="narrow", labels=CLASSIFIER.labels, input_size=64, state=trained(CLASSIFIER))
-    Preparer(store, ["int8"]).prepare("line/joint", pictures)
+def test_a_damaged_model_fails_its_expert_alone(prepared: Store, tmp_path: Path) -> None:
+    store = Store(shutil.copytree(prepared.root, tmp_path / "store"))
     path = store.folder("line/joint") / store.manifest("line/joint").variants["int8"].file
     raw = bytearray(path.read_bytes())
     raw[-5000] ^= 1
@@ -352,8 +361,7 @@ def test_a_session_that_cannot_be_opened_is_the_error_of_its_expert_alone(
     prepared: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "line.yaml").write_text(BOTH, encoding="utf-8")
-    store = Store(tmp_path / "store")
-    shutil.copytree(prepared.root, store.root)
+    store = Store(shutil.copytree(prepared.root, tmp_path / "store"))
     blob = lay_out_model(b"no model", kind="narrow", labels=3, identity=None)
     with store.changing("line/joint") as manifest:
         agreement = manifest.variants["int8"].agreement

@@ -100,7 +100,7 @@ def test_a_stale_option_is_seen(begin: Callable[[list[str]], None], wrong: str) 
 
 
 def test_options_in_sentences_exist() -> None:
-    modules = [module_of(words) for words in ([[name] for name in COMMANDS] + [words for _, words in STARTED])]
+    modules = {module_of(words) for words in ([[name] for name in COMMANDS] + [words for _, words in STARTED])}
     known = {"--help"}.union(*(options_of(module) for module in modules))
     stale = [
         (page.name, option)

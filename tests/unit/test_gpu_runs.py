@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -156,21 +157,24 @@ def test_a_step_that_the_end_of_the_call_cut_was_not_tried(steps: None, tmp_path
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_step_ends_when_the_runs_are_ended(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_step_ends_when_the_runs_are_ended(
+    steps: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
     pid = tmp_path / "pid"
     code = f"import os, pathlib, time; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)"
-    runs = (
-        "import sys\nfrom apps import gpu_runs\n"
-        "gpu_runs.Step.arguments = lambda step, figures: [sys.executable, '-c', step.command]\n"
-        f"gpu_runs.STEPS = [gpu_runs.Step('long', {code!r})]\n"
-        "gpu_runs.torch_driver.is_there = lambda: True\n"
-        f"sys.argv[1:] = ['--out', {str(tmp_path / 'out')!r}]\ngpu_runs.main()\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", runs])
+    gpu_runs.STEPS[:] = [Stub("long", code)]
+    monkeypatch.setattr(sys, "argv", ["gpu_runs", "--out", str(tmp_path / "out")])
+    runs = os.fork()
+    if not runs:
+        try:
+            gpu_runs.main()
+        except SystemExit as end:
+            os._exit(end.code)  # type: ignore[arg-type]
+        os._exit(99)
     while not (pid.exists() and pid.read_text()):
         time.sleep(0.05)
-    process.send_signal(number)
-    assert process.wait(60) == 128 + number
+    os.kill(runs, number)
+    assert os.waitstatus_to_exitcode(os.waitpid(runs, 0)[1]) == 128 + number
     step = int(pid.read_text())
     for _ in range(100):
         if not psutil.pid_exists(step) or psutil.Process(step).status() == psutil.STATUS_ZOMBIE:

@@ -32,7 +32,7 @@ def shifted(seed: int) -> np.ndarray:
 def saved(folder: Path, *pictures: np.ndarray) -> Path:
     folder.mkdir(exist_ok=True)
     for number, pixels in enumerate(pictures):
-        Image.fromarray(pixels).save(folder / f"{number:02d}.png")
+        Image.fromarray(pixels).save(folder / f"{number:02d}.png", compress_level=1)
     return folder
 
 

@@ -47,7 +47,7 @@ def holed(seed: int) -> np.ndarray:
 def saved(root: Path, label: str, *pictures: np.ndarray) -> Path:
     (root / label).mkdir(parents=True, exist_ok=True)
     for number, pixels in enumerate(pictures):
-        Image.fromarray(pixels).save(root / label / f"{number:02d}.png")
+        Image.fromarray(pixels).save(root / label / f"{number:02d}.png", compress_level=1)
     return root
 
 

@@ -35,7 +35,7 @@ SMALL = ResNet(18)
 
 def save(path: Path, pixels: np.ndarray) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels).save(path)
+    Image.fromarray(pixels).save(path, compress_level=1)
     return path
 
 

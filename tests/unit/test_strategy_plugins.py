@@ -16,7 +16,18 @@ from coe.scheduler.strategies import COSERVE, LATE_BINDING, names, present_name,
 
 HASTY = replace(COSERVE, name="hasty")
 """A user's strategy, which lies in no package of ours."""
-RUN = "from coe.cli.start import bench; bench()"
+RUN = """
+import sys
+from coe.cli.start import bench
+ended = []
+for name in ("coserve", "theirs"):
+    sys.argv[1:] = ["sim", "--task", "A1", "--images", "3", "--strategy", name]
+    try:
+        bench()
+    except SystemExit as end:
+        ended.append(f"{name} {end.code or 0}")
+print(*ended, sep=", ")
+"""
 PATH = f"{__name__}:HASTY"
 
 
@@ -69,17 +80,9 @@ def test_a_package_that_cannot_be_imported_ends_no_run_without_its_strategy(tmp_
     (tmp_path / "theirs-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
     (tmp_path / "theirs-1.dist-info" / "entry_points.txt").write_text("[coe.strategies]\ntheirs = theirs:NONE\n")
     (tmp_path / "theirs.py").write_text("raise RuntimeError('no licence')\n")
-    said = {
-        name: subprocess.run(
-            [sys.executable, "-c", RUN, "sim", "--task", "A1", "--images", "3", "--strategy", name],
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        for name in ("coserve", "theirs")
-    }
-    assert {name: (run.returncode, "no licence" in run.stderr) for name, run in said.items()} == {
-        "coserve": (0, False),
-        "theirs": (2, True),
-    }
+    said = subprocess.run(
+        [sys.executable, "-c", RUN], env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert said.stdout.splitlines()[-1] == "coserve 0, theirs 2"
+    assert said.stderr.count("no licence") == 1
