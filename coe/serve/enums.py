@@ -119,6 +119,15 @@ class By(StrEnum):
         return str({By.REFDES: refdes, By.UNIT: unit}.get(self, getattr(call, self, "")))
 
 
+class RepairOutcome(StrEnum):
+    """What became of a confirmed defect, by the word of the person who had the board in hands."""
+
+    REPAIRED = "repaired"
+    SCRAPPED = "scrapped"
+    NO_DEFECT = "no defect"
+    """There is none; the part is good."""
+
+
 class Dimension(StrEnum):
     """What counts of calls and of findings are told apart by; the words are the names of columns."""
 
@@ -248,6 +257,8 @@ class EventKind(StrEnum):
     """A finding that came after the decision raised its severity."""
     BOARD_VERIFIED = "board.verified"
     BOARD_ABORTED = "board.aborted"
+    BOARD_REPAIRED = "board.repaired"
+    """Each confirmed defect has a word of the repair station."""
     CALL_VERIFIED = "call.verified"
     ESCAPE_REPORTED = "escape.reported"
     RECIPE_STAGED = "recipe.staged"

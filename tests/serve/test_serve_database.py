@@ -30,6 +30,7 @@ from coe.serve.database import (
     keys,
     outbox,
     recipe_versions,
+    repairs,
     states,
     tables,
     tallies,
@@ -45,6 +46,7 @@ from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.hourly import Window
 from coe.serve.database.migration import expect_newest, migrate, newest, revision_of
+from coe.serve.database.repairs import NewRepair
 from coe.serve.database.row_types import upserting
 from coe.serve.database.tallies import Tally
 from coe.serve.database.verifications import CallChanged, NewVerification
@@ -59,6 +61,7 @@ from coe.serve.enums import (
     LineState,
     Outcome,
     Process,
+    RepairOutcome,
     Role,
     Subject,
 )
@@ -237,6 +240,9 @@ def test_no_insert_takes_the_place_of_a_row_that_is_never_changed(database: Data
         for outcome in (Outcome.FALSE_CALL, Outcome.CONFIRMED):
             seen = the(call_rows.get(connection, call.id))
             verifications.record_verification(connection, seen, NewVerification(outcome, NOON, "op"))
+        for became in (RepairOutcome.SCRAPPED, RepairOutcome.REPAIRED):
+            seen = the(call_rows.get(connection, call.id))
+            repairs.record_repair(connection, seen, NewRepair(became, NOON, "eve"))
         audit.append(connection, "ann", "drain", "line", now_us=NOON)
         escape_rows.report(connection, NewEscape("SN1", NOON, "ict"))
         of = recipe(connection)

@@ -51,7 +51,7 @@ def test_a_shift_that_was_counted_by_hand() -> None:
     # 80 boards of 50 opportunities and 20 of 100: 6,000. Of 31 calls, 3 are open: 25 false, 2 confirmed, 1 accepted.
     decided = [boards(80, 74, verified=78, good=77), boards(20, 16, verified=20, good=19, recipe=2)]
     answered = [calls(25, FALSE), calls(2, CONFIRMED), calls(1, ACCEPTED), calls(3)]
-    found = {one.name: one for one in yields.figures(decided, answered, 1, {1: 50, 2: 100})}
+    found = {one.name: one for one in yields.figures(decided, answered, 1, {1: 50, 2: 100}, {})}
     assert found["raw_fpy"].value == pytest.approx(90.0)
     assert found["final_fpy"].value == pytest.approx(100 * 96 / 98)
     assert found["false_call_ppm"].value == pytest.approx(25e6 / 6000)
@@ -106,7 +106,7 @@ def test_a_shift_whose_calls_are_open_is_no_good_shift() -> None:
     # One clean board is verified at once; 121 wait for answers, of which one came.
     decided = [boards(122, 1, verified=2, good=2)]
     answered = [calls(1, FALSE), calls(120)]
-    found = {one.name: one for one in yields.figures(decided, answered, 0, {1: 100})}
+    found = {one.name: one for one in yields.figures(decided, answered, 0, {1: 100}, {})}
     for name in ("final_fpy", "false_call_ppm", "dpmo"):
         assert found[name].value is None
         assert found[name].missing.endswith("answered")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from coe.serve.bridge import cfx_inspections as inspections
+from coe.serve.bridge import cfx_repairs
 from coe.serve.bridge import cfx_units as units
 from coe.serve.bridge.cfx_endpoint import CfxEndpoint, envelope, time_span
 from coe.serve.bridge.sinks import EventEnvelope, Message, Origin, Sign, StationStatus
@@ -81,6 +82,8 @@ class CfxFormat:
                 return [(inspections.INSPECTED, inspections.amended(self._transaction(body), told))]
             case EventKind.BOARD_VERIFIED:
                 return [(inspections.INSPECTED, inspections.verified(self._transaction(body), told))]
+            case EventKind.BOARD_REPAIRED:
+                return [(cfx_repairs.REPAIRED, cfx_repairs.repaired(self._transaction(body), told))]
             case EventKind.BOARD_ABORTED:
                 ended = [(units.DEPARTED, units.departed(told, is_aborted=True))]
                 if told.board is not None and told.board.started_us is not None:

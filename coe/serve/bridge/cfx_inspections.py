@@ -29,7 +29,7 @@ _WORST = (_VERIFIED[Outcome.CONFIRMED], _NOT_YET, _VERIFIED[Outcome.ACCEPTED], _
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class Judged:
     """A call with its result and its verification."""
 
     call: Body
@@ -50,8 +50,8 @@ def amended(transaction: str, envelope: EventEnvelope) -> dict[str, Any]:
     return {**body, "InspectedUnits": units, "InspectedPanel": None}
 
 
-def _by_line(envelope: EventEnvelope) -> list[_Judged]:
-    return [_Judged(call, _FAILED, _NOT_YET) for call in envelope.event.body["calls"]]
+def _by_line(envelope: EventEnvelope) -> list[Judged]:
+    return [Judged(call, _FAILED, _NOT_YET) for call in envelope.event.body["calls"]]
 
 
 def verified(transaction: str, envelope: EventEnvelope) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def verified(transaction: str, envelope: EventEnvelope) -> dict[str, Any]:
     body, judged = envelope.event.body, []
     for call in body["calls"]:
         outcome = Outcome(call["outcome"])
-        judged.append(_Judged(call, _FAILED if outcome is Outcome.CONFIRMED else _PASSED, _VERIFIED[outcome]))
+        judged.append(Judged(call, _FAILED if outcome is Outcome.CONFIRMED else _PASSED, _VERIFIED[outcome]))
     return _units_inspected(transaction, envelope, "Human", operator(body["by"]), judged)
 
 
@@ -102,10 +102,10 @@ def region(board: CfxBoard, refdes: str) -> dict[str, Any] | None:
 
 
 def _units_inspected(
-    transaction: str, envelope: EventEnvelope, method: str, inspector: Body | None, judged: Sequence[_Judged]
+    transaction: str, envelope: EventEnvelope, method: str, inspector: Body | None, judged: Sequence[Judged]
 ) -> dict[str, Any]:
     board = CfxBoard(envelope)
-    by_unit: dict[BoardUnit | None, list[_Judged]] = {}
+    by_unit: dict[BoardUnit | None, list[Judged]] = {}
     for one in judged:
         by_unit.setdefault(board.unit_of(one.call), []).append(one)
     of_panel = by_unit.get(None, [])
@@ -132,17 +132,17 @@ def _units_inspected(
     }
 
 
-def _result(board: CfxBoard, own: Sequence[_Judged], of_panel: Sequence[_Judged]) -> str:
+def _result(board: CfxBoard, own: Sequence[Judged], of_panel: Sequence[Judged]) -> str:
     is_failed = any(one.result == _FAILED for one in (*own, *of_panel)) or (board.is_in_doubt and not own)
     return _FAILED if is_failed else _PASSED
 
 
-def _worst(judged: Sequence[_Judged]) -> str:
+def _worst(judged: Sequence[Judged]) -> str:
     found = {one.verification for one in judged}
     return next((word for word in _WORST if word in found), _NOT_YET)
 
 
-def _panel(transaction: str, board: CfxBoard, own: Sequence[_Judged], units: Sequence[Body]) -> dict[str, Any]:
+def _panel(transaction: str, board: CfxBoard, own: Sequence[Judged], units: Sequence[Body]) -> dict[str, Any]:
     """Return what is said of a panel as a whole: it fails with any of its units."""
     is_failed = any(unit["OverallResult"] == _FAILED for unit in units)
     return {
@@ -158,7 +158,7 @@ def _panel(transaction: str, board: CfxBoard, own: Sequence[_Judged], units: Seq
     }
 
 
-def _inspection(transaction: str, board: CfxBoard, judged: _Judged) -> dict[str, Any]:
+def _inspection(transaction: str, board: CfxBoard, judged: Judged) -> dict[str, Any]:
     """Return the inspection of a component that was called; a component that nobody could see has an error too."""
     call = judged.call
     is_skipped = call["reason"] == CallReason.SKIPPED
@@ -173,14 +173,15 @@ def _inspection(transaction: str, board: CfxBoard, judged: _Judged) -> dict[str,
         "Verification": judged.verification,
         "VerificationDetail": None,
         "Error": None if call["reason"] == CallReason.EXPERT else call["reason"],
-        "DefectsFound": [] if is_skipped else [_defect(transaction, board, judged)],
+        "DefectsFound": [] if is_skipped else [defect(transaction, board, judged)],
         "Symptoms": [],
         "Measurements": [],
         "RefNo": None,
     }
 
 
-def _defect(transaction: str, board: CfxBoard, judged: _Judged) -> dict[str, Any]:
+def defect(transaction: str, board: CfxBoard, judged: Judged) -> dict[str, Any]:
+    """Return the defect of a call."""
     call, score = judged.call, judged.call["score"]
     return {
         "UniqueIdentifier": defect_id(transaction, call["refdes"]),

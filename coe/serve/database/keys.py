@@ -30,6 +30,8 @@ class Key:
     created_us: int
     expires_us: int | None
     revoked_us: int | None
+    badge_hash: str | None = None
+    pin_hash: str | None = None
 
 
 def generate() -> str:

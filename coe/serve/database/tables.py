@@ -37,6 +37,7 @@ from coe.serve.enums import (
     FaultKind,
     Outcome,
     Process,
+    RepairOutcome,
     Role,
     Subject,
 )
@@ -213,6 +214,17 @@ verification = _table(
     Column("verified_by", String(NAME), nullable=False),
 )
 
+repair = _table(
+    "repair",
+    _id(),
+    Column("call_id", ForeignKey(call.c.id), nullable=False, index=True),
+    Column("supersedes", ForeignKey("repair.id"), unique=True, comment="the word that it corrects"),
+    Column("outcome", _word(RepairOutcome), nullable=False),
+    Column("note", Text, nullable=False, default=""),
+    Column("repaired_us", BigInteger, nullable=False, index=True),
+    Column("repaired_by", String(NAME), nullable=False),
+)
+
 escape = _table(
     "escape",
     _id(),
@@ -315,6 +327,9 @@ api_key = _table(
     Column("created_us", BigInteger, nullable=False),
     Column("expires_us", BigInteger),
     Column("revoked_us", BigInteger),
+    Column("badge_hash", String(64), comment="of the badge of a person, who then needs no key"),
+    Column("pin_hash", String(64), comment="of the PIN of a person, with the name"),
+    Index("ix_api_key_badge_hash", "badge_hash", unique=True),
 )
 
 session = _table(
@@ -361,5 +376,5 @@ audit = _table(
     Column("hash", String(64), nullable=False, unique=True),
 )
 
-APPEND_ONLY = (verification, audit, confirmation, recipe, escape)
+APPEND_ONLY = (verification, audit, confirmation, recipe, escape, repair)
 """Tables whose rows are never changed and never removed; triggers refuse it (`coe.serve.database.triggers`)."""

@@ -119,7 +119,7 @@ def _close(connection: Connection, seen: Call, board_id: int, added: Verificatio
             "verdict": verified.verdict,
             "confirmed": confirmed,
             "by": added.verified_by,
-            "calls": _answers(connection, board_id),
+            "calls": answers(connection, board_id),
         }
         event_log.append(connection, NewEvent(EventKind.BOARD_VERIFIED, added.verified_us, body, board_id))
 
@@ -132,9 +132,13 @@ def _is_news(connection: Connection, seen: Call, added: Verification) -> bool:
     return any(word is not None and word.outcome is not Outcome.FALSE_CALL for word in (before, added))
 
 
-def _answers(connection: Connection, board_id: int) -> list[dict[str, object]]:
-    """Return the calls of a board as JSON, each with its newest verification, and the defects that its audits found."""
-    is_defect = or_(call.c.kind == CallKind.DEFECT, verification.c.outcome != Outcome.FALSE_CALL)
+def answers(connection: Connection, board_id: int, also: Sequence[int] = ()) -> list[dict[str, object]]:
+    """Return the calls of a board as JSON, each with its newest verification, and the defects that its audits found.
+
+    The audits of these ids are there in any case.
+    """
+    found = verification.c.outcome != Outcome.FALSE_CALL
+    is_defect = or_(call.c.kind == CallKind.DEFECT, found, call.c.id.in_(also))
     query = (
         select(call, verification.c.outcome, verification.c.label.label("seen_label"))
         .join(verification, verification.c.id == call.c.verification_id)

@@ -181,14 +181,9 @@ def verify(visit: Visit, connection: Connection) -> Response:
     the board is verified. Whoever has not seen the pictures can only confirm the defect: `drawn` must be true for the
     other outcomes in a session of a browser, and must not be false for a program.
     """
-    revision = _revision(visit)
     form: VerificationRequest = visit.body.form
     new = NewVerification(form.outcome, visit.gate.now_us(), visit.caller, form.label, form.note)
-    call = _call(visit, connection)
-    if call.revision != revision:
-        raise verifications.CallChanged(
-            f"call {call.id} has changed since you saw it; look at it again and then decide"
-        )
+    call = call_as_seen(visit, connection)
     is_mine = (call.claimed_by, call.claimed_session) == (visit.caller, visit.session)
     if call.is_open and not is_mine and call.claimed_until_us > new.verified_us:
         raise _taken(call)
@@ -198,7 +193,24 @@ def verify(visit: Visit, connection: Connection) -> Response:
     if form.drawn is not None:
         word["drawn"] = form.drawn
     audit.append(connection, visit.caller, "verify", f"call {call.id}", now_us=new.verified_us, detail=word)
-    return JSONResponse(said(added), int(HTTPStatus.CREATED), {"ETag": _tag(revision + 1)})
+    return JSONResponse(said(added), int(HTTPStatus.CREATED), {"ETag": tag_of(connection, call.id)})
+
+
+def call_as_seen(visit: Visit, connection: Connection) -> Call:
+    """Return the call of the path as the caller saw it; raises Problem without If-Match, and CallChanged."""
+    revision, call = _revision(visit), _call(visit, connection)
+    if call.revision != revision:
+        raise verifications.CallChanged(
+            f"call {call.id} has changed since you saw it; look at it again and then decide"
+        )
+    return call
+
+
+def tag_of(connection: Connection, id: int) -> str:
+    """Return the ETag of a call as it is now."""
+    call = call_rows.get(connection, id)
+    assert call is not None
+    return _tag(call.revision)
 
 
 def _expect_seen(visit: Visit, call: Call, form: VerificationRequest) -> None:

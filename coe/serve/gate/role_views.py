@@ -23,7 +23,7 @@ from coe.serve.database.keys import Key
 from coe.serve.enums import BoardState, CallKind, EventKind, Role
 
 _FACTS = ("board", "key", "serial", "panel", "side", "work_order", "recipe", "pass")
-_HIDDEN = (EventKind.CALL_VERIFIED, EventKind.BOARD_VERIFIED)
+_HIDDEN = (EventKind.CALL_VERIFIED, EventKind.BOARD_VERIFIED, EventKind.BOARD_REPAIRED)
 _REDUCED = (EventKind.BOARD_DECIDED, EventKind.BOARD_AMENDED)
 
 

@@ -13,11 +13,11 @@ from pydantic import BeforeValidator, Field
 from sqlalchemy import Connection
 
 from coe.serve.clock import HOUR_US, hour_of, iso, microseconds
-from coe.serve.database import hourly, recipe_versions, tallies
+from coe.serve.database import hourly, recipe_versions, repairs, tallies
 from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.keys import Key
 from coe.serve.database.tallies import Tally
-from coe.serve.enums import By, CallKind, Dimension
+from coe.serve.enums import By, CallKind, Dimension, RepairOutcome
 from coe.serve.gate.operations import READ, OperationRouter, Visit, Whole
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.gate.role_views import is_blind
@@ -78,11 +78,12 @@ class Counts:
     calls: Sequence[CallCount]
     escapes: int
     of_recipe: Mapping[int, int]
+    repairs: Mapping[RepairOutcome, int]
 
     @property
     def figures(self) -> list[Figure]:
         """Yields, false calls, defects and escapes."""
-        return yields.figures(self.boards, self.calls, self.escapes, self.of_recipe)
+        return yields.figures(self.boards, self.calls, self.escapes, self.of_recipe, self.repairs)
 
     @property
     def trend(self) -> list[trend.TrendPoint]:
@@ -115,6 +116,7 @@ def counts(connection: Connection, window: Window) -> Counts:
         hourly.call_counts(connection, window, by=[Dimension.HOUR]),
         hourly.escapes_of(connection, window),
         {id: _opportunities(connection, id) for id in sorted({count.recipe_id for count in boards})},
+        repairs.outcomes(connection, window),
     )
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from coe.rates import Rate
 from coe.serve.database.hourly import BoardCount, CallCount
-from coe.serve.enums import CallKind, Outcome
+from coe.serve.enums import CallKind, Outcome, RepairOutcome
 
 CONFIDENCE = 0.95
 """The true rate lies between the bounds of a figure with this probability at least (Clopper and Pearson, 1934)."""
@@ -92,7 +92,7 @@ class AskedCount:
 
 NO_BOARDS, NO_VERIFIED, NO_AUDITS = "no boards", "no verified boards", "no audits"
 NO_ANSWERS = "no calls answered"
-NO_OPPORTUNITIES, NO_SEEDED = "no opportunities", "none shown"
+NO_OPPORTUNITIES, NO_SEEDED, NO_REPAIRS = "no opportunities", "none shown", "no repairs"
 
 
 def opportunities(boards: Sequence[BoardCount], of_recipe: Mapping[int, int]) -> int:
@@ -225,8 +225,25 @@ def _audited(calls: Sequence[CallCount]) -> int:
     return number(calls, *Outcome, kinds=(CallKind.AUDIT,))
 
 
+def repair(outcome: RepairOutcome, title: str, repairs: Mapping[RepairOutcome, int]) -> Figure:
+    """Return the share of the defects that came to repair of which a person there said this."""
+    return figure(
+        f"repair_{outcome.name.lower()}",
+        title,
+        Unit.PERCENT,
+        f"confirmed defects that the repair station called '{outcome}' / those it had a word for, of all passes",
+        repairs.get(outcome, 0),
+        sum(repairs.values()),
+        NO_REPAIRS,
+    )
+
+
 def figures(
-    boards: Sequence[BoardCount], calls: Sequence[CallCount], escapes: int, of_recipe: Mapping[int, int]
+    boards: Sequence[BoardCount],
+    calls: Sequence[CallCount],
+    escapes: int,
+    of_recipe: Mapping[int, int],
+    repairs: Mapping[RepairOutcome, int],
 ) -> list[Figure]:
     """Return all figures, in the order in which they are shown."""
     total = opportunities(boards, of_recipe)
@@ -238,4 +255,6 @@ def figures(
         escape_rate(calls, escapes),
         audit(calls),
         seeded(calls),
+        repair(RepairOutcome.SCRAPPED, "Scrapped at repair", repairs),
+        repair(RepairOutcome.NO_DEFECT, "No defect found at repair", repairs),
     ]

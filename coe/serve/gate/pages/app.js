@@ -45,7 +45,8 @@ document.addEventListener("click", async (event) => {
   } else if (button.dataset.act === "print") {
     print();
   } else if (!button.dataset.ask || confirm(button.dataset.ask)) {
-    if (await send("POST", button.dataset.post)) location.reload();
+    const { outcome, match } = button.dataset, word = outcome && { outcome, note: button.form.elements.note.value };
+    if (await send("POST", button.dataset.post, word, match ? { "If-Match": `"${match}"` } : {})) location.reload();
   }
 });
 
@@ -112,7 +113,7 @@ document.querySelectorAll("img[data-outlines]").forEach((image) => {
 // The server draws the part that changes; an event, or two seconds while a board is under way, ask for it again.
 const live = document.getElementById("live");
 if (live) {
-  const kinds = ["board.accepted", "board.started", "board.endangered", "board.decided", "board.amended", "board.verified", "board.aborted", "call.verified", "recipe.activated", "recipe.failed", "state.changed", "fault.raised", "fault.cleared"];
+  const kinds = ["board.accepted", "board.started", "board.endangered", "board.decided", "board.amended", "board.verified", "board.aborted", "board.repaired", "call.verified", "recipe.activated", "recipe.failed", "state.changed", "fault.raised", "fault.cleared"];
   let waiting = false, again = false, events = null;
   const refresh = async () => {
     if (waiting || document.hidden) { again = true; return; }

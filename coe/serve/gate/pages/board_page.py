@@ -8,10 +8,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from coe.serve.database import blind, board_rows, findings, recipe_versions, verifications
+from coe.serve.database import blind, board_rows, findings, recipe_versions, repairs, verifications
 from coe.serve.database import views as pictures
 from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import Call
+from coe.serve.database.repairs import Repair
 from coe.serve.database.verifications import Verification
 from coe.serve.gate import role_views
 from coe.serve.gate.call_routes import picture_of
@@ -34,13 +35,15 @@ class Audited:
 class HistoryStep:
     """What happened to a board, for its history; `call` is what it was about, `word` what a person said of it.
 
-    `superseded` says that a later word corrects this one.
+    `label` is what the person saw, if that is not the call's. `superseded` says that a later word corrects this one.
     """
 
     at_us: int
     what: str
+    by: str = ""
     call: Call | None = None
-    word: Verification | None = None
+    word: Verification | Repair | None = None
+    label: str = ""
     superseded: bool = False
 
 
@@ -61,11 +64,13 @@ def board(visit: Visit, connection: Connection) -> Shown:
     audits = [] if role_views.is_blind(visit.key) else blind.of_boards(connection, [inspected.id])
     words = verifications.of_calls(connection, [call.id for call in (*of_board, *audits)])
     newest = {word.call_id: word for word in words}
+    fixes = repairs.of_calls(connection, [call.id for call in (*of_board, *audits)])
     return {
         "board": seen,
         "audits": [Audited(audit, newest.get(audit.id)) for audit in audits],
         "answers": {call.id: newest[call.id] for call in of_board if call.id in newest},
-        "history": _history(seen, {call.id: call for call in (*of_board, *audits)}, words),
+        "history": _history(seen, {call.id: call for call in (*of_board, *audits)}, words, fixes),
+        "repairs": {word.call_id: word for word in fixes},
         "recipe": recipe_versions.get(connection, inspected.recipe_id),
         "calls": of_board,
         "good": [
@@ -76,25 +81,36 @@ def board(visit: Visit, connection: Connection) -> Shown:
         "views": views,
         "sizes": sizes,
         "whole": next((view for view in views.values() if view.name == inspected.request.get("whole")), None),
-        "outlines": [_outline(call) for call in of_board if call.place and call.place["polygon"]],
+        "outlines": [outline(call) for call in of_board if call.place and call.place["polygon"]],
     }
 
 
-def _outline(call: Call) -> dict[str, Any]:
+def outline(call: Call) -> dict[str, Any]:
     """Return where a call lies in the view of the whole board, for the script of the page."""
     return {"refdes": call.refdes, "look": call.verdict.value.lower(), "polygon": call.place["polygon"]}
 
 
-def _history(board: Board, calls: Mapping[int, Call], words: Sequence[Verification]) -> list[HistoryStep]:
+def _history(
+    board: Board, calls: Mapping[int, Call], words: Sequence[Verification], fixes: Sequence[Repair]
+) -> list[HistoryStep]:
     """Return what happened to a board in the order of time: its way, its calls, and every word on them."""
-    way = [(board.accepted_us, "accepted"), (board.started_us, "inspection began"), (board.decided_us, "decided")]
+    way = [
+        (board.accepted_us, "accepted", board.fed_by),
+        (board.started_us, "inspection began", ""),
+        (board.decided_us, "decided", ""),
+    ]
+    steps = [HistoryStep(at_us, what, by) for at_us, what, by in way if at_us is not None]
+    steps += [HistoryStep(call.opened_us, "call", call.expert, call) for call in calls.values()]
     corrected = {word.supersedes for word in words}
-    steps = [HistoryStep(at_us, what) for at_us, what in way if at_us is not None]
-    steps += [HistoryStep(call.opened_us, "call", call) for call in calls.values()]
     for word in words:
-        what = "answer" if word.supersedes is None else "correction"
-        steps.append(HistoryStep(word.verified_us, what, calls[word.call_id], word, word.id in corrected))
+        what, call = "answer" if word.supersedes is None else "correction", calls[word.call_id]
+        is_old = word.id in corrected
+        steps.append(HistoryStep(word.verified_us, what, word.verified_by, call, word, word.label, is_old))
     if board.verified_us is not None:
         steps.append(HistoryStep(board.verified_us, "verified"))
+    mended = {fix.supersedes for fix in fixes}
+    for fix in fixes:
+        call, is_old = calls[fix.call_id], fix.id in mended
+        steps.append(HistoryStep(fix.repaired_us, "repair", fix.repaired_by, call, fix, superseded=is_old))
     # The sort is stable: at one moment a board is decided before its calls are there, and answered before verified.
     return sorted(steps, key=lambda step: step.at_us)

@@ -38,13 +38,13 @@ async def boards(visit: Visit) -> Response:
     """Find boards; a scan that means one board alone opens it."""
     query: FindQuery = visit.query
     if query.scanned and query.after is None:
-        found = await visit.gate.read(partial(_scanned, visit))
+        found = await visit.gate.read(partial(of_scan, visit))
         if len(found.boards) == 1:
             return RedirectResponse(f"/boards/{found.boards[0].id}", int(HTTPStatus.SEE_OTHER))
     return await page(visit, "boards.j2", partial(_shown, visit))
 
 
-def _scanned(visit: Visit, connection: Connection) -> FoundBoards:
+def of_scan(visit: Visit, connection: Connection) -> FoundBoards:
     """Return the boards that a scan means."""
     query: FindQuery = visit.query
     of_serial = search(connection, query.model_copy(update={"serial": query.scanned}), visit.key)
@@ -55,7 +55,7 @@ def _scanned(visit: Visit, connection: Connection) -> FoundBoards:
 
 def _shown(visit: Visit, connection: Connection) -> Shown:
     query: FindQuery = visit.query
-    found = _scanned(visit, connection) if query.scanned else search(connection, query, visit.key)
+    found = of_scan(visit, connection) if query.scanned else search(connection, query, visit.key)
     given = {name: value for name, value in visit.request.query_params.items() if value and name != "after"}
     return {
         "query": query,

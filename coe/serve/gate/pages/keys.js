@@ -37,7 +37,9 @@ async function scanned(serial) {
     boards = (await answer.json()).boards;
     if (boards.length) break;
   }
-  if (boards.length > 1) location.href = `/boards?${new URLSearchParams({ scan: serial })}`;
+  const to = document.getElementById("main").dataset.scansTo;
+  if (to && boards.length) location.href = `${to}/${boards[0].board}`;  // the newest is the one in hand
+  else if (boards.length > 1) location.href = `/boards?${new URLSearchParams({ scan: serial })}`;
   else if (boards.length) location.href = `/boards/${boards[0].board}`;
   else say(`A scan: there is no board with the serial ${serial}. Nothing was answered.`);
 }

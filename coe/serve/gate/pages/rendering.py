@@ -18,7 +18,7 @@ from coe.serve.database import call_rows
 from coe.serve.enums import Role
 from coe.serve.gate import access
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operations import ENGINEER, READ, OperationRouter, Visit
+from coe.serve.gate.operations import ENGINEER, READ, VERIFY, OperationRouter, Visit
 from coe.serve.gate.problems import RETRY_S, Problem
 
 Shown = Mapping[str, Any]
@@ -69,6 +69,7 @@ async def page(visit: Visit, template: str, query: Callable[[Connection], Shown]
         "station": visit.gate.config.station,
         "person": visit.key,
         "may": visit.key is not None and visit.key.role in ENGINEER,
+        "may_verify": visit.key is not None and visit.key.role in VERIFY,
         "csrf": await access.csrf_of(visit.gate, visit.request),
         "here": visit.request.url.path,
         "now_us": visit.gate.now_us(),
@@ -93,6 +94,7 @@ def storage_failed(gate: Gate, request: Request, problem: Problem) -> Response:
         "station": gate.config.station,
         "person": None,
         "may": False,
+        "may_verify": False,
         "csrf": "",
         "here": request.url.path,
         "now_us": gate.now_us(),

@@ -1,0 +1,157 @@
+"""What became of confirmed defects at the repair station. A word is added, never changed; a later one supersedes it.
+
+Who has the board in hands knows more than who saw a picture: a defect that is none there is a false call from then on,
+so the counts, the exports and other machines hear it as they hear any correction of an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, select, update
+
+from coe.errors import CoeError
+from coe.serve.database import board_rows, call_rows, event_log, verifications
+from coe.serve.database.board_rows import Board
+from coe.serve.database.call_rows import Call
+from coe.serve.database.event_log import NewEvent
+from coe.serve.database.hourly import Window
+from coe.serve.database.row_types import record, records
+from coe.serve.database.tables import board, call, recipe, repair, verification
+from coe.serve.database.verifications import CallChanged, NewVerification
+from coe.serve.enums import EventKind, Outcome, RepairOutcome
+
+_LOOKED_THROUGH = 20_000
+"""Boards that wait are searched in this many of the newest calls, so that the search stays short."""
+
+
+class NothingToRepair(CoeError):
+    """Nobody confirmed the defect, or calls of its board are open."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRepair:
+    """What became of a defect, by a person's word."""
+
+    outcome: RepairOutcome
+    repaired_us: int
+    repaired_by: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What became of a defect; `supersedes` is the id of the word that it corrects."""
+
+    id: int
+    call_id: int
+    supersedes: int | None
+    outcome: RepairOutcome
+    note: str
+    repaired_us: int
+    repaired_by: str
+
+
+def record_repair(connection: Connection, seen: Call, new: NewRepair) -> Repair:
+    """Add what became of a confirmed defect as it was seen; once all of its board's have a word, that is told.
+
+    Raises CallChanged if the call's revision is another than that of `seen`, and NothingToRepair.
+    """
+    before = of_calls(connection, [seen.id])
+    if seen.board_id is None or not (before or verifications.is_confirmed(connection, seen)):
+        raise NothingToRepair(f"nobody confirmed a defect in call {seen.id}, so there is nothing to repair")
+    if waiting := call_rows.count_open_of(connection, seen.board_id):
+        raise NothingToRepair(f"{waiting} calls of board {seen.board_id} are not answered; verify them first")
+    moved = connection.execute(
+        update(call).where(call.c.id == seen.id, call.c.revision == seen.revision).values(revision=seen.revision + 1)
+    )
+    if not moved.rowcount:
+        raise CallChanged(f"call {seen.id} has changed since you saw it; look at it again and then decide")
+    row = {name: getattr(new, name) for name in NewRepair.__dataclass_fields__}
+    row |= {"call_id": seen.id, "supersedes": before[-1].id if before else None}
+    added = record(Repair, connection.execute(insert(repair).values(row).returning(repair)).one())
+    word = Outcome.FALSE_CALL if new.outcome is RepairOutcome.NO_DEFECT else Outcome.CONFIRMED
+    if verifications.is_confirmed(connection, seen) != (word is Outcome.CONFIRMED):
+        said = NewVerification(word, new.repaired_us, new.repaired_by, note=f"at repair: {new.outcome}")
+        verifications.record_verification(connection, replace(seen, revision=seen.revision + 1), said)
+    _tell(connection, seen.board_id, added)
+    return added
+
+
+def _tell(connection: Connection, board_id: int, added: Repair) -> None:
+    """Append the event if no confirmed defect of the board waits for its word any more."""
+    found = defects(connection, board_id)
+    words = {one.refdes: word for one, word in found if word is not None}
+    if len(words) < len(found):
+        return
+    of_board = board_rows.get(connection, board_id)
+    assert of_board is not None
+    answers = verifications.answers(connection, board_id, also=[one.id for one, _ in found])
+    said = [answer | _said(words[refdes]) for answer in answers if (refdes := str(answer["refdes"])) in words]
+    body = {**of_board.facts, "outcome": worst(list(words.values())), "by": added.repaired_by, "repairs": said}
+    event_log.append(connection, NewEvent(EventKind.BOARD_REPAIRED, added.repaired_us, body, board_id))
+
+
+def _said(word: Repair) -> dict[str, Any]:
+    return {"repair": word.outcome, "note": word.note, "repaired_us": word.repaired_us}
+
+
+def worst(words: Sequence[Repair]) -> RepairOutcome:
+    """Return what became of a board: scrapped with any of its defects, else repaired if one was there."""
+    found = {word.outcome for word in words}
+    return next(outcome for outcome in _WORST_FIRST if outcome in found)
+
+
+_WORST_FIRST = (RepairOutcome.SCRAPPED, RepairOutcome.REPAIRED, RepairOutcome.NO_DEFECT)
+
+
+def defects(connection: Connection, board_id: int) -> list[tuple[Call, Repair | None]]:
+    """Return the defects of a board that people confirmed, each with its newest word; None while it waits.
+
+    One that repair did not find is still among them. A known defect that only seemed to be on the board is not.
+    """
+    of_board = call_rows.of_board(connection, board_id)
+    words = {word.call_id: word for word in of_calls(connection, [one.id for one in of_board])}
+    return [
+        (one, words.get(one.id)) for one in of_board if one.id in words or verifications.is_confirmed(connection, one)
+    ]
+
+
+def of_calls(connection: Connection, call_ids: Sequence[int]) -> list[Repair]:
+    """Return all words on some calls, the oldest first; the last one of a call counts."""
+    query = select(repair).where(repair.c.call_id.in_(call_ids)).order_by(repair.c.id)
+    return records(Repair, connection.execute(query))
+
+
+def waiting(connection: Connection, *, limit: int = 50) -> list[tuple[Board, int]]:
+    """Return boards with confirmed defects that have no word yet, the newest first, each with how many."""
+    newest = select(func.coalesce(func.max(call.c.id), 0)).scalar_subquery()
+    query = (
+        select(call.c.board_id, func.count().label("defects"))
+        .join(verification, verification.c.id == call.c.verification_id)
+        .where(call.c.id > newest - _LOOKED_THROUGH, verification.c.outcome == Outcome.CONFIRMED)
+        .where(call.c.board_id.is_not(None), ~exists().where(repair.c.call_id == call.c.id))
+        .group_by(call.c.board_id)
+        .order_by(call.c.board_id.desc())
+        .limit(limit)
+    )
+    of_boards = {row.board_id: row.defects for row in connection.execute(query)}
+    query_of_boards = select(*board_rows.COLUMNS).where(board.c.id.in_(of_boards)).order_by(board.c.id.desc())
+    return [(one, of_boards[one.id]) for one in records(Board, connection.execute(query_of_boards))]
+
+
+def outcomes(connection: Connection, window: Window) -> Mapping[RepairOutcome, int]:
+    """Return how many defects got which word within a window; a word that was corrected does not count."""
+    later = repair.alias()
+    in_window: ColumnElement[bool] = and_(repair.c.repaired_us >= window.start_us, repair.c.repaired_us < window.end_us)
+    query = (
+        select(repair.c.outcome, func.count().label("number"))
+        .where(in_window, ~exists().where(later.c.supersedes == repair.c.id))
+        .group_by(repair.c.outcome)
+    )
+    if window.recipe:
+        query = query.join(call, call.c.id == repair.c.call_id).join(board, board.c.id == call.c.board_id)
+        query = query.join(recipe, recipe.c.id == board.c.recipe_id).where(recipe.c.name == window.recipe)
+    return {row.outcome: row.number for row in connection.execute(query)}

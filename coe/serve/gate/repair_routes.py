@@ -1,0 +1,69 @@
+"""`POST /api/v1/calls/{id}/repair`: what became of a confirmed defect, by who has the board in hands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from sqlalchemy import Connection
+from starlette.responses import JSONResponse, Response
+
+from coe.serve.database import audit, repairs
+from coe.serve.database.repairs import NewRepair, NothingToRepair, Repair
+from coe.serve.enums import RepairOutcome
+from coe.serve.gate.call_routes import call_as_seen, tag_of
+from coe.serve.gate.operations import VERIFY, OperationRouter, Visit
+from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.gate.request_data import shown
+from coe.serve.text_checks import Note
+from coe.strict_model import StrictModel
+
+router = OperationRouter()
+
+
+class RepairRequest(StrictModel):
+    """What became of a defect."""
+
+    outcome: RepairOutcome
+    note: Note = ""
+
+
+@router.write(
+    "POST",
+    "/api/v1/calls/{id:int}/repair",
+    VERIFY,
+    body=RepairRequest,
+    answers={
+        201: "the word was added",
+        409: "nobody confirmed the defect, or calls of the board are open",
+        412: "the call has changed",
+        428: "If-Match is missing",
+    },
+)
+def post_repair(visit: Visit, connection: Connection) -> Response:
+    """Say what became of a confirmed defect: repaired, scrapped, or no defect, which makes it a false call.
+
+    The word is added to earlier words and supersedes them.
+    """
+    call, form = call_as_seen(visit, connection), visit.body.form
+    new = NewRepair(form.outcome, visit.gate.now_us(), visit.caller, form.note)
+    try:
+        added = repairs.record_repair(connection, call, new)
+    except NothingToRepair as error:
+        raise Problem(ProblemKind.CONFLICT, str(error), "see the board's page") from None
+    word = {"outcome": added.outcome.value, "supersedes": added.supersedes}
+    audit.append(connection, visit.caller, "repair", f"call {call.id}", now_us=added.repaired_us, detail=word)
+    return JSONResponse(said(added), int(HTTPStatus.CREATED), {"ETag": tag_of(connection, call.id)})
+
+
+@router.read("/api/v1/repairs", VERIFY, answers={200: "boards, the newest first"})
+def get_waiting(visit: Visit, connection: Connection) -> Mapping[str, Any]:
+    """Boards with confirmed defects of which the repair station has not heard yet."""
+    found = repairs.waiting(connection, limit=500)
+    return {"boards": [{**shown(board, "key serial panel", board="id"), "defects": number} for board, number in found]}
+
+
+def said(word: Repair) -> dict[str, Any]:
+    """Return what became of a defect, as JSON."""
+    return shown(word, "supersedes outcome note", repair="id", call="call_id", by="repaired_by", at="repaired_us")
