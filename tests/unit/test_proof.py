@@ -126,7 +126,7 @@ def test_the_figures_are_of_pictures_that_chose_no_epoch(tmp_path: Path, monkeyp
 
 
 def test_an_expert_that_tells_nothing_apart_is_unproven_and_a_good_one_is_not(tmp_path: Path) -> None:
-    assert train(pictures(tmp_path / "good", 10), epochs=10, held_out=0.5).unproven == ""
+    assert train(pictures(tmp_path / "good", 10), epochs=6, held_out=0.5).unproven == ""
     useless = train(pictures(tmp_path / "bad", 10, told_apart=False), epochs=2, held_out=0.5)
     assert useless.unproven
 
