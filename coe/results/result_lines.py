@@ -46,28 +46,30 @@ def from_line(line: bytes, number: int) -> Result:
 def _result(row: Any, number: int) -> Result:
     if (row["verdict"] is None) == (row["error"] is None):
         raise ValueError("it needs a verdict or an error, and not both")
-    findings = tuple(
-        Finding(
-            _text(finding["expert"]),
-            _text(finding["variant"]),
-            _text(finding["label"]),
-            _float(finding["score"]),
-            tuple(_box(box) for box in finding["boxes"]),
-            doubt=_text(finding.get("doubt", "")),
-            heat=_heat(finding.get("heat")),
-            likeness=_likeness(finding.get("likeness")),
-            read=None if finding.get("read") is None else _text(finding["read"]),
-            allowed=tuple(map(_text, finding.get("allowed", ()))),
-            reference=_text(finding.get("reference", "")),
-        )
-        for finding in row["findings"]
-    )
+    findings = tuple(finding_of(finding) for finding in row["findings"])
     component, image, serial, refdes = (_text(row[name]) for name in ("component", "image", "serial", "refdes"))
     request = Request(number, component, image, serial, refdes, board=_text(row.get("board", "")))
     verdict = None if row["verdict"] is None else Verdict(row["verdict"])
     failure = None if row["error"] is None else Failure(_kind(row.get("failure")), _text(row["error"]))
     late = row.get("late", False) is True
     return Result(request, verdict, findings, _float(row["latency_s"]), failure, late)
+
+
+def finding_of(row: Any) -> Finding:
+    """Return the finding of a row of `Finding.to_dict`; raises KeyError, TypeError or ValueError for another row."""
+    return Finding(
+        _text(row["expert"]),
+        _text(row["variant"]),
+        _text(row["label"]),
+        _float(row["score"]),
+        tuple(_box(box) for box in row["boxes"]),
+        doubt=_text(row.get("doubt", "")),
+        heat=_heat(row.get("heat")),
+        likeness=_likeness(row.get("likeness")),
+        read=None if row.get("read") is None else _text(row["read"]),
+        allowed=tuple(map(_text, row.get("allowed", ()))),
+        reference=_text(row.get("reference", "")),
+    )
 
 
 def _box(box: Any) -> Box:

@@ -245,6 +245,16 @@ class ActivationState(StrEnum):
     FAILED = "failed"
 
 
+class TrialState(StrEnum):
+    """What became of a trial."""
+
+    ASKED = "asked"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    DROPPED = "dropped"
+
+
 class EventKind(StrEnum):
     """What an event tells; its body is described in docs/serve.md."""
 

@@ -68,5 +68,13 @@ class SuspectedPictures:
 
     def has(self, board_id: int, refdes: str) -> bool:
         """Tell whether a report may mean a part: it names no part, or this one, as a test of the unit alone does."""
-        name = refdes.casefold()
-        return not self._found.get(board_id, set()).isdisjoint({"", name, name.rpartition("/")[2]})
+        return not self._found.get(board_id, set()).isdisjoint({"", *_names(refdes)})
+
+    def names(self, board_id: int, refdes: str) -> bool:
+        """Tell whether a report names a part."""
+        return not self._found.get(board_id, set()).isdisjoint(_names(refdes))
+
+
+def _names(refdes: str) -> set[str]:
+    name = refdes.casefold()
+    return {name, name.rpartition("/")[2]}

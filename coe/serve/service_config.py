@@ -180,6 +180,12 @@ class VerifySection(StrictModel):
     keys: AnswerKeys = AnswerKeys()
 
 
+class TrialSection(StrictModel):
+    """Trials of recipes on stored boards; `memory` is what one that inspects pictures takes beside the line."""
+
+    memory: Size = 2**30
+
+
 class ServeConfig(StrictModel):
     """A service. `station` names it in messages; `data` is the folder of its database and pictures."""
 
@@ -192,6 +198,7 @@ class ServeConfig(StrictModel):
     retention: Retention = Retention()
     audits: Audits = Audits()
     verify: VerifySection = VerifySection()
+    trials: TrialSection = TrialSection()
     stop_rules: dict[Name, StopRule] = Field(default_factory=dict)
     sinks: Sinks = Sinks()
     drain_s: Seconds = 30.0

@@ -11,21 +11,23 @@ import httpx
 import pytest
 from serve_rows import ng, the
 from serving import Served, hand_in, signed_in
+from tiny_line import TINY
 
 from coe.core import Verdict
 from coe.serve.clock import HOUR_US, hour_of, now_us
-from coe.serve.database import board_rows, decisions, escape_rows, fault_log, states
+from coe.serve.database import board_rows, decisions, escape_rows, fault_log, states, trial_rows
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Decision
 from coe.serve.database.escape_rows import NewEscape
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.tallies import Tally
-from coe.serve.enums import CallReason, FaultKind, Process, Role
+from coe.serve.enums import CallReason, FaultKind, Process, Role, TrialState
 from coe.serve.gate.pages import svg
 from coe.serve.gate.pages.page_routes import PAGES
 from coe.serve.gate.pages.rendering import STATIC
 from coe.serve.gate.pages.svg import Spot
+from coe.serve.trial_counts import TrialCounts, TriedPart, Truth
 
 SCRIPT = "<script>alert('x')</script>\"'>"
 PLACES = {"{id:int}": "1", "{name}/{version:int}": "tiny/1", "{draft}": "new", "{step}": "files"}
@@ -61,6 +63,11 @@ def with_hostile_texts(served: Served) -> None:
         decisions.write(connection, Decision(board, Verdict.NG, now_us(), False, [call], [good], [tally], word))
         fault_log.note(connection, NewFault(Process.WORKER, FaultKind.BOARD_FAILED, word, word), now_us())
         escape_rows.report(connection, NewEscape(word, now_us(), word, word, word, word, word, word))
+        counts = TrialCounts()
+        counts.add(TriedPart(board.id, word, word, Truth.DEFECT, Verdict.NG, Verdict.OK))
+        tried = trial_rows.add(connection, "tiny", {"rules": TINY}, {"recipe": word}, by=word, now_us=now_us())
+        trial_rows.note(connection, tried.id, TrialState.RUNNING, counts.json)
+        trial_rows.end(connection, tried.id, TrialState.FAILED, now_us=now_us(), reason=word)
         facts = {"recipes": [word], "boards": []}
         states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts=facts)
     answer = {"outcome": "confirmed", "label": word, "note": word}

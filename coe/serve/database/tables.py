@@ -40,6 +40,7 @@ from coe.serve.enums import (
     RepairOutcome,
     Role,
     Subject,
+    TrialState,
 )
 
 NAME = 200
@@ -223,6 +224,21 @@ repair = _table(
     Column("note", Text, nullable=False, default=""),
     Column("repaired_us", BigInteger, nullable=False, index=True),
     Column("repaired_by", String(NAME), nullable=False),
+)
+
+trial = _table(
+    "trial",
+    _id(),
+    Column("recipe", String(NAME), nullable=False, comment="the name of the recipe whose boards are judged again"),
+    Column("content", JSON, nullable=False, comment="what is tried: coe.serve.recipe_content.RecipeContent"),
+    Column("asked", JSON, nullable=False, comment="coe.serve.trial_request.TrialRequest"),
+    Column("state", _word(TrialState), nullable=False),
+    Column("asked_us", BigInteger, nullable=False),
+    Column("asked_by", String(NAME), nullable=False),
+    Column("newest_id", BigInteger, nullable=False, comment="the newest board when it was asked for"),
+    Column("counts", JSON, nullable=False, comment="coe.serve.trial_counts.TrialCounts"),
+    Column("ended_us", BigInteger),
+    Column("reason", Text, nullable=False, default="", comment="why it failed"),
 )
 
 escape = _table(

@@ -83,6 +83,11 @@ def get(connection: Connection, id: int) -> View | None:
     return found(View, connection.execute(select(view).where(view.c.id == id)))
 
 
+def of_ids(connection: Connection, ids: Collection[int]) -> dict[int, View]:
+    """Return views by their ids."""
+    return {one.id: one for one in records(View, connection.execute(select(view).where(view.c.id.in_(ids))))}
+
+
 def named(connection: Connection, board_key: str, name: str) -> View | None:
     """Return the view of a name of a board whose file is there, or None."""
     return found(View, connection.execute(_NAMED, {"of_key": board_key, "of_name": name}))

@@ -36,6 +36,7 @@ from coe.serve.gate import (
     stats_routes,
     teach_files,
     teach_routes,
+    trial_routes,
     upload_routes,
 )
 from coe.serve.gate.access import guarded
@@ -67,6 +68,7 @@ _MODULES = (
     export_routes,
     event_routes,
     recipe_routes,
+    trial_routes,
     stats_routes,
     access,
     image_routes,

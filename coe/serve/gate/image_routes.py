@@ -6,10 +6,12 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from pydantic import Field
 from sqlalchemy import Connection
 from starlette.responses import Response
 
@@ -29,8 +31,10 @@ from coe.serve.gate.operations import READ, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig
+from coe.spelling import composed
 from coe.store.references import References
 from coe.store.store import Store
+from coe.strict_model import StrictModel
 
 router = OperationRouter()
 
@@ -123,6 +127,29 @@ async def view_picture(visit: Visit) -> Response:
     """A view of a board."""
     view = await visit.gate.read(lambda connection: views.get(connection, visit.id))
     return await _answer(visit, lambda: _pixels(visit.gate, _Shot(view, None)))
+
+
+class PartQuery(StrictModel):
+    """Which part of a board."""
+
+    refdes: Annotated[str, Field(description="on a panel unit/refdes")]
+
+
+@router.add("GET", "/api/v1/boards/{id:int}/part", READ, query=PartQuery, answers={200: "image", 404: "no such part"})
+async def part_picture(visit: Visit) -> Response:
+    """A part of a decided board, called or not."""
+    shot = await visit.gate.read(partial(_part, visit))
+    return await _answer(visit, lambda: _pixels(visit.gate, shot))
+
+
+def _part(visit: Visit, connection: Connection) -> _Shot:
+    refdes = composed(visit.query.refdes)
+    if (call := call_rows.of_component(connection, visit.id, refdes)) is not None:
+        return _shot(connection, call)
+    for good in findings.unpack(board_rows.findings_of(connection, visit.id)):
+        if good.refdes == refdes:
+            return _Shot(views.get(connection, good.view_id), CropPlace.of(good.place))
+    raise not_found(f"part '{refdes}' of board {visit.id}", "see GET /api/v1/boards/{id}?good=1")
 
 
 def _call(visit: Visit, connection: Connection) -> Call:

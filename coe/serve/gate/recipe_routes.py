@@ -53,8 +53,16 @@ def get_version(visit: Visit, connection: Connection) -> Mapping[str, Any]:
 )
 async def post_recipe(visit: Visit) -> Response:
     """Check a recipe, and add it as the newest version. It becomes active by another request."""
-    gate, name = visit.gate, visit.name("name")
-    form: RecipeContent = visit.body.form
+    # The path as the client has written it: a header takes only ASCII.
+    return await add_version(visit, visit.name("name"), visit.body.form, visit.request.scope["raw_path"].decode())
+
+
+async def add_version(visit: Visit, name: str, form: RecipeContent, path: str = "") -> Response:
+    """Check a recipe, add it as the newest version, and return the answer; raises CoeError.
+
+    `path` is that of the recipe, for a header.
+    """
+    gate = visit.gate
     unproven = await gate.run(partial(check, name, form, Store(gate.config.line.store)))
     content = form.model_dump(mode="json")
     warnings: list[str] = []
@@ -70,9 +78,8 @@ async def post_recipe(visit: Visit) -> Response:
         return added
 
     added = await gate.write(add)
-    # The path as the client has written it: a header takes only ASCII.
-    location = {"Location": f"{visit.request.scope['raw_path'].decode()}/{added.version}"}
-    return JSONResponse({**_facts(added), **_warnings(form, [*unproven, *warnings])}, int(HTTPStatus.CREATED), location)
+    headers = {"Location": f"{path}/{added.version}"} if path else None
+    return JSONResponse({**_facts(added), **_warnings(form, [*unproven, *warnings])}, int(HTTPStatus.CREATED), headers)
 
 
 def _warnings(content: RecipeContent, unproven: Sequence[str] = ()) -> dict[str, Any]:

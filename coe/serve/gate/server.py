@@ -21,6 +21,7 @@ from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.migration import expect_newest
 from coe.serve.enums import FaultKind, Process
 from coe.serve.exposure import expect_keys
+from coe.serve.gate import trial_routes
 from coe.serve.gate.app import application
 from coe.serve.gate.connections import SURPLUS, Connection
 from coe.serve.gate.event_feed import Feed
@@ -89,7 +90,7 @@ def make_server(gate: Gate) -> uvicorn.Server:
 async def serve(config: ServeConfig) -> None:
     """Serve until SIGTERM or SIGINT; raises ConfigError if it cannot begin."""
     gate = open_gate(config)
-    tasks = [asyncio.create_task(_beat(gate)), asyncio.create_task(_tidy(gate))]
+    tasks = [asyncio.create_task(work(gate)) for work in (_beat, _tidy, trial_routes.carry_out)]
     try:
         await make_server(gate).serve()
     finally:

@@ -232,14 +232,19 @@ class Products:
         """Write the files of a recipe; raises ConfigError for a recipe that cannot be used, and OSError."""
         content = RecipeContent.model_validate(recipe.content)
         router = content.board(recipe.name).router
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{recipe.id}.yaml"
-        for file, text in ((path, content.rules), (calibration_file.path_for(path), content.calibration)):
-            if not text:
-                file.unlink(missing_ok=True)
-            elif not file.exists() or file.read_bytes() != text.encode():  # a full disk must not keep it away
-                write_atomically(file, [text])
+        path = write_board(self._folder / f"{recipe.id}.yaml", content)
         return _ReadRecipe(recipe, router, AskedBoard(path, parts=_parts(content), name=_name(recipe)))
+
+
+def write_board(path: Path, content: RecipeContent) -> Path:
+    """Write the board file of a recipe, and its calibration beside it, where they are not; raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for file, text in ((path, content.rules), (calibration_file.path_for(path), content.calibration)):
+        if not text:
+            file.unlink(missing_ok=True)
+        elif not file.exists() or file.read_bytes() != text.encode():  # a full disk must not keep it away
+            write_atomically(file, [text])
+    return path
 
 
 def _reason(error: Exception, during: str) -> str:

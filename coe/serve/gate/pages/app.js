@@ -55,6 +55,21 @@ document.getElementById("sign-in")?.addEventListener("submit", async (event) => 
   if (await send("POST", "/api/v1/session", { key: document.getElementById("key").value })) location.href = event.target.dataset.next;
 });
 
+// A form as the body of a request. `data-key` says where a field goes: the keys one by one, `{name}` is that of a field.
+document.querySelectorAll("form[data-json]").forEach((form) => form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const body = {};
+  for (const field of form.querySelectorAll("[data-key]")) {
+    if (field.type === "checkbox" ? !field.checked : field.value === "") continue;
+    const keys = field.dataset.key.split(" ").map((key) => form.elements[key.slice(1, -1)]?.value ?? key), last = keys.pop();
+    const value = field.type === "checkbox" || (field.type === "number" ? Number(field.value) : field.value);
+    let at = body;
+    for (const key of keys) at = at[key] ??= last === "[]" ? [] : {};
+    if (last === "[]") at.push(value); else at[last] = value;
+  }
+  if (await send("POST", form.dataset.json, body)) location.reload();
+}));
+
 document.querySelectorAll(".filters input, .filters select").forEach((field) =>
   field.addEventListener("change", () => field.form.submit()));
 

@@ -23,7 +23,16 @@ from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import ADMIN, READ, Operation, OperationRouter, Visit
-from coe.serve.gate.pages import board_page, boards_page, experts_page, recipe_pages, repair_page, svg, teach_pages
+from coe.serve.gate.pages import (
+    board_page,
+    boards_page,
+    experts_page,
+    recipe_pages,
+    repair_page,
+    svg,
+    teach_pages,
+    trials_page,
+)
 from coe.serve.gate.pages.rendering import STATIC, PageRouter, Shown, page, plain, static, storage_failed, words_of
 from coe.serve.gate.pages.svg import Drawing, Spot
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, problem_of
@@ -225,5 +234,13 @@ def paged(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[Res
     return handle
 
 
-_ROUTERS = (router, boards_page.router, board_page.router, repair_page.router, recipe_pages.router, teach_pages.router)
+_ROUTERS = (
+    router,
+    boards_page.router,
+    board_page.router,
+    repair_page.router,
+    recipe_pages.router,
+    teach_pages.router,
+    trials_page.router,
+)
 PAGES = [operation for one in _ROUTERS for operation in one.operations]

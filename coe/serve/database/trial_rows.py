@@ -1,0 +1,166 @@
+"""Trials: what was asked for and what was counted, and the boards that they judge again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from coe.core import Verdict
+from coe.serve.database.findings import GoodComponent, unpack
+from coe.serve.database.row_types import found, record, records
+from coe.serve.database.tables import board, call, recipe, trial, verification
+from coe.serve.enums import CallKind, CallReason, Outcome, TrialState
+from coe.serve.exportable import SuspectedPictures
+from coe.serve.trial_counts import Truth
+
+UNFINISHED = (TrialState.ASKED, TrialState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrial:
+    """A trial; `counts` are those of `coe.serve.trial_counts.TrialCounts` as JSON, as far as it is."""
+
+    id: int
+    recipe: str
+    content: Mapping[str, Any]
+    asked: Mapping[str, Any]
+    state: TrialState
+    asked_us: int
+    asked_by: str
+    newest_id: int
+    counts: Mapping[str, Any]
+    ended_us: int | None
+    reason: str
+
+
+def add(
+    connection: Connection, name: str, content: Mapping[str, Any], asked: Mapping[str, Any], *, by: str, now_us: int
+) -> StoredTrial:
+    """Ask for a trial."""
+    newest_id = connection.scalar(select(func.coalesce(func.max(board.c.id), 0)))
+    row: dict[str, Any] = {"recipe": name, "content": dict(content), "asked": dict(asked)}
+    row |= {
+        "state": TrialState.ASKED,
+        "asked_us": now_us,
+        "asked_by": by,
+        "newest_id": newest_id,
+        "counts": {},
+        "reason": "",
+    }
+    return record(StoredTrial, connection.execute(insert(trial).values(row).returning(trial)).one())
+
+
+def get(connection: Connection, id: int) -> StoredTrial | None:
+    """Return a trial, or None."""
+    return found(StoredTrial, connection.execute(select(trial).where(trial.c.id == id)))
+
+
+def newest(connection: Connection, *, limit: int = 50) -> list[StoredTrial]:
+    """Return trials, the newest first."""
+    return records(StoredTrial, connection.execute(select(trial).order_by(trial.c.id.desc()).limit(limit)))
+
+
+def next_unfinished(connection: Connection) -> StoredTrial | None:
+    """Return the oldest trial that is not finished, or None."""
+    query = select(trial).where(trial.c.state.in_(UNFINISHED)).order_by(trial.c.id).limit(1)
+    return found(StoredTrial, connection.execute(query))
+
+
+def note(connection: Connection, id: int, state: TrialState, counts: Mapping[str, Any]) -> bool:
+    """Note how far a trial is; False if it was dropped or has ended."""
+    values = {"state": state, "counts": dict(counts)}
+    return _move(connection, id, values)
+
+
+def end(connection: Connection, id: int, state: TrialState, *, now_us: int, reason: str = "") -> bool:
+    """End a trial; False if it has ended already."""
+    return _move(connection, id, {"state": state, "ended_us": now_us, "reason": reason})
+
+
+def _move(connection: Connection, id: int, values: Mapping[str, Any]) -> bool:
+    moved = connection.execute(update(trial).where(trial.c.id == id, trial.c.state.in_(UNFINISHED)).values(values))
+    return moved.rowcount == 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPart:
+    """A part that experts judged: its picture, its findings as rows, the line's verdict, and what is true of it."""
+
+    refdes: str
+    component: str
+    view_id: int | None
+    place: Any
+    findings: Sequence[Mapping[str, Any]]
+    today: Verdict
+    truth: Truth
+    call: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBoard:
+    """A decided board; `left_out` counts parts that no expert judged, or that a report may mean and does not name."""
+
+    id: int
+    recipe_id: int
+    parts: Sequence[StoredPart]
+    left_out: int
+
+
+def boards_before(connection: Connection, name: str, before_id: int, *, limit: int) -> list[int]:
+    """Return the ids of decided boards of a recipe before a board, the newest first."""
+    return _ids(connection, name, board.c.id < before_id, limit, board.c.id.desc())
+
+
+def boards_after(connection: Connection, name: str, after_id: int, *, limit: int) -> list[int]:
+    """Return the ids of decided boards of a recipe after a board, the oldest first."""
+    return _ids(connection, name, board.c.id > after_id, limit, board.c.id)
+
+
+def _ids(connection: Connection, name: str, which: Any, limit: int, order: Any) -> list[int]:
+    versions = select(recipe.c.id).where(recipe.c.name == name)
+    decided = (board.c.decided_us.is_not(None), (board.c.recipe_id + 0).in_(versions))
+    return list(connection.scalars(select(board.c.id).where(which, *decided).order_by(order).limit(limit)))
+
+
+def stored(connection: Connection, ids: Sequence[int], suspects: SuspectedPictures) -> Iterator[StoredBoard]:
+    """Yield boards with their parts."""
+    said: dict[int, list[Any]] = defaultdict(list)
+    calls = (
+        select(call, verification.c.outcome)
+        .outerjoin(verification, verification.c.id == call.c.verification_id)
+        .where(call.c.board_id.in_(ids), call.c.kind != CallKind.SEEDED)
+    )
+    for row in connection.execute(calls):
+        said[row.board_id].append(row)
+    for one in connection.execute(select(board.c.id, board.c.recipe_id, board.c.findings).where(board.c.id.in_(ids))):
+        audits = {row.refdes: row for row in said[one.id] if row.kind is CallKind.AUDIT}
+        defects = [row for row in said[one.id] if row.kind is CallKind.DEFECT]
+        good = unpack(one.findings)
+        parts = [_good(part, audits.get(part.refdes)) for part in good]
+        parts += [_called(row) for row in defects if row.reason is CallReason.EXPERT]
+        known = [part for part in (_reported(suspects, one.id, part) for part in parts) if part is not None]
+        yield StoredBoard(one.id, one.recipe_id, known, len(good) + len(defects) - len(known))
+
+
+def _good(good: GoodComponent, audit: Any) -> StoredPart:
+    truth = Truth.UNASKED if audit is None or audit.outcome is None else _SAID[audit.outcome]
+    return StoredPart(good.refdes, good.component, good.view_id, good.place, good.findings, Verdict.OK, truth)
+
+
+def _called(row: Any) -> StoredPart:
+    truth = Truth.OPEN if row.outcome is None else _SAID[row.outcome]
+    return StoredPart(row.refdes, row.component, row.view_id, row.place, row.findings, row.verdict, truth, row.id)
+
+
+_SAID = {Outcome.CONFIRMED: Truth.DEFECT, Outcome.FALSE_CALL: Truth.GOOD, Outcome.ACCEPTED: Truth.ACCEPTED}
+
+
+def _reported(suspects: SuspectedPictures, board_id: int, part: StoredPart) -> StoredPart | None:
+    """Return a part as a defect if a later test found it; None if a report may mean it, and does not name it."""
+    if suspects.names(board_id, part.refdes):
+        return replace(part, truth=Truth.DEFECT)
+    return None if suspects.has(board_id, part.refdes) else part

@@ -1,0 +1,149 @@
+"""Trials: a recipe, or other scores, on stored boards and beside the running line, before it counts."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from http import HTTPStatus
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from sqlalchemy import Connection
+from starlette.responses import JSONResponse, Response
+
+from coe.serve import trial_process
+from coe.serve.database import audit, recipe_versions, trial_rows
+from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.recipe_versions import Recipe
+from coe.serve.database.trial_rows import StoredTrial
+from coe.serve.enums import TrialState
+from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
+from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.recipe_routes import add_version, expect_recipe
+from coe.serve.gate.request_data import shown
+from coe.serve.recipe_content import RecipeContent
+from coe.serve.trial_counts import TrialCounts, compared
+from coe.serve.trial_request import TrialRequest, tried
+
+router = OperationRouter()
+LOOK_S = 1.0
+
+
+@router.add(
+    "POST",
+    "/api/v1/trials",
+    ENGINEER,
+    body=TrialRequest,
+    answers={201: "the trial", 422: "what is tried cannot be used"},
+)
+async def post_trial(visit: Visit) -> Response:
+    """Try a version of a recipe, or other scores, on stored boards, beside the running line. It changes no verdict."""
+    asked: TrialRequest = visit.body.form
+
+    def base(connection: Connection) -> Recipe:
+        expect_recipe(connection, asked.recipe)
+        if asked.version is None:
+            version = recipe_versions.active(connection, asked.recipe)
+        else:
+            version = recipe_versions.version(connection, asked.recipe, asked.version)
+        if version is None:
+            detail = f"recipe '{asked.recipe}' has no version {asked.version or 'that is active'}"
+            raise Problem(ProblemKind.BAD_REQUEST, detail, "see GET /api/v1/recipes")
+        return version
+
+    version = await visit.gate.read(base)
+    content = RecipeContent.model_validate(version.content)
+    found = await visit.gate.run(partial(tried, asked.recipe, content, asked.scores))
+
+    def add(connection: Connection) -> StoredTrial:
+        now_us, said = visit.gate.now_us(), asked.model_dump(mode="json", exclude_defaults=True)
+        content = found.model_dump(mode="json")
+        trial = trial_rows.add(connection, asked.recipe, content, said, by=visit.caller, now_us=now_us)
+        audit.append(connection, visit.caller, "try", f"recipe {asked.recipe}", now_us=now_us, detail=said)
+        return trial
+
+    return JSONResponse(facts(await visit.gate.write(add)), int(HTTPStatus.CREATED))
+
+
+@router.read("/api/v1/trials", ENGINEER, answers={200: "the newest trials"})
+def get_trials(visit: Visit, connection: Connection) -> Mapping[str, Any]:
+    """The newest trials first."""
+    return {"trials": [facts(trial) for trial in trial_rows.newest(connection)]}
+
+
+@router.read("/api/v1/trials/{id:int}", ENGINEER, answers={200: "the trial"})
+def get_trial(visit: Visit, connection: Connection) -> Mapping[str, Any]:
+    """A trial with what it has counted, and the parts that change."""
+    trial = trial_of(visit, connection)
+    return {**facts(trial), "changed": trial.counts.get("changed", {})}
+
+
+@router.write("POST", "/api/v1/trials/{id:int}/drop", ENGINEER, answers={204: "it ends", 409: "it has ended"})
+def drop(visit: Visit, connection: Connection) -> None:
+    """End a trial; what it has counted stays."""
+    trial, now_us = trial_of(visit, connection), visit.gate.now_us()
+    if not trial_rows.end(connection, trial.id, TrialState.DROPPED, now_us=now_us):
+        raise Problem(ProblemKind.CONFLICT, f"trial {trial.id} is {trial.state}", "ask for another trial")
+
+
+@router.add(
+    "POST", "/api/v1/trials/{id:int}/adoption", ENGINEER, answers={201: "the version", 422: "it cannot be used"}
+)
+async def adopt(visit: Visit) -> Response:
+    """Add what was tried as a version of its recipe, which can then be made active."""
+    trial = await visit.gate.read(partial(trial_of, visit))
+    return await add_version(visit, trial.recipe, RecipeContent.model_validate(trial.content))
+
+
+def trial_of(visit: Visit, connection: Connection) -> StoredTrial:
+    """Return the trial that the path names; raises Problem."""
+    trial = trial_rows.get(connection, visit.id)
+    if trial is None:
+        raise not_found(f"trial {visit.id}", "see GET /api/v1/trials")
+    return trial
+
+
+def facts(trial: StoredTrial) -> dict[str, Any]:
+    """Return a trial as JSON: today's figures beside those of what is tried."""
+    counts = TrialCounts.of_json(trial.counts)
+    return {
+        **shown(trial, "recipe state asked_us asked_by ended_us reason", trial="id", request="asked"),
+        **shown(counts, "boards left_out inspected"),
+        "figures": [asdict(pair) for pair in compared(counts)],
+        "changes": counts.changes,
+    }
+
+
+async def carry_out(gate: Gate) -> None:
+    """Run the oldest trial that is not finished in a process of its own, one after the other, as long as this runs."""
+    process: BaseProcess | None = None
+    running_id = 0
+    try:
+        while True:
+            if process is None or not process.is_alive():
+                try:
+                    wanted = await gate.read(trial_rows.next_unfinished)
+                    if wanted is not None and wanted.id == running_id:
+                        why = f"its process ended with status {process.exitcode if process else None}"
+                        await gate.write(partial(_failed, running_id, gate.now_us(), why))
+                    elif wanted is not None:
+                        running_id = wanted.id
+                        context = multiprocessing.get_context("spawn")
+                        process = context.Process(
+                            target=trial_process.main, args=(gate.config, running_id), daemon=True
+                        )
+                        await gate.run(process.start)
+                except DatabaseError:  # the next time will do
+                    pass
+            await asyncio.sleep(LOOK_S)
+    finally:
+        if process is not None and process.is_alive():
+            process.terminate()
+
+
+def _failed(id: int, now_us: int, why: str, connection: Connection) -> None:
+    trial_rows.end(connection, id, TrialState.FAILED, now_us=now_us, reason=why)

@@ -1,0 +1,208 @@
+"""A trial in a process of its own: it judges stored boards again, beside the line and with the least priority.
+
+The gate starts the process and ends with it; a trial that was not finished begins anew. It reads pictures and rows,
+writes what it counts into the row of the trial alone, and changes no verdict.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from coe.board import calibration_file
+from coe.board.rules import Rules
+from coe.core import Result, Verdict
+from coe.errors import ImageError, sentence_of
+from coe.inspector.asked_boards import AskedBoard
+from coe.pictures.picture_file import PictureFile
+from coe.serve.clock import now_us
+from coe.serve.component_pictures import CropPlace, Cutter
+from coe.serve.database import recipe_versions, trial_rows, views
+from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.trial_rows import StoredBoard, StoredPart, StoredTrial
+from coe.serve.enums import TrialState
+from coe.serve.exportable import SuspectedPictures
+from coe.serve.picture_folder import Pictures
+from coe.serve.recipe_content import RecipeContent
+from coe.serve.rejudging import Rejudge
+from coe.serve.service_config import ServeConfig
+from coe.serve.trial_counts import TrialCounts, TriedPart
+from coe.serve.trial_request import TrialRequest
+from coe.serve.worker.product import RECIPES, write_board
+
+if TYPE_CHECKING:
+    from coe.inspector.line import Line
+
+TOGETHER = 100
+"""How many boards are read at a time."""
+NOTE_S = 1.0
+"""How often the counts are written."""
+FOLLOW_S = 2.0
+"""How often a trial that follows the line looks for decided boards."""
+
+
+class TrialOver(Exception):
+    """The trial was dropped, or the gate is gone."""
+
+
+def main(config: ServeConfig, id: int) -> None:
+    """Carry out a trial with the processor time that nobody else wants."""
+    with suppress(OSError, AttributeError):
+        os.nice(19)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    run(config, id)
+
+
+def run(config: ServeConfig, id: int) -> None:
+    """Carry out a trial; what fails is written as its reason."""
+    database = open_database(config.database_url)
+    try:
+        with database.reading() as connection:
+            asked = trial_rows.get(connection, id)
+        assert asked is not None
+        trial = _RunningTrial(config, database, asked)
+        try:
+            trial.run()
+        except TrialOver:
+            return
+        except Exception as error:  # whatever it is: the page says so, and the next trial begins
+            with database.writing() as connection:
+                reason = sentence_of(error, during="stored boards were judged again")
+                trial_rows.end(connection, id, TrialState.FAILED, now_us=now_us(), reason=reason)
+        finally:
+            trial.close()
+    finally:
+        database.close()
+
+
+@dataclass(eq=False)
+class _RunningTrial:
+    config: ServeConfig
+    database: Database
+    trial: StoredTrial
+    _counts: TrialCounts = field(default_factory=TrialCounts)
+    _line: Line | None = None
+    _noted_s: float = 0.0
+    _parent: int = field(default_factory=os.getppid)
+
+    def __post_init__(self) -> None:
+        self._asked = TrialRequest.model_validate(self.trial.asked)
+        self._content = RecipeContent.model_validate(self.trial.content)
+        self._rules = self._content.board(self.trial.recipe)
+        self._rejudge = cache(self._new_rejudge)
+        self._pictures = Pictures(self.config.pictures)
+        self._cutter = Cutter(self.config.limits.pixels)
+        self._board_file = self.config.data / RECIPES / f"trial-{self.trial.id}.yaml"
+
+    def run(self) -> None:
+        """Judge the stored boards, then those that the line decides; raises TrialOver."""
+        self._note()
+        before_id, left = self.trial.newest_id + 1, self._asked.boards
+        while left > 0:
+            with self.database.reading() as connection:
+                limit = min(left, TOGETHER)
+                ids = trial_rows.boards_before(connection, self.trial.recipe, before_id, limit=limit)
+            if not ids:
+                break
+            self._take(ids)
+            before_id, left = ids[-1], left - len(ids)
+        self._note()
+        if self._asked.follow:
+            self._follow(self.trial.newest_id)
+        with self.database.writing() as connection:
+            trial_rows.end(connection, self.trial.id, TrialState.DONE, now_us=now_us())
+
+    def _follow(self, seen_id: int) -> None:
+        while True:
+            with self.database.reading() as connection:
+                ids = trial_rows.boards_after(connection, self.trial.recipe, seen_id, limit=TOGETHER)
+            if ids:
+                self._take(ids)
+                seen_id = ids[-1]
+            else:
+                time.sleep(FOLLOW_S)
+            self._note()
+
+    def close(self) -> None:
+        """Close its line."""
+        if self._line is not None:
+            self._line.close()
+            for file in (self._board_file, calibration_file.path_for(self._board_file)):
+                file.unlink(missing_ok=True)
+
+    def _note(self) -> None:
+        """Write the counts; raises TrialOver if nobody wants them."""
+        self._noted_s = time.monotonic()
+        if os.getppid() != self._parent:
+            raise TrialOver
+        with self.database.writing() as connection:
+            if not trial_rows.note(connection, self.trial.id, TrialState.RUNNING, self._counts.json):
+                raise TrialOver
+
+    def _take(self, ids: Sequence[int]) -> None:
+        with self.database.reading() as connection:
+            boards = list(trial_rows.stored(connection, ids, SuspectedPictures(connection)))
+            shown = {part.view_id for board in boards for part in board.parts if part.view_id is not None}
+            files = views.of_ids(connection, shown) if self._asked.inspect else {}
+        for board in boards:
+            self._judge(board, files)
+            if time.monotonic() - self._noted_s >= NOTE_S:
+                self._note()
+
+    def _judge(self, board: StoredBoard, files: Mapping[int, views.View]) -> None:
+        rejudge = self._rejudge(board.recipe_id)
+        verdicts = [rejudge.verdict(part.component, part.findings, part.today) for part in board.parts]
+        if self._asked.inspect:
+            unknown = [index for index, verdict in enumerate(verdicts) if verdict is None]
+            looks = {index: self._look(board.parts[index], files) for index in unknown}
+            for index, look in looks.items():
+                verdicts[index] = _verdict(look)
+                self._counts.inspected += verdicts[index] is not None
+        for part, verdict in zip(board.parts, verdicts, strict=True):
+            said = (part.refdes, part.component, part.truth, part.today, verdict, part.call)
+            self._counts.add(TriedPart(board.id, *said))
+        self._counts.boards += 1
+        self._counts.left_out += board.left_out
+
+    def _new_rejudge(self, recipe_id: int) -> Rejudge:
+        with self.database.reading() as connection:
+            recipe = recipe_versions.get(connection, recipe_id)
+        then: Rules = RecipeContent.model_validate(recipe.content).board(recipe.name)
+        return Rejudge(then, self._rules, self._asked.anew)
+
+    def _look(self, part: StoredPart, files: Mapping[int, views.View]) -> Future[Result] | None:
+        """Hand in the picture of a part; None if it is gone, or if nobody knows where the part lies."""
+        view = files.get(part.view_id or 0)
+        place = CropPlace.of(part.place)
+        if view is None or view.removed_us is not None or (part.place is not None and place is None):
+            return None
+        path = self._pictures.path(view.file)
+        try:
+            image: Any = PictureFile(path, view.sha256)
+            if place is not None:
+                image = self._cutter.cut(path, place, self.config.limits.pixels)
+            return self._opened().submit(image, part.component, refdes=part.refdes)
+        except (OSError, ImageError):  # retention was quicker, or the file is damaged
+            return None
+
+    def _opened(self) -> Line:
+        """Return the line of the trial, with the tried recipe and memory of its own; raises CoeError."""
+        if self._line is None:
+            from coe.inspector.line import Line  # torch takes seconds to import, and most trials inspect nothing
+
+            path = write_board(self._board_file, self._content)
+            line_options = self.config.line.options([AskedBoard(path)], memory=self.config.trials.memory, cluster=None)
+            self._line = line = Line(line_options.but(executors="cpu=1", threads=1, profile=None))
+            line.ready()
+        return self._line
+
+
+def _verdict(look: Future[Result] | None) -> Verdict | None:
+    """Return what an inspection says; a part that could not be inspected has no verdict."""
+    return None if look is None else look.result().verdict
