@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import xxhash
+
 from coe.board import photo_labels
 from coe.board.photo_labels import Answers
 from coe.board.rules import Rules
@@ -82,6 +84,22 @@ def divided(marked: Sequence[VerifiedPicture], digests: Mapping[Path, PictureDig
     return Lesson(tuple(learn), tuple(held))
 
 
+def expect_agreeing(pictures: Iterable[VerifiedPicture]) -> None:
+    """Raise ConfigError with the pictures, of marks and photographs, that are one file and have two labels."""
+    by_content: dict[int, VerifiedPicture] = {}
+    faults = []
+    for one in pictures:
+        try:
+            first = by_content.setdefault(xxhash.xxh3_64_intdigest(one.path.read_bytes()), one)
+        except OSError as error:
+            raise ConfigError(f"{one.name} cannot be read: {error.strerror or error}") from error
+        if first.label != one.label:
+            faults.append(f"{first.name} is '{first.label}' and {one.name} is '{one.label}'")
+    if faults:
+        more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
+        raise ConfigError(f"the same picture has two labels: {'; '.join(faults[:5])}{more}; correct one")
+
+
 def photographs(board: Rules, expert: str, pictures: Iterable[VerifiedPicture]) -> tuple[LabelledPhotograph, ...]:
     """Return pictures of an expert as a training takes them."""
     steps = [step for component in board.components.values() for step in component.root.walk() if step.expert == expert]
@@ -104,8 +122,8 @@ class LessonComparison:
     _both: tuple[tuple[JudgedPicture, JudgedPicture], ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
-        new = {one.asked.picture.name: one for one in self.after.judged}
-        both = tuple((o, new[o.asked.picture.name]) for o in self.before.judged if o.asked.picture.name in new)
+        new = {one.asked.picture.path: one for one in self.after.judged}
+        both = tuple((o, new[o.asked.picture.path]) for o in self.before.judged if o.asked.picture.path in new)
         object.__setattr__(self, "_both", both)
 
     @property

@@ -104,7 +104,7 @@ def learn(  # noqa: PLR0913
     from coe.calibrate import lessons
 
     loaded, shelf, allowed = rules.load(board), Store(store), tuple(allow_kind or ())
-    marked = [one for folder in of for one in lessons.renamed(_marked(loaded, folder, images_at), folder.name)]
+    marked = [one for folder in of for one in lessons.renamed(_marked(loaded, folder, images_at), folder.as_posix())]
     if not marked:
         raise ConfigError(
             f"{', '.join(map(str, of))}: no picture is marked; say what pictures show with coe-experts mark, or in the "
@@ -170,6 +170,7 @@ class _Lesson:
 
         id, asked = self._expert.id, BoardExperts(self._board, self._shelf, self._allowed)
         own = lessons.of_photographs(self._board, self._plan.data, id)
+        lessons.expect_agreeing([*own, *marked])
         known = asked.learned_from(self._expert, own)
         new = lessons.divided(marked, self._digests(marked))
         unseen = lessons.without(own, known or ())

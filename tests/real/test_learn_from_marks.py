@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +136,34 @@ def test_a_word_that_says_nothing_teaches_nothing(
     marks.write(inspected, [PictureMark(image=image, label=word, component="L")])
     assert run("learn", place / "lamps.yaml", "--from", inspected, "--photos", place / "photos") == 2
     assert Store(place / "store").manifest(ID).version == 1
+
+
+def test_a_picture_that_two_people_call_otherwise_teaches_nothing(
+    place: Path, inspected: Path, run: Callable[..., int]
+) -> None:
+    """In two runs of one name, and in a photograph's folder and a run."""
+    at = (place / "lamps.yaml", "--photos", place / "photos", "--epochs", "1", "--no-prepare")
+    (again := place / "again" / "run").parent.mkdir()
+    shutil.copytree(inspected, again)
+    marks.write(inspected, [PictureMark(image="SN1/R0a__L.png", label="good", component="L")])
+    marks.write(again, [PictureMark(image="SN1/R0a__L.png", label="dark", component="L")])
+    assert run("learn", *at, "--from", inspected, "--from", again) == 2
+    (place / "photos" / "L" / "dark" / "x.png").write_bytes((place / "boards/SN1/R0a__L.png").read_bytes())
+    assert run("learn", *at, "--from", inspected) == 2
+    assert Store(place / "store").manifest(ID).version == 1
+
+
+def test_pictures_of_one_name_in_two_runs_are_compared_each_with_itself() -> None:
+    def named(judged: JudgedPicture, place: str) -> JudgedPicture:
+        asked = judged.asked
+        return replace(judged, asked=replace(asked, picture=replace(asked.picture, path=Path(place), name="run/a.png")))
+
+    def of_both(*right: bool) -> Evaluation:
+        judged = evaluation(*right).judged
+        return replace(evaluation(), judged=tuple(named(one, f"{n}/run/a.png") for n, one in enumerate(judged)))
+
+    compared = lessons.LessonComparison(of_both(True, False), of_both(False, True))
+    assert (compared.pictures, compared.only_after, compared.only_before) == (2, 1, 1)
 
 
 def test_nothing_marked_is_said_and_so_is_an_image_without_a_result(
