@@ -111,13 +111,23 @@ def curve_of(answers: ExpertAnswers, temperature: float, goal: Goal) -> Curve | 
         labels = tuple(label for label in labels if label in shown) or labels
     if not labels:
         return None
-    scored = _scored(answers, labels, temperature)
+    found = scored(answers, labels, temperature)
     bad, good = (
-        sorted(score for truth, score in scored if (truth in expert.reject) == is_bad) for is_bad in (True, False)
+        sorted(score for truth, score in found if (truth in expert.reject) == is_bad) for is_bad in (True, False)
     )
-    thresholds = _between(sorted({score for _, score in scored if -inf < score < inf}), lowest=not detects)
+    thresholds = _between(sorted({score for _, score in found if -inf < score < inf}), lowest=not detects)
     points = tuple(_point(threshold, bad, good, detects) for threshold in thresholds)
     return Curve(labels, Use.IGNORE_UNDER if detects else Use.REVIEW_UNDER, points, unseen)
+
+
+def point_at(answers: ExpertAnswers, curve: Curve, temperature: float, threshold: float) -> ThresholdPoint:
+    """Return what the pictures show at any threshold, also at one that is not of the curve."""
+    found = scored(answers, curve.labels, temperature)
+    bad, good = (
+        sorted(score for truth, score in found if (truth in answers.expert.reject) == is_bad)
+        for is_bad in (True, False)
+    )
+    return _point(threshold, bad, good, answers.detects)
 
 
 def choose(curve: Curve, answers: ExpertAnswers, temperature: float, wanted: WantedRate) -> ThresholdChoice | None:
@@ -158,7 +168,7 @@ def _escapes_by_label(
     answers: ExpertAnswers, labels: Collection[str], temperature: float, threshold: float
 ) -> dict[str, Rate]:
     passed: dict[str, list[bool]] = {}
-    for truth, score in _scored(answers, labels, temperature):
+    for truth, score in scored(answers, labels, temperature):
         if truth in answers.expert.reject:
             passed.setdefault(truth, []).append((score >= threshold) != answers.detects)
     return {label: Rate(sum(each), len(each)) for label, each in sorted(passed.items())}
@@ -188,14 +198,14 @@ def _point(threshold: float, bad: Sequence[float], good: Sequence[float], detect
     return ThresholdPoint(threshold, Rate(escapes, len(bad)) if bad else None, Rate(calls, len(good)) if good else None)
 
 
-def _scored(answers: ExpertAnswers, labels: Collection[str], temperature: float) -> list[tuple[str, float]]:
-    """Return each true label with the score that is compared with a threshold.
+def scored(answers: ExpertAnswers, labels: Collection[str], temperature: float) -> list[tuple[str, float]]:
+    """Return each true label with the score that is compared with a threshold, in the order of the answers.
 
-    What could not be compared is called at every threshold.
+    What could not be compared comes after them, and is called at every threshold (-inf, and inf for a detector).
     """
     called = inf if answers.detects else -inf
-    scored = [(answer.truth, _score(answer.finding, labels, answers, temperature)) for answer in answers.answers]
-    return [*scored, *((truth, called) for truth in answers.doubtful)]
+    told = [(answer.truth, _score(answer.finding, labels, answers, temperature)) for answer in answers.answers]
+    return [*told, *((truth, called) for truth in answers.doubtful)]
 
 
 def _score(finding: Finding, labels: Collection[str], answers: ExpertAnswers, temperature: float) -> float:

@@ -117,7 +117,7 @@ def calibrate(  # noqa: PLR0913
     for outcome in outcomes:
         _show_curve(outcome)
     with _alone(loaded.path) if write else nullcontext():  # another calibration may end at the same time
-        _put(loaded, outcomes, write=write)
+        put(loaded, outcomes, write=write)
     raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
 
 
@@ -235,7 +235,7 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _put(board: Rules, outcomes: Sequence[ExpertCalibration], *, write: bool) -> None:
+def put(board: Rules, outcomes: Sequence[ExpertCalibration], *, write: bool) -> None:
     """Show the changes of the calibration file, or write it; what would not load afterwards is not written."""
     raw, old = strict_yaml.content(board.path), calibration_file.content(board.path)
     before = rules.of_bytes(board.path, raw, old)

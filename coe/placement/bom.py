@@ -78,7 +78,11 @@ def read_bom(path: Path) -> dict[str, BomPart]:
     Raises ConfigError, with file and line, for a file without a column of designators, and for a part that stands twice
     with other words.
     """
-    raw = text_table.content(path, _NOUN)
+    return parse_bom(path, text_table.content(path, _NOUN))
+
+
+def parse_bom(path: Path, raw: bytes) -> dict[str, BomPart]:
+    """Return what the bytes of a BOM say; raises ConfigError as `read_bom` does, which names `path`."""
     if _XML.match(raw):
         return _parts(path, _of_netlist(path, raw))
     lines = lines_of(path, raw, _NOUN, lambda lines: _header(lines) is not None)

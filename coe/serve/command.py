@@ -41,7 +41,13 @@ def run_service(config_path: ConfigArgument) -> None:
 @app.command()
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the new service.")],
-    board: Annotated[str, typer.Option(help="Board: a name or a YAML file of routing rules; its recipe is active.")],
+    board: Annotated[
+        str,
+        typer.Option(
+            help="Board: a name or a YAML file of routing rules; its recipe is active. Default: none yet; people teach "
+            "boards on the page /teach."
+        ),
+    ] = "",
     store: StoreOption = None,
     memory: Annotated[str, typer.Option(help="Memory for experts and activations, as 1.5GiB.")] = "",
     allow_kind: AllowKindOption = None,
@@ -50,7 +56,7 @@ def init(
         float | None, typer.Option(help="Seconds until a board is due, unless its feeder says otherwise.")
     ] = None,
 ) -> None:
-    """Make a service: a config file, a database, a key for each role, and the recipe of a board.
+    """Make a service: a config file, a database, a key for each role, and the recipe of a board if one is given.
 
     Example: coe-serve init line7 --board demo --memory 150MB
     """
@@ -58,7 +64,8 @@ def init(
 
     wanted = Wanted(board, store or Path(config.STORE_FOLDER), memory, tuple(allow_kind or ()), port, within)
     created = create(folder, wanted)
-    out.print(f"recipe '{created.recipe}' is active; keys for each role are in {created.keys}")
+    recipe = f"recipe '{created.recipe}' is active; " if created.recipe else ""
+    out.print(f"{recipe}keys for each role are in {created.keys}")
     out.print(f"start it with: coe-serve run {created.config}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ CONFIG, KEYS = "serve.yaml", "keys.json"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a new service is made of: a board, the store of its weights, and options of its line."""
+    """What a new service is made of: a board ("": people teach it one), the store of weights, options of its line."""
 
     board: str
     store: Path
@@ -39,7 +40,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """What was made: the config file, the file of keys, and the name of the recipe."""
+    """What was made: the config file, the file of keys, and the name of the recipe, empty without one."""
 
     config: Path
     keys: Path
@@ -47,7 +48,7 @@ class Created:
 
 
 def create(folder: Path, wanted: Wanted) -> Created:
-    """Write a config, make the database, a key for each role, and the board's recipe, which is active.
+    """Write a config, make the database, a key for each role, and the board's recipe, if there is one, which is active.
 
     Raises ConfigError if the folder holds a service already, RulesError and StoreError for a board that cannot be used.
     """
@@ -55,22 +56,33 @@ def create(folder: Path, wanted: Wanted) -> Created:
     for taken in (path, keys_path):
         if taken.exists():
             raise ConfigError(f"{taken} is there already; give another folder, or remove the service that lies there")
-    board = rules.load(wanted.board)
-    calibration = calibration_file.content(board.path) or b""
-    content = RecipeContent(
-        rules=board.path.read_text(encoding="utf-8"), calibration=calibration.decode(), within_s=wanted.within_s
-    )
-    weights_used.read_manifests(content.board(board.board), Store(wanted.store))
+    board = rules.load(wanted.board) if wanted.board else None
+    name = _called(folder) if board is None else board.board
+    content = None if board is None else _content(board, wanted)
     plugins.packages(wanted.allow_kinds)
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, [_config_text(board.board, wanted)])
+    write_atomically(path, [_config_text(name, wanted)])
     config = configs.load(path)
     config.data.mkdir(parents=True, exist_ok=True)
     make_all(config.data)
     made = {role.value: keys.generate() for role in Role}
     write_atomically(keys_path, [json.dumps(made, indent=1) + "\n"], mode=0o600)
-    _fill(config, board.board, content, made)
-    return Created(path, keys_path, board.board)
+    _fill(config, name, content, made)
+    return Created(path, keys_path, "" if board is None else board.board)
+
+
+def _called(folder: Path) -> str:
+    """Return a name for a station that has no board yet: that of its folder, of the signs that names may have."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().name).strip("-")[:100] or "station"
+
+
+def _content(board: rules.Rules, wanted: Wanted) -> RecipeContent:
+    calibration = calibration_file.content(board.path) or b""
+    content = RecipeContent(
+        rules=board.path.read_text(encoding="utf-8"), calibration=calibration.decode(), within_s=wanted.within_s
+    )
+    weights_used.read_manifests(content.board(board.board), Store(wanted.store))
+    return content
 
 
 def _config_text(station: str, wanted: Wanted) -> str:
@@ -89,8 +101,8 @@ def _config_text(station: str, wanted: Wanted) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _fill(config: configs.ServeConfig, name: str, content: RecipeContent, made: Mapping[str, str]) -> None:
-    """Make the database, with its keys and its recipe."""
+def _fill(config: configs.ServeConfig, name: str, content: RecipeContent | None, made: Mapping[str, str]) -> None:
+    """Make the database, with its keys, and its recipe if there is one."""
     database = open_database(config.database_url)
     try:
         migrate(database)
@@ -98,6 +110,9 @@ def _fill(config: configs.ServeConfig, name: str, content: RecipeContent, made: 
             moment_us = now_us()
             for role, key in made.items():
                 keys.add(connection, role, Role(role), key, now_us=moment_us)
+            if content is None:
+                audit.append(connection, "init", "create", f"station {name}", now_us=moment_us)
+                return
             added = recipe_versions.add(connection, name, content.model_dump(mode="json"), by="init", now_us=moment_us)
             # No line runs yet that could answer; the first one opens what is active.
             asked = recipe_versions.ask_activation(connection, added.id, by="init", now_us=moment_us)

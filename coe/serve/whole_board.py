@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from coe import config
 from coe.board.rules import Rules
 from coe.errors import ConfigError
-from coe.placement import Bottom, Layout, blind_to, lay_out, parse_placements, parse_recipe, warnings_of
+from coe.placement import Bottom, Layout, blind_to, join, lay_out, parse_placements, parse_recipe, warnings_of
 from coe.placement.board_layout import BottomAngle, BottomX
+from coe.placement.bom import parse_bom
 from coe.serve.database.tables import NAME
 from coe.strict_model import Name, StrictModel
 from coe.visible import is_visible
@@ -33,7 +34,8 @@ class WholeBoard(StrictModel):
     """What docs/placements.md describes, as texts: `placements` with `dialect` and `units`, and a board `recipe`.
 
     `file` is the name of the placement file: messages name it, and in some dialects its ending says the side. `bottom`
-    is needed for a board recipe of the bottom side, and refused for the top side.
+    is needed for a board recipe of the bottom side, and refused for the top side. `bom` is the text of a bill of
+    materials, if one says which parts are not fitted, and packages and values that the placement file lacks.
     """
 
     placements: Content
@@ -42,6 +44,13 @@ class WholeBoard(StrictModel):
     recipe: Content
     file: Name = "placements.csv"
     bottom: BottomSide | None = None
+    bom: Content = ""
+
+    @model_serializer(mode="wrap")
+    def _without_bom(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A recipe without one keeps the digest that it had before recipes could have one.
+        data: dict[str, Any] = handler(self)
+        return {key: value for key, value in data.items() if key != "bom" or value}
 
     @property
     def layout(self) -> Layout:
@@ -76,4 +85,6 @@ def _layout(whole: WholeBoard) -> Layout:
     bottom = None if whole.bottom is None else Bottom(whole.bottom.x, whole.bottom.angle)
     recipe, raw = parse_recipe(RECIPE_FILE, whole.recipe.encode()), whole.placements.encode()
     placements = parse_placements(Path(whole.file), raw, whole.dialect, whole.units, recipe.placement_file)
+    if whole.bom:
+        placements = join(placements, parse_bom(Path("bom.csv"), whole.bom.encode())).placements
     return lay_out(recipe, placements, bottom)

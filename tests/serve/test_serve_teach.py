@@ -21,10 +21,13 @@ from serving import Served, png, problem, signed_in
 from coe.board import rules
 from coe.placement import read_recipe
 from coe.serve.enums import Role
-from coe.serve.gate import teach_files, teach_routes
+from coe.serve.gate import teach_files, teach_learn_routes, teach_routes
+from coe.serve.recipe_content import RecipeContent
+from coe.serve.teach.take_chosen import compared, take_chosen
 from coe.serve.teach.teach_draft import BoardDraft
 from coe.serve.teach.teach_steps import TeachStep, current, states
 from coe.serve.teach.teach_work import Work, Works
+from coe.serve.whole_board import WholeBoard
 
 ROWS = """\
 Ref,Val,Package,PosX,PosY,Rot,Side
@@ -120,7 +123,9 @@ def with_files(served: Served) -> BoardDraft:
 def test_only_who_may_change_recipes_teaches(served: Served) -> None:
     with_files(served)
     for client, refused, page in ((served.feeder, 403, 403), (served.operator, 403, 403), (served.nobody, 401, 303)):
-        for operation in [*teach_files.router.operations, *teach_routes.router.operations]:
+        for operation in [
+            one for part in (teach_files, teach_routes, teach_learn_routes) for one in part.router.operations
+        ]:
             path = re.sub(r"{draft}", "line7", operation.path)
             assert client.request(operation.method, re.sub(r"{[^}]*}", "x", path)).status_code == refused, path
         for path in ("/teach", "/teach/line7", "/teach/line7/place"):
@@ -212,6 +217,7 @@ def test_a_placement_file_with_faults_is_a_sentence_on_the_page(served: Served) 
 def test_the_page_shows_how_the_file_reads_and_asks_for_a_unit(served: Served) -> None:
     draft = begun_by_commands(served)
     send(served.engineer, "placements", (ROWS + MARKS).encode(), "pnp.csv")
+    send(served.engineer, "boards", png(), "SN1.png")
     send(served.engineer, "bom", b"Reference,Value,Footprint,DNP\nP1,10k,R_0402,\nP2,1u,C,x\n", "bom.csv")
     asked = served.engineer.get("/teach/line7/reading").text
     assert "--units" in asked
@@ -388,3 +394,93 @@ def test_a_state_that_somebody_broke_is_a_sentence(served: Served) -> None:
         (draft.folder / "teach.json").write_text(broken)
         assert served.engineer.get("/teach/line7").status_code == 200
         assert served.engineer.get("/teach").status_code == 200
+
+
+OPERATIONS = [one for part in (teach_files, teach_routes, teach_learn_routes) for one in part.router.operations]
+SCORED = {
+    "confidence": 0.95,
+    "experts": [
+        {
+            "expert": "first-look",
+            "called_above": True,
+            "threshold": 0.5,
+            "now": {"threshold": 0.5, "escapes": None, "false_calls": {"events": 0, "trials": 3, "at_most": 0.63}},
+            "knows_all": {"false_calls": True, "escapes": False},
+            "points": [{"threshold": 0.5, "escapes": None, "false_calls": {"events": 0, "trials": 3, "at_most": 0.63}}],
+            "pictures": [{"photo": "R10k/good/P1-SN1.png", "good": True, "score": 0.01, "learned": True}],
+        }
+    ],
+}
+
+
+def test_nothing_is_learned_before_all_is_said(served: Served, asked: Asked) -> None:
+    draft = with_files(served)
+    rows_sent(served)
+    with_photos(draft)
+    asked.commands.clear()
+    refused = problem(served.engineer.post("/teach/line7/learn", json={}), 422, "invalid")
+    assert refused["detail"].startswith("3 pictures")
+    marks = {"R10k/P1-SN1.png": "good", "R10k/P3-SN1.png": "bad", "C1u/P2-SN1.png": "good"}
+    served.engineer.post("/teach/line7/marks", json={"marks": marks})
+    assert "SW_B3U" in problem(served.engineer.post("/teach/line7/learn", json={}), 422, "invalid")["detail"]
+    served.engineer.post("/teach/line7/marks", json={"marks": {"SW_B3U/missing/P4-SN1.png": "good"}})
+    assert served.engineer.post("/teach/line7/learn", json={"keep_back": True}).status_code == 202
+    assert [words[:2] for words in asked.commands[:2]] == [("coe-experts", "split"), ("coe-experts", "choose")]
+
+
+def test_lines_of_chosen_experts_go_into_the_board_file(served: Served) -> None:
+    draft = with_files(served)
+    chosen = draft.folder / "chosen" / "line7.yaml"
+    chosen.parent.mkdir()
+    chosen.write_text(
+        "board: line7\nexperts:\n  R10k: {kind: patch, labels: [strange], input: 64, reject: [strange], then: "
+        "{none: OK}}\ncomponents:\n  R10k: {inspect: R10k}\n"
+    )
+    assert take_chosen(draft) == ["C1u", "SW_B3U"]
+    board = rules.load(str(draft.rules))
+    assert [one.root.expert for one in board.components.values()] == ["R10k", "first-look", "first-look"]
+    assert [one.references for one in board.components.values()] == [(), ("line7/C1u",), ("line7/SW_B3U",)]
+    assert board.components["R10k"].count == 2
+    assert "# mine" in draft.rules.read_text()
+    once = draft.rules.read_text()
+    take_chosen(draft)
+    assert draft.rules.read_text() == once, "learned again, the lines are replaced"
+    make, learn = compared(draft, "store")
+    assert make[:3] == ("coe-experts", "reference", "routing_rules/line7.yaml")
+    assert learn[:3] == ("coe-experts", "train", "line7/first-look")
+
+
+def test_the_recipe_is_what_the_files_say(served: Served, asked: Asked) -> None:
+    draft = with_files(served)
+    assert send(served.engineer, "bom", b"Reference,Value,Footprint,DNP\nP4,reset,SW_B3U,x\n", "bom.csv").is_success
+    draft.say(draft.state.model_copy(update={"units": "mm", "read": True, "fits": True}))
+    content = served.engineer.get("/teach/line7/recipe").json()
+    assert (content["rules"], content["whole"]["recipe"]) == (RULES, RECIPE)
+    assert (content["whole"]["units"], content["whole"]["file"]) == ("mm", "pnp.csv")
+    parsed = RecipeContent.model_validate(content)
+    assert sorted(parsed.components) == ["P1", "P2", "P3"], "the BOM leaves P4 out"
+    assert "bom" not in WholeBoard.model_validate({**content["whole"], "bom": ""}).model_dump()
+    assert served.engineer.get("/teach/line7/whole/SN1.png").content == draft.pictures[0].read_bytes()
+    assert served.engineer.post("/teach/line7/threshold", json={"expert": "first-look", "threshold": 0.3}).is_success
+    assert asked.commands[-1][-2:] == ("first-look", "0.3")
+    assert served.engineer.post("/teach/line7/threshold", json={"expert": "x", "threshold": 0.3}).status_code == 422
+
+
+def test_each_step_is_a_page_once_those_before_it_are_done(served: Served) -> None:
+    draft = with_files(served)
+    assert "comes later" in served.engineer.get("/teach/line7/threshold").text
+    rows_sent(served)
+    with_photos(draft)
+    for path in ("R10k", "C1u"):
+        for photo in (draft.photos / path).glob("*.png"):
+            (photo.parent / "good").mkdir(exist_ok=True)
+            photo.rename(photo.parent / "good" / photo.name)
+    (draft.photos / "SW_B3U" / "missing").rename(draft.photos / "SW_B3U" / "good")
+    (draft.folder / "scores.json").write_text(json.dumps(SCORED))
+    assert current(draft) is TeachStep.THRESHOLD
+    assert served.engineer.post("/teach/line7/bounded").status_code == 204
+    assert current(draft) is TeachStep.ACTIVATE
+    for step in TeachStep:
+        page = served.engineer.get(f"/teach/line7/{step}").text
+        assert "comes later" not in page
+        assert 'role="alert">' not in page.replace('role="alert" hidden>', ""), step

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from coe.errors import ConfigError, ImageError
+from coe.errors import ImageError
 from coe.files import replacing, writing
 from coe.pictures.finding import EXTENSIONS
 from coe.pictures.formats import format_of, pixels_in
 from coe.pictures.image_source import ImageSource
-from coe.placement import read_bom
+from coe.placement.bom import parse_bom
 from coe.placement.cad_tables import lines_of
 from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
@@ -114,14 +114,7 @@ def _keep_placements(draft: BoardDraft, content: bytes, name: str, most_pixels: 
 
 def _keep_bom(draft: BoardDraft, content: bytes, name: str, most_pixels: int) -> str:
     text = _text(content, name, "the BOM")
-    trial = draft.folder / f".{BOM}.tmp"
-    _write(trial, text)
-    try:
-        read_bom(trial)
-    except ConfigError as error:
-        raise ConfigError(str(error).replace(str(trial), name)) from None
-    finally:
-        trial.unlink(missing_ok=True)
+    parse_bom(Path(name), text)
     return _keep_table(draft, BOM, content, name, "the BOM")
 
 

@@ -107,7 +107,7 @@ def _search(visit: Visit, points: Mapping[str, tuple[float, float]], draft: Boar
 async def get_map(visit: Visit) -> Mapping[str, Any]:
     """How the board lies in a picture, with the corners of all parts."""
     draft = await visit.gate.run(partial(draft_of, visit))
-    return await visit.gate.draw(lambda: board_map.shown(draft, _picture(visit, draft)))
+    return await visit.gate.draw(lambda: board_map.shown(draft, picture_of(visit, draft)))
 
 
 @router.add("POST", "/teach/{draft}/map", ENGINEER, body=PointsRequest)
@@ -184,7 +184,14 @@ async def get_work(visit: Visit) -> Mapping[str, Any]:
     if work is None:
         raise not_found("work for this board", "begin a step")
     log = await visit.gate.run(partial(teach_work.log_of, draft))
-    return {"what": work.what, "state": work.state, "at": work.at, "of": len(work.commands), "log": log}
+    return {
+        "what": work.what,
+        "state": work.state,
+        "at": work.at,
+        "of": len(work.commands),
+        "doing": work.doing,
+        "log": log,
+    }
 
 
 @router.add("DELETE", "/teach/{draft}/work", ENGINEER, answers={204: "stopped"})
@@ -198,7 +205,7 @@ async def stop_work(visit: Visit) -> None:
 async def picture(visit: Visit) -> Response:
     """A picture of a whole board, made smaller for the page."""
     draft = await visit.gate.run(partial(draft_of, visit))
-    return await visit.gate.draw(lambda: _drawn(_picture(visit, draft), _SIDE))
+    return await visit.gate.draw(lambda: _drawn(picture_of(visit, draft), _SIDE))
 
 
 @router.add("GET", "/teach/{draft}/photo/{path:path}", ENGINEER, answers={200: "image"})
@@ -215,7 +222,8 @@ async def photo(visit: Visit) -> Response:
     return await visit.gate.draw(lambda: _drawn(found, _CROP_SIDE))
 
 
-def _picture(visit: Visit, draft: BoardDraft) -> Path:
+def picture_of(visit: Visit, draft: BoardDraft) -> Path:
+    """Return the picture of a whole board that the path names; raises Problem if there is none."""
     name = visit.name("file")
     found = next((path for path in draft.pictures if path.name == name), None)
     if found is None:

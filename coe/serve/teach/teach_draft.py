@@ -28,6 +28,7 @@ from coe.strict_model import StrictModel, of_json
 FOLDER = "teach"
 """The folder of drafts in that of the service's data."""
 PLACEMENTS, BOM, BOARDS, STATE = "placements", "bom", "boards", "teach.json"
+SCORES = "scores.json"
 Word = Annotated[str, Field(max_length=100)]
 
 
@@ -43,6 +44,7 @@ class DraftState(StrictModel):
     read: bool = False
     fits: bool = False
     named: bool = False
+    bounded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

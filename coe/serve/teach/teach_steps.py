@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from coe.errors import CoeError
-from coe.serve.teach.crop_gallery import crops
-from coe.serve.teach.teach_draft import BoardDraft
+from coe.serve.teach.crop_gallery import Crop, crops
+from coe.serve.teach.teach_draft import SCORES, BoardDraft
 
 
 class TeachStep(StrEnum):
@@ -18,6 +19,9 @@ class TeachStep(StrEnum):
     PLACE = "place"
     PACKAGES = "packages"
     PICTURES = "pictures"
+    LEARN = "learn"
+    THRESHOLD = "threshold"
+    ACTIVATE = "activate"
 
     @property
     def heading(self) -> str:
@@ -44,15 +48,25 @@ def states(draft: BoardDraft) -> list[StepState]:
     place = read and draft.recipe.is_file() and said.fits
     packages = place and said.named and not draft.open_lines
     found = crops(draft) if packages else {}
-    pictures = bool(found) and all(any(crop.mark == "good" for crop in listed) for listed in found.values())
-    done = [files, read, place, packages, pictures]
-    can = [True, files, read, place, packages]
+    pictures = bool(found) and not missing(found)
+    learned = pictures and (draft.folder / SCORES).is_file()
+    done = [files, read, place, packages, pictures, learned, learned and said.bounded, False]
+    can = [True, files, read, place, packages, pictures, learned, learned]
     return [StepState(step, *pair) for step, *pair in zip(TeachStep, done, can, strict=True)]
+
+
+def missing(found: Mapping[str, Sequence[Crop]]) -> list[str]:
+    """Return what nobody has said yet, in sentences: of which pictures, and which components have no good one."""
+    every = [crop for listed in found.values() for crop in listed]
+    silent = [crop.path for crop in every if not crop.mark]
+    lacking = [name for name, listed in found.items() if not any(crop.mark == "good" for crop in listed)]
+    said = [f"{len(silent)} pictures are not said to be good or bad"] if silent else []
+    return said + ([f"without a good picture: {', '.join(lacking)}"] if lacking and not silent else [])
 
 
 def current(draft: BoardDraft) -> TeachStep:
     """Return the first step that is not done; the first of all for a draft whose state is broken."""
     try:
-        return next((one.step for one in states(draft) if not one.done), TeachStep.PICTURES)
+        return next(one.step for one in states(draft) if not one.done)
     except CoeError:
         return TeachStep.FILES

@@ -42,7 +42,7 @@ class Work(StrictModel):
     def doing(self) -> str:
         """The command that is running, as its name."""
         words = self.commands[min(self.at, len(self.commands) - 1)]
-        return " ".join(words[:2])
+        return words[0].rpartition(".")[2].replace("_", " ") if words[0].startswith("coe.") else " ".join(words[:2])
 
 
 @dataclass(eq=False)
@@ -122,7 +122,7 @@ def run(draft: BoardDraft) -> None:
     with (draft.folder / LOG).open("ab", buffering=0) as log:
         for number, words in enumerate(work.commands):
             write_atomically(path, [work.model_copy(update={"at": number}).model_dump_json()])
-            command = _command(words)
+            command = command_of(words)
             with subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=draft.root, env=environment
             ) as running:
@@ -137,7 +137,7 @@ def run(draft: BoardDraft) -> None:
 _children: list[subprocess.Popen[bytes]] = []
 
 
-def _command(words: Sequence[str]) -> list[str]:
+def command_of(words: Sequence[str]) -> list[str]:
     """Return a command of CoE as this Python runs it; one that begins with `coe.` is a module."""
     if words[0].startswith("coe."):
         return [sys.executable, "-m", *words]
@@ -151,6 +151,8 @@ def _tell(path: Path, work: Work, **changes: Any) -> None:
 def _end_with_parent() -> None:
     while os.read(sys.stdin.fileno(), 1024):
         pass
+    if hasattr(os, "killpg"):  # the commands, and what they have started
+        os.killpg(0, signal.SIGKILL)
     for child in _children:
         with suppress(OSError):
             child.kill()

@@ -11,7 +11,7 @@ from typing import Any
 from coe.board import calibration_file
 from coe.errors import ConfigError
 from coe.files import write_atomically
-from coe.serve.teach.teach_draft import STATE, BoardDraft
+from coe.serve.teach.teach_draft import SCORES, STATE, BoardDraft
 
 _STACK, _NOTE = "undo", "step.json"
 _MOST = 200
@@ -74,7 +74,7 @@ def take_back(draft: BoardDraft) -> str:
 
 def _texts(draft: BoardDraft) -> list[Path]:
     calibration = calibration_file.path_for(draft.rules)
-    return [draft.rules, calibration, draft.recipe, draft.folder / STATE, draft.folder / "scores.json"]
+    return [draft.rules, calibration, draft.recipe, draft.folder / STATE, draft.folder / SCORES]
 
 
 def _steps(draft: BoardDraft) -> list[Path]:

@@ -21,13 +21,13 @@ def has(text: str, place: KeyPath) -> bool:
     return _find(text, place) is not None
 
 
-def with_value(text: str, place: KeyPath, value: str) -> str:
+def with_value(text: str, place: KeyPath, new: str) -> str:
     """Return the text with another value, written in one line; raises KeyError for a place that is not there."""
     node = _node(text, place)
     begin, end = node.start_mark.index, _end(node)
     after = text[end:]
     line, _, _ = after.partition("\n")
-    return text[:begin] + value + _DECIDED.sub("", line, count=1) + after[len(line) :]
+    return text[:begin] + new + _DECIDED.sub("", line, count=1) + after[len(line) :]
 
 
 def with_key(text: str, place: KeyPath, key: str) -> str:
@@ -39,16 +39,32 @@ def with_key(text: str, place: KeyPath, key: str) -> str:
 
 
 def without(text: str, place: KeyPath) -> str:
-    """Return the text without an entry of a mapping or an item of a list that stands in lines of its own."""
+    """Return the text without an entry of a mapping, or without an item of a list that stands in lines of its own."""
     parent, node = _node(text, place[:-1]), _node(text, place)
-    if _is_flow(parent):
-        raise KeyError(place)
+    if _is_flow(parent) and isinstance(parent, yaml.MappingNode):
+        return _without_flow(text, parent, place)
     first = node.start_mark.line
     if isinstance(parent, yaml.MappingNode):
         first = next(name.start_mark.line for name, value in parent.value if value is node or name.value == place[-1])
     last = text.count("\n", 0, _end(node))
     lines = text.splitlines(keepends=True)
     return "".join(lines[:first] + lines[last + 1 :])
+
+
+def _without_flow(text: str, parent: yaml.MappingNode, place: KeyPath) -> str:
+    at = next(number for number, (name, _) in enumerate(parent.value) if name.value == place[-1])
+    begin, end = parent.value[at][0].start_mark.index, parent.value[at][1].end_mark.index
+    if at + 1 < len(parent.value):
+        end = parent.value[at + 1][0].start_mark.index
+    elif at:
+        begin = parent.value[at - 1][1].end_mark.index
+    return text[:begin] + text[end:]
+
+
+def value(text: str, place: KeyPath) -> str:
+    """Return the value at a place as it is written; raises KeyError for a place that is not there."""
+    node = _node(text, place)
+    return text[node.start_mark.index : _end(node)]
 
 
 def with_entry(text: str, place: KeyPath, entry: str, *, first: bool = False) -> str:

@@ -5,8 +5,11 @@ const place = document.getElementById("overlay"), says = document.getElementById
 const stage = document.getElementById("overlay-stage"), asks = document.getElementById("overlay-asks");
 let proof = "", picture = "";
 
-document.getElementById("board-picture").addEventListener("change", async (event) => {
-  const [file] = event.target.files;
+document.getElementById("board-picture").addEventListener("change", (event) => draw(event.target.files[0]));
+// Who comes from the pages that teach a board brings its picture.
+if (location.hash.startsWith("#/teach/") && place.dataset.confirmed !== "1") send("GET", location.hash.slice(1)).then(async (answer) => answer && draw(await answer.blob()));
+
+async function draw(file) {
   stage.hidden = asks.hidden = true;
   if (!file) return;
   says.textContent = "The board is looked for in the picture ...";
@@ -22,7 +25,7 @@ document.getElementById("board-picture").addEventListener("change", async (event
   stage.hidden = false;
   asks.hidden = !proof || place.dataset.confirmed === "1";
   says.textContent = proof ? "Look at every part." : "The board is not registered in this picture; the reason stands above it. Without that nothing can be confirmed.";
-});
+}
 
 document.getElementById("overlay-confirm").addEventListener("click", async () => {
   if (await send("POST", `${place.dataset.path}/confirmation`, { picture, proof, blind_to: place.dataset.blindTo.split(",").filter(Boolean) })) location.reload();

@@ -34,6 +34,7 @@ STATIC = {
     "recipe.js": "text/javascript",
     "teach.js": "text/javascript",
     "teach_map.js": "text/javascript",
+    "teach_strip.js": "text/javascript",
 }
 """The files that pages load, and their media types."""
 

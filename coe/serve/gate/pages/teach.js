@@ -115,16 +115,28 @@ onKey((key) => {
   return Boolean(undo);
 });
 
+// Learn, and hand over to the line.
+document.getElementById("learn-now")?.addEventListener("click", async (event) => {
+  if (await tell(event.target, "POST", `${at}/learn`, { keep_back: document.getElementById("keep-back").checked })) leave("threshold");
+});
+document.getElementById("stage")?.addEventListener("click", async (event) => {
+  const { name, picture } = document.getElementById("activate").dataset;
+  const content = await tell(event.target, "GET", `${at}/recipe`);
+  const added = content && await tell(event.target, "POST", `/api/v1/recipes/${name}`, await content.json());
+  if (added) location.href = `/recipes/${name}/${(await added.json()).version}#${at}/whole/${picture}`;
+});
+
 // What runs: asked for each second, until it has ended.
 const work = document.getElementById("work");
 if (work) {
   document.getElementById("work-stop").addEventListener("click", async () => { if (await tell(null, "DELETE", `${at}/work`)) location.reload(); });
+  const begun = performance.now();
   const look = async () => {
     const answer = await send("GET", `${at}/work`);
     if (answer) {
-      const { state, at: done, of, log } = await answer.json();
+      const { state, at: done, of, log, doing } = await answer.json();
       document.getElementById("work-bar").value = done + 0.5;
-      document.getElementById("work-at").textContent = `command ${Math.min(done + 1, of)} of ${of}`;
+      document.getElementById("work-at").textContent = `command ${Math.min(done + 1, of)} of ${of}: ${doing}, ${Math.round((performance.now() - begun) / 1000)} s`;
       document.getElementById("work-log").textContent = log;
       if (state !== "running") { leave(work.dataset.then); return; }
     }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
 
+from coe.board import calibration_file, rules
 from coe.errors import CoeError
 from coe.placement.dialects import DIALECTS, Units
 from coe.serve.gate.operations import ENGINEER, Visit
@@ -18,11 +21,11 @@ from coe.serve.gate.teach_files import draft_of
 from coe.serve.teach import board_map, teach_work, undo_stack
 from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.package_table import rows_of
-from coe.serve.teach.teach_draft import FOLDER, BoardDraft, drafts
-from coe.serve.teach.teach_steps import TeachStep, current, states
+from coe.serve.teach.teach_draft import FOLDER, SCORES, BoardDraft, drafts
+from coe.serve.teach.teach_steps import TeachStep, current, missing, states
 
 router = PageRouter()
-_FEW = 6
+_FEW, _MANY = 6, 20
 
 
 @router.page("/teach", "teach_list.j2", ENGINEER)
@@ -62,6 +65,12 @@ def _shown(visit: Visit, draft: BoardDraft, step: TeachStep) -> Shown:
     }
     try:
         shown["steps"] = states(draft)
+        if work is not None and work.state == "running":
+            return {**shown, "whole": False}
+        if not next(one.can for one in shown["steps"] if one.step is step):
+            failed = work is not None and work.state == "failed" and work.then == step
+            later = "This step comes later: first end those before it."
+            return {**shown, "fault": "" if failed else later, "whole": False}
         return {**shown, **_OF_STEP[step](draft)}
     except CoeError as error:
         return {**shown, "fault": _brief(draft, error), "whole": False}
@@ -124,10 +133,39 @@ def _pictures(draft: BoardDraft) -> Shown:
     return {"crops": found, "counts": counts}
 
 
+def _learn(draft: BoardDraft) -> Shown:
+    board, found = rules.load(str(draft.rules)), crops(draft)
+    counts = {name: Counter(crop.mark for crop in found.get(name, ())) for name in board.components}
+    rows = [
+        (name, counts[name]["good"], counts[name]["bad"], one.root.expert) for name, one in board.components.items()
+    ]
+    many = min((good for _, good, _, _ in rows), default=0) >= _MANY
+    learned = (draft.folder / SCORES).is_file()
+    return {"rows": rows, "open": missing(found), "many": many, "learned": learned}
+
+
+def _threshold(draft: BoardDraft) -> Shown:
+    return {"scores": json.loads((draft.folder / SCORES).read_bytes())}
+
+
+def _activate(draft: BoardDraft) -> Shown:
+    board, sites = rules.load(str(draft.rules)), draft.layout.sites
+    return {
+        "sites": len(sites),
+        "kinds": len({site.component for site in sites}),
+        "experts": len(board.experts),
+        "calibrated": calibration_file.path_for(draft.rules).is_file(),
+        "picture": draft.pictures[0].name if draft.pictures else "",
+    }
+
+
 _OF_STEP: dict[TeachStep, Callable[[BoardDraft], Shown]] = {
     TeachStep.FILES: _files,
     TeachStep.READING: _reading,
     TeachStep.PLACE: _place,
     TeachStep.PACKAGES: _packages,
     TeachStep.PICTURES: _pictures,
+    TeachStep.LEARN: _learn,
+    TeachStep.THRESHOLD: _threshold,
+    TeachStep.ACTIVATE: _activate,
 }
