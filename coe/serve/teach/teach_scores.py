@@ -32,7 +32,7 @@ _CALLED_FROM = 0.5
 """What a box must reach where no file says another number."""
 
 
-class Judged:
+class ExpertScores:
     """An expert of a board with all its photographs, and those that it has not learned from."""
 
     def __init__(self, board: rules.Rules, store: Store, id: str, pictures: Sequence[VerifiedPicture]) -> None:
@@ -115,10 +115,10 @@ def main() -> None:
     try:
         if len(sys.argv) > 4:
             id, threshold = sys.argv[4], float(sys.argv[5])
-            chosen = Judged(board, store, id, of_expert[id]).at(threshold)
+            chosen = ExpertScores(board, store, id, of_expert[id]).at(threshold)
             experts_calibrate.put(board, [chosen], write=True)
             board = rules.load(str(draft.rules))
-        found = [Judged(board, store, id, pictures).shown() for id, pictures in of_expert.items()]
+        found = [ExpertScores(board, store, id, pictures).shown() for id, pictures in of_expert.items()]
     except CoeError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
