@@ -18,10 +18,9 @@ import numpy as np
 from coe.board import rules
 from coe.core import Expert
 from coe.inspector.inspector import Inspector, Picture
-from coe.lab.library_session import library_session
+from coe.lab.library_session import library_session, whole_model
 from coe.lab.workloads.synthetic import prepare, synthetic_board, synthetic_pictures
-from coe.runtime.buffers import Buffers
-from coe.runtime.reading import model, weights
+from coe.runtime.reading import weights
 from coe.store.blob_format import Variant
 from coe.store.store import Store
 
@@ -155,7 +154,7 @@ class _Bare:
     """The model of an expert in int8 as the library runs it by itself, on one thread."""
 
     def __init__(self, store: Store, expert: Expert) -> None:
-        self._session = library_session(model(weights(store, replace(expert, variant="int8")), Buffers()), 1)
+        self._session = library_session(whole_model(weights(store, replace(expert, variant="int8"))), 1)
         self._size = expert.input_size
         self.images, self.cpu_s = 0, 0.0
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from coe.board import rules
 from coe.core import Expert
 from coe.lab.eager_baseline import constructed
-from coe.lab.library_session import library_session
+from coe.lab.library_session import library_session, whole_model
 from coe.lab.workloads.synthetic import in_variant, prepare, synthetic_board
 from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.processor import on_fresh_thread
-from coe.runtime.reading import Weights, model, weights
+from coe.runtime.reading import Weights, weights
 from coe.runtime.slot import Slot
 from coe.store import kinds
 from coe.store.blob_format import Variant
@@ -173,7 +173,7 @@ def _opened(
 
     clock, expert = Stopwatch(), weights.expert
     device = CpuDevice(store, {expert.kind: _module_kind(expert)}, threads)
-    content = model(weights, Buffers())
+    content = whole_model(weights)
     source, target = torch.zeros(fp32_bytes, dtype=torch.uint8), torch.zeros(fp32_bytes, dtype=torch.uint8)
     plain = memoryview(bytearray(weights.bytes))
 

@@ -5,7 +5,7 @@ The same weights always give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -99,11 +99,19 @@ def lay_out(
     return LaidOut(blob.header, data)
 
 
-def lay_out_model(model: bytes, *, kind: str, labels: int, identity: Identity | None) -> LaidOut:
-    """Lay out an ONNX model in `int8`: its bytes are the blob's one tensor."""
-    entry = TensorEntry(name=MODEL, dtype="U8", shape=(len(model),), offset=0)
+def lay_out_model(
+    model: bytes, weights: Mapping[str, torch.Tensor], *, kind: str, labels: int, identity: Identity | None
+) -> LaidOut:
+    """Lay out an ONNX model in `int8`, and the weights that it is given by name when it is opened."""
+    stored = {MODEL: torch.frombuffer(bytearray(model), dtype=torch.uint8), **weights}
     like = Header(kind=kind, variant="int8", labels=labels, tensors=(), data_bytes=0, checksums=(), identity=identity)
-    blob = blob_layout.lay_out({MODEL: StoredTensor(entry, memoryview(model))}, like)
+    blob = blob_layout.lay_out(
+        {
+            name: StoredTensor(_entry(name, _dtype(name, tensor), tensor), _raw(in_order(tensor)))
+            for name, tensor in stored.items()
+        },
+        like,
+    )
     return LaidOut(blob.header, torch.frombuffer(blob.data, dtype=torch.uint8))
 
 

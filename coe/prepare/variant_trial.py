@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import onnx
 import torch
 
 from coe.core import Finding
@@ -15,6 +16,7 @@ from coe.prepare.difference import MOST_CUT, RANKS, Parent, own_part, whole
 from coe.prepare.fold import Folded, fold, network
 from coe.prepare.layer_search import Harm, search
 from coe.prepare.layout import FLOATS, LaidOut, lay_out, lay_out_model, tensors
+from coe.prepare.stored_model import divided, fused
 from coe.runtime.onnx_network import OnnxNetwork
 from coe.runtime.trial import within
 from coe.store import variants, weights_file
@@ -88,16 +90,17 @@ class ExpertTrial:
             self.kind, self.expert, network(self.kind, self.expert, self.folded.state, self.folded.pairs), pictures
         )
         quantiser = int8.Quantiser(exported, pictures)
-        latest: tuple[frozenset[str], bytes, list[Finding]] | None = None
+        name = f"the model of '{self.expert.id}'"
+        latest: tuple[frozenset[str], onnx.ModelProto] | None = None
 
         def harm_of(in_float: frozenset[str]) -> Harm:
             nonlocal latest
-            model = quantiser.quantised(in_float).SerializeToString()
-            answer = OnnxNetwork(model, 0, f"the model of '{self.expert.id}'").run
+            model = quantiser.quantised(in_float)
+            latest = in_float, model
+            answer = OnnxNetwork(model.SerializeToString(), 0, name).run
             actual = findings(self.kind, self.expert, self.samples.prepared, answer)
             below = escalate_below(self.expected, actual)
             pairs = list(zip(self.expected, actual, strict=True))
-            latest = in_float, model, actual
             return Harm(
                 1 - compare(self.expected, actual, generated=False).labels_equal,
                 sum(finding.margin < below for finding in actual) / len(actual),
@@ -108,8 +111,10 @@ class ExpertTrial:
         if latest is None or latest[0] != in_float:  # other models are not kept: each may have a hundred megabytes
             harm_of(in_float)
         assert latest is not None
-        _, model, actual = latest
-        blob = lay_out_model(model, kind=self.kind.name, labels=len(self.expert.labels), identity=self.identity)
+        model, weights = divided(fused(latest[1]))
+        actual = findings(self.kind, self.expert, self.samples.prepared, OnnxNetwork(model, 0, name, weights).run)
+        labels = len(self.expert.labels)
+        blob = lay_out_model(model, weights, kind=self.kind.name, labels=labels, identity=self.identity)
         calibration = Calibration(
             pictures=len(pictures),
             digest=self.samples.digest,

@@ -62,6 +62,8 @@ class CpuDevice(Device):
         self._bodies: dict[tuple[str, str], Blob] = {}
         """By pool and digest: bodies, each once for all experts of the pool that have it."""
         self._buffers = Buffers()
+        self._opened_from = Buffers()
+        """Memory that sessions are opened from, one at a time: a part of `fixed_bytes`, not of the pools."""
         self._slots = SlotShelf(kinds)
 
     def __repr__(self) -> str:
@@ -98,7 +100,7 @@ class CpuDevice(Device):
             with contextlib.suppress(StoreError):  # the load will report it
                 file = weights(self.store, expert)
                 if runs_as_session(self.kinds[expert.kind], expert):
-                    opened.append(opening_bytes(file.bytes))
+                    opened.append(opening_bytes(file))
                 else:
                     arenas.append(file.needs().converted_bytes)
         return executors * max(arenas) + max(opened)
@@ -111,7 +113,7 @@ class CpuDevice(Device):
         file = weights(self.store, expert)
         if runs_as_session(kind := self.kinds[expert.kind], expert):
             self._buffers.make_room(file.bytes)
-            self._resident[pool, expert.id] = session_of(kind, file, self.threads, self._buffers)
+            self._resident[pool, expert.id] = session_of(kind, file, self.threads, self._opened_from)
             give_memory_back()  # opening needs several times the bytes of the model for a moment
             return
         with self._body(pool, file, bring=body) as common:
@@ -161,7 +163,8 @@ class CpuDevice(Device):
 
     def trim(self) -> None:
         """Free the buffers that wait for the next load."""
-        self._buffers.make_room(self._buffers.idle_bytes)
+        for buffers in (self._buffers, self._opened_from):
+            buffers.make_room(buffers.idle_bytes)
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
         """Run a batch and return one finding for each image; raises CoeError if the expert's answer makes no sense."""

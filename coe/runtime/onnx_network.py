@@ -1,4 +1,4 @@
-"""A network that onnxruntime runs, from bytes in memory: the form of the variant `int8`.
+"""A network that onnxruntime runs, from bytes and weights in memory: the form of the variant `int8`.
 
 The model takes (n, 3, S, S) uint8 RGB and answers what the kind's `forward` answers: the nesting of its tensors stands
 in the model's metadata. Nothing in it depends on a processor: onnxruntime chooses its kernels when it opens the model.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -20,14 +22,19 @@ from coe.store.kinds import Image
 
 OUTPUTS = "coe.outputs"
 """The key of the metadata that says how the outputs are nested."""
+ELSEWHERE = "__init__.py"
+"""The file that a model names for weights that it is given: onnxruntime asks that it exists, and does not read it."""
+_NO_WEIGHTS: Mapping[str, torch.Tensor] = MappingProxyType({})
 
 
 class OnnxNetwork:
     """An open model, which computes with `threads` threads. Raises StoreError if onnxruntime cannot open it."""
 
-    def __init__(self, model: bytes, threads: int, name: str) -> None:
+    def __init__(
+        self, model: bytes, threads: int, name: str, weights: Mapping[str, torch.Tensor] = _NO_WEIGHTS
+    ) -> None:
         try:
-            self._session = open_session(model, threads)
+            self._session = open_session(model, threads, weights)
             self._nesting = json.loads(self._session.get_modelmeta().custom_metadata_map[OUTPUTS])
         except Exception as error:  # onnxruntime's classes of errors have no other common parent
             raise StoreError(
@@ -42,10 +49,11 @@ class OnnxNetwork:
         return nested(self._nesting, map(torch.from_numpy, outputs))
 
 
-def open_session(model: bytes, threads: int) -> Any:
+def open_session(model: bytes, threads: int, weights: Mapping[str, torch.Tensor] = _NO_WEIGHTS) -> Any:
     """Open a model in memory as an `onnxruntime.InferenceSession`; raises what onnxruntime raises.
 
-    All weights must lie in the model: onnxruntime would look for others in the working directory, unproved.
+    All weights must lie in the model, or be given by name: onnxruntime would look for others in the working directory,
+    unproved. It packs most of those that are given into memory of its own; the session holds the others as they are.
     """
     surroundings.quiet_onnxruntime()
     import onnxruntime
@@ -54,7 +62,12 @@ def open_session(model: bytes, threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
+    folder = str(Path(__file__).parent) if weights else os.devnull
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    # By DLPack onnxruntime counts as a user of their memory; of numpy's arrays it takes the address alone.
+    given = {name: onnxruntime.OrtValue.from_dlpack(weight) for name, weight in weights.items()}
+    for name, value in given.items():
+        options.add_initializer(name, value)
     # What a batch needs is free after it, so it counts as activations, and leaves with the expert.
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False

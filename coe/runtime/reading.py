@@ -134,17 +134,6 @@ def weights(store: Store, expert: Expert) -> Weights:
     return Weights(path, f"{expert.weights}/{file}", expert, manifest, prepared, body=body)
 
 
-def model(weights: Weights, buffers: Buffers) -> bytes:
-    """Return the ONNX model of a blob in `int8`; raises StoreError if the file differs from the manifest."""
-    buffer, content = weights.content(buffers)
-    try:
-        (entry,) = content.entries
-        with buffer.part(entry.offset, entry.offset + entry.bytes) as pieces:
-            return b"".join(pieces)
-    finally:
-        buffers.give(buffer)
-
-
 def proved(weights: Weights) -> bytes:
     """Return the bytes of a weights file; raises StoreError if they differ from the manifest."""
     with _opened(weights) as file:

@@ -45,7 +45,7 @@ ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16"
 
 Variant = Literal["fp32", "bf16", "fp16", "q8", "int8", "delta"]
 MODEL = "coe.onnx"
-"""The one tensor of a blob in `int8`: the bytes of an ONNX model."""
+"""A tensor of each blob in `int8`: the bytes of an ONNX model. The others are weights that the model names."""
 Dtype = Literal["F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL", "Q8"]
 """The type names of safetensors, and `Q8` for blocks of the quantised part."""
 Bytes = Annotated[int, Field(ge=0)]
@@ -275,8 +275,8 @@ def _check(header: Header, name: str) -> None:
     if any(end > start for (_, end), (start, _) in pairwise(places)):
         raise StoreError(f"{wrong}: two of its tensors share bytes")
     _check_differences(header, wrong)
-    if header.variant == "int8" and [(tensor.name, tensor.dtype) for tensor in header.tensors] != [(MODEL, "U8")]:
-        raise StoreError(f"{wrong}: it does not hold one model")
+    if header.variant == "int8" and {t.name: t.dtype for t in header.tensors}.get(MODEL) != "U8":
+        raise StoreError(f"{wrong}: it does not hold a model")
 
 
 def _check_differences(header: Header, wrong: str) -> None:

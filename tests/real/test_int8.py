@@ -362,7 +362,7 @@ def test_a_session_that_cannot_be_opened_is_the_error_of_its_expert_alone(
 ) -> None:
     (tmp_path / "line.yaml").write_text(BOTH, encoding="utf-8")
     store = Store(shutil.copytree(prepared.root, tmp_path / "store"))
-    blob = lay_out_model(b"no model", kind="narrow", labels=3, identity=None)
+    blob = lay_out_model(b"no model", {}, kind="narrow", labels=3, identity=None)
     with store.changing("line/joint") as manifest:
         agreement = manifest.variants["int8"].agreement
         assert agreement is not None

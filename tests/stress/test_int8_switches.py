@@ -25,6 +25,7 @@ from coe.inspector import line_devices
 from coe.prepare.prepare import Preparer
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.device import Device
+from coe.runtime.reading import weights
 from coe.runtime.sessions import opening_bytes
 from coe.scheduler.costs import Cost
 from coe.store import kinds, skeletons
@@ -131,7 +132,7 @@ def test_memory_is_flat_over_switches_and_within_the_budget(tmp_path: Path) -> N
         for number in range(2 * EXPERTS):
             ask(line, number)
         cost = line.costs("cpu", "e0")
-    opening = opening_bytes(store.manifest("line/e0").variants["int8"].bytes)
+    opening = opening_bytes(weights(store, replace(store.manifest("line/e0").expert(), variant="int8")))
     room = RESIDENT * cost.weights_bytes + cost.activation_bytes * cost.max_batch + cost.workspace_bytes
     budget = (room + opening) * 4 // 3
     before, samples, held = held_bytes(), Samples(), []

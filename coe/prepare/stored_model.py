@@ -1,0 +1,66 @@
+"""A quantised ONNX model as a blob holds it: ready to open quickly, on any processor.
+
+Operators are fused once, here, and not each time that the model is opened: by onnxruntime, up to its level `extended`,
+beyond which operators are those of one processor. The weights of layers in int8 leave the model: they are packed from
+where they were read, where weights in the model are copied twice before. Both halve the time to open a ResNet101.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+
+from coe import surroundings
+from coe.errors import StoreError
+from coe.runtime.onnx_network import ELSEWHERE
+
+_PORTABLE = {"", "com.microsoft"}
+"""The operators of ONNX, and those of onnxruntime that each of its builds for CPUs has."""
+_PACKING = {"QLinearConv", "QGemm", "QLinearMatMul"}
+"""The operators that read their weights when a model is opened, and not before: what rewrites models leaves them."""
+
+
+def fused(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Fuse a quantised model; raises StoreError if a result would be of this processor alone."""
+    surroundings.quiet_onnxruntime()
+    import onnxruntime
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fused.onnx"
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.optimized_model_filepath = str(path)
+        onnxruntime.disable_telemetry_events()
+        onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        made = onnx.load(path)
+    used = {node.domain for node in made.graph.node}
+    if not used <= _PORTABLE:
+        raise StoreError(f"it has operators that not every processor has ({', '.join(sorted(used - _PORTABLE))})")
+    # It names every set of operators that the library knows.
+    for domain in [one for one in made.opset_import if one.domain not in used]:
+        made.opset_import.remove(domain)
+    return made
+
+
+def divided(model: onnx.ModelProto) -> tuple[bytes, dict[str, torch.Tensor]]:
+    """Take the weights of layers in int8 out of a fused model, which is changed; return both."""
+    read = [(name, node.op_type) for node in model.graph.node for name in node.input]
+    kept = {name for name, reader in read if reader not in _PACKING} | {one.name for one in model.graph.output}
+    weights: dict[str, torch.Tensor] = {}
+    for tensor in model.graph.initializer:
+        if tensor.data_type != onnx.TensorProto.INT8 or len(tensor.dims) < 2 or tensor.name in kept:
+            continue
+        numbers = np.array(numpy_helper.to_array(tensor))
+        weights[tensor.name] = torch.from_numpy(numbers)
+        tensor.ClearField("raw_data")
+        tensor.ClearField("int32_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", ELSEWHERE), ("length", str(numbers.nbytes))):
+            tensor.external_data.add(key=key, value=value)
+    return model.SerializeToString(), weights

@@ -1,0 +1,138 @@
+"""Models in int8 as blobs hold them: fused, with weights beside them. They say what the quantised model says."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import helper, numpy_helper
+from PIL import Image
+
+from coe.core import Expert
+from coe.errors import StoreError
+from coe.lab.library_session import whole_model
+from coe.prepare import int8
+from coe.prepare.fold import network
+from coe.prepare.layout import lay_out_model
+from coe.prepare.prepare import Preparer
+from coe.prepare.stored_model import divided, fused
+from coe.runtime.buffers import Buffers
+from coe.runtime.cpu import CpuDevice
+from coe.runtime.onnx_network import ELSEWHERE, OnnxNetwork, flat, open_session
+from coe.runtime.reading import weights
+from coe.runtime.sessions import opening_bytes
+from coe.store import kinds, skeletons, variants
+from coe.store.kinds import ExpertInput
+from coe.store.manifest import Agreement
+from coe.store.store import Store
+
+JOINT = Expert("joint", "narrow", ("ok", "bad", "gone"), 64, "line/joint", variant="int8")
+BRIDGE = Expert("bridge", "narrow_boxes", ("bridge", "gap"), 96, "line/bridge", variant="int8")
+
+
+def images(expert: Expert, count: int) -> list[np.ndarray]:
+    """Pictures (3, S, S) of coarse noise."""
+    chance, side = np.random.default_rng(1), expert.input_size // 4
+    return [chance.integers(0, 256, (3, side, side), np.uint8).repeat(4, 1).repeat(4, 2) for _ in range(count)]
+
+
+@functools.cache
+def quantised(expert: Expert, in_float: int = 0) -> onnx.ModelProto:
+    """Return a model of random weights in int8, but for some layers; do not change it."""
+    kind = kinds.resolve(expert.kind)
+    assert isinstance(kind, kinds.ModuleKind)
+    module = network(kind, expert, skeletons.random_weights(kind, expert, 3))
+    quantiser = int8.Quantiser(int8.export(kind, expert, module, images(expert, 3)), images(expert, 8))
+    return quantiser.quantised(quantiser.layers[:in_float])
+
+
+@pytest.mark.parametrize("in_float", [0, 3])
+@pytest.mark.parametrize("expert", [JOINT, BRIDGE], ids=["narrow", "narrow_boxes"])
+def test_it_says_what_the_quantised_model_says_bit_for_bit(expert: Expert, in_float: int) -> None:
+    model, beside = divided(fused(quantised(expert, in_float)))
+    exact = OnnxNetwork(quantised(expert, in_float).SerializeToString(), 1, "m")
+    stored = OnnxNetwork(model, 1, "m", beside)
+    for count in (1, 5, 2):
+        batch = np.stack(images(expert, count))
+        for one, other in zip(flat(exact.run(batch)), flat(stored.run(batch)), strict=True):
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("expert", [JOINT, BRIDGE], ids=["narrow", "narrow_boxes"])
+def test_its_weights_lie_beside_it_and_nothing_in_it_is_of_this_processor(expert: Expert) -> None:
+    made = fused(quantised(expert))
+    domains = {node.domain for node in made.graph.node} | {one.domain for one in made.opset_import}
+    assert domains <= {"", "com.microsoft"}
+    _, beside = divided(made)
+    assert {weight.dtype for weight in beside.values()} == {torch.int8}
+    assert len(beside) >= sum(node.op_type == "QLinearConv" for node in made.graph.node) > 0
+
+
+def test_a_weight_that_the_blob_lacks_is_an_error() -> None:
+    model, beside = divided(fused(quantised(JOINT)))
+    beside.popitem()
+    with pytest.raises(StoreError, match="line/joint"):
+        OnnxNetwork(model, 1, "line/joint", beside)
+
+
+def test_a_session_holds_the_weights_that_it_did_not_pack() -> None:
+    """What an addition reads is never packed: the session reads it where it lies, also when nobody else holds it."""
+    numbers = np.arange(4096, dtype=np.int8).reshape(64, 64)
+    plus = numpy_helper.from_array(numbers, "plus")
+    plus.ClearField("raw_data")
+    plus.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", ELSEWHERE), ("length", str(numbers.nbytes))):
+        plus.external_data.add(key=key, value=value)
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "plus"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.INT8, (64, 64))],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.INT8, (64, 64))],
+        [plus],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", int8.OPSET)], ir_version=8)
+    buffers = Buffers()
+    buffer = buffers.take(numbers.nbytes)
+    tensor = buffer.tensor(torch.int8, numbers.size, 0).view(64, 64)
+    tensor.copy_(torch.from_numpy(numbers))
+    session = open_session(model.SerializeToString(), 1, {"plus": tensor})
+    del tensor
+    gc.collect()
+    buffers.give(buffer)
+    del buffer
+    assert buffers.allocated_bytes == 0  # it is not lent again while the session reads it
+    assert np.array_equal(session.run(None, {"x": np.zeros((64, 64), np.int8)})[0], numbers)
+
+
+def test_a_blob_with_all_weights_in_its_model_runs_as_before(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    kind = kinds.resolve("narrow")
+    assert isinstance(kind, kinds.ModuleKind)
+    state = skeletons.random_weights(kind, JOINT, 3)
+    seen = []
+    for number, pixels in enumerate(images(JOINT, 12)):
+        seen.append(tmp_path / f"{number}.png")
+        Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0))).save(seen[-1])
+    store.put("line/joint", kind="narrow", labels=JOINT.labels, input_size=64, state=state)
+    assert Preparer(store, ["int8"], search_s=0).prepare("line/joint", seen).failed == {}
+    batch = [ExpertInput(pixels, 64, 64) for pixels in images(JOINT, 3)]
+
+    def answer() -> torch.Tensor:
+        device = CpuDevice(store, {"narrow": kind}, 1)
+        device.load("pool", JOINT)
+        said = device.outputs("e", "pool", JOINT, batch)
+        device.evict("pool", JOINT)
+        return said
+
+    now, needs = answer(), opening_bytes(weights(store, JOINT))
+    blob = lay_out_model(whole_model(weights(store, JOINT)), {}, kind="narrow", labels=3, identity=None)
+    with store.changing("line/joint") as manifest:
+        agreement = Agreement(images=12, labels_equal=1.0, largest_score_difference=0.0)
+        variants.put(store, manifest, blob.bytes, agreement=agreement, escalate_below=0.0)
+    assert torch.equal(answer(), now)
+    assert opening_bytes(weights(store, JOINT)) > needs
