@@ -143,6 +143,8 @@ class Role(StrEnum):
 
     FEEDER = "feeder"
     """Hand boards in, and read their decisions."""
+    VIEWER = "viewer"
+    """Read what a screen on the wall shows; its session lasts."""
     OPERATOR = "operator"
     """Read everything but keys and audit; answer calls; report escapes."""
     ENGINEER = "engineer"

@@ -38,6 +38,7 @@ class Served:
     server: uvicorn.Server
     address: str
     feeder: httpx.Client
+    viewer: httpx.Client
     operator: httpx.Client
     engineer: httpx.Client
     admin: httpx.Client

@@ -27,6 +27,7 @@ from coe.serve.gate.pages import svg
 from coe.serve.gate.pages.page_routes import PAGES
 from coe.serve.gate.pages.rendering import STATIC
 from coe.serve.gate.pages.svg import Spot
+from coe.serve.local_time import LocalTime
 from coe.serve.trial_counts import TrialCounts, TriedPart, Truth
 
 SCRIPT = "<script>alert('x')</script>\"'>"
@@ -178,16 +179,16 @@ def test_the_picture_of_a_call_stands_beside_a_good_one_of_the_same_place(served
 
 def test_a_chart_has_a_gap_where_a_value_is_missing() -> None:
     spots = [Spot(hour * HOUR_US, value) for hour, value in enumerate([0.5, None, 0.7, 0.8])]
-    drawn = the(svg.draw(spots, "%", factor=100))
+    drawn = the(svg.draw(spots, "%", LocalTime(), factor=100))
     assert drawn.line.count("M") == 2
     assert len(drawn.dots) == 3
     assert all(svg.TOP <= dot.y <= svg.HEIGHT - svg.BOTTOM for dot in drawn.dots)
-    assert svg.draw([Spot(0, None)], "%") is None
+    assert svg.draw([Spot(0, None)], "%", LocalTime()) is None
     assert svg.draw([Spot(0, 0.0)], "ppm") is not None
 
 
 def test_a_long_chart_has_dots_for_what_signals_alone() -> None:
     spots = [Spot(hour * HOUR_US, 0.5, signals=hour == 70) for hour in range(150)]
-    drawn = the(svg.draw(spots, "%", factor=100))
+    drawn = the(svg.draw(spots, "%", LocalTime(), factor=100))
     assert [dot.signals for dot in drawn.dots] == [True]
     assert drawn.line.count("L") == 149

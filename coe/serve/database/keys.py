@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete, insert, or_, select, update
@@ -68,14 +69,18 @@ def begin_session(connection: Connection, key: Key, name: str, *, now_us: int, e
     connection.execute(insert(session).values(name=name, key_id=key.id, ends_us=ends_us))
 
 
-def of_session(connection: Connection, name: str, now_us: int, longest_us: int) -> Key | None:
+def of_session(connection: Connection, name: str, now_us: int, longest_us: Callable[[Role], int]) -> Key | None:
     """Return what is known of the key of a session, if both are valid now, or None.
 
-    A session that would last longer than `longest_us` began before the clock was set back, and counts as over.
+    A session that would last longer than `longest_us` of its role began before the clock was set back, and is over.
     """
-    lasts = session.c.ends_us.between(now_us + 1, now_us + longest_us)
-    query = select(api_key).join(session, session.c.key_id == api_key.c.id)
-    return found(Key, connection.execute(query.where(session.c.name == name, lasts, _valid(now_us))))
+    query = select(api_key, session.c.ends_us).join(session, session.c.key_id == api_key.c.id)
+    query = query.where(session.c.name == name, session.c.ends_us > now_us, _valid(now_us))
+    if (row := connection.execute(query).one_or_none()) is None:
+        return None
+    fields = dict(row._mapping)
+    lasts_us, key = fields.pop("ends_us") - now_us, Key(**fields)
+    return key if lasts_us <= longest_us(key.role) else None
 
 
 def by_id(connection: Connection, id: int, now_us: int) -> Key | None:

@@ -100,6 +100,8 @@ COOKIE = "coe_session"
 CSRF_HEADER = "X-CSRF-Token"
 LASTS_H = 12
 """How long a session lasts: a shift."""
+VIEWER_LASTS_H = 365 * 24
+"""How long that of a viewer lasts: nobody signs in at a screen on the wall."""
 _SLACK_US = 60 * SECOND_US
 """A time server usually sets the clock back by less than this."""
 _MOST_BYTES = 4096
@@ -116,8 +118,7 @@ async def key_of(gate: Gate, request: Request) -> Key | None:
     """Return the key of the session that a request's cookie names; None if there is none that is valid."""
     if not (name := await name_of(gate, request)):
         return None
-    longest_us = LASTS_H * HOUR_US + _SLACK_US
-    return await gate.read(lambda connection: gate.admissions.key_of(connection, name, gate.now_us(), longest_us))
+    return await gate.read(lambda connection: gate.admissions.key_of(connection, name, gate.now_us(), _longest_us))
 
 
 async def name_of(gate: Gate, request: Request) -> str:
@@ -178,10 +179,11 @@ async def sign_in(visit: Visit) -> Response:
         raise Problem(ProblemKind.NO_KEY, "the key is not valid", way_out)
     cookie, now_us = secrets.token_urlsafe(32), gate.now_us()
     name = await signature(gate, f"session {cookie}")
-    gate.admissions.begin(HeldSession(name, key, _sender(request), now_us, now_us + LASTS_H * HOUR_US))
+    lasts_h = _lasts_h(key.role)
+    gate.admissions.begin(HeldSession(name, key, _sender(request), now_us, now_us + lasts_h * HOUR_US))
     await gate.write_faults()
     response = JSONResponse({"name": key.name, "role": key.role.value})
-    _set(visit, response, cookie, LASTS_H * 3600)
+    _set(visit, response, cookie, lasts_h * 3600)
     return response
 
 
@@ -194,6 +196,14 @@ async def sign_out(visit: Visit) -> Response:
     response = Response(status_code=int(HTTPStatus.NO_CONTENT))
     _set(visit, response, "", 0)
     return response
+
+
+def _lasts_h(role: Role) -> int:
+    return VIEWER_LASTS_H if role is Role.VIEWER else LASTS_H
+
+
+def _longest_us(role: Role) -> int:
+    return _lasts_h(role) * HOUR_US + _SLACK_US
 
 
 def _sender(request: Request) -> str:

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from coe.serve.database import audit, keys
 from coe.serve.database.keys import Key
+from coe.serve.enums import Role
 
 EVERY_S = 60.0
 """How often wrong keys are written into the audit chain, if there were any."""
@@ -58,7 +59,7 @@ class Admissions:
             self._held.pop(name, None)
             self._ended[name] = by
 
-    def key_of(self, connection: Connection, name: str, now_us: int, longest_us: int) -> Key | None:
+    def key_of(self, connection: Connection, name: str, now_us: int, longest_us: Callable[[Role], int]) -> Key | None:
         """Return the key of a session, if both are valid now, whether the database knows the session or not."""
         with self._lock:
             held = self._held.get(name)

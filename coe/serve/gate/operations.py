@@ -23,8 +23,8 @@ from coe.strict_model import StrictModel
 from coe.visible import is_visible
 
 FEED = frozenset({Role.FEEDER, Role.ENGINEER, Role.ADMIN})
-READ = frozenset({Role.OPERATOR, Role.ENGINEER, Role.ADMIN})
-VERIFY = READ
+VERIFY = frozenset({Role.OPERATOR, Role.ENGINEER, Role.ADMIN})
+READ = VERIFY | {Role.VIEWER}
 ENGINEER = frozenset({Role.ENGINEER, Role.ADMIN})
 ADMIN = frozenset({Role.ADMIN})
 ANY = frozenset(Role)

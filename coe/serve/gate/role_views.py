@@ -28,8 +28,8 @@ _REDUCED = (EventKind.BOARD_DECIDED, EventKind.BOARD_AMENDED)
 
 
 def is_blind(key: Key | None) -> bool:
-    """Return whether the holder of a key answers calls blindly."""
-    return key is not None and key.role is Role.OPERATOR
+    """Return whether the holder of a key answers calls blindly, or may be seen by those who do."""
+    return key is not None and key.role in (Role.OPERATOR, Role.VIEWER)
 
 
 def calls_of(connection: Connection, board_id: int, key: Key | None) -> list[Call]:

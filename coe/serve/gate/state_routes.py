@@ -25,7 +25,7 @@ from coe.serve.database import audit, board_rows, call_rows, event_log, fault_lo
 from coe.serve.enums import FaultKind, Intake, LineState, Process, Subject
 from coe.serve.gate import access
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operations import ANY, ENGINEER, READ, OperationRouter, Visit, Whole
+from coe.serve.gate.operations import ANY, ENGINEER, READ, VERIFY, OperationRouter, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.request_data import shown
 from coe.strict_model import StrictModel
@@ -108,7 +108,7 @@ def get_faults(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     return {"faults": [shown(fault, _SHOWN, fault="id", board="board_id") for fault in found[:MOST]]}
 
 
-@router.write("POST", "/api/v1/faults/{id:int}/clear", READ, answers={204: "cleared", 404: "no such open fault"})
+@router.write("POST", "/api/v1/faults/{id:int}/clear", VERIFY, answers={204: "cleared", 404: "no such open fault"})
 def clear(visit: Visit, connection: Connection) -> None:
     """Clear a fault, or acknowledge an alarm: a person has seen it. Operators clear alarms that hold no line."""
     now_us = visit.gate.now_us()

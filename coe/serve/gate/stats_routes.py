@@ -19,6 +19,7 @@ from coe.serve.database.keys import Key
 from coe.serve.database.tallies import Tally
 from coe.serve.enums import By, CallKind, Dimension, RepairOutcome
 from coe.serve.gate.operations import READ, OperationRouter, Visit, Whole
+from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.gate.role_views import is_blind
 from coe.serve.recipe_content import RecipeContent
@@ -60,6 +61,7 @@ class WindowQuery(StrictModel):
 
     hours: Annotated[Whole, Field(ge=1, le=MOST_HOURS, description="how many whole hours to look back")] = HOURS
     until: Annotated[Moment, Field(description="the end, in UTC or with its offset; else now")] = None
+    since: Annotated[Moment, Field(description="the beginning, in the place of `hours`")] = None
     recipe: Annotated[str, Field(description="only boards of this recipe")] = ""
 
 
@@ -163,7 +165,13 @@ def window_of(visit: Visit, connection: Connection) -> Window:
     asked: WindowQuery = visit.query
     end_us = visit.gate.now_us() if asked.until is None else microseconds(asked.until.timestamp())
     expect_recipe(connection, asked.recipe)
-    return Window(end_us - asked.hours * HOUR_US, end_us, asked.recipe)
+    if asked.since is None:
+        return Window(end_us - asked.hours * HOUR_US, end_us, asked.recipe)
+    start_us = microseconds(asked.since.timestamp())
+    if not 0 < end_us - start_us <= MOST_HOURS * HOUR_US:
+        detail = f"`since` must be before the end, by {MOST_HOURS} hours at most"
+        raise Problem(ProblemKind.BAD_REQUEST, detail, "correct `since`, or give `hours`")
+    return Window(start_us, end_us, asked.recipe)
 
 
 @router.read(

@@ -46,7 +46,7 @@ document.addEventListener("click", async (event) => {
     print();
   } else if (!button.dataset.ask || confirm(button.dataset.ask)) {
     const { outcome, match } = button.dataset, word = outcome && { outcome, note: button.form.elements.note.value };
-    if (await send("POST", button.dataset.post, word, match ? { "If-Match": `"${match}"` } : {})) location.reload();
+    if (await send("POST", button.dataset.post, word, match ? { "If-Match": `"${match}"` } : {})) { sessionStorage.setItem("focus", button.dataset.post); location.reload(); }
   }
 });
 
@@ -69,6 +69,11 @@ document.querySelectorAll("form[data-json]").forEach((form) => form.addEventList
   }
   if (await send("POST", form.dataset.json, body)) location.reload();
 }));
+
+// Whoever works with keys goes on where the page was loaded again.
+const pressed = sessionStorage.getItem("focus");
+sessionStorage.removeItem("focus");
+if (pressed) document.querySelector(`[data-post="${CSS.escape(pressed)}"]`)?.focus({ preventScroll: true });
 
 document.querySelectorAll(".filters input, .filters select").forEach((field) =>
   field.addEventListener("change", () => field.form.submit()));

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated
@@ -36,12 +38,21 @@ class FindQuery(BoardsQuery):
 @router.add("GET", "/boards", READ, query=FindQuery)
 async def boards(visit: Visit) -> Response:
     """Find boards; a scan that means one board alone opens it."""
+    visit = _of_the_place(visit)
     query: FindQuery = visit.query
     if query.scanned and query.after is None:
         found = await visit.gate.read(partial(of_scan, visit))
         if len(found.boards) == 1:
             return RedirectResponse(f"/boards/{found.boards[0].id}", int(HTTPStatus.SEE_OTHER))
     return await page(visit, "boards.j2", partial(_shown, visit))
+
+
+def _of_the_place(visit: Visit) -> Visit:
+    """Return a visit whose times are as a person at the place means them: by the clock there."""
+    local, given = visit.gate.config.local, visit.request.query_params
+    times = {name: datetime.fromisoformat(given[name]) for name in ("since", "until") if given.get(name)}
+    update = {name: local.of(moment).astimezone(UTC) for name, moment in times.items()}
+    return replace(visit, query=visit.query.model_copy(update=update))
 
 
 def of_scan(visit: Visit, connection: Connection) -> FoundBoards:

@@ -22,7 +22,7 @@ from coe.serve.gate import access, role_views, stats_routes
 from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operations import ADMIN, READ, Operation, OperationRouter, Visit
+from coe.serve.gate.operations import ADMIN, READ, VERIFY, Operation, OperationRouter, Visit
 from coe.serve.gate.pages import (
     board_page,
     boards_page,
@@ -38,6 +38,7 @@ from coe.serve.gate.pages.svg import Drawing, Spot
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, problem_of
 from coe.serve.gate.state_routes import ALIVE_US
 from coe.serve.gate.stats_routes import ParetoQuery, WindowQuery
+from coe.serve.local_time import LocalTime
 from coe.serve.statistics import control_charts, pareto
 from coe.serve.statistics import trend as trends
 from coe.serve.statistics.control_charts import Chart
@@ -48,7 +49,7 @@ parts = OperationRouter()
 """Parts that pages fetch; their refusals are problem JSON, like those of the API."""
 _NEWEST, _LISTED, _BARS = 24, 100, 12
 _HOURS_OF_OVERVIEW = 8
-"""The figures of the overview are those of a shift."""
+"""The figures of the overview are those of the shift; of this time without shifts."""
 _PROVEN = 1000
 """This many entries of the audit chain are verified whenever the page is shown; each answered call adds an entry."""
 
@@ -75,14 +76,16 @@ async def login(visit: Visit) -> Response:
 @parts.read("/line/part", READ)
 def overview_part(visit: Visit, connection: Connection) -> Response:
     """The part of the overview that changes."""
-    return plain("live.j2", now_us=visit.gate.now_us(), **overview(visit, connection))
+    local = visit.gate.config.local
+    return plain("live.j2", now_us=visit.gate.now_us(), local=local, **overview(visit, connection))
 
 
 @router.page("/", "overview.j2")
 def overview(visit: Visit, connection: Connection) -> Shown:
     """The line."""
     now_us = visit.gate.now_us()
-    window = Window(now_us - _HOURS_OF_OVERVIEW * HOUR_US, now_us)
+    shift = next(iter(visit.gate.config.local.shifts_until(now_us, 1)), None)
+    window = Window(shift.start_us if shift else now_us - _HOURS_OF_OVERVIEW * HOUR_US, now_us)
     counts = stats_routes.counts(connection, window)
     figures = {figure.name: figure for figure in counts.figures}
     beat = states.heartbeats(connection).get(Process.WORKER)
@@ -90,6 +93,7 @@ def overview(visit: Visit, connection: Connection) -> Shown:
     facts = dict(beat.facts) if beat is not None and answers else {}
     return {
         "hours": _HOURS_OF_OVERVIEW,
+        "shift": shift,
         "state": states.line(connection),
         "answers": answers,
         "intake": states.intake(connection),
@@ -121,7 +125,7 @@ def _under_way(connection: Connection, facts: dict[str, Any]) -> list[UnderWay]:
     return listed
 
 
-@router.page("/verify", "verify.j2")
+@router.page("/verify", "verify.j2", roles=VERIFY)
 def verify(visit: Visit, connection: Connection) -> Shown:
     """The operators' queue; the script claims calls and sends the answers."""
     asked = visit.gate.config.verify
@@ -136,10 +140,12 @@ def statistics(visit: Visit, connection: Connection) -> Shown:
     points = counts.trend
     shares = [Spot(point.start_us, point.raw_fpy) for point in points]
     false = [Spot(point.start_us, point.false_call_ppm) for point in points]
+    local = visit.gate.config.local
     charts = [chart for chart in stats_routes.score_charts(connection, window) if chart.name]
     return {
         "window": window,
-        "hours": visit.query.hours,
+        "hours": None if visit.query.since else visit.query.hours,
+        "shifts": local.shifts_until(visit.gate.now_us(), 2 * len(local.shifts) + 1),
         "recipe": window.recipe,
         "by": by,
         "ways": list(By),
@@ -151,17 +157,17 @@ def statistics(visit: Visit, connection: Connection) -> Shown:
         "recipes": recipe_versions.names(connection),
         "bars": stats_routes.bars(connection, window, by, visit.key)[:_BARS],
         "trends": [
-            ("Raw first-pass yield", svg.draw(shares, "%", factor=100)),
-            ("False calls", svg.draw(false, "ppm")),
+            ("Raw first-pass yield", svg.draw(shares, "%", local, factor=100)),
+            ("False calls", svg.draw(false, "ppm", local)),
         ],
-        "calls_chart": (counts.calls_chart, _drawn(counts.calls_chart, "ppm", 1e6)),
-        "score_charts": [(chart, _drawn(chart, "", 1.0)) for chart in charts],
+        "calls_chart": (counts.calls_chart, _drawn(counts.calls_chart, "ppm", 1e6, local)),
+        "score_charts": [(chart, _drawn(chart, "", 1.0, local)) for chart in charts],
     }
 
 
-def _drawn(chart: Chart, unit: str, factor: float) -> Drawing | None:
+def _drawn(chart: Chart, unit: str, factor: float, local: LocalTime) -> Drawing | None:
     spots = [Spot(point.at_us, point.value, point.lower, point.upper, point.signals) for point in chart.points]
-    return svg.draw(spots, unit, factor=factor, mean=chart.mean) if spots else None
+    return svg.draw(spots, unit, local, factor=factor, mean=chart.mean) if spots else None
 
 
 @router.page("/experts", "experts.j2", query=WindowQuery)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from coe.serve.clock import SECOND_US
+from coe.serve.clock import SECOND_US, iso
 from coe.serve.database import call_rows
 from coe.serve.enums import Role
 from coe.serve.gate import access
@@ -74,6 +74,7 @@ async def page(visit: Visit, template: str, query: Callable[[Connection], Shown]
         "csrf": await access.csrf_of(visit.gate, visit.request),
         "here": visit.request.url.path,
         "now_us": visit.gate.now_us(),
+        "local": visit.gate.config.local,
     }
     shown = await visit.gate.read(read)
     return HTMLResponse(environment().get_template(template).render({**around, **shown}), status)
@@ -99,6 +100,7 @@ def storage_failed(gate: Gate, request: Request, problem: Problem) -> Response:
         "csrf": "",
         "here": request.url.path,
         "now_us": gate.now_us(),
+        "local": gate.config.local,
         "open_calls": 0,
         "open_faults": len(gate.faults.unwritten()),
     }
@@ -115,14 +117,15 @@ def environment() -> Environment:
     )  # fmt: skip
     env.filters.update(
         percent=percent,
-        clock=clock,
-        day=day,
-        second=second,
+        clock=_local("%H:%M:%S"),
+        day=_local("%Y-%m-%d %H:%M"),
+        second=_local("%Y-%m-%d %H:%M:%S"),
         ago=ago,
         number=number,
         ppm=number,
         bytes=in_bytes,
         ticks=ticks,
+        utc=iso,
     )
     return env
 
@@ -145,19 +148,14 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
-def clock(moment_us: int | None) -> str:
-    """Return the time of day in UTC; "–" for None."""
-    return "–" if moment_us is None else _moment(moment_us).strftime("%H:%M:%S")
+def _local(form: str) -> Callable[[Context, int | None], str]:
+    """Return a filter that writes a moment as the clock of the place shows it; "–" for None."""
 
+    @pass_context
+    def written(context: Context, moment_us: int | None) -> str:
+        return "–" if moment_us is None else context["local"].at(moment_us).strftime(form)
 
-def day(moment_us: int | None) -> str:
-    """Return day and time in UTC; "–" for None."""
-    return "–" if moment_us is None else _moment(moment_us).strftime("%Y-%m-%d %H:%M")
-
-
-def second(moment_us: int) -> str:
-    """Return day and time in UTC to the second."""
-    return _moment(moment_us).strftime("%Y-%m-%d %H:%M:%S")
+    return written
 
 
 def ago(moment_us: int, now_us: int) -> str:
@@ -177,7 +175,3 @@ def in_bytes(size: float) -> str:
 def ticks(count: int) -> range:
     """Return a range, for templates that draw this many marks."""
     return range(count)
-
-
-def _moment(moment_us: int) -> datetime:
-    return datetime.fromtimestamp(moment_us / SECOND_US, UTC)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from coe.serve.clock import DAY_US, SECOND_US
+from coe.serve.clock import DAY_US
+from coe.serve.local_time import LocalTime
 
 WIDTH, HEIGHT = 720, 220
 """The size of a chart in its own units."""
@@ -59,8 +59,10 @@ class Spot:
     signals: bool = False
 
 
-def draw(spots: Sequence[Spot], unit: str, *, factor: float = 1.0, mean: float | None = None) -> Drawing | None:
-    """Return a chart of values times `factor`, in `unit`; None if there is nothing to draw."""
+def draw(
+    spots: Sequence[Spot], unit: str, local: LocalTime, *, factor: float = 1.0, mean: float | None = None
+) -> Drawing | None:
+    """Return a chart of values times `factor`, in `unit`, over local time; None if there is nothing to draw."""
     heights = [height for spot in spots for height in (spot.value, spot.lower, spot.upper) if height is not None]
     if not heights:
         return None
@@ -86,7 +88,7 @@ def draw(spots: Sequence[Spot], unit: str, *, factor: float = 1.0, mean: float |
         Dot(
             x(spot.at_us),
             y(spot.value),
-            f"{_at(spot.at_us, long=True)}: {spot.value * factor:,.4g} {unit}",
+            f"{local.at(spot.at_us):%d %b %H:%M}: {spot.value * factor:,.4g} {unit}",
             spot.signals,
         )
         for spot in spots
@@ -94,14 +96,14 @@ def draw(spots: Sequence[Spot], unit: str, *, factor: float = 1.0, mean: float |
     )
     step = max(1, -(-len(spots) // _TICKS_X))
     end = " %" if unit == "%" else ""
-    days = last - first > 3 * DAY_US
+    form = "%d %b" if last - first > 3 * DAY_US else "%H:%M"
     return Drawing(
         line=path([spot.value for spot in spots]),
         lower=path([spot.lower for spot in spots]),
         upper=path([spot.upper for spot in spots]),
         mean=None if mean is None else y(mean),
         dots=dots,
-        across=tuple(Tick(x(spot.at_us), _at(spot.at_us, long=False, days=days)) for spot in spots[::step]),
+        across=tuple(Tick(x(spot.at_us), f"{local.at(spot.at_us):{form}}") for spot in spots[::step]),
         up=tuple(Tick(y(value / factor), f"{value:,.6g}{end}") for value in _steps(low, high)),
     )
 
@@ -119,8 +121,3 @@ def _steps(low: float, high: float) -> list[float]:
     size: float = 10.0 ** math.floor(math.log10(rough))
     step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
     return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
-def _at(moment_us: int, *, long: bool, days: bool = False) -> str:
-    form = "%d %b %H:%M" if long else "%d %b" if days else "%H:%M"
-    return datetime.fromtimestamp(moment_us / SECOND_US, UTC).strftime(form)
