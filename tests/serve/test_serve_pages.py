@@ -184,7 +184,7 @@ def test_a_chart_has_a_gap_where_a_value_is_missing() -> None:
     assert len(drawn.dots) == 3
     assert all(svg.TOP <= dot.y <= svg.HEIGHT - svg.BOTTOM for dot in drawn.dots)
     assert svg.draw([Spot(0, None)], "%", LocalTime()) is None
-    assert svg.draw([Spot(0, 0.0)], "ppm") is not None
+    assert svg.draw([Spot(0, 0.0)], "ppm", LocalTime()) is not None
 
 
 def test_a_long_chart_has_dots_for_what_signals_alone() -> None:
