@@ -115,6 +115,26 @@ def verify_audit(config_path: ConfigArgument) -> None:
     out.print(f"{proof.sound} entries are sound; the last hash is {proof.last_hash}")
 
 
+@app.command("verify-archive")
+def verify_archive(config_path: ConfigArgument) -> None:
+    """Check that each picture of the archive is as it came. Exit status 1 if one is missing or changed.
+
+    Example: coe-serve verify-archive line7/serve.yaml
+    """
+    from coe.serve import archive
+    from coe.serve.service_config import load
+
+    folder = load(config_path).retention.archive
+    if folder is None or not folder.is_dir():
+        raise ConfigError(f"{folder or config_path}: there is no archive; give its folder as `retention.archive`")
+    proof = archive.prove(folder)
+    if proof.wrong:
+        files = ", ".join(proof.wrong[:5])
+        complain(f"{len(proof.wrong)} of {proof.sound + len(proof.wrong)} pictures are missing or changed: {files}")
+        raise typer.Exit(Exit.NOT_GOOD)
+    out.print(f"{proof.sound} pictures are as they came")
+
+
 @app.command("add-key")
 def add_key(
     config_path: ConfigArgument,

@@ -8,9 +8,12 @@ the other, because there may be millions of pictures.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from coe.core import Verdict
+from coe.serve import archive
 from coe.serve.clock import DAY_US, SECOND_US
 from coe.serve.database import views
 from coe.serve.database.connecting import Database
@@ -25,12 +28,21 @@ STRAY_US = DAY_US
 
 
 def sweep(
-    database: Database, pictures: Pictures, retention: Retention, now_us: int, *, since_us: int | None = None
+    database: Database,
+    pictures: Pictures,
+    retention: Retention,
+    now_us: int,
+    *,
+    since_us: int | None = None,
+    free_share: Callable[[], float] = lambda: 1.0,
 ) -> int:
     """Remove the pictures whose time has come; return how many. Raises DatabaseError, and OSError.
 
     `since_us` is the time of an earlier sweep: pictures without a board that it removed, or left, are not looked at.
+    With an archive none goes before it is kept there. `free_share` returns the share of the disk that is free: if it is
+    less than `retention.free_share`, the oldest go before their time until it is not.
     """
+    bin = _Bin(database, pictures, retention.archive, now_us)
     orphan_us = retention.orphan_days * DAY_US
     before_us: dict[Verdict | None, int] = {
         Verdict.OK: now_us - retention.ok_days * DAY_US,
@@ -42,11 +54,20 @@ def sweep(
     removed = 0
     for verdict, moment_us in before_us.items():
         old_views = partial(views.expired, verdict=verdict, before_us=moment_us)
-        removed += _remove(database, pictures, old_views, now_us)
+        removed += bin.remove(old_views)
         _note_swept(database, verdict, moment_us, now_us)
     first_us = 0 if since_us is None else since_us - orphan_us
     orphans = partial(views.orphans, before_us=now_us - orphan_us, since_us=first_us)
-    return removed + _remove(database, pictures, orphans, now_us)
+    removed += bin.remove(orphans)
+    for verdict in (None, Verdict.OK, Verdict.REVIEW, Verdict.NG):
+        if free_share() < retention.free_share:
+            old_views = partial(views.expired, verdict=verdict, before_us=now_us)
+            removed += bin.remove(old_views, lambda: free_share() < retention.free_share)
+            _note_swept(database, verdict, now_us, now_us)
+    if bin.damaged:
+        files = ", ".join(sorted(bin.damaged)[:5])
+        raise archive.ArchiveFailed(f"{len(bin.damaged)} pictures are not as they came, and stay here: {files}")
+    return removed
 
 
 def _note_swept(database: Database, verdict: Verdict | None, before_us: int, now_us: int) -> None:
@@ -61,26 +82,42 @@ def _note_swept(database: Database, verdict: Verdict | None, before_us: int, now
             return
 
 
-def _remove(database: Database, pictures: Pictures, old_views: Callable[..., list[View]], now_us: int) -> int:
-    """Remove old pictures that nobody needs, a part at a time; return how many.
+@dataclass(frozen=True, slots=True)
+class _Bin:
+    """Where old pictures go, or the archive before it."""
 
-    Old pictures are looked for without the lock of the database, because that may take a while. Those that are still
-    needed, as for a blind audit, must not keep those after them.
-    """
-    removed, seen_id = 0, 0
-    while True:
-        with database.reading() as connection:
-            old = old_views(connection, after_id=seen_id, limit=TOGETHER)
-        if not old:
-            return removed
-        with database.writing() as connection:
-            views.hold(connection)
-            # A picture that came meanwhile in the place of an old one is not old.
-            files = {view.file for view in old}
-            gone = [view for view in views.removable(connection, [view.id for view in old]) if view.file in files]
-            views.removed(connection, [view.id for view in gone], now_us)
-        pictures.remove(view.file for view in gone)
-        removed, seen_id = removed + len(gone), old[-1].id
+    database: Database
+    pictures: Pictures
+    archive: Path | None
+    now_us: int
+    damaged: set[str] = field(default_factory=set)
+    """Files that the archive did not take."""
+
+    def remove(self, old_views: Callable[..., list[View]], is_wanted: Callable[[], bool] = lambda: True) -> int:
+        """Remove old pictures that nobody needs, a part at a time, as long as it is wanted; return how many.
+
+        Old pictures are looked for, and archived, without the lock of the database, because that may take a while.
+        Those that are still needed, as for a blind audit, must not keep those after them.
+        """
+        removed, seen_id = 0, 0
+        while is_wanted():
+            with self.database.reading() as connection:
+                old = old_views(connection, after_id=seen_id, limit=TOGETHER)
+                going = views.removable(connection, [view.id for view in old])
+                rows = archive.rows_of(connection, [view.id for view in going]) if self.archive is not None else []
+            if not old:
+                break
+            if self.archive is not None:
+                self.damaged.update(archive.keep(self.archive, self.pictures, rows, self.now_us))
+            with self.database.writing() as connection:
+                views.hold(connection)
+                # A picture that came meanwhile in the place of an old one is not old.
+                files = {view.file for view in going} - self.damaged
+                gone = [view for view in views.removable(connection, [view.id for view in going]) if view.file in files]
+                views.removed(connection, [view.id for view in gone], self.now_us)
+            self.pictures.remove(view.file for view in gone)
+            removed, seen_id = removed + len(gone), old[-1].id
+        return removed
 
 
 def remove_strays(database: Database, pictures: Pictures, part: int, now_us: int) -> int:

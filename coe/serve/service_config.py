@@ -146,6 +146,10 @@ class Retention(StrictModel):
     review_days: Days = 90
     ng_days: Days = 365
     orphan_days: Days = 1
+    free_share: Annotated[float, Field(ge=0, le=0.9, allow_inf_nan=False)] = 0.0
+    """With less of the disk free, the oldest pictures go before their time: aborted, then OK, REVIEW, NG."""
+    archive: Path | None = None
+    """A folder elsewhere into which each picture is copied, and proved, before it goes."""
 
 
 class Audits(StrictModel):

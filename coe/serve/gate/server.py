@@ -119,7 +119,8 @@ async def _tidy(gate: Gate) -> None:
 
 
 def _remove_old(gate: Gate, part: int, now_us: int, since_us: int | None) -> int:
-    removed = sweep(gate.database, gate.pictures, gate.config.retention, now_us, since_us=since_us)
+    keeping, share = gate.config.retention, lambda: gate.disk().free_share
+    removed = sweep(gate.database, gate.pictures, keeping, now_us, since_us=since_us, free_share=share)
     return removed + remove_strays(gate.database, gate.pictures, part, now_us)
 
 

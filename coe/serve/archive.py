@@ -1,0 +1,122 @@
+"""The archive: pictures that leave the service are kept in another folder, as on a file server, proved by their hash.
+
+A picture has its name there once its copy was read back and has the SHA-256 with which it came. The file
+`index-YEAR-MONTH.jsonl` has a line for each, with its board; a crash may leave a line twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from coe import system
+from coe.serve.clock import iso
+from coe.serve.database.tables import board, recipe, view
+from coe.serve.picture_folder import Pictures
+
+_INDEX = "index-*.jsonl"
+
+
+class ArchiveFailed(OSError):
+    """Pictures could not be archived, so they stay in the service."""
+
+
+def rows_of(connection: Connection, ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Return what the index says of views, by their ids."""
+    query = (
+        select(view.c.file, view.c.sha256, view.c.name.label("view"), view.c.board_key.label("key"), view.c.received_us)
+        .add_columns(board.c.id.label("board"), board.c.serial, board.c.verdict, board.c.decided_us)
+        .add_columns(recipe.c.name.label("recipe"), recipe.c.version)
+        .outerjoin(board, board.c.key == view.c.board_key)
+        .outerjoin(recipe, recipe.c.id == board.c.recipe_id)
+        .where(view.c.id.in_(ids))
+        .order_by(view.c.id)
+    )
+    return [dict(row._mapping) for row in connection.execute(query)]
+
+
+def keep(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_us: int) -> list[str]:
+    """Copy pictures into the archive, prove the copies, and add them to the index; return the files that did not fit.
+
+    A picture whose file is gone has nothing that could be kept. Raises ArchiveFailed if the folder is not there, and
+    OSError.
+    """
+    if not folder.is_dir():
+        raise ArchiveFailed(f"the folder of the archive is not there: {folder}")
+    lines, wrong = [], []
+    for row in rows:
+        target, source = folder / row["file"], pictures.path(row["file"])
+        if not _fits(target, row["sha256"]):
+            if not source.exists():
+                continue
+            if not _copied(source, target, row["sha256"]):
+                wrong.append(row["file"])
+                continue
+        lines.append(json.dumps(shown(row) | {"archived": iso(now_us)}, ensure_ascii=False) + "\n")
+    if lines:
+        with (folder / f"index-{iso(now_us)[:7]}.jsonl").open("a", encoding="utf-8") as file:
+            file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        system.save_names(folder)
+    return wrong
+
+
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with its times written out."""
+    is_time = {key: key.endswith("_us") and value is not None for key, value in row.items()}
+    return {key.removesuffix("_us"): iso(value) if is_time[key] else value for key, value in row.items()}
+
+
+def _copied(source: Path, target: Path, sha256: str) -> bool:
+    """Copy a picture, and give the copy its name if it is as the picture came."""
+    target.parent.mkdir(exist_ok=True)
+    unfinished = target.with_name(f"{target.name}.part")
+    shutil.copyfile(source, unfinished)
+    with unfinished.open("rb+") as file:
+        os.fsync(file.fileno())
+        if hasattr(os, "posix_fadvise"):  # so that the disk is read, and not what is still in memory
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if not _fits(unfinished, sha256):
+        unfinished.unlink()
+        return False
+    unfinished.replace(target)
+    system.save_names(target.parent)
+    return True
+
+
+def _fits(path: Path, sha256: str) -> bool:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+    except FileNotFoundError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveProof:
+    """How many pictures of an archive are as they came, and the files of the others."""
+
+    sound: int
+    wrong: Sequence[str]
+
+
+def prove(folder: Path) -> ArchiveProof:
+    """Compare each picture that the index names with its hash; raises OSError, and ValueError for a damaged index."""
+    named = {row["file"]: row["sha256"] for row in _rows(folder)}
+    wrong = sorted(file for file, sha256 in named.items() if not _fits(folder / file, sha256))
+    return ArchiveProof(len(named) - len(wrong), wrong)
+
+
+def _rows(folder: Path) -> Iterator[dict[str, Any]]:
+    for index in sorted(folder.glob(_INDEX)):
+        for line in index.read_text(encoding="utf-8").splitlines():
+            yield json.loads(line)

@@ -1,0 +1,113 @@
+"""Pictures leave by time and by free space, and with an archive none leaves before its copy is proved."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from serve_rows import accepted, decision, ng, write
+from stations import grey
+
+from coe.serve import archive, command
+from coe.serve.archive import ArchiveFailed
+from coe.serve.clock import DAY_US, now_us
+from coe.serve.database import decisions, views
+from coe.serve.database.connecting import Database
+from coe.serve.database.views import NewView
+from coe.serve.picture_folder import Pictures
+from coe.serve.retention import sweep
+from coe.serve.service_config import Retention
+
+LATER_US = now_us() + 400 * DAY_US
+
+
+def board_with_picture(database: Database, pictures: Pictures, key: str, *calls: str) -> str:
+    """Add a decided board with one picture; return the picture's file."""
+    with database.writing() as connection:
+        receiving = pictures.receive()
+        receiving.write(grey(len(key)) + key.encode())
+        kept = receiving.keep()
+        view = views.add(connection, NewView(key, "top", kept.file, kept.sha256, kept.size_bytes, 2500, now_us()))
+        board = accepted(connection, key, serial=f"S-{key}")
+        opened = [ng(refdes, view_id=view.id) for refdes in calls]
+        decisions.write(connection, decision(board, *opened, at_us=now_us()))
+    return kept.file
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Pictures:
+    folder = Pictures(tmp_path / "pictures")
+    folder.prepare()
+    return folder
+
+
+def test_the_oldest_pictures_of_good_boards_go_until_there_is_room(
+    sqlite_database: Database, pictures: Pictures
+) -> None:
+    files = [board_with_picture(sqlite_database, pictures, f"k{number}") for number in range(3)]
+    called = board_with_picture(sqlite_database, pictures, "open", "R1")
+    shares = iter([0.05, 0.05, *[0.2] * 9])
+    keep = Retention(free_share=0.1)
+    assert sweep(sqlite_database, pictures, keep, now_us(), free_share=lambda: 0.5) == 0
+    assert sweep(sqlite_database, pictures, keep, now_us() + 1, free_share=lambda: next(shares)) == 0
+    assert sweep(sqlite_database, pictures, keep, now_us() + 1, free_share=lambda: 0.01) == 3
+    assert [pictures.path(file).exists() for file in (*files, called)] == [False, False, False, True]
+
+
+def index_of(folder: Path) -> Sequence[dict[str, object]]:
+    return [json.loads(line) for file in folder.glob("index-*.jsonl") for line in file.read_text().splitlines()]
+
+
+def test_a_picture_goes_once_its_copy_is_proved(sqlite_database: Database, pictures: Pictures, tmp_path: Path) -> None:
+    file = board_with_picture(sqlite_database, pictures, "k1")
+    damaged = board_with_picture(sqlite_database, pictures, "k2")
+    content = pictures.path(file).read_bytes()
+    pictures.path(damaged).write_bytes(b"other")
+    folder = tmp_path / "archive"
+    keep = Retention(archive=folder)
+    with pytest.raises(ArchiveFailed, match="not there"):
+        sweep(sqlite_database, pictures, keep, LATER_US)
+    assert pictures.path(file).exists()
+    folder.mkdir()
+    with pytest.raises(ArchiveFailed, match=damaged):
+        sweep(sqlite_database, pictures, keep, LATER_US)
+    assert [pictures.path(one).exists() for one in (file, damaged)] == [False, True]
+    assert (folder / file).read_bytes() == content
+    [row] = index_of(folder)
+    assert (row["file"], row["key"], row["serial"], row["verdict"], row["recipe"]) == (file, "k1", "S-k1", "OK", "demo")
+    assert archive.prove(folder).wrong == []
+    (folder / file).write_bytes(b"changed")
+    assert archive.prove(folder) == archive.ArchiveProof(0, [file])
+
+
+def test_a_crash_after_the_copy_archives_again(sqlite_database: Database, pictures: Pictures, tmp_path: Path) -> None:
+    file = board_with_picture(sqlite_database, pictures, "k1")
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    rows = write(sqlite_database, archive.rows_of, [1])
+    assert archive.keep(folder, pictures, rows, now_us()) == []
+    assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
+    assert archive.prove(folder) == archive.ArchiveProof(1, [])
+    assert not pictures.path(file).exists()
+
+
+def test_the_command_tells_of_changed_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    (tmp_path / "serve.yaml").write_text("station: a\nretention: {archive: archive}\n")
+    monkeypatch.setattr(sys, "argv", ["coe-serve", "verify-archive", str(tmp_path / "serve.yaml")])
+
+    def status() -> int:
+        with pytest.raises(SystemExit) as ended:
+            command.main()
+        return int(ended.value.code or 0)
+
+    assert status() == 0
+    (folder / "index-2026-01.jsonl").write_text(json.dumps({"file": "00/ab", "sha256": "0" * 64}) + "\n")
+    assert status() == 1
+    assert "00/ab" in capsys.readouterr().err
