@@ -41,15 +41,16 @@ class Rate:
         return f"{self.events} of {self.trials}, at most {self.upper():.2%}"
 
 
-def prediction_factor(count: int, share: float) -> float:
+def prediction_factor(count: int, share: float, more: int = 0) -> float:
     """Return how many deviations above the mean of `count` normal values the next value lies with a chance of `share`.
 
     Mean and deviation are those of the values, 2 or more. It is the factor of a one-sided prediction limit (Hahn and
     Meeker, 1991, section 4.8): over many samples a `share` of further values exceeds it, of one sample more or fewer.
+    `more` are the values beyond these that the deviation is known from.
     """
     from scipy.stats import t  # slow to import
 
-    return float(t.isf(share, count - 1)) * math.sqrt(1 + 1 / count)
+    return float(t.isf(share, count - 1 + more)) * math.sqrt(1 + 1 / count)
 
 
 def trials_needed(rate: float, confidence: float = CONFIDENCE) -> int:

@@ -67,9 +67,16 @@ class Scale:
     deviations: Numbers
 
     @classmethod
-    def of(cls, largest: Numbers) -> Scale:
-        """Return the scale of parts with these largest deviations, (n, 2)."""
-        centre, deviation = largest.mean(axis=0), np.maximum(largest.std(axis=0, ddof=1), 1e-3)
+    def of(cls, largest: Numbers, usual: Numbers | None = None, worth: int = 0) -> Scale:
+        """Return the scale of parts with these largest deviations, (n, k).
+
+        `usual` (k,) are standard deviations that are known beforehand, and count as those of `worth` further parts
+        would: a moderated variance (Smyth, 2004), which is less a matter of chance than that of a few parts.
+        """
+        centre, variance = largest.mean(axis=0), largest.var(axis=0, ddof=1)
+        if usual is not None:
+            variance = (worth * usual**2 + (len(largest) - 1) * variance) / (worth + len(largest) - 1)
+        deviation = np.maximum(np.sqrt(variance), 1e-3)
         return cls(centre, deviation, ((largest - centre) / deviation).max(axis=1))
 
     def deviation_of(self, largest: Numbers) -> float:
@@ -260,14 +267,17 @@ def _feature_floor(features: torch.Tensor) -> float:
 
 
 def typical(
-    number: int, largest_of: Callable[[list[int]], Numbers], strange: float = _STRANGE, least: float = 0.0
+    number: int,
+    largest_of: Callable[[list[int]], Numbers],
+    strange: float = _STRANGE,
+    least: Numbers | float = 0.0,
 ) -> list[int]:
     """Return the places of those of a number of parts that are not strange.
 
     `largest_of` gives the largest deviations (n, k) of the parts at some places, each from the others of these. One
     part after another is taken out, the strangest first, and judged by the others without it: a bad part widens the
     spread that it is judged by, and the limit. It is strange beyond the limit for a share `strange` of good parts, if
-    it deviates by `least` more than any other.
+    it deviates by `least`, a number for all or (k,), more than any other.
     """
     kept = list(range(number))
     fewest = max(FEW, math.ceil((1 - _MOST_STRANGE) * number))
@@ -277,8 +287,8 @@ def typical(
         others = kept[:strangest] + kept[strangest + 1 :]
         of_others = largest_of(others)
         scale = Scale.of(of_others)
-        more = float((largest[strangest] - of_others.max(axis=0)).max())
-        if scale.deviation_of(largest[strangest]) <= scale.limit(strange) or more < least:
+        farther = largest[strangest] - of_others.max(axis=0) >= least
+        if scale.deviation_of(largest[strangest]) <= scale.limit(strange) or not farther.any():
             break
         kept, largest = others, of_others
     return kept

@@ -1,7 +1,8 @@
 """The network of the kind `patch`: how far each place of a picture lies from all that good parts show (PatchCore).
 
 The distance of a place is that to the nearest row of a bank of patch features (Roth et al., 2022). Where parts are
-aligned, a row from another place lies further off, and deviations of pixels count as well, as in kind `good`.
+aligned, a row from another place lies further off, a distance is measured by those that good parts have at the place,
+and deviations of pixels count as well, as in kind `good`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ SHOWN = 24
 """The side in pixels of what is shown of them beside a deviation."""
 WORST = 8 / 784
 """A picture deviates as the mean of its worst places does, of this share of all: 8 in an input of 224 pixels."""
+USUAL = 28
+"""The side of the grid on which an expert keeps how far good parts lie off, of an input of 224 pixels."""
 _STEPS = 127
 _LEAST = 1e-4
 """Distances under this are as good as none."""
@@ -34,9 +37,10 @@ class PatchNetwork(nn.Module):
 
     `bank` (ROWS, channels) int8 in steps of `step` (1), each row from a place `places` (ROWS, 2) of the grid and shown
     by `shown_by` (ROWS, 3): an example and its left and top pixel. `apart` (1) is what a step of the grid between two
-    places adds to the squared distance. `centre` and `deviation` (2) are those of the logarithm of a good part's
-    largest deviation, of its pixels and of its patches; `limit` (1) is how many of these deviations a part may show.
-    The numbers of alternates follow each other along the first axis.
+    places adds to the squared distance. `log_usual` (1, USUAL, USUAL) is the logarithm of the squared distance that
+    good parts have at a place, and 0 of parts that are not aligned. `centre` and `deviation` (2) are those of the
+    logarithm of a good part's largest deviation, of its pixels and of its patches; `limit` (1) is how many of these
+    deviations a part may show. The numbers of alternates follow each other along the first axis.
     """
 
     bank: torch.Tensor
@@ -57,6 +61,7 @@ class PatchNetwork(nn.Module):
         self.register_buffer("apart", torch.zeros(alternates))
         self.pixel_mean = nn.Parameter(torch.zeros(3 * alternates, PIXELS, PIXELS))
         self.pixel_log_spread = nn.Parameter(torch.zeros(3 * alternates, PIXELS, PIXELS))
+        self.log_usual = nn.Parameter(torch.zeros(alternates, USUAL, USUAL))
         self.centre = nn.Parameter(torch.tensor([_NEVER, 0.0] * alternates))
         self.deviation = nn.Parameter(torch.ones(2 * alternates))
         self.limit = nn.Parameter(torch.full((alternates,), 3.0))
@@ -99,6 +104,7 @@ class PatchNetwork(nn.Module):
         mean, log_spread = (
             self._own(numbers, alternate).float() for numbers in (self.pixel_mean, self.pixel_log_spread)
         )
+        squares = squares / unhidden(on_grid_of(self._own(self.log_usual, alternate).float(), grid).exp())
         places = (logarithms(squares) - centre[1]) / deviation[1]
         pixels = (of_pixels(on_grid, mean, unhidden(log_spread.exp())) - centre[0]) / deviation[0]
         worst = (picture_logarithm(squares) - centre[1]) / deviation[1]
@@ -127,6 +133,13 @@ class PatchNetwork(nn.Module):
 def features(maps: list[torch.Tensor], grid: int) -> torch.Tensor:
     """Return the patches (n, grid, grid, channels) of a backbone's maps, each of length 1, float32."""
     return functional.normalize(patches([one.float() for one in maps], grid), dim=3)
+
+
+def on_grid_of(maps: torch.Tensor, grid: int) -> torch.Tensor:
+    """Return maps (n, H, W) on another grid, (n, grid, grid), bilinearly."""
+    if maps.shape[-1] == grid:
+        return maps
+    return functional.interpolate(maps[:, None], size=(grid, grid), mode="bilinear", align_corners=False)[:, 0]
 
 
 def steps_between(places: torch.Tensor, grid: int) -> torch.Tensor:

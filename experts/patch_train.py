@@ -7,7 +7,7 @@ the wanted chance (a prediction limit): `good`'s, of a confidence of 95 %, let m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -24,60 +24,25 @@ from experts import good_parts, good_train
 from experts.backbone import load_backbone
 from experts.classifier_train import computing
 from experts.core_set import core_set
-from experts.good_network import of_pixels
-from experts.good_train import ADVISED, FEW, PIXEL_FLOOR, Numbers, Scale
+from experts.good_train import ADVISED, FEW, PIXEL_FLOOR, Scale
 from experts.patch import Patch, window
-from experts.patch_network import EXAMPLES, ROWS, SIDE, PatchNetwork, picture_logarithm
+from experts.patch_deviations import LeftOut, Parts, apart, bank_of, cross_validated, usual_at
+from experts.patch_network import EXAMPLES, ROWS, SIDE, USUAL, PatchNetwork
 from experts.taken import TakenPictures
 
 MOST = 64
 """The most pictures that are learned from: a bank has no room for what more of them show."""
-_FOLDS = 5
-_STEPS = 127
-_REACH = 0.7
-"""In aligned parts, the steps of the grid to where a neighbour lies as far off as parts usually differ at a place."""
+_SPREADS = np.array([0.27, 0.1])
+"""How much the logarithms of the largest deviations of good parts usually spread: of pixels, and of patches."""
+_WORTH = 10
+"""How many further good parts this is worth, of parts that are aligned."""
 _STRANGE = 0.01
 """A part is left out that an expert which may call such a share of good parts calls: what is left out, no row shows."""
-_FARTHER = 0.25
-"""... if the logarithm of its distance is larger by so much than that of any other part."""
+_FARTHER = 2.5
+"""... if the logarithm of its distance is larger by so many of these spreads than that of any other part."""
 _SMALL = 0.08
 """A part that fills less of its pictures than this share is small."""
 _BATCH = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Bank:
-    """Rows of a bank: `values` (m, channels) float32 as 8 bits hold them, and which patches they are, (m,)."""
-
-    values: torch.Tensor
-    patches: torch.Tensor
-    step: float
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Good parts: their names, inputs (n, 3, S, S) uint8, and patches (n, G, G, channels).
-
-    `pixels` (n, 3, PIXELS, PIXELS) are there for aligned parts; `apart` is 0 for others.
-    """
-
-    names: list[str]
-    images: torch.Tensor
-    seen: torch.Tensor
-    pixels: torch.Tensor | None
-    apart: float = 0.0
-
-    def of(self, places: list[int]) -> Parts:
-        """Return some of the parts."""
-        pixels = None if self.pixels is None else self.pixels[places]
-        return Parts([self.names[i] for i in places], self.images[places], self.seen[places], pixels, self.apart)
-
-    def places(self) -> torch.Tensor:
-        """Return column and row of each patch in its grid, (n G G, 2) float32."""
-        grid = self.seen.shape[1]
-        axis = torch.arange(grid, dtype=torch.float32)
-        one = torch.stack(torch.meshgrid(axis, axis, indexing="xy"), dim=2).reshape(-1, 2)
-        return one.repeat(len(self.seen), 1)
 
 
 def train(kind: Patch, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
@@ -158,8 +123,9 @@ def _look(
     pixels = torch.cat([network.pixels(group) for group in groups]) if plan.references else None
     parts = Parts(list(inputs), images, seen, pixels)
     if pixels is not None:
-        parts = replace(parts, apart=_apart(parts))
-    kept = good_train.typical(len(parts.names), _LeftOut(parts).largest, _STRANGE, _FARTHER)
+        parts = replace(parts, apart=apart(parts))
+    spreads = _SPREADS if parts.pixels is not None else _SPREADS[1:]
+    kept = good_train.typical(len(parts.names), LeftOut(parts).largest, _STRANGE, _FARTHER * spreads)
     odd = [name for place, name in enumerate(parts.names) if place not in kept]
     strange = dict.fromkeys(odd, "it looks unlike the other good parts")
     parts = parts.of(kept)
@@ -169,11 +135,14 @@ def _look(
             f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels of the input; crop "
             "the pictures closer to the part"
         )
-    scale = Scale.of(_cross_validated(parts))
-    beyond = prediction_factor(len(kept), good_train.wanted_of(plan)) * scale.deviations.std(ddof=1)
-    limit = float(scale.deviations.mean() + beyond)
+    largest, squares = cross_validated(parts)
+    worth = _WORTH if parts.pixels is not None else 0
+    scale = Scale.of(largest, spreads, worth)
+    # Of two deviations each may call half of what is wanted.
+    limit = prediction_factor(len(kept), good_train.wanted_of(plan) / len(spreads), worth)
     _fill(network, parts)
     if parts.pixels is not None:
+        network.log_usual.copy_(usual_at(squares, USUAL).log())
         statistics = good_train.statistics(parts.pixels, PIXEL_FLOOR**2)
         network.pixel_mean.copy_(statistics.mean)
         network.pixel_log_spread.copy_(statistics.spread.log())
@@ -187,82 +156,9 @@ def _look(
     return good_train.Look(reference, own, limit, called, strange, tuple(remarks))
 
 
-class _LeftOut:
-    """How far parts lie from others, by a bank of all of them in which rows of the part itself do not count."""
-
-    def __init__(self, parts: Parts) -> None:
-        bank, count = _bank(parts), len(parts.names)
-        grid = parts.seen.shape[1]
-        owner = bank.patches // grid**2
-        self._squares = torch.full((count, grid**2, count), torch.inf)
-        for place in range(count):
-            found = _squares(parts.of([place]), bank, parts)
-            self._squares[place] = torch.full((grid**2, count), torch.inf).scatter_reduce(
-                1, owner.expand(grid**2, -1), found, "amin"
-            )
-        self._parts = parts
-
-    def largest(self, places: list[int]) -> Numbers:
-        """Return the largest deviations (n, 1 or 2) of the parts at these places from each other."""
-        squares = self._squares[places][:, :, places]
-        own = torch.arange(len(places))
-        squares[own, :, own] = torch.inf
-        least = squares.amin(dim=2)
-        # A part whose rows alone are in the bank is as far from the others as from nothing.
-        least = least.clamp_max(4.0)[:, None]
-        return _with_pixels(self._parts.of(places), picture_logarithm(least).numpy())
-
-
-def _with_pixels(parts: Parts, of_patches: Numbers) -> Numbers:
-    if parts.pixels is None:
-        return of_patches[:, None].astype(np.float64)
-    return np.stack([good_train.each_without(parts.pixels, of_pixels, PIXEL_FLOOR**2), of_patches], axis=1)
-
-
-def _cross_validated(parts: Parts) -> Numbers:
-    """Return the largest deviations (n, 1 or 2) of each part from a bank, and from pixels, of others."""
-    count = len(parts.names)
-    of_patches = np.zeros(count)
-    for fold in range(min(_FOLDS, count)):
-        judged = list(range(fold, count, _FOLDS))
-        others = parts.of([place for place in range(count) if place not in judged])
-        bank = _bank(others)
-        for place in judged:
-            least = _squares(parts.of([place]), bank, others).amin(dim=1)
-            of_patches[place] = float(picture_logarithm(least.clamp_min(0.0)[None])[0])
-    return _with_pixels(parts, of_patches)
-
-
-def _bank(parts: Parts) -> Bank:
-    """Return the core set of all patches of parts."""
-    rows, places = parts.seen.flatten(0, 2), parts.places()
-    chosen = core_set(rows, ROWS, places * parts.apart**0.5 if parts.apart else None)
-    step = float(rows[chosen].abs().max()) / _STEPS
-    return Bank((rows[chosen] / step).round() * step, chosen, step)
-
-
-def _squares(part: Parts, bank: Bank, of: Parts) -> torch.Tensor:
-    """Return squared distances (G G, m) of one part's patches to the rows of a bank of the parts `of`."""
-    rows = part.seen.flatten(0, 2)
-    squares = torch.cdist(rows, bank.values).square()
-    if of.apart:
-        squares += of.apart * torch.cdist(part.places(), of.places()[bank.patches]).square()
-    return squares
-
-
-def _apart(parts: Parts) -> float:
-    """Return what a step between places adds to a squared distance of aligned parts: see `_REACH`."""
-    squares = [
-        (parts.seen[place] - parts.seen[other]).square().sum(dim=2)
-        for place in range(len(parts.names))
-        for other in [(place + 1) % len(parts.names)]
-    ]
-    return float(torch.stack(squares).median()) / _REACH**2
-
-
 def _fill(network: PatchNetwork, parts: Parts) -> None:
     """Write the bank of parts into a network, with what shows its rows."""
-    bank, grid = _bank(parts), parts.seen.shape[1]
+    bank, grid = bank_of(parts), parts.seen.shape[1]
     owners = bank.patches // grid**2
     counts = torch.bincount(owners, minlength=len(parts.names))
     examples = counts.argsort(descending=True, stable=True)[:EXAMPLES]

@@ -236,6 +236,27 @@ def test_in_the_frame_of_a_reference_the_place_counts(learn: Learn) -> None:
     assert doubtful.doubt
 
 
+def test_in_the_frame_of_a_reference_a_deviation_counts_less_where_good_parts_vary(learn: Learn) -> None:
+    at = (24, 32)
+
+    def beside_a_trace(seed: int) -> Pixels:
+        picture = part(seed, at=at)
+        cv2.line(picture, (0, 6 + 3 * seed % 16), (SIDE, 6 + 3 * seed % 16), (150, 230, 170), 2)
+        return picture
+
+    reference = Reference(part(0, at=at), np.zeros((SIDE, SIDE), np.uint8))
+    trained = learn([beside_a_trace(seed) for seed in range(12)], references={"U1": reference})
+    usual = trained.state["log_usual"][0]
+    assert usual[2:6].mean() > usual[12:20].mean() + 0.5
+    state = trained.state | {
+        "log_usual": trained.state["log_usual"] + 4.0,
+        "pixel_log_spread": torch.full((3, 64, 64), 9),
+    }
+    bad = part(101, at=at, blot=(36, 27))
+    assert judged(trained, bad, reference).label == "strange"
+    assert judged(replace(trained, state=state), bad, reference).label == "none"
+
+
 @pytest.mark.parametrize(
     "expert",
     [replace(EXPERT, labels=("a", "b")), replace(EXPERT, input_size=32), replace(EXPERT, input_size=100)],

@@ -57,6 +57,10 @@ def test_prediction_factors_are_quantiles_of_t_widened_by_the_mean(count: int, s
     assert prediction_factor(count, share) == pytest.approx(factor, abs=6e-4)
 
 
+def test_a_deviation_that_is_known_from_more_values_needs_a_smaller_factor() -> None:
+    assert prediction_factor(10, 0.05, 10) == pytest.approx(1.729 * 1.1**0.5, abs=6e-4)
+
+
 @given(st.integers(1, 10_000_000), st.sampled_from([0.9, 0.95, 0.975, 0.99]))
 def test_bounds_are_those_of_the_formula_where_it_has_one(trials: int, confidence: float) -> None:
     # No event: (1 - p)^n = 1 - confidence. All events but one: 1 - p^n = 1 - confidence.

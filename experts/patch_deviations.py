@@ -1,0 +1,142 @@
+"""How far good parts lie from each other, as the network of kind `patch` sees it: by banks of others, and by pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from experts import good_train
+from experts.core_set import core_set
+from experts.good_network import of_pixels, smooth
+from experts.good_train import PIXEL_FLOOR, Numbers
+from experts.patch_network import ROWS, USUAL, on_grid_of, picture_logarithm
+
+_FOLDS = 5
+_STEPS = 127
+_REACH = 0.7
+"""In aligned parts, the steps of the grid to where a neighbour lies as far off as parts usually differ at a place."""
+_FLOOR = 0.1
+"""How much of a place's usual distance is that of all places: one that hardly varies in a few parts may in the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """Rows of a bank: `values` (m, channels) float32 as 8 bits hold them, and which patches they are, (m,)."""
+
+    values: torch.Tensor
+    patches: torch.Tensor
+    step: float
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Good parts: their names, inputs (n, 3, S, S) uint8, and patches (n, G, G, channels).
+
+    `pixels` (n, 3, PIXELS, PIXELS) are there for aligned parts; `apart` is 0 for others.
+    """
+
+    names: list[str]
+    images: torch.Tensor
+    seen: torch.Tensor
+    pixels: torch.Tensor | None
+    apart: float = 0.0
+
+    def of(self, places: list[int]) -> Parts:
+        """Return some of the parts."""
+        pixels = None if self.pixels is None else self.pixels[places]
+        return Parts([self.names[i] for i in places], self.images[places], self.seen[places], pixels, self.apart)
+
+    def places(self) -> torch.Tensor:
+        """Return column and row of each patch in its grid, (n G G, 2) float32."""
+        grid = self.seen.shape[1]
+        axis = torch.arange(grid, dtype=torch.float32)
+        one = torch.stack(torch.meshgrid(axis, axis, indexing="xy"), dim=2).reshape(-1, 2)
+        return one.repeat(len(self.seen), 1)
+
+
+class LeftOut:
+    """How far parts lie from others, by a bank of all of them in which rows of the part itself do not count."""
+
+    def __init__(self, parts: Parts) -> None:
+        bank, count = bank_of(parts), len(parts.names)
+        grid = parts.seen.shape[1]
+        owner = bank.patches // grid**2
+        self._squares = torch.full((count, grid**2, count), torch.inf)
+        for place in range(count):
+            found = _squares(parts.of([place]), bank, parts)
+            self._squares[place] = torch.full((grid**2, count), torch.inf).scatter_reduce(
+                1, owner.expand(grid**2, -1), found, "amin"
+            )
+        self._parts = parts
+
+    def largest(self, places: list[int]) -> Numbers:
+        """Return the largest deviations (n, 1 or 2) of the parts at these places from each other."""
+        squares = self._squares[places][:, :, places]
+        own = torch.arange(len(places))
+        squares[own, :, own] = torch.inf
+        # A part whose rows alone are in the bank is as far from the others as from nothing.
+        return _largest(self._parts.of(places), squares.amin(dim=2).clamp_max(4.0))
+
+
+def _largest(parts: Parts, squares: torch.Tensor) -> Numbers:
+    """Return the largest deviations (n, 1 or 2) of parts whose patches have these squared distances (n, G G)."""
+    grid = parts.seen.shape[1]
+    squares = squares.view(-1, grid, grid)
+    if parts.pixels is None:
+        return picture_logarithm(squares)[:, None].double().numpy()
+    whole = torch.arange(len(squares))
+    usual = torch.stack([on_grid_of(usual_at(squares[whole != place], USUAL), grid)[0] for place in whole])
+    of_patches = picture_logarithm(squares / usual).double().numpy()
+    return np.stack([good_train.each_without(parts.pixels, of_pixels, PIXEL_FLOOR**2), of_patches], axis=1)
+
+
+def usual_at(squares: torch.Tensor, grid: int) -> torch.Tensor:
+    """Return the mean of squared distances (n, G, G) at each place and those around it, on a grid (1, grid, grid)."""
+    mean = squares.mean(dim=0, keepdim=True)
+    return on_grid_of((1 - _FLOOR) * smooth(mean) + _FLOOR * mean.mean(), grid).clamp_min(1e-8)
+
+
+def cross_validated(parts: Parts) -> tuple[Numbers, torch.Tensor]:
+    """Return the largest deviations (n, 1 or 2) of each part from others, and squared distances of patches (n, G, G).
+
+    Patches are compared with banks of others in folds, pixels with those of all others.
+    """
+    count, grid = len(parts.names), parts.seen.shape[1]
+    squares = torch.zeros(count, grid, grid)
+    for fold in range(min(_FOLDS, count)):
+        judged = list(range(fold, count, _FOLDS))
+        others = parts.of([place for place in range(count) if place not in judged])
+        bank = bank_of(others)
+        for place in judged:
+            least = _squares(parts.of([place]), bank, others).amin(dim=1)
+            squares[place] = least.clamp_min(0.0).view(grid, grid)
+    return _largest(parts, squares), squares
+
+
+def bank_of(parts: Parts) -> Bank:
+    """Return the core set of all patches of parts."""
+    rows, places = parts.seen.flatten(0, 2), parts.places()
+    chosen = core_set(rows, ROWS, places * parts.apart**0.5 if parts.apart else None)
+    step = float(rows[chosen].abs().max()) / _STEPS
+    return Bank((rows[chosen] / step).round() * step, chosen, step)
+
+
+def _squares(part: Parts, bank: Bank, of: Parts) -> torch.Tensor:
+    """Return squared distances (G G, m) of one part's patches to the rows of a bank of the parts `of`."""
+    rows = part.seen.flatten(0, 2)
+    squares = torch.cdist(rows, bank.values).square()
+    if of.apart:
+        squares += of.apart * torch.cdist(part.places(), of.places()[bank.patches]).square()
+    return squares
+
+
+def apart(parts: Parts) -> float:
+    """Return what a step between places adds to a squared distance of aligned parts: see `_REACH`."""
+    squares = [
+        (parts.seen[place] - parts.seen[other]).square().sum(dim=2)
+        for place in range(len(parts.names))
+        for other in [(place + 1) % len(parts.names)]
+    ]
+    return float(torch.stack(squares).median()) / _REACH**2
