@@ -49,7 +49,8 @@ class EfficientNet(ResNet):
         if _FIRST not in foreign.state:
             return foreign
         # The wheel has timm's tensors in timm's order under other names.
-        names = create(ARCHITECTURES[self.name].timm_name, labels=1).state_dict()
+        with torch.device("meta"):
+            names = create(ARCHITECTURES[self.name].timm_name, labels=1).state_dict()
         if len(names) != len(foreign.state):
             raise StoreError(f"{path}: has {len(foreign.state)} tensors, and EfficientNet-Lite0 has {len(names)}")
         return replace(foreign, state=dict(zip(names, foreign.state.values(), strict=True)))
