@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from serve_rows import NOON, decision, ng
+from serving import Served, signed_in
 from sqlalchemy import Connection
 from test_serve_cfx import answer, bodies, names
 from tiny_line import TINY
@@ -125,6 +127,22 @@ def test_a_board_that_is_taken_back_departs_whether_it_was_begun_or_not(sqlite_d
     assert names(sqlite_database) == ["UnitsArrived", "UnitsDeparted"]
     [departed] = bodies(sqlite_database, "UnitsDeparted")
     assert [unit["Status"] for unit in departed["Units"]] == ["Fail", "Fail", "Skip"]
+
+
+def test_the_api_and_the_page_have_the_verdict_of_each_unit(served: Served) -> None:
+    with served.database.writing() as connection:
+        board = panel(connection)
+    assert {unit["verdict"] for unit in served.operator.get("/api/v1/boards/1").json()["units"]} == {None}
+    with served.database.writing() as connection:
+        decisions.write(connection, decision(board, ng("r1c2/P4"), SKIPPED))
+    units = served.operator.get("/api/v1/boards/1").json()["units"]
+    assert [tuple(unit[name] for name in ("number", "unit", "serial", "verdict", "bad_mark")) for unit in units] == [
+        (1, "r1c1", "U1", "OK", False),
+        (2, "r1c2", "SN1-r1c2", "NG", False),
+        (3, "r1c3", "SN1-r1c3", None, True),
+    ]
+    with closing(signed_in(served)) as person:
+        assert "SN1-r1c2" in person.get("/boards/1").text
 
 
 def test_a_recipe_that_is_activated_is_told_with_its_units_and_components(sqlite_database: Database) -> None:

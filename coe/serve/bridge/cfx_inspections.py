@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from coe.core import Verdict
-from coe.serve.bridge.cfx_units import BoardUnit, Body, CfxBoard, recipe_of
+from coe.serve.board_units import BoardUnit
+from coe.serve.bridge.cfx_units import Body, CfxBoard, recipe_of
 from coe.serve.bridge.sinks import EventEnvelope
 from coe.serve.enums import CallReason, Outcome
 
@@ -111,7 +112,7 @@ def _units_inspected(
     of_panel = by_unit.get(None, [])
     units = [
         {
-            "UnitIdentifier": unit.identifier,
+            "UnitIdentifier": unit.serial,
             "UnitPositionNumber": unit.number,
             "OverallResult": _SKIPPED if unit.is_skipped else _result(board, by_unit.get(unit, []), of_panel),
             "Inspections": [_inspection(transaction, board, one) for one in by_unit.get(unit, [])],

@@ -6,8 +6,9 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from coe.serve.board_units import BoardUnit
 from coe.serve.bridge.cfx_inspections import Judged, component, defect, defect_id, operator, region
-from coe.serve.bridge.cfx_units import BoardUnit, Body, CfxBoard
+from coe.serve.bridge.cfx_units import Body, CfxBoard
 from coe.serve.bridge.sinks import EventEnvelope
 from coe.serve.clock import iso
 from coe.serve.enums import RepairOutcome
@@ -37,7 +38,7 @@ def repaired(transaction: str, envelope: EventEnvelope) -> dict[str, Any]:
 def _unit(transaction: str, board: CfxBoard, unit: BoardUnit, calls: Sequence[Body]) -> dict[str, Any]:
     is_scrap = any(call["repair"] == RepairOutcome.SCRAPPED for call in calls)
     return {
-        "UnitIdentifier": unit.identifier,
+        "UnitIdentifier": unit.serial,
         "UnitPositionNumber": unit.number,
         "OverallResult": _SCRAP if is_scrap else _DONE,
         "Repairs": [_repair(transaction, board, call) for call in calls],

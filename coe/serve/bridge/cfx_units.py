@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.placement import Layout
-from coe.placement.board_pictures import serial_of
+from coe.serve.board_units import BoardUnit, layout_of, unit_of, units_of
 from coe.serve.bridge.sinks import EventEnvelope
 from coe.serve.enums import CallReason
 from coe.serve.recipe_content import RecipeContent
@@ -24,34 +23,20 @@ COMPLETED, DEPARTED = "CFX.Production.WorkCompleted", "CFX.Production.UnitsDepar
 Body = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class BoardUnit:
-    """A unit: `name` is empty for a board that is no panel; `at` is where the board recipe has it, in mm and degrees.
-
-    `components` are how many there are to inspect, None if the recipe does not say.
-    """
-
-    name: str
-    number: int
-    identifier: str
-    is_skipped: bool
-    at: tuple[float, float, float]
-    components: int | None
-
-    def position(self, status: str) -> dict[str, Any]:
-        """Return it as a `UnitPosition`."""
-        return {
-            "UnitIdentifier": self.identifier,
-            "PositionNumber": self.number,
-            "PositionName": self.name or None,
-            "X": self.at[0],
-            "Y": self.at[1],
-            "Z": None,
-            "Rotation": self.at[2],
-            "FlipX": False,
-            "FlipY": False,
-            "Status": "Skip" if self.is_skipped else status,
-        }
+def position(unit: BoardUnit, status: str) -> dict[str, Any]:
+    """Return a unit as a `UnitPosition`."""
+    return {
+        "UnitIdentifier": unit.serial,
+        "PositionNumber": unit.number,
+        "PositionName": unit.name or None,
+        "X": unit.at[0],
+        "Y": unit.at[1],
+        "Z": None,
+        "Rotation": unit.at[2],
+        "FlipX": False,
+        "FlipY": False,
+        "Status": "Skip" if unit.is_skipped else status,
+    }
 
 
 class CfxBoard:
@@ -64,31 +49,15 @@ class CfxBoard:
     def layout(self) -> Layout | None:
         """The layout of the recipe; None if it cuts no whole boards."""
         recipe = self._envelope.recipe
-        whole = recipe and RecipeContent.model_validate(recipe.content).whole
-        with suppress(ConfigError):  # the recipe was in order when the board was accepted, and an update refuses it
-            return whole.layout if whole else None
-        return None
+        return layout_of(recipe.content if recipe else None)
 
     @cached_property
     def units(self) -> tuple[BoardUnit, ...]:
         """The units, in the order of their numbers."""
-        board, layout = self._envelope.board, self.layout
-        request = board.request if board else {}
-        serials, bad = request.get("serials", {}), self._bad_marks(request)
-        sizes = [site.unit for site in layout.sites] if layout else []
-        specs = layout.recipe.units if layout else {}
-        units = []
-        for number, name in enumerate(layout.units if layout else ("",), 1):
-            spec = specs.get(name)
-            at = (*spec.at, spec.rotation) if spec else (0.0, 0.0, 0.0)
-            serial = serials.get(name) or serial_of(self._identifier, name)
-            components = sizes.count(name) if name else board.components if board else None
-            units.append(BoardUnit(name, number, serial, name in bad, at, components))
-        return tuple(units)
-
-    def _bad_marks(self, request: Body) -> set[str]:
-        seen = {call["refdes"] for call in self._body.get("calls", ()) if call["reason"] == CallReason.SKIPPED}
-        return seen | set(request.get("bad_marks", ()))
+        board = self._envelope.board
+        skipped = [call["refdes"] for call in self._body.get("calls", ()) if call["reason"] == CallReason.SKIPPED]
+        components = board.components if board else None
+        return units_of(self.layout, board.request if board else {}, self._identifier, skipped, components)
 
     @property
     def is_panel(self) -> bool:
@@ -116,10 +85,7 @@ class CfxBoard:
 
     def unit_of(self, call: Body) -> BoardUnit | None:
         """Return the unit of a call; None for a call of a panel that names none of its units."""
-        if not self.is_panel:
-            return self.units[0]
-        name = str(call["refdes"]).partition("/")[0]
-        return next((unit for unit in self.units if unit.name == name), None)
+        return unit_of(self.units, str(call["refdes"]))
 
     def refdes_of(self, call: Body) -> str:
         """Return the reference designator of a call on its unit."""
@@ -129,7 +95,7 @@ class CfxBoard:
         """Return all units with the status that the body gives them."""
         failed = {self.unit_of(call) for call in self._body.get("calls", ())}
         all_fail = is_aborted or self.is_in_doubt or None in failed
-        units = [unit.position("Fail" if all_fail or unit in failed else "Pass") for unit in self.units]
+        units = [position(unit, "Fail" if all_fail or unit in failed else "Pass") for unit in self.units]
         return {"UnitCount": len(units), "Units": units}
 
 
@@ -189,7 +155,7 @@ def activated(envelope: EventEnvelope) -> dict[str, Any]:
     parts, units, side = 0, 1, ""
     with suppress(ConfigError):
         if content is not None:
-            layout = content.whole.layout if content.whole else None
+            layout = layout_of(recipe.content if recipe else None)
             units, side = (len(layout.units), layout.recipe.side) if layout else (1, "")
             of_types = content.board(body["name"]).components.values()
             parts = len(content.components) or round(sum(one.count for one in of_types))

@@ -223,6 +223,7 @@ def _board_shown(connection: Connection, *, id: int, with_good: bool, key: Key |
         **shown(board, _SHOWN, **{"board": "id", "pass": "pass_number"}),
         **shown(recipe, "version", recipe="name"),
         "serials": board.request.get("serials", {}),
+        "units": [unit.facts for unit in role_views.units_of(board, recipe, called)],
         "calls": [shown(call, _SHOWN_OF_CALL, open="is_open") for call in called],
     }
     if with_good:

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlalchemy import Connection
 
-from coe.core import worst
+from coe.core import Verdict, worst
+from coe.serve import board_units
+from coe.serve.board_units import BoardUnit, layout_of
 from coe.serve.database import blind, call_rows, findings
 from coe.serve.database import board_rows as rows
 from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import Call
 from coe.serve.database.event_log import Event
 from coe.serve.database.keys import Key
-from coe.serve.enums import BoardState, CallKind, EventKind, Role
+from coe.serve.database.recipe_versions import Recipe
+from coe.serve.database.row_types import shown
+from coe.serve.enums import BoardState, CallKind, CallReason, EventKind, Role
 
 _FACTS = ("board", "key", "serial", "panel", "side", "work_order", "recipe", "pass")
 _HIDDEN = (EventKind.CALL_VERIFIED, EventKind.BOARD_VERIFIED, EventKind.BOARD_REPAIRED)
@@ -85,3 +90,26 @@ def event_of(event: Event, key: Key | None) -> Event | None:
     if event.kind in _HIDDEN:
         return None
     return replace(event, body={name: event.body[name] for name in _FACTS if name in event.body})
+
+
+@dataclass(frozen=True, slots=True)
+class UnitView:
+    """A unit of a panel with its verdict; None if it was skipped, or if the board is not decided."""
+
+    unit: BoardUnit
+    verdict: Verdict | None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """It as JSON."""
+        return {**shown(self.unit, "number serial", unit="name", bad_mark="is_skipped"), "verdict": self.verdict}
+
+
+def units_of(board: Board, recipe: Recipe, calls: Sequence[Call]) -> list[UnitView]:
+    """Return the units of a panel with their verdicts, from its calls as somebody sees them; none of another board."""
+    skipped = [call.refdes for call in calls if call.reason is CallReason.SKIPPED]
+    serial = board.serial or board.key
+    units = board_units.units_of(layout_of(recipe.content), board.request, serial, skipped, None)
+    called = [(call.refdes, call.verdict) for call in calls]
+    views = [UnitView(unit, board_units.verdict_of(unit, units, called, board.verdict)) for unit in units]
+    return views if units[0].name else []

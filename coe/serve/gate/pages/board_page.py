@@ -60,6 +60,7 @@ def board(visit: Visit, connection: Connection) -> Shown:
     others = {call.view_id for call in of_board if call.view_id is not None} - views.keys()
     views |= {view.id: view for view in (pictures.get(connection, id) for id in others) if view is not None}
     sizes = {call.id: picture_of(call, views[call.view_id].pixels) for call in of_board if call.view_id in views}
+    recipe = recipe_versions.get(connection, inspected.recipe_id)
     seen = role_views.board_of(connection, inspected, visit.key)
     audits = [] if role_views.is_blind(visit.key) else blind.of_boards(connection, [inspected.id])
     words = verifications.of_calls(connection, [call.id for call in (*of_board, *audits)])
@@ -71,7 +72,8 @@ def board(visit: Visit, connection: Connection) -> Shown:
         "answers": {call.id: newest[call.id] for call in of_board if call.id in newest},
         "history": _history(seen, {call.id: call for call in (*of_board, *audits)}, words, fixes),
         "repairs": {word.call_id: word for word in fixes},
-        "recipe": recipe_versions.get(connection, inspected.recipe_id),
+        "recipe": recipe,
+        "units": role_views.units_of(seen, recipe, of_board),
         "calls": of_board,
         "good": [
             part
