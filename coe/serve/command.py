@@ -157,6 +157,39 @@ def add_key(
     out.print(made)
 
 
+@app.command("set-person")
+def set_person(
+    config_path: ConfigArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The person, or the holder of a key.")],
+    role: Annotated[Role | None, typer.Option(help="What a new person may do.")] = None,
+) -> None:
+    """Let a person sign in at the pages with a badge, or with the name and a PIN; both are asked for.
+
+    Example: coe-serve set-person line7/serve.yaml "Eva Maier" --role operator
+    """
+    from coe.serve.clock import now_us
+    from coe.serve.database import audit, keys, people
+
+    badge = typer.prompt("Badge (scan it; empty: none)", default="", show_default=False, hide_input=True, err=True)
+    pin = typer.prompt("PIN (4 to 12 digits; empty: none)", default="", show_default=False, hide_input=True, err=True)
+    badge, pin, moment_us = badge.strip(), pin.strip(), now_us()
+    people.check(badge, pin)
+    with _database(config_path) as database, database.writing() as connection:
+        known = name in {key.name for key in keys.all_keys(connection)}
+        if known == (role is not None):
+            raise ConfigError(
+                f"there is '{name}' already; leave --role out, or choose another name" if known
+                else f"there is no '{name}' yet; say with --role what the person may do"
+            )  # fmt: skip
+        if role is not None:  # the key of a person is for nobody to use
+            keys.add(connection, name, role, keys.generate(), now_us=moment_us)
+        if not people.set_secrets(connection, name, badge, pin, moment_us):
+            raise ConfigError(f"the key '{name}' was revoked or is over; choose another name")
+        detail = {"badge": bool(badge), "pin": bool(pin)}
+        audit.append(connection, "console", "set person", name, now_us=moment_us, detail=detail)
+    out.print(f"{name} signs in with {' or '.join(['a badge'] * bool(badge) + ['a PIN'] * bool(pin)) or 'a key alone'}")
+
+
 @app.command("list-keys")
 def list_keys(config_path: ConfigArgument) -> None:
     """List the keys: name, role, expiry.

@@ -75,7 +75,7 @@ def of_session(connection: Connection, name: str, now_us: int, longest_us: Calla
     A session that would last longer than `longest_us` of its role began before the clock was set back, and is over.
     """
     query = select(api_key, session.c.ends_us).join(session, session.c.key_id == api_key.c.id)
-    query = query.where(session.c.name == name, session.c.ends_us > now_us, _valid(now_us))
+    query = query.where(session.c.name == name, session.c.ends_us > now_us, is_valid(now_us))
     if (row := connection.execute(query).one_or_none()) is None:
         return None
     fields = dict(row._mapping)
@@ -85,7 +85,7 @@ def of_session(connection: Connection, name: str, now_us: int, longest_us: Calla
 
 def by_id(connection: Connection, id: int, now_us: int) -> Key | None:
     """Return what is known of the key of an id, if it is valid now, or None."""
-    return found(Key, connection.execute(select(api_key).where(api_key.c.id == id, _valid(now_us))))
+    return found(Key, connection.execute(select(api_key).where(api_key.c.id == id, is_valid(now_us))))
 
 
 def end_session(connection: Connection, name: str) -> None:
@@ -100,7 +100,7 @@ def all_keys(connection: Connection) -> list[Key]:
 
 def any_valid(connection: Connection, now_us: int) -> bool:
     """Return whether there is a key that is valid now."""
-    return connection.execute(select(api_key.c.id).where(_valid(now_us)).limit(1)).first() is not None
+    return connection.execute(select(api_key.c.id).where(is_valid(now_us)).limit(1)).first() is not None
 
 
 def revoke(connection: Connection, name: str, now_us: int) -> bool:
@@ -111,9 +111,10 @@ def revoke(connection: Connection, name: str, now_us: int) -> bool:
     return ended.rowcount == 1
 
 
-def _valid(now_us: int | ColumnElement[int]) -> ColumnElement[bool]:
+def is_valid(now_us: int | ColumnElement[int]) -> ColumnElement[bool]:
+    """Return the condition that a key was not ended, and is not over."""
     return api_key.c.revoked_us.is_(None) & or_(api_key.c.expires_us.is_(None), api_key.c.expires_us > now_us)
 
 
 # Each request asks this; to build it takes longer than to run it.
-_HOLDER = select(api_key).where(api_key.c.hash == bindparam("of_hash"), _valid(bindparam("at_us", type_=BigInteger)))
+_HOLDER = select(api_key).where(api_key.c.hash == bindparam("of_hash"), is_valid(bindparam("at_us", type_=BigInteger)))

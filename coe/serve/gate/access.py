@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from coe.serve.clock import HOUR_US, SECOND_US
-from coe.serve.database import keys
+from coe.serve.database import keys, people
 from coe.serve.database.keys import Key
 from coe.serve.enums import Role
 from coe.serve.gate.admissions import HeldSession
@@ -29,6 +29,7 @@ from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.request_data import json_body, read_query
 from coe.serve.secret_file import SESSIONS, read_or_make
 from coe.strict_model import StrictModel
+from coe.visible import visible
 
 _MOST_CHARACTERS = 200
 _SAFE = ("GET", "HEAD")
@@ -109,9 +110,10 @@ _MOST_BYTES = 4096
 
 
 class SessionRequest(StrictModel):
-    """The key of the person who signs in."""
+    """Who signs in: `key` is a key or a badge, or with `name` the PIN of that person."""
 
     key: str = Field(min_length=1, max_length=_MOST_CHARACTERS)
+    name: str = Field(default="", max_length=_MOST_CHARACTERS)
 
 
 async def key_of(gate: Gate, request: Request) -> Key | None:
@@ -159,10 +161,10 @@ async def expect_csrf(gate: Gate, request: Request) -> None:
     None,
     body=SessionRequest,
     most_bytes=_MOST_BYTES,
-    answers={200: "name and role", 401: "the key is not valid"},
+    answers={200: "name and role", 401: "key, badge, or name and PIN are not valid", 429: "too many were wrong"},
 )
 async def sign_in(visit: Visit) -> Response:
-    """Begin a session with a key."""
+    """Begin a session with a key, a badge, or a name and a PIN."""
     gate, request = visit.gate, visit.request
     # A page of another site cannot send this header, so it cannot sign people in with a key of its own.
     if CSRF_HEADER not in request.headers:
@@ -171,12 +173,8 @@ async def sign_in(visit: Visit) -> Response:
             f"signing in needs the header {CSRF_HEADER}, with any value",
             "sign in on the page /login",
         )
-    given = visit.body.form.key.strip()
-    key = await gate.read(lambda connection: keys.holder(connection, given, gate.now_us()))
-    if key is None:
-        gate.admissions.refuse(_sender(request))
-        way_out = "give a valid key, as `coe-serve init` or `coe-serve add-key` wrote it"
-        raise Problem(ProblemKind.NO_KEY, "the key is not valid", way_out)
+    form: SessionRequest = visit.body.form
+    key = await _signing_in(gate, form.key.strip(), form.name.strip(), _sender(request))
     cookie, now_us = secrets.token_urlsafe(32), gate.now_us()
     name = await signature(gate, f"session {cookie}")
     lasts_h = _lasts_h(key.role)
@@ -185,6 +183,29 @@ async def sign_in(visit: Visit) -> Response:
     response = JSONResponse({"name": key.name, "role": key.role.value})
     _set(visit, response, cookie, lasts_h * 3600)
     return response
+
+
+async def _signing_in(gate: Gate, given: str, name: str, sender: str) -> Key:
+    """Return who signs in; raises Problem if nobody does, or if too many have failed."""
+    if given.startswith(keys.PREFIX):
+        key = await gate.read(lambda connection: keys.holder(connection, given, gate.now_us()))
+    else:
+        guessed = f"name {name}" if name else f"badges at {sender}"
+        if (wait_s := gate.admissions.wait_s(guessed)) > 0:
+            detail = f"too many wrong tries ({visible(guessed)})"
+            raise Problem(ProblemKind.TOO_MANY, detail, f"wait {wait_s:.0f} s, or sign in with a key")
+        if name:
+            hash = await gate.run(lambda: people.pin_hash(name, given))
+            key = await gate.read(lambda connection: people.of_pin(connection, name, hash, gate.now_us()))
+        else:
+            hash = await gate.run(lambda: people.badge_hash(given))
+            key = await gate.read(lambda connection: people.of_badge(connection, hash, gate.now_us()))
+        gate.admissions.tried(guessed, is_right=key is not None)
+    if key is None:
+        gate.admissions.refuse(sender)
+        way_out = "scan the badge, give name and PIN, or a key as `coe-serve init` or `coe-serve add-key` wrote it"
+        raise Problem(ProblemKind.NO_KEY, "nobody has this key, badge, or name and PIN", way_out)
+    return key
 
 
 @router.add("DELETE", "/api/v1/session", ANY, answers={204: "signed out"})

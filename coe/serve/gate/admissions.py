@@ -22,6 +22,8 @@ EVERY_S = 60.0
 """How often wrong keys are written into the audit chain, if there were any."""
 MOST_SENDERS = 20
 """How many senders of wrong keys are named in one minute; the others are counted together."""
+MOST_TRIES, LOCKED_S = 5, 300.0
+"""After so many wrong badges of a place, or PINs of a name, nobody may try again for this time."""
 _MOST_HELD = 1000
 
 
@@ -45,6 +47,7 @@ class Admissions:
         self._ended: dict[str, str] = {}
         self._wrong: Counter[str] = Counter()
         self._next_s = 0.0
+        self._tries: dict[str, tuple[int, float]] = {}
 
     def begin(self, session: HeldSession) -> None:
         """Begin a session; of too many that wait for the database, the oldest ends."""
@@ -68,6 +71,22 @@ class Admissions:
         if held is not None:
             return keys.by_id(connection, held.key.id, now_us) if now_us < held.ends_us else None
         return keys.of_session(connection, name, now_us, longest_us)
+
+    def wait_s(self, who: str) -> float:
+        """Return for how many seconds nobody may try a badge or a PIN of these; 0 if somebody may."""
+        with self._lock:
+            times, last_s = self._tries.get(who, (0, 0.0))
+        return max(0.0, last_s + LOCKED_S - self._now_s()) if times >= MOST_TRIES else 0.0
+
+    def tried(self, who: str, *, is_right: bool) -> None:
+        """Note a try; a right one, or a pause, makes earlier wrong ones forgotten."""
+        now_s = self._now_s()
+        with self._lock:
+            tries = {one: (times, at_s) for one, (times, at_s) in self._tries.items() if now_s < at_s + LOCKED_S}
+            times, _ = tries.pop(who, (0, 0.0))
+            if not is_right:
+                tries[who] = (times + 1, now_s)
+            self._tries = tries
 
     def refuse(self, sender: str) -> None:
         """Count a wrong key from an address."""

@@ -49,6 +49,7 @@ class ProblemKind(StrEnum):
     ENCODED = "encoded", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
     TORN = "torn", HTTPStatus.UNPROCESSABLE_ENTITY
     TOO_SLOW = "too-slow", HTTPStatus.REQUEST_TIMEOUT
+    TOO_MANY = "too-many", HTTPStatus.TOO_MANY_REQUESTS
     DRAINING = "draining", HTTPStatus.SERVICE_UNAVAILABLE
     BUSY = "busy", HTTPStatus.SERVICE_UNAVAILABLE
     NOT_READY = "not-ready", HTTPStatus.SERVICE_UNAVAILABLE

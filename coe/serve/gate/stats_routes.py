@@ -13,13 +13,13 @@ from pydantic import BeforeValidator, Field
 from sqlalchemy import Connection
 
 from coe.serve.clock import HOUR_US, hour_of, iso, microseconds
-from coe.serve.database import hourly, recipe_versions, repairs, tallies
+from coe.serve.database import hourly, people, recipe_versions, repairs, tallies
 from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.keys import Key
 from coe.serve.database.tallies import Tally
 from coe.serve.enums import By, CallKind, Dimension, RepairOutcome
-from coe.serve.gate.operations import READ, OperationRouter, Visit, Whole
-from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.gate.operations import ENGINEER, READ, OperationRouter, Visit, Whole
+from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.gate.role_views import is_blind
 from coe.serve.recipe_content import RecipeContent
@@ -222,6 +222,20 @@ def get_spc(visit: Visit, connection: Connection) -> Mapping[str, Any]:
             "experts": [_chart(chart) for chart in score_charts(connection, window)],
         },
     }
+
+
+@router.read(
+    "/api/v1/stats/people",
+    ENGINEER,
+    query=WindowQuery,
+    answers={200: "figures of each person", 404: "the owner of the service has not switched them on"},
+)
+def get_people(visit: Visit, connection: Connection) -> Mapping[str, Any]:
+    """How each person answered calls; only where `figures_by_person` is set."""
+    if not visit.gate.config.figures_by_person:
+        raise not_found("figure by person", "the owner of the service may set `figures_by_person` in its config")
+    window = window_of(visit, connection)
+    return {**_window(window), "people": [asdict(one) for one in people.figures(connection, window)]}
 
 
 def _chart(chart: Chart) -> dict[str, Any]:

@@ -52,7 +52,7 @@ document.addEventListener("click", async (event) => {
 
 document.getElementById("sign-in")?.addEventListener("submit", async (event) => {
   event.preventDefault();
-  if (await send("POST", "/api/v1/session", { key: document.getElementById("key").value })) location.href = event.target.dataset.next;
+  if (await send("POST", "/api/v1/session", { key: document.getElementById("key").value, name: document.getElementById("name").value })) location.href = event.target.dataset.next;
 });
 
 // A form as the body of a request. `data-key` says where a field goes: the keys one by one, `{name}` is that of a field.

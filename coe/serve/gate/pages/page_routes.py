@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from coe.serve.clock import HOUR_US
-from coe.serve.database import audit, board_rows, call_rows, fault_log, hourly, recipe_versions, states
+from coe.serve.database import audit, board_rows, call_rows, fault_log, hourly, people, recipe_versions, states
 from coe.serve.database.board_rows import Board
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.hourly import Window
@@ -22,7 +22,7 @@ from coe.serve.gate import access, role_views, stats_routes
 from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operations import ADMIN, READ, VERIFY, Operation, OperationRouter, Visit
+from coe.serve.gate.operations import ADMIN, ENGINEER, READ, VERIFY, Operation, OperationRouter, Visit
 from coe.serve.gate.pages import (
     board_page,
     boards_page,
@@ -156,6 +156,7 @@ def statistics(visit: Visit, connection: Connection) -> Shown:
         "figures": counts.figures,
         "recipes": recipe_versions.names(connection),
         "bars": stats_routes.bars(connection, window, by, visit.key)[:_BARS],
+        "people": people.figures(connection, window) if _shows_people(visit) else None,
         "trends": [
             ("Raw first-pass yield", svg.draw(shares, "%", local, factor=100)),
             ("False calls", svg.draw(false, "ppm", local)),
@@ -163,6 +164,10 @@ def statistics(visit: Visit, connection: Connection) -> Shown:
         "calls_chart": (counts.calls_chart, _drawn(counts.calls_chart, "ppm", 1e6, local)),
         "score_charts": [(chart, _drawn(chart, "", 1.0, local)) for chart in charts],
     }
+
+
+def _shows_people(visit: Visit) -> bool:
+    return visit.gate.config.figures_by_person and visit.key is not None and visit.key.role in ENGINEER
 
 
 def _drawn(chart: Chart, unit: str, factor: float, local: LocalTime) -> Drawing | None:

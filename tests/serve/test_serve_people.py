@@ -1,0 +1,158 @@
+"""People sign in with a badge or a PIN; who guesses is stopped; figures by person are there only if they are wanted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serve_rows import NOON, blind_audit, decided, ng, the, write
+from serving import WITH_HEADER, Served, client_of, problem
+from test_serve_cfx import answer
+from typer.testing import CliRunner
+
+from coe.errors import ConfigError
+from coe.serve.command import app
+from coe.serve.database import audit, call_rows, keys, people, verifications
+from coe.serve.database.connecting import Database, open_database, sqlite_url
+from coe.serve.database.hourly import Window
+from coe.serve.database.migration import migrate
+from coe.serve.database.people import PersonFigures
+from coe.serve.database.verifications import NewVerification
+from coe.serve.enums import CallKind, Outcome, Role
+from coe.serve.gate.admissions import LOCKED_S, MOST_TRIES, Admissions
+
+BADGE, PIN = "04A2F1C9", "4711"
+
+
+def known(database: Database, name: str, badge: str = "", pin: str = "") -> bool:
+    with database.writing() as connection:
+        keys.add(connection, name, Role.OPERATOR, keys.generate(), now_us=1)
+        return people.set_secrets(connection, name, badge, pin, 2)
+
+
+def sign_in(served: Served, key: str, name: str = "") -> Any:
+    with client_of(served.address) as person:
+        answered = person.post("/api/v1/session", json={"key": key, "name": name}, headers=WITH_HEADER)
+        if answered.status_code == 200:
+            assert person.get("/verify").status_code == 200
+        return answered
+
+
+def test_a_badge_or_a_name_with_its_pin_begins_a_session(served: Served) -> None:
+    assert known(served.database, "eva", BADGE, PIN)
+    assert sign_in(served, f"{BADGE}\n").json() == {"name": "eva", "role": "operator"}
+    assert sign_in(served, PIN, " eva ").json()["name"] == "eva"
+    problem(sign_in(served, PIN), 401, "no-key")
+    problem(sign_in(served, "4712", "eva"), 401, "no-key")
+    problem(sign_in(served, PIN, "bob"), 401, "no-key")
+    # A badge is for pages alone.
+    assert served.nobody.get("/api/v1/state", headers={"Authorization": f"Bearer {BADGE}"}).status_code == 401
+    write(served.database, keys.revoke, "eva", 3)
+    problem(sign_in(served, BADGE), 401, "no-key")
+
+
+def test_who_guesses_must_wait_and_a_key_still_opens(served: Served) -> None:
+    assert known(served.database, "eva", "", PIN)
+    for guess in range(MOST_TRIES):
+        problem(sign_in(served, f"000{guess}", "eva"), 401, "no-key")
+    problem(sign_in(served, PIN, "eva"), 429, "too-many")
+    key = keys.generate()
+    write(served.database, keys.add, "bob", Role.ENGINEER, key, now_us=1)
+    assert sign_in(served, key, "eva").json()["name"] == "bob"
+
+
+def test_wrong_tries_are_forgotten_after_a_right_one_or_a_while() -> None:
+    at_s = 0.0
+    door = Admissions(lambda: at_s)
+
+    def wrong(times: int) -> float:
+        for _ in range(times):
+            door.tried("eva", is_right=False)
+        return door.wait_s("eva")
+
+    assert wrong(MOST_TRIES - 1) == 0
+    door.tried("eva", is_right=True)
+    assert wrong(MOST_TRIES - 1) == 0
+    assert wrong(1) == LOCKED_S
+    assert door.wait_s("bob") == 0
+    at_s = LOCKED_S
+    assert door.wait_s("eva") == 0
+    assert wrong(1) == 0
+
+
+def test_no_two_people_have_one_badge(database: Database) -> None:
+    known(database, "eva", BADGE)
+    with pytest.raises(ConfigError):
+        known(database, "bob", BADGE)
+    known(database, "ann")  # several people have none
+    with database.writing() as connection:
+        assert people.set_secrets(connection, "eva", "", "", 2)
+        keys.revoke(connection, "ann", 3)
+        assert not people.set_secrets(connection, "ann", BADGE, "", 4)
+
+
+@pytest.mark.parametrize(
+    ("badge", "pin"), [("12345", ""), ("coe_1234567", ""), ("a\x00bcdefg", ""), ("", "123"), ("", "abcd")]
+)
+def test_a_badge_or_a_pin_that_is_too_short_is_refused(badge: str, pin: str) -> None:
+    with pytest.raises(ConfigError):
+        people.check(badge, pin)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    database = open_database(sqlite_url(tmp_path / "serve.db"))
+    migrate(database)
+    database.close()
+    path = tmp_path / "serve.yaml"
+    path.write_text("station: test\ndata: .\n")
+    return path
+
+
+def test_the_command_makes_a_person_and_changes_badge_and_pin(config: Path) -> None:
+    run = CliRunner().invoke
+
+    def said(name: str, *more: str, words: str) -> int:
+        return run(app, ["set-person", str(config), name, *more], input=words).exit_code
+
+    assert said("Eva", words=f"{BADGE}\n{PIN}\n") != 0  # without a role she is nobody yet
+    assert said("Eva", "--role", "operator", words=f"{BADGE}\n{PIN}\n") == 0
+    assert said("Eva", "--role", "admin", words=f"{BADGE}\n{PIN}\n") != 0
+    assert said("Eva", words=f"\n{PIN}\n") == 0
+    database = open_database(sqlite_url(config.parent / "serve.db"))
+    with database.reading() as connection:
+        [eva] = keys.all_keys(connection)
+        details = [entry.detail for entry in audit.newest(connection)]
+    database.close()
+    assert (eva.role, eva.badge_hash, eva.pin_hash) == (Role.OPERATOR, None, people.pin_hash("Eva", PIN))
+    assert details == [{"badge": False, "pin": True}, {"badge": True, "pin": True}]
+
+
+def test_figures_of_a_person_count_answers_corrections_and_known_defects(database: Database) -> None:
+    seeded = blind_audit("R9", CallKind.SEEDED)
+    write(database, decided, "k1", ng("R1"), ng("R2"), seeded)
+    answer(database, 1, R1=Outcome.FALSE_CALL, R2=Outcome.CONFIRMED)
+    with database.writing() as connection:
+        wrong = the(call_rows.of_component(connection, 1, "R1"))
+        verifications.record_verification(connection, wrong, NewVerification(Outcome.CONFIRMED, NOON + 10, "bob"))
+        known_defect = next(call for call in call_rows.open_calls(connection) if call.kind is CallKind.SEEDED)
+        verifications.record_verification(connection, known_defect, NewVerification(Outcome.CONFIRMED, NOON, "bob"))
+    with database.reading() as connection:
+        found = people.figures(connection, Window(NOON, NOON + 20))
+        assert people.figures(connection, Window(NOON + 20, NOON + 30)) == []
+        assert [one.answers for one in people.figures(connection, Window(NOON, NOON + 20, "demo"))] == [2, 1]
+    assert found == [
+        PersonFigures("ann", 2, 1, 1, 0, corrected=1, seeded=0, recognised=0),
+        PersonFigures("bob", 2, 2, 0, 0, corrected=0, seeded=1, recognised=1),
+    ]
+
+
+def test_figures_by_person_are_there_only_where_the_owner_wants_them(served: Served) -> None:
+    path = "/api/v1/stats/people"
+    problem(served.engineer.get(path), 404, "not-found")
+    served.gate.config = served.gate.config.model_copy(update={"figures_by_person": True})
+    assert served.engineer.get(path).json()["people"] == []
+    problem(served.operator.get(path), 403, "wrong-role")
+    assert "By person" in served.engineer.get("/statistics").text
+    assert "By person" not in served.operator.get("/statistics").text
