@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coe.annotations import coco, cvat, label_studio, masks
+from coe.annotations import coco, cvat, label_studio, masks, per_picture
 from coe.annotations.marked import Findings, MarkedSet
 from coe.annotations.picture_index import PictureIndex
 from coe.errors import ConfigError
 from coe.spelling import composed
 
-_KNOWN = "COCO JSON, Label Studio JSON, CVAT XML 1.1, or a folder of masks"
+_KNOWN = "COCO JSON, Label Studio JSON, CVAT XML 1.1, or a folder of masks, of Pascal VOC XML or of LabelMe JSON"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,23 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
     Pictures that `source` does not name are left out and counted, or good ones with `unmarked_good`. Raises ConfigError
     with all faults at once.
     """
+    each = per_picture.files(source) if source.is_dir() else {}
     drawn = masks.files(source, images) if source.is_dir() else []
+    if each and drawn:
+        raise ConfigError(
+            f"{source} holds {len(drawn)} masks or pictures, and {len(each)} files of Pascal VOC or LabelMe; give a "
+            "folder of one kind, or the same folder as --images"
+        )
+    if source.is_dir() and not each and not drawn:
+        raise ConfigError(
+            f"{source} holds no annotations; give {_KNOWN}. `coe-experts train` takes a YOLO data set as it is"
+        )
     resolved = {path.resolve() for path in drawn}
     index = PictureIndex(images, findings, clip=choices.clip, masks=resolved)
-    if source.is_dir():
+    if each:
+        form = " and ".join(sorted({per_picture.form_of(content) for content in each.values()}))
+        labels = per_picture.read(each.items(), index, findings)
+    elif source.is_dir():
         if not choices.labels:
             raise ConfigError(f"{source} is a folder of masks, which name no labels; give them with --labels")
         form, labels = "masks", masks.read(drawn, choices.labels, index, findings)
@@ -74,8 +87,15 @@ def _read_file(source: Path, index: PictureIndex, findings: Findings, annotator:
         raise ConfigError(f"{source}: cannot be read ({error.strerror}); give {_KNOWN}") from None
     try:
         if raw.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<"):
-            return "CVAT", cvat.read(_xml(source, raw), index, findings)
+            root = per_picture.parsed(raw)
+            if form := per_picture.form_of(root):
+                return form, per_picture.read([(source, root)], index, findings)
+            if root.tag == "annotations" and root.findtext("version") == "1.1":
+                return "CVAT", cvat.read(root, index, findings)
+            raise ConfigError(f"{source}: is no CVAT XML of version 1.1; export as 'CVAT for images 1.1'")
         content: Any = json.loads(raw)
+        if form := per_picture.form_of(content):
+            return form, per_picture.read([(source, content)], index, findings)
         if isinstance(content, dict) and all(isinstance(content.get(key), list) for key in ("images", "annotations")):
             return "COCO", coco.read(content, index, findings)
         if isinstance(content, list):
@@ -83,12 +103,3 @@ def _read_file(source: Path, index: PictureIndex, findings: Findings, annotator:
     except (ValueError, RecursionError, xml.ParseError, AttributeError, TypeError) as error:
         raise ConfigError(f"{source}: cannot be read as annotations ({error}); export it again") from None
     raise ConfigError(f"{source}: this JSON is of no known form; give {_KNOWN}")
-
-
-def _xml(source: Path, raw: bytes) -> xml.Element:
-    if b"<!ENTITY" in raw or b"<!DOCTYPE" in raw:
-        raise ConfigError(f"{source}: a document type has no place in an export of CVAT; export it again")
-    root = xml.fromstring(raw)
-    if root.tag != "annotations" or root.findtext("version") != "1.1":
-        raise ConfigError(f"{source}: is no CVAT XML of version 1.1; export as 'CVAT for images 1.1'")
-    return root

@@ -64,19 +64,24 @@ def marks_of(
 def read_pictures(images: Path) -> dict[Path, DecodedImage]:
     """Return a few pictures of a folder, or one picture, (H, W, 3) uint8 RGB; raises ConfigError."""
     from coe.errors import ImageError
+    from coe.pictures import photographs
     from coe.pictures.finding import EXTENSIONS
     from coe.pictures.image_source import ImageSource
 
     if images.is_dir():
-        paths = sorted(path for path in images.iterdir() if path.suffix.lower() in EXTENSIONS)[:MOST_PICTURES]
+        paths = [path for path in photographs.pictures(images, strict=True) if path.parent == images]
+        paths = sorted(paths)[:MOST_PICTURES]
     else:
         paths = [images]
     if not paths:
         raise ConfigError(f"{images} holds no pictures of boards ({' '.join(sorted(EXTENSIONS))})")
-    try:
-        return {path: ImageSource.of(path, None, None).decode() for path in paths}
-    except ImageError as error:
-        raise ConfigError(f"{images}: a picture {error}; take it out, or save it again") from None
+    pictures = {}
+    for path in paths:
+        try:
+            pictures[path] = ImageSource.of(path, None, None).decode()
+        except ImageError as error:
+            raise ConfigError(f"{path} {error}; take it out, or save it again") from None
+    return pictures
 
 
 def overlay_of(pixels: DecodedImage, layout: Layout) -> tuple[bytes, str]:

@@ -268,7 +268,8 @@ def _shape(recipe: BoardRecipe, component: str, form: PackageSpec) -> CropShape:
     if min(width_px, height_px) < config.MIN_IMAGE_SIDE:
         raise ConfigError(
             f"{recipe.path.name}: the crop of '{component}' would have {width_px} x {height_px} pixels; at least "
-            f"{config.MIN_IMAGE_SIDE} x {config.MIN_IMAGE_SIDE} are needed: give it a larger size, margin or crop"
+            f"{config.MIN_IMAGE_SIDE} x {config.MIN_IMAGE_SIDE} are needed: give it a larger size, margin or crop, "
+            "or pictures of more pixels"
         )
     if width_px * height_px > config.MAX_IMAGE_PIXELS:
         raise ConfigError(f"{recipe.path.name}: the crop of '{component}' would be larger than any picture")

@@ -40,7 +40,7 @@ _MOST_KEYSTONE, _MOST_ASPECT = 0.1, 1.05
 class FoundBoard:
     """A board in a picture: the marks found, the map from mm to pixels, and how well edges agree, -1 to 1.
 
-    `doubt` is a sentence's end if the board could as well lie turned otherwise.
+    `doubt` is a sentence's end if the board could as well lie turned otherwise, or be another.
     """
 
     match: MarkMatch
@@ -75,7 +75,7 @@ def drawing_of(layout: Layout, marks: Sequence[Mark], *, outline_is_known: bool)
 def find_board(pixels: DecodedImage, drawing: BoardDrawing, marks: Sequence[Mark]) -> FoundBoard | None:
     """Return a board in a picture (H, W, 3) uint8 RGB, whatever its scale and its turn; None if it is not seen.
 
-    Without marks the edges of the parts alone tell how it lies.
+    Without marks the edges of the parts alone tell how it lies, and whether it is this board at all.
     """
     grey = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8)
     edges = edges_of(pixels, FINE_PX)
@@ -94,7 +94,8 @@ def find_board(pixels: DecodedImage, drawing: BoardDrawing, marks: Sequence[Mark
         board for board in found if abs(_turned(board, best)) > 45 and best.agreement - board.agreement < _CLEARLY
     ]
     if not rivals:
-        return best
+        is_sure = marks or best.agreement >= _SURE_AGREEMENT
+        return best if is_sure else replace(best, doubt="little in it lies as the parts do: is it this board at all?")
     turn = _turned(rivals[0], best)
     return replace(best, doubt=f"it fits nearly as well turned by {turn:.0f} degrees: look at the overlay")
 

@@ -286,6 +286,56 @@ def test_cvat_shapes_without_a_box_and_unknown_labels_are_faults(tmp_path: Path,
     assert faults_of(stored(tmp_path / "a.xml", CVAT.format(image)), photos) == [1, 1]
 
 
+def voc(name: str, *objects: tuple[str, str], size: str = "<width>200</width><height>100</height>") -> str:
+    shapes = "".join(f"<object><name>{label}</name><difficult>0</difficult>{box}</object>" for label, box in objects)
+    return f"<annotation><folder>x</folder><filename>{name}</filename><size>{size}</size>{shapes}</annotation>"
+
+
+BNDBOX = "<bndbox><xmin>20</xmin><ymin>10</ymin><xmax>80</xmax><ymax>60</ymax></bndbox>"
+
+
+def labelme(name: str, *shapes: tuple[str, str, list[list[float]]]) -> dict[str, Any]:
+    listed = [{"label": label, "points": points, "shape_type": kind, "flags": {}} for label, kind, points in shapes]
+    return {"version": "5.4", "flags": {}, "shapes": listed, "imagePath": name, "imageHeight": 100, "imageWidth": 200}
+
+
+def test_files_of_one_picture_each_lie_beside_the_pictures_or_elsewhere(tmp_path: Path, photos: Path) -> None:
+    (notes := tmp_path / "notes").mkdir()
+    stored(notes / "1.xml", voc("board1/R1.png", ("joint", BNDBOX)))
+    stored(notes / "2.xml", voc("board2/R1.png"))
+    stored(notes / "good one.xml", voc("renamed.jpg"))
+    stored(notes / "others.json", {"a": 1})
+    expected: dict[str, list[Any]] = {"board1/R1.png": [("joint", (20, 10, 80, 60))], "board2/R1.png": []}
+    marked, _ = taken(notes, photos)
+    assert boxes_of(marked, photos) == {**expected, "good one.jpg": []}
+    assert marked.labels == ("joint",)
+
+    circle = ("hole", "circle", [[50.0, 50.0], [53.0, 54.0]])
+    stored(photos / "board1" / "R1.json", labelme("..\\board1\\R1.png", ("joint", "rectangle", [[80, 60], [20, 10]])))
+    stored(
+        photos / "board2" / "R1.json", labelme("board2/R1.png", circle, ("bridge", "polygon", [[1, 2], [9, 2], [5, 7]]))
+    )
+    marked, _ = taken(photos, photos)
+    assert boxes_of(marked, photos) == {
+        "board1/R1.png": [("joint", (20, 10, 80, 60))],
+        "board2/R1.png": [("hole", (45, 45, 55, 55)), ("bridge", (1, 2, 9, 7))],
+    }
+    alone, _ = taken(photos / "board1" / "R1.json", photos)
+    assert list(boxes_of(alone, photos)) == ["board1/R1.png"]
+
+
+def test_what_does_not_fit_in_files_of_one_picture_each_is_a_fault(tmp_path: Path, photos: Path) -> None:
+    (notes := tmp_path / "notes").mkdir()
+    turned = "<robndbox><cx>1</cx></robndbox>"
+    stored(notes / "1.xml", voc("board1/R1.png", ("joint", turned), ("", BNDBOX)))
+    stored(notes / "2.xml", voc("board2/R1.png", size="<width>100</width><height>200</height>"))
+    stored(notes / "3.json", labelme("good one.jpg", ("joint", "line", [[1, 2], [3, 4]])))
+    assert faults_of(notes, photos) == [1, 1, 2]
+    (empty := tmp_path / "empty").mkdir()
+    stored(empty / "R1.txt", "0 0.5 0.5 0.1 0.1\n")
+    assert faults_of(empty, photos) == []
+
+
 def test_regions_of_masks_are_objects(tmp_path: Path, photos: Path) -> None:
     masks = tmp_path / "masks"
     (masks / "board1").mkdir(parents=True)

@@ -311,6 +311,34 @@ def test_places_in_pixels_of_pictures_make_a_board_without_marks(call: Call, fol
     assert call(*words, "--images", "boards", "--side", "bottom", "--to", "other", command=board_command).status == 2
 
 
+def test_folders_of_pictures_as_cameras_and_systems_leave_them(call: Call, folder: Path) -> None:
+    (folder / "places.csv").write_text(PLACES)
+    (boards := folder / "boards").mkdir()
+    cv2.imwrite(str(boards / "b1.png"), np.full((200, 260, 3), 40, np.uint8))
+    for name in ("._b1.png", "Thumbs.db", ".DS_Store", "notes.txt"):
+        (boards / name).write_bytes(b"\0\5\x16\7")
+    words = ("new", "block", "--placements", "places.csv", "--in-pixels", "--yes", "--images", "boards")
+    assert call(*words, command=board_command).status == 0
+    for name in ("IMG_1.HEIC", "b2.png"):
+        (boards / name).write_bytes(b"\0\0\0\x18ftypheic" + bytes(90))
+        said = call(*words, "--to", "other", command=board_command)
+        assert (said.status, name in said.err) == (2, True)
+        (boards / name).unlink()
+
+
+@pytest.mark.parametrize(("agreement", "is_sure"), [(0.2, False), (0.45, True)])
+def test_without_marks_a_picture_that_agrees_little_may_show_another_board(
+    monkeypatch: pytest.MonkeyPatch, agreement: float, is_sure: bool
+) -> None:
+    parts = tuple(np.array([(x, 1.0), (x + 2, 1.0), (x + 2, 2.0), (x, 2.0)]) for x in (1.0, 5.0, 9.0))
+    drawing = BoardDrawing(parts, (), (0.0, 0.0, 12.0, 8.0), outline_is_known=False)
+    monkeypatch.setattr(found_camera, "poses", lambda *_: [Pose(10.0, 0.0, 60.0, 40.0, 0.5)])
+    monkeypatch.setattr(found_camera, "agreement", lambda *_: agreement)
+    board = find_board(np.full((80, 120, 3), 90, np.uint8), drawing, ())
+    assert board is not None
+    assert (board.doubt == "") == is_sure
+
+
 @pytest.mark.slow
 def test_the_edges_of_parts_tell_how_a_board_without_marks_lies(
     call: Call, brought: tuple[Path, list[Numbers]], folder: Path

@@ -1,0 +1,107 @@
+"""Files that are each of one picture: Pascal VOC XML, as LabelImg writes it, and LabelMe JSON.
+
+The formats are those of http://host.robots.ox.ac.uk/pascal/VOC and https://github.com/wkentaro/labelme.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import xml.etree.ElementTree as xml
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from coe.annotations.marked import Findings, MarkedBox, around
+from coe.annotations.picture_index import PictureIndex
+
+Content = xml.Element | dict[str, Any]
+VOC, LABELME = "Pascal VOC", "LabelMe"
+
+
+def form_of(content: Any) -> str:
+    """Return which of the two formats parsed XML or JSON has, "" for none."""
+    if isinstance(content, xml.Element):
+        return VOC if content.tag == "annotation" and content.find("filename") is not None else ""
+    return LABELME if isinstance(content, dict) and isinstance(content.get("shapes"), list) else ""
+
+
+def files(folder: Path) -> dict[Path, Content]:
+    """Return the content of the files in a folder, and its folders, that have one of the formats, by path."""
+    found: dict[Path, Content] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() not in {".xml", ".json"} or path.name.startswith(".") or not path.is_file():
+            continue
+        raw = path.read_bytes()
+        try:
+            content: Any = json.loads(raw) if path.suffix.lower() == ".json" else parsed(raw)
+        except (ValueError, RecursionError, xml.ParseError):
+            continue
+        if form_of(content):
+            found[path] = content
+    return found
+
+
+def parsed(raw: bytes) -> xml.Element:
+    """Return the root of XML; raises ValueError, xml.ParseError."""
+    if b"<!ENTITY" in raw or b"<!DOCTYPE" in raw:
+        raise ValueError("a document type has no place in annotations")
+    return xml.fromstring(raw)
+
+
+def read(contents: Iterable[tuple[Path, Content]], index: PictureIndex, findings: Findings) -> tuple[str, ...]:
+    """Add the pictures of files to `index`; return their labels, sorted. A file without objects is of a good picture.
+
+    A picture is called as its file says, else as that itself is.
+    """
+    labels: set[str] = set()
+    for path, content in contents:
+        if isinstance(content, xml.Element):
+            name = content.findtext("filename", "")
+            sides = content.findtext("size/width"), content.findtext("size/height")
+        else:
+            name, sides = str(content.get("imagePath") or ""), (content.get("imageWidth"), content.get("imageHeight"))
+        picture = index.find(filter(None, (name, path.stem)), path.name)
+        try:
+            stated = (int(float(sides[0] or 0)), int(float(sides[1] or 0)))
+        except ValueError:
+            stated = (0, 0)
+        if picture is None or not (size := index.size(picture, stated if all(stated) else None)):
+            continue
+        boxes = []
+        objects = list(content.iter("object")) if isinstance(content, xml.Element) else content["shapes"]
+        for number, one in enumerate(objects, 1):
+            where = f"{path.name} object {number}"
+            box = _of_voc(one, where) if isinstance(one, xml.Element) else _of_labelme(one, where)
+            if box is None:
+                findings.fault("a shape has no box: rectangles, polygons and circles have one", where)
+            elif not box.label:
+                findings.fault("a shape has no label; give it one or delete it", where)
+            else:
+                boxes.append(box)
+        labels.update(box.label for box in boxes)
+        index.add(picture, size, boxes)
+    return tuple(sorted(labels))
+
+
+def _of_voc(one: xml.Element, where: str) -> MarkedBox | None:
+    try:
+        left, top, right, bottom = (
+            float(one.findtext(f"bndbox/{key}", "")) for key in ("xmin", "ymin", "xmax", "ymax")
+        )
+    except ValueError:
+        return None
+    return MarkedBox(one.findtext("name", "").strip(), left, top, right, bottom, where)
+
+
+def _of_labelme(one: Any, where: str) -> MarkedBox | None:
+    try:
+        points, kind = [(float(x), float(y)) for x, y in one["points"]], one.get("shape_type") or "polygon"
+        if kind == "circle":
+            (x, y), radius = points[0], math.dist(*points)
+            points = [(x - radius, y - radius), (x + radius, y + radius)]
+        if kind not in {"rectangle", "polygon", "circle", "mask"} or len(points) < 2:
+            return None
+        return around(points, str(one.get("label") or "").strip(), where)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
