@@ -28,7 +28,7 @@ def rows(results: Iterable[Result]) -> Iterator[str]:
     """
     results = list(results)
     products = several(result.request for result in results)
-    yield _row((*COLUMNS, "board") if products else COLUMNS)
+    yield row((*COLUMNS, "board") if products else COLUMNS)
     for result in results:
         request = result.request
         findings = " > ".join(
@@ -42,7 +42,7 @@ def rows(results: Iterable[Result]) -> Iterator[str]:
         latency = "" if math.isnan(result.latency_s) else f"{result.latency_s:.6f}"
         place = (request.image, request.serial, request.component, request.refdes)
         cells = (*place, verdict, findings, latency, "late" if result.late else "", result.error or "")
-        yield _row((*cells, request.board) if products else cells)
+        yield row((*cells, request.board) if products else cells)
 
 
 def guarded(text: str) -> str:
@@ -55,7 +55,8 @@ def restored(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
-def _row(cells: Iterable[str]) -> str:
+def row(cells: Iterable[str]) -> str:
+    """Return a row of the table as a line; no cell of it is a formula."""
     text = io.StringIO()
     # With this line end the writer quotes cells that contain a carriage return or a line feed.
     csv.writer(text, lineterminator="\r\n").writerow([guarded(cell) for cell in cells])

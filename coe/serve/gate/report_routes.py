@@ -1,0 +1,129 @@
+"""Reports of a shift, or of another time: figures and calls as tables for spreadsheets, and a sheet as PDF."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection, select
+from starlette.responses import Response, StreamingResponse
+
+from coe.results import csv_table
+from coe.serve.database.hourly import Window
+from coe.serve.database.tables import board, call, recipe, verification
+from coe.serve.enums import CallKind
+from coe.serve.gate import stats_routes
+from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.operations import ENGINEER, READ, OperationRouter, Visit
+from coe.serve.gate.stats_routes import ParetoQuery, WindowQuery
+from coe.serve.statistics import report_pdf
+from coe.serve.statistics.report_pdf import ReportContent
+
+router = OperationRouter()
+TOGETHER = 2000
+"""How many calls are read at a time."""
+_CSV = "text/csv; charset=utf-8"
+_MARK = "\ufeff"
+"""Spreadsheets take a table without this mark for one of the characters of the country."""
+_FIGURES = "name title value unit lower upper events trials asked open missing definition"
+_CALLS = (
+    "board serial key recipe version decided refdes component verdict reason expert label score "
+    "outcome said_label note answered by"
+)
+
+
+@router.read("/api/v1/reports/figures.csv", READ, query=WindowQuery, answers={200: "CSV, a line for each figure"})
+def figures_csv(visit: Visit, connection: Connection) -> Response:
+    """The figures of a time with their bounds, for a spreadsheet."""
+    window = stats_routes.window_of(visit, connection)
+    names = _FIGURES.split()
+    figures = stats_routes.counts(connection, window).figures
+    rows = [["" if (value := getattr(one, name)) is None else str(value) for name in names] for one in figures]
+    text = _MARK + "".join(csv_table.row(cells) for cells in (names, *rows))
+    return Response(text, media_type=_CSV, headers=_named(visit.gate, window, "figures", "csv"))
+
+
+@router.add("GET", "/api/v1/reports/calls.csv", ENGINEER, query=WindowQuery, answers={200: "CSV, a line for each call"})
+async def calls_csv(visit: Visit) -> Response:
+    """The calls of a time with the newest answers, for a spreadsheet; without blind audits."""
+    window = await visit.gate.read(partial(stats_routes.window_of, visit))
+    headers = _named(visit.gate, window, "calls", "csv")
+    return StreamingResponse(_calls(visit.gate, window), media_type=_CSV, headers=headers)
+
+
+async def _calls(gate: Gate, window: Window) -> AsyncIterator[str]:
+    yield _MARK + csv_table.row(_CALLS.split())
+    after = (window.start_us, 0)
+    while rows := await gate.read(partial(_some_calls, window, after)):
+        yield "".join(csv_table.row(_cells(gate, row)) for row in rows)
+        after = (rows[-1].opened_us, rows[-1].id)
+
+
+def _some_calls(window: Window, after: tuple[int, int], connection: Connection) -> list[Any]:
+    opened_us, id = after
+    is_after = (call.c.opened_us > opened_us) | ((call.c.opened_us == opened_us) & (call.c.id > id))
+    query = (
+        select(call, board.c.serial, board.c.key, board.c.decided_us, recipe.c.name.label("recipe"), recipe.c.version)
+        .add_columns(verification.c.outcome, verification.c.label.label("said_label"), verification.c.note)
+        .add_columns(verification.c.verified_us, verification.c.verified_by)
+        .join(board, board.c.id == call.c.board_id)
+        .join(recipe, recipe.c.id == board.c.recipe_id)
+        .outerjoin(verification, verification.c.id == call.c.verification_id)
+        .where(call.c.kind == CallKind.DEFECT, call.c.opened_us < window.end_us, is_after)
+        .order_by(call.c.opened_us, call.c.id)
+        .limit(TOGETHER)
+    )
+    if window.recipe:
+        query = query.where(recipe.c.name == window.recipe)
+    return list(connection.execute(query))
+
+
+def _cells(gate: Gate, row: Any) -> list[str]:
+    def time(moment_us: int | None) -> str:
+        return "" if moment_us is None else _clock(gate, moment_us).isoformat(sep=" ", timespec="seconds")
+
+    values = (
+        row.board_id, row.serial, row.key, row.recipe, row.version, time(row.decided_us), row.refdes, row.component,
+        row.verdict, row.reason, row.expert, row.label, row.score, row.outcome, row.said_label, row.note,
+        time(row.verified_us), row.verified_by,
+    )  # fmt: skip
+    return ["" if value is None else str(value) for value in values]
+
+
+@router.add("GET", "/api/v1/reports/report.pdf", READ, query=ParetoQuery, answers={200: "a PDF of one page"})
+async def report(visit: Visit) -> Response:
+    """The figures and the Pareto of a time, to print."""
+    window, content = await visit.gate.read(partial(_content, visit))
+    pdf = await visit.gate.draw(partial(report_pdf.draw, content))
+    return Response(pdf, media_type="application/pdf", headers=_named(visit.gate, window, "report", "pdf"))
+
+
+def _content(visit: Visit, connection: Connection) -> tuple[Window, ReportContent]:
+    gate, window = visit.gate, stats_routes.window_of(visit, connection)
+    counts = stats_routes.counts(connection, window)
+    shift = next(
+        (one for one in gate.config.local.shifts_until(window.end_us - 1, 1) if one.start_us == window.start_us), None
+    )
+    between = " to ".join(f"{_clock(gate, moment):%Y-%m-%d %H:%M}" for moment in (window.start_us, window.end_us))
+    decided, late = (sum(getattr(hour, name) for hour in counts.boards) for name in ("boards", "late"))
+    of = f"recipe {window.recipe}" if window.recipe else "all recipes"
+    content = ReportContent(
+        f"{gate.config.station}: {f'shift {shift.name}' if shift else 'report'}",
+        f"{between} {gate.config.local.zone} · {of}",
+        [f"{decided:,} boards decided, {late:,} of them late"],
+        counts.figures,
+        visit.query.by.value,
+        stats_routes.bars(connection, window, visit.query.by, visit.key),
+    )
+    return window, content
+
+
+def _clock(gate: Gate, moment_us: int) -> datetime:
+    return gate.config.local.at(moment_us)
+
+
+def _named(gate: Gate, window: Window, name: str, suffix: str) -> dict[str, str]:
+    begins = _clock(gate, window.start_us)
+    return {"Content-Disposition": f'attachment; filename="{name}-{begins:%Y-%m-%dT%H%M}.{suffix}"'}

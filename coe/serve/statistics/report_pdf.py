@@ -1,0 +1,94 @@
+"""The figures of a shift, or of another time, as a sheet of paper: a PDF of one page."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from coe.serve.statistics.pareto import Bar
+from coe.serve.statistics.yields import Figure
+from coe.surroundings import quiet_matplotlib
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Sheet
+
+_A4_INCHES = (8.27, 11.69)
+_BARS = 15
+_LEFT, _QUIET, _LINE = 0.08, "#566173", 0.026
+_COLOURS = (
+    ("Confirmed", "confirmed", "#b81f33"),
+    ("False", "false_calls", "#d9a441"),
+    ("Accepted", "accepted", "#8a93a3"),
+    ("Open", "open", "#ffffff"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportContent:
+    """What a report says: its title, a line about its time, lines of plain facts, figures, and the Pareto by `by`."""
+
+    title: str
+    about: str
+    facts: Sequence[str]
+    figures: Sequence[Figure]
+    by: str
+    bars: Sequence[Bar]
+
+
+def draw(content: ReportContent) -> bytes:
+    """Return the report as a PDF."""
+    quiet_matplotlib()
+    from matplotlib.figure import Figure as Sheet  # slow to import, and few ask for reports
+
+    sheet = Sheet(figsize=_A4_INCHES)
+    _write(sheet, _LEFT, 0.94, content.title, size=18, weight="bold")
+    _write(sheet, _LEFT, 0.915, content.about, color=_QUIET)
+    at = 0.88
+    for fact in content.facts:
+        _write(sheet, _LEFT, at, fact)
+        at -= _LINE
+    at = _figures(sheet, content.figures, at - _LINE)
+    _write(sheet, _LEFT, at - _LINE, f"Calls by {content.by}", size=13, weight="bold")
+    _pareto(sheet, content.bars[:_BARS], at - 1.8 * _LINE)
+    _write(sheet, _LEFT, 0.03, "First passes alone. Bounds of 95 % (Clopper and Pearson).", size=8, color=_QUIET)
+    file = io.BytesIO()
+    sheet.savefig(file, format="pdf", metadata={"Title": content.title, "Creator": "coe-serve", "Producer": None})
+    return file.getvalue()
+
+
+def _write(sheet: Sheet, x: float, y: float, text: str, size: float = 10, **more: Any) -> None:
+    # A `$` in a name begins no formula.
+    sheet.text(x, y, text, fontsize=size, va="top", parse_math=False, **more)
+
+
+def _figures(sheet: Sheet, figures: Sequence[Figure], at: float) -> float:
+    """Write a line for each figure; return where the last one ends."""
+    for x, heading in zip((_LEFT, 0.4, 0.6, 0.76), ("Figure", "Value", "Bounds", "Of"), strict=True):
+        _write(sheet, x, at, heading, color=_QUIET)
+    for figure in figures:
+        at -= _LINE
+        value = figure.missing if figure.value is None else f"{figure.value:,.4g} {figure.unit.value}"
+        bounds = "" if figure.lower is None else f"{figure.lower:,.4g} – {figure.upper:,.4g}"
+        counted = f"{figure.events:,} of {figure.trials:,}" + (f", {figure.open:,} open" if figure.open else "")
+        for x, text in zip((_LEFT, 0.4, 0.6, 0.76), (figure.title, value, bounds, counted), strict=True):
+            _write(sheet, x, at, text, size=9)
+    return at - _LINE
+
+
+def _pareto(sheet: Sheet, bars: Sequence[Bar], top: float) -> None:
+    if not bars:
+        _write(sheet, _LEFT, top, "No calls.", color=_QUIET)
+        return
+    axes = sheet.add_axes((0.3, top - 0.02 - 0.018 * len(bars), 0.6, 0.018 * len(bars)))
+    places, so_far = range(len(bars)), [0] * len(bars)
+    for title, name, colour in _COLOURS:
+        widths = [getattr(bar, name) for bar in bars]
+        axes.barh(places, widths, left=so_far, color=colour, edgecolor=_QUIET, linewidth=0.6, height=0.7, label=title)
+        so_far = [before + width for before, width in zip(so_far, widths, strict=True)]
+    axes.set_yticks(places, [bar.name or "none" for bar in bars], fontsize=8, parse_math=False)
+    axes.invert_yaxis()
+    axes.tick_params(axis="x", labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, frameon=False, loc="lower right")
