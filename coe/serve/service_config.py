@@ -70,7 +70,7 @@ def _key(value: Any) -> Any:
     return text
 
 
-PAGE_KEYS = "lvsrefwnbpt"
+PAGE_KEYS = "lvsrefwnbpt.+-*"
 """The keys that every page, and the verify page, have for other things than answers."""
 AnswerKey = Annotated[str, BeforeValidator(_key)]
 Size = Annotated[int, BeforeValidator(_bytes)]

@@ -55,6 +55,44 @@ def test_one_key_shows_the_whole_board_and_the_part_again(served: Served, browse
     eventually(lambda: words_of(served, 1) == [Outcome.CONFIRMED])
 
 
+def test_pictures_are_looked_at_closer_one_by_one_and_with_more_contrast(
+    served: Served, browser: Any, tmp_path: Path
+) -> None:
+    with_call(served, found(tmp_path / "board.png"), "P2", "B")
+    page = signed_in(served, browser, Role.OPERATOR, "/verify")
+    page.wait_for_selector(".pic .frame", state="attached")
+
+    def style(name: str) -> float:
+        return float(page.evaluate(f"getComputedStyle(document.getElementById('verify')).getPropertyValue('--{name}')"))
+
+    eventually(lambda: style("zoom") == 1)
+    page.keyboard.press("+")
+    eventually(lambda: style("zoom") == 1.5)
+    assert style("x") == -0.25
+    part = page.locator(".clip").first.bounding_box()
+    page.mouse.move(part["x"] + part["width"] / 2, part["y"] + part["height"] / 2)
+    page.mouse.wheel(0, -100)
+    eventually(lambda: style("zoom") == 2.25)
+    page.mouse.down()
+    page.mouse.move(part["x"] + part["width"], part["y"] + part["height"] / 2)
+    page.mouse.up()
+    assert -0.2 < style("x") < -0.1
+    page.keyboard.press("*")
+    eventually(lambda: style("contrast") == 1.6)
+    for seen in (["picture"], ["reference"], ["view"], ["picture", "reference"]):
+        page.keyboard.press(".")
+        eventually(lambda seen=seen: [one for one in ("picture", "reference", "view") if looks_at(page, one)] == seen)
+    page.keyboard.press("-")
+    eventually(lambda: style("zoom") == 1.5)
+    page.keyboard.press("2")
+    page.wait_for_selector("#queue-empty:not([hidden])")
+
+
+def looks_at(page: Any, name: str) -> bool:
+    """Whether the place of a picture is on the page, with the picture or without."""
+    return bool(page.is_visible(f".clip:has(#{name})"))
+
+
 def test_placements_are_looked_at_and_confirmed(served: Served, browser: Any, tmp_path: Path) -> None:
     board, blank = tmp_path / "board.png", tmp_path / "blank.png"
     board.write_bytes(png(BOARD))

@@ -31,6 +31,7 @@ STATIC = {
     "app.js": "text/javascript",
     "keys.js": "text/javascript",
     "verify.js": "text/javascript",
+    "closer.js": "text/javascript",
     "recipe.js": "text/javascript",
     "teach.js": "text/javascript",
     "teach_map.js": "text/javascript",
