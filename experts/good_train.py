@@ -39,7 +39,7 @@ PIXEL_FLOOR = 12.0
 """Grey levels that every pixel may differ, as by the noise of a camera and of its alignment."""
 _STRANGE = 0.05
 """A part is left out if an expert that learned from the others, and may call such a share of good parts, calls it."""
-_MOST_STRANGE = 0.25
+MOST_STRANGE = 0.25
 """The largest share of parts that are left out in this way: what more parts show is how good parts are."""
 _BATCH = 16
 
@@ -280,7 +280,7 @@ def typical(
     it deviates by `least`, a number for all or (k,), more than any other.
     """
     kept = list(range(number))
-    fewest = max(FEW, math.ceil((1 - _MOST_STRANGE) * number))
+    fewest = max(FEW, math.ceil((1 - MOST_STRANGE) * number))
     largest = largest_of(kept)
     while len(kept) > fewest:
         strangest = int(Scale.of(largest).deviations.argmax())

@@ -78,8 +78,8 @@ class Patch(BackboneKind, Comparing):
                 f"expert '{expert.id}': kind '{self.name}' takes an input of {LEAST_INPUT} pixels or more, a multiple "
                 f"of {CELL}, not {expert.input_size}; 224 does for most parts"
             )
-        channels = sum(self.architecture.channels[stage] for stage in self.stages)
-        return PatchNetwork(self.layers(), channels, expert.alternates).eval()
+        channels = [self.architecture.channels[stage] for stage in self.stages]
+        return PatchNetwork(self.layers(), sum(channels), channels[-1], expert.alternates).eval()
 
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return `scores` (n, G, G), `score` (n) and `shown` (n, SHOWN, SHOWN, 3), with alternates as second axis."""

@@ -10,13 +10,15 @@ import torch
 from experts import good_train
 from experts.core_set import core_set
 from experts.good_network import of_pixels, smooth
-from experts.good_train import PIXEL_FLOOR, Numbers
+from experts.good_train import MOST_STRANGE, PIXEL_FLOOR, Numbers, Scale
 from experts.patch_network import ROWS, USUAL, on_grid_of, picture_logarithm
 
 _FOLDS = 5
 _STEPS = 127
 _REACH = 0.7
 """In aligned parts, the steps of the grid to where a neighbour lies as far off as parts usually differ at a place."""
+_NOTHING = 4.0
+"""The largest squared distance: a part whose rows alone are in a bank is as far from the others as from nothing."""
 _FLOOR = 0.1
 """How much of a place's usual distance is that of all places: one that hardly varies in a few parts may in the next."""
 
@@ -76,8 +78,45 @@ class LeftOut:
         squares = self._squares[places][:, :, places]
         own = torch.arange(len(places))
         squares[own, :, own] = torch.inf
-        # A part whose rows alone are in the bank is as far from the others as from nothing.
-        return _largest(self._parts.of(places), squares.amin(dim=2).clamp_max(4.0))
+        return _largest(self._parts.of(places), squares.amin(dim=2).clamp_max(_NOTHING))
+
+    def group(self, share: float, farther: float) -> list[int]:
+        """Return the places of the largest group of parts that are strange to all parts beside the group.
+
+        Each lies beyond the limit for a `share` of good parts, and by `farther` beyond all others, as a logarithm.
+        Groups are those of an average linkage by how far the parts' patches lie apart, at most `MOST_STRANGE` of all.
+        """
+        from scipy.cluster.hierarchy import linkage  # slow to import
+        from scipy.spatial.distance import squareform
+
+        count = len(self._squares)
+        most = int(MOST_STRANGE * count)
+        if most < 2:
+            return []
+        apart = np.stack([_distances(squares.T) for squares in self._squares])
+        apart = np.exp(np.minimum(apart, apart.T))
+        np.fill_diagonal(apart, 0)
+        groups = [[place] for place in range(count)]
+        for first, second, *_ in linkage(squareform(apart, checks=False), "average"):
+            groups.append(groups[int(first)] + groups[int(second)])
+        strange = [one for one in groups if 2 <= len(one) <= most and self._is_strange(one, share, farther)]
+        return max(strange, key=len) if strange else []
+
+    def _is_strange(self, group: list[int], share: float, farther: float) -> bool:
+        rest = [place for place in range(len(self._squares)) if place not in group]
+        within = self._squares[rest][:, :, rest]
+        own = torch.arange(len(rest))
+        within[own, :, own] = torch.inf
+        of_rest = _distances(within.amin(dim=2))[:, None]
+        nearest = _distances(self._squares[group][:, :, rest].amin(dim=2)).min()
+        scale = Scale.of(of_rest)
+        beyond = scale.deviation_of(np.array([nearest])) > scale.limit(share)
+        return beyond and bool(nearest - of_rest.max() >= farther)
+
+
+def _distances(squares: torch.Tensor) -> Numbers:
+    """Return the logarithms (n) of how far pictures lie off whose patches have these squared distances (n, G G)."""
+    return picture_logarithm(squares.clamp_max(_NOTHING)[:, None]).double().numpy()
 
 
 def _largest(parts: Parts, squares: torch.Tensor) -> Numbers:

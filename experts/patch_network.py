@@ -2,7 +2,8 @@
 
 The distance of a place is that to the nearest row of a bank of patch features (Roth et al., 2022). Where parts are
 aligned, a row from another place lies further off, a distance is measured by those that good parts have at the place,
-and deviations of pixels count as well, as in kind `good`.
+and deviations of pixels count as well, as in kind `good`. A picture that as a whole is unlike that of every good part
+deviates too: where a part is missing, each patch may be one that good parts show beside the part.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from experts.good_network import PIXELS, of_pixels, smooth
 
 ROWS = 2048
 """The rows of a bank. Fewer are repeated."""
+WHOLES = 64
+"""Of how many good parts an expert keeps how each looks as a whole. Fewer are repeated."""
 EXAMPLES, SIDE = 16, 64
 """How many pictures of good parts an expert keeps to show them, and their side in pixels."""
 SHOWN = 24
@@ -38,9 +41,10 @@ class PatchNetwork(nn.Module):
     `bank` (ROWS, channels) int8 in steps of `step` (1), each row from a place `places` (ROWS, 2) of the grid and shown
     by `shown_by` (ROWS, 3): an example and its left and top pixel. `apart` (1) is what a step of the grid between two
     places adds to the squared distance. `log_usual` (1, USUAL, USUAL) is the logarithm of the squared distance that
-    good parts have at a place, and 0 of parts that are not aligned. `centre` and `deviation` (2) are those of the
-    logarithm of a good part's largest deviation, of its pixels and of its patches; `limit` (1) is how many of these
-    deviations a part may show. The numbers of alternates follow each other along the first axis.
+    good parts have at a place, and 0 of parts that are not aligned. `wholes` (WHOLES, deepest) fp16 is how good parts
+    look as wholes. `centre` and `deviation` (3) are those of the logarithm of a good part's largest deviation, of its
+    pixels, of its patches and as a whole; `limit` (1) is how many of these deviations a part may show.
+    The numbers of alternates follow each other along the first axis.
     """
 
     bank: torch.Tensor
@@ -49,21 +53,23 @@ class PatchNetwork(nn.Module):
     apart: torch.Tensor
     shown_by: torch.Tensor
     examples: torch.Tensor
+    wholes: torch.Tensor
 
-    def __init__(self, backbone: nn.Module, channels: int, alternates: int = 1) -> None:
+    def __init__(self, backbone: nn.Module, channels: int, deepest: int, alternates: int = 1) -> None:
         super().__init__()
         self.backbone, self.alternates = backbone, alternates
         self.register_buffer("bank", torch.zeros(ROWS * alternates, channels, dtype=torch.int8))
         self.register_buffer("places", torch.zeros(ROWS * alternates, 2, dtype=torch.uint8))
         self.register_buffer("shown_by", torch.zeros(ROWS * alternates, 3, dtype=torch.uint8))
         self.register_buffer("examples", torch.zeros(EXAMPLES * alternates, SIDE, SIDE, 3, dtype=torch.uint8))
+        self.register_buffer("wholes", torch.zeros(WHOLES * alternates, deepest, dtype=torch.float16))
         self.register_buffer("step", torch.full((alternates,), 1 / _STEPS))
         self.register_buffer("apart", torch.zeros(alternates))
         self.pixel_mean = nn.Parameter(torch.zeros(3 * alternates, PIXELS, PIXELS))
         self.pixel_log_spread = nn.Parameter(torch.zeros(3 * alternates, PIXELS, PIXELS))
         self.log_usual = nn.Parameter(torch.zeros(alternates, USUAL, USUAL))
-        self.centre = nn.Parameter(torch.tensor([_NEVER, 0.0] * alternates))
-        self.deviation = nn.Parameter(torch.ones(2 * alternates))
+        self.centre = nn.Parameter(torch.tensor([_NEVER, 0.0, 0.0] * alternates))
+        self.deviation = nn.Parameter(torch.ones(3 * alternates))
         self.limit = nn.Parameter(torch.full((alternates,), 3.0))
 
     def pixels(self, images: torch.Tensor) -> torch.Tensor:
@@ -108,14 +114,18 @@ class PatchNetwork(nn.Module):
         places = (logarithms(squares) - centre[1]) / deviation[1]
         pixels = (of_pixels(on_grid, mean, unhidden(log_spread.exp())) - centre[0]) / deviation[0]
         worst = (picture_logarithm(squares) - centre[1]) / deviation[1]
+        wholes = self._own(self.wholes, alternate).float()
+        far = torch.cdist(whole(seen, wholes.shape[1]), wholes, compute_mode="donot_use_mm_for_euclid_dist")
+        as_whole = (logarithms(far.amin(dim=1).square()) - centre[2]) / deviation[2]
         at_pixels = functional.interpolate(pixels[:, None], size=(grid, grid), mode="bilinear", align_corners=False)
         both = torch.maximum(places, at_pixels[:, 0])
+        most = worst, pixels.flatten(1).amax(dim=1), as_whole
         limit = self._own(self.limit, alternate).float()
         place = both.flatten(1).argmax(dim=1, keepdim=True)
         row = nearest.flatten(1).gather(1, place)[:, 0]
         return {
             "scores": torch.sigmoid(unhidden(both - limit)),
-            "score": torch.sigmoid(unhidden(torch.maximum(worst, pixels.flatten(1).amax(dim=1)) - limit)),
+            "score": torch.sigmoid(unhidden(torch.stack(most).amax(dim=0) - limit)),
             "shown": self._shown(row, alternate),
         }
 
@@ -140,6 +150,14 @@ def on_grid_of(maps: torch.Tensor, grid: int) -> torch.Tensor:
     if maps.shape[-1] == grid:
         return maps
     return functional.interpolate(maps[:, None], size=(grid, grid), mode="bilinear", align_corners=False)[:, 0]
+
+
+def whole(seen: torch.Tensor, deepest: int) -> torch.Tensor:
+    """Return how pictures with patches (n, G, G, channels) look as wholes, (n, deepest): the mean of their patches.
+
+    It is that of the deepest stage, which half precision disturbs least.
+    """
+    return seen[..., -deepest:].mean(dim=(1, 2))
 
 
 def steps_between(places: torch.Tensor, grid: int) -> torch.Tensor:

@@ -17,20 +17,20 @@ from coe.comparing import left_out
 from coe.comparing.alternates import best_of
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.rates import Rate, prediction_factor
+from coe.rates import Rate, prediction_factor, tolerance_factor
 from coe.store.kind_data import BACKBONE
 from coe.store.kinds import ExpertInput, Image, Progress, Trained, TrainingPlan
 from experts import good_parts, good_train
 from experts.backbone import load_backbone
 from experts.classifier_train import computing
 from experts.core_set import core_set
-from experts.good_train import ADVISED, FEW, PIXEL_FLOOR, Scale
+from experts.good_train import ADVISED, FEW, PIXEL_FLOOR, Numbers, Scale
 from experts.patch import Patch, window
 from experts.patch_deviations import LeftOut, Parts, apart, bank_of, cross_validated, usual_at
-from experts.patch_network import EXAMPLES, ROWS, SIDE, USUAL, PatchNetwork
+from experts.patch_network import EXAMPLES, ROWS, SIDE, USUAL, WHOLES, PatchNetwork, logarithms, whole
 from experts.taken import TakenPictures
 
-MOST = 64
+MOST = WHOLES
 """The most pictures that are learned from: a bank has no room for what more of them show."""
 _SPREADS = np.array([0.27, 0.1])
 """How much the logarithms of the largest deviations of good parts usually spread: of pixels, and of patches."""
@@ -40,6 +40,10 @@ _STRANGE = 0.01
 """A part is left out that an expert which may call such a share of good parts calls: what is left out, no row shows."""
 _FARTHER = 2.5
 """... if the logarithm of its distance is larger by so many of these spreads than that of any other part."""
+_FARTHER_TOGETHER = 0.15
+"""The same for each of a group of parts, as a logarithm: by chance one lies far off, and hardly several together."""
+_UNLIKE = 0.01
+"""The share of good parts that may be called because they look unlike every other as a whole."""
 _SMALL = 0.08
 """A part that fills less of its pictures than this share is small."""
 _BATCH = 8
@@ -125,7 +129,7 @@ def _look(
     if pixels is not None:
         parts = replace(parts, apart=apart(parts))
     spreads = _SPREADS if parts.pixels is not None else _SPREADS[1:]
-    kept = good_train.typical(len(parts.names), LeftOut(parts).largest, _STRANGE, _FARTHER * spreads)
+    kept = _usual(parts, _FARTHER * spreads)
     odd = [name for place, name in enumerate(parts.names) if place not in kept]
     strange = dict.fromkeys(odd, "it looks unlike the other good parts")
     parts = parts.of(kept)
@@ -147,13 +151,39 @@ def _look(
         network.pixel_mean.copy_(statistics.mean)
         network.pixel_log_spread.copy_(statistics.spread.log())
     first = 2 - len(scale.centre)
-    network.centre[first:].copy_(torch.from_numpy(scale.centre))
-    network.deviation[first:].copy_(torch.from_numpy(scale.deviation))
+    network.centre[first:2].copy_(torch.from_numpy(scale.centre))
+    network.deviation[first:2].copy_(torch.from_numpy(scale.deviation))
+    wholes = whole(parts.seen, network.wholes.shape[1])
+    network.wholes.copy_(wholes[torch.arange(WHOLES) % len(kept)])
+    network.centre[2], network.deviation[2] = _as_whole(wholes, limit)
     network.limit.fill_(limit)
     state = network.state_dict()
     own = {name: one.contiguous().clone() for name, one in state.items() if not name.startswith(BACKBONE)}
     called = Rate(int((scale.deviations > limit).sum()), len(kept))
     return good_train.Look(reference, own, limit, called, strange, tuple(remarks))
+
+
+def _usual(parts: Parts, farther: Numbers) -> list[int]:
+    """Return the places of the parts that are not strange, alone or as a group.
+
+    Pictures of another part may be like each other, and each then hides the others; so groups are looked at first.
+    """
+    judge = LeftOut(parts)
+    group = judge.group(_STRANGE, _FARTHER_TOGETHER)
+    rest = [place for place in range(len(parts.names)) if place not in group]
+    kept = good_train.typical(len(rest), lambda places: judge.largest([rest[one] for one in places]), _STRANGE, farther)
+    return [rest[one] for one in kept]
+
+
+def _as_whole(wholes: torch.Tensor, limit: float) -> tuple[float, float]:
+    """Return centre and deviation of the logarithms of how far parts (n, deepest) lie from each other as wholes.
+
+    In these units a part of which `_UNLIKE` is called (a tolerance limit) lies at `limit`.
+    """
+    squares = torch.cdist(wholes, wholes).square().fill_diagonal_(torch.inf)
+    far = logarithms(squares.amin(dim=1)).double()
+    beyond = tolerance_factor(len(far), _UNLIKE) * max(float(far.std()), 1e-3)
+    return float(far.mean()), beyond / limit
 
 
 def _fill(network: PatchNetwork, parts: Parts) -> None:

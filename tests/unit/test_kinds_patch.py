@@ -105,6 +105,24 @@ def test_good_parts_pass_wherever_they_lie_and_a_blot_is_shown(learned: Trained)
     assert abs((column + 0.5) * SIDE / bad.heat.columns - 56) < 20
 
 
+def test_a_picture_without_its_part_is_called_though_it_shows_nothing_new(learn: Learn) -> None:
+    def empty(seed: int) -> Pixels:
+        rng = np.random.default_rng(seed)
+        weave = cv2.GaussianBlur(rng.normal(0, 80, (SIDE, SIDE)), (0, 0), 2)[:, :, None]
+        rough = np.full((SIDE, SIDE, 3), (40, 110, 60)) + weave + rng.normal(0, 3, (SIDE, SIDE, 3))
+        return np.asarray(rough.clip(0, 255), np.uint8)
+
+    def small(seed: int) -> Pixels:
+        picture, shown = empty(seed), cv2.resize(part(seed, at=(20, 30))[24:68, 14:74], (36, 26))
+        x, y = np.random.default_rng(seed + 500).integers(0, (SIDE - 36, SIDE - 26))
+        picture[y : y + 26, x : x + 36] = shown
+        return picture
+
+    trained = learn([small(seed) for seed in range(12)])
+    assert {judged(trained, small(seed)).label for seed in range(100, 104)} == {"none"}
+    assert {judged(trained, empty(seed)).label for seed in range(900, 904)} == {"strange"}
+
+
 def test_it_shows_a_good_patch_beside_what_deviates(learned: Trained) -> None:
     picture = part(200, blot=(36, 27), at=(20, 30))
     likeness = judged(learned, picture).likeness
@@ -144,6 +162,17 @@ def test_another_part_among_the_good_is_left_out_and_named(learn: Learn) -> None
     trained = learn([*(part(seed) for seed in range(11)), other])
     assert [remark for remark in trained.remarks if "11.png" in remark]
     assert trained.metrics["left_out"] == 1
+
+
+def test_pictures_of_another_part_do_not_hide_each_other(learn: Learn) -> None:
+    def other(seed: int) -> Pixels:
+        picture = np.full((SIDE, SIDE, 3), 128, np.uint8)
+        cv2.circle(picture, (48, 48), 30, (250, 240, 20), 6)
+        return (picture + np.random.default_rng(seed).normal(0, 3, picture.shape)).clip(0, 255).astype(np.uint8)
+
+    trained = learn([*(part(seed) for seed in range(10)), *(other(seed) for seed in range(3))])
+    assert trained.metrics["left_out"] == 3
+    assert all(any(f"{number}.png" in remark for remark in trained.remarks) for number in (10, 11, 12))
 
 
 def test_one_odd_good_part_does_not_let_defects_pass(learn: Learn) -> None:
@@ -251,6 +280,7 @@ def test_in_the_frame_of_a_reference_a_deviation_counts_less_where_good_parts_va
     state = trained.state | {
         "log_usual": trained.state["log_usual"] + 4.0,
         "pixel_log_spread": torch.full((3, 64, 64), 9),
+        "centre": trained.state["centre"] + torch.tensor([0.0, 0.0, 9.0]),
     }
     bad = part(101, at=at, blot=(36, 27))
     assert judged(trained, bad, reference).label == "strange"
