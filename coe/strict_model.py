@@ -6,6 +6,7 @@ keys, with numbers within bounds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import UnionType
@@ -15,8 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coe.errors import CoeError, ConfigError, did_you_mean
 from coe.strict_yaml import KeyPath, YamlDocument
+from coe.visible import visible
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=100)]
+_NAME, _LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", 100
+Name = Annotated[str, Field(pattern=_NAME, max_length=_LONGEST_NAME)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -106,3 +109,12 @@ def _keys(annotation: Any, path: KeyPath) -> Iterable[str]:
         elif container in (dict, list, tuple) and path:
             return _keys(get_args(choice)[container is dict], path[1:])
     return ()
+
+
+def name_fault(names: Iterable[str]) -> str:
+    """Return what is wrong with names of components and experts, all of them in one sentence; "" if nothing is."""
+    wrong = [name for name in names if len(name) > _LONGEST_NAME or not re.fullmatch(_NAME, name)]
+    if not wrong:
+        return ""
+    named = ", ".join(f"'{visible(name)}'" for name in wrong[:5]) + (f" and {len(wrong) - 5} more" if wrong[5:] else "")
+    return f"{named} cannot be a name: take A to Z, digits and . _ + - (no spaces), at most {_LONGEST_NAME} of them"

@@ -15,6 +15,7 @@ from coe.errors import ConfigError
 from coe.pictures import photographs
 from coe.pictures.photographs import GOOD, letters
 from coe.spelling import composed
+from coe.strict_model import name_fault
 
 _LEAST = 6
 """With fewer pictures of a label there is hardly one each to learn from, to verify with and to test on."""
@@ -68,6 +69,8 @@ def look(photos: Path) -> dict[str, Counter[str]]:
     shown: dict[str, Counter[str]] = {}
     for one in found:
         shown.setdefault(one.component, Counter())[one.label] += 1
+    if fault := name_fault(shown):
+        raise ConfigError(f"{photos}: folders of components: {fault}")
     if without := [name for name, counts in shown.items() if not any(map(_is_good, counts))]:
         raise ConfigError(f"{photos}: no good parts of {', '.join(without)}; put pictures into {without[0]}/good")
     return shown

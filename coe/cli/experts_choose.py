@@ -28,6 +28,7 @@ from coe.pictures.photographs import BAD, GOOD, LAYOUT, LabelledPhotograph, Phot
 from coe.rates import Rate
 from coe.store.expert_id import ExpertId
 from coe.store.store import Store
+from coe.strict_model import name_fault
 
 if TYPE_CHECKING:
     from coe.prepare.choosing import CrossValidated
@@ -110,7 +111,9 @@ def choose(  # noqa: PLR0913
 
 
 def _check_names(board: str, components: Iterable[str]) -> None:
-    """Raise RulesError for names of components that a board file cannot have, before anything learns."""
+    """Raise ConfigError for names of components that a board file cannot have, before anything learns."""
+    if fault := name_fault(components := list(components)):
+        raise ConfigError(f"folders of components: {fault}")
     experts = [Expert(name, "any", ("bad",), 64, f"{board}/{name}", frozenset({"bad"})) for name in components]
     chosen_lines.text_of(board, chosen_lines.lines_of(experts, detectors=components))
 

@@ -1,8 +1,8 @@
 """How large a package is, by its name: by the numbers in it, or by a list of names, which users add to.
 
 Names carry sizes in a few ways: chips in tenths of a mm (`1005Metric`, `CAPC1608X55N`) or in hundredths of an inch
-(`R0402`), bodies in mm (`SOIC-8_3.9x4.9mm`), and IPC-7351 in hundredths of a mm (`SOIC127P600X175-8N`: pitch, span over
-the leads, height, pins).
+(`R0402`), bodies in mm (`SOIC-8_3.9x4.9mm`), IPC-7351 in hundredths of a mm (`SOIC127P600X175-8N`: pitch, span over
+the leads, height, pins), and EasyEDA in mm (`SOIC-8_L4.9-W3.9-P1.27-LS6.0-BL`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ LIBRARY = "package_sizes.yaml"
 """The name of the file with sizes, of ours and of a user."""
 _NEEDS = "a list `sizes` of entries {package: NAME, size: [width, height]}"
 
+_MM = r"\d+(?:\.\d+)?"
 Length = Annotated[float, Field(gt=0, le=500, allow_inf_nan=False)]
 
 
@@ -57,7 +58,9 @@ def size_of(package: str, library: Sequence[NamedSize] = ()) -> PackageSize | No
     Example: `size_of("R_0402_1005Metric")` is 1.0 x 0.5 mm.
     """
     name = re.sub("^[DQU]_", "", package.rpartition(":")[2].strip())  # a diode, a transistor, a circuit of KiCad
-    for entry in (*library, *_own()):
+    # A name that tells even the span over the leads knows better than our list.
+    own = () if re.search(rf"[_-]L{_MM}-W{_MM}.*-LS{_MM}", name) else _own()
+    for entry in (*library, *own):
         if _fits(entry.package, name):
             return PackageSize(*entry.size, f"'{entry.package}' in {LIBRARY}")
     for pattern, make in _WAYS:
@@ -101,15 +104,33 @@ def _gullwing(match: re.Match[str]) -> tuple[float, float]:
     return span, (a_side - 1) * pitch + 1.2
 
 
+def _of_easyeda(match: re.Match[str]) -> tuple[float, float]:
+    """Return the size of `SOIC-8_L4.9-W3.9-P1.27-LS6.0-BL`: body, pitch, span over the leads, where the first pin is.
+
+    Leads stand along the length: below and above, or left and right (T: the first pin is at the top). Without a pitch
+    there are two, at the ends.
+    """
+    length, width = float(match[2]), float(match[3])
+    span = float(match[5] or 0)
+    if "qfp" in match[1].casefold() and span:
+        return length + span - width, span
+    if not match[4]:
+        return max(length, span), width
+    across = max(width, span)
+    return (across, length) if match[6] == "T" else (length, across)
+
+
 _WAYS: tuple[tuple[str, Callable[[re.Match[str]], tuple[float, float]]], ...] = (
     (r"(?<!\d)(\d{2})(\d{2})Metric", lambda chip: (float(chip[1]) / 10, float(chip[2]) / 10)),
     (r"^CP_Elec_(\d+(?:\.\d+)?)x", lambda can: (float(can[1]) + 0.3, float(can[1]) + 0.3)),
     (r"^[A-Z]+\d+P(\d{3,4})X(\d{3,4})X\d+-", lambda flat: (float(flat[1]) / 100, float(flat[2]) / 100)),
     (r"^BGA.*_(\d{3,4})X(\d{3,4})X\d+", lambda grid: (float(grid[1]) / 100, float(grid[2]) / 100)),
     (r"^(SO[A-Z]*|TSSOP|SSOP|MSOP|VSSOP)(\d+)P(\d{3,4})X\d+-(\d+)", _gullwing),
-    (r"^[A-Z]{3,6}(\d{2})(\d{2})X\d+[A-Z]?$", lambda chip: (float(chip[1]) / 10, float(chip[2]) / 10)),
-    (r"_L(\d+(?:\.\d+)?)-W\d.*?-LS(\d+(?:\.\d+)?)", lambda body: (float(body[1]), float(body[2]))),
-    (r"_L(\d+(?:\.\d+)?)-W(\d+(?:\.\d+)?)", lambda body: (float(body[1]), float(body[2]))),
+    (
+        r"^[A-Z]{3,6}(\d{2})(\d{2})X\d+(?:X\d+)?(?:[A-Z]{1,2}\d*)*$",
+        lambda chip: (float(chip[1]) / 10, float(chip[2]) / 10),
+    ),
+    (rf"^(.*?)[_-]L({_MM})-W({_MM})(?:.*?-P({_MM}))?(?:.*?-LS({_MM}))?(?:.*?-([TB])[LR]\b)?", _of_easyeda),
     (r"^([A-Za-z]+)[^x]*?[_-](\d+(?:\.\d+)?)x(\d+(?:\.\d+)?)(?:x\d+(?:\.\d+)?)?mm", _body),
     (rf"(?<!\d)({'|'.join(_INCH_CHIPS)})(?!\d)", lambda chip: _INCH_CHIPS[chip[1]]),
 )

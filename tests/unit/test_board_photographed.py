@@ -8,7 +8,7 @@ import pytest
 from test_photo_split import save
 from tiny_line import Call
 
-from coe.cli import board_command
+from coe.cli import board_command, experts_command
 
 
 @pytest.fixture
@@ -38,6 +38,16 @@ def test_what_a_board_cannot_be_made_of_is_refused(photos: Path, call: Call, nam
     said = call("new", "line7", "--photos", "photos", command=board_command)
     assert (said.status, name.split("/", maxsplit=1)[0] in said.err) == (2, True)
     assert not Path("routing_rules").exists()
+
+
+@pytest.mark.parametrize("name", ["Kondensator 10µF", "-R1", "電容", "R" * 101])
+def test_a_folder_that_cannot_be_a_component_is_named_before_anything_is_split(
+    photos: Path, call: Call, name: str
+) -> None:
+    save(photos / name / "good" / "1.png", 1)
+    said = call("new", "line7", "--photos", "photos", command=board_command)
+    assert (said.status, name[:80] in said.err, "pattern" in said.err) == (2, True, False)
+    assert call("choose", "line7.yaml", "--images", "photos", command=experts_command).status == 2
 
 
 def test_a_board_that_is_there_is_never_replaced(photos: Path, call: Call) -> None:
