@@ -13,6 +13,7 @@ from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.pictures.decoding import decode
 from coe.pictures.finding import EXTENSIONS
+from coe.pictures.folder import EntryKind, walk
 from coe.prepare import data_set
 from coe.spelling import composed
 from coe.store.kinds import TrainingPlan
@@ -100,7 +101,8 @@ def images_of(root: Path, entry: Any, source: Path) -> list[Path]:
     for part in entry if isinstance(entry, list) else [entry]:
         place = root / str(part)
         if place.is_dir():
-            images += sorted(path for path in place.rglob("*") if path.suffix.lower() in EXTENSIONS)
+            files = [entry.path for entry in walk(place) if entry.kind is EntryKind.FILE]
+            images += sorted(path for path in files if path.suffix.lower() in EXTENSIONS)
         elif place.is_file():
             try:
                 lines = place.read_text(encoding="utf-8").split("\n")

@@ -19,7 +19,7 @@ from coe.cli.console import Progress, words
 from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOption, finite, words_of
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.pictures import finding
+from coe.pictures import finding, folder
 from coe.pictures.photographs import LabelledPhotograph
 from coe.prepare import accept, backbones, data_set, learning
 from coe.store import kinds
@@ -241,8 +241,12 @@ def _frozen(text: str | None) -> tuple[str, ...]:
 
 
 def _samples_of(data: Path) -> tuple[list[Path], str]:
-    """Return the images of a data set, only the held-out ones if a folder "val" holds them; and in words which."""
-    root = data if data.is_dir() else data.parent
-    pictures = sorted(path for path in root.rglob("*") if path.suffix.lower() in finding.EXTENSIONS)
+    """Return the images of a data set, only the held-out ones if a folder "val" holds them; and in words which.
+
+    The YAML of a data set may name another folder than its own.
+    """
+    root = data if data.is_dir() else data.parent / str(data_set.read(data).get("path", ""))
+    files = [entry.path for entry in folder.walk(root) if entry.kind is folder.EntryKind.FILE] if root.is_dir() else []
+    pictures = sorted(path for path in files if path.suffix.lower() in finding.EXTENSIONS)
     held = [path for path in pictures if "val" in path.relative_to(root).parts]
     return held or pictures, f"the {'held-out ' if held else ''}pictures of its training"

@@ -86,6 +86,8 @@ def prepare(
             f"nothing says which pictures in {images_at} are of which expert, so all of them stand for each; give "
             "--board, or lay them in folders named after the experts",
         )
+    if images_at is None and variants is None:
+        point_out("note", "no int8 is made without pictures of what the experts inspect; --images makes it as well")
     raise typer.Exit(work(preparer, chosen, pictures.of, asked=variants is not None))
 
 
@@ -105,7 +107,7 @@ def prepare_new(
     `source` says in words where the samples are from.
     """
     status = work(
-        Preparer(Store(store), parse(WITH_PICTURES if samples else USUAL), allow_kinds=allow_kinds),
+        Preparer(Store(store), parse(WITH_PICTURES), allow_kinds=allow_kinds),
         [id],
         lambda _: (list(samples), source),
     )

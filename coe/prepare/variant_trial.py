@@ -84,7 +84,10 @@ class ExpertTrial:
         If findings differ, layers that stay float are searched for `limit_s` seconds.
         """
         if self.samples.generated:
-            raise StoreError("int8 takes the ranges of its numbers from pictures of what it inspects; give --images")
+            raise StoreError(
+                "it takes the ranges of its numbers from pictures of what it inspects, and there are none; coe-experts "
+                "prepare --images FOLDER makes it"
+            )
         pictures = [sample.pixels for sample in self.samples.prepared]
         exported = int8.export(
             self.kind, self.expert, network(self.kind, self.expert, self.folded.state, self.folded.pairs), pictures
