@@ -154,6 +154,6 @@ def _alarm(name: str, rule: StopRule, key: Sequence[str], having: Sequence[int],
     what = ", ".join(said) if said else rule.counts.value
     where = f"{len(having)} boards in a row" if rule.window == rule.times else f"{len(having)} of {rule.window} boards"
     word = "confirmed, " if rule.counts is Countable.CONFIRMED else ""
-    much = f", {share:.0%} of all calls" if rule.share is not None else ""
+    much = f", {100 * share:.0f} % of all calls" if rule.share is not None else ""
     message = f"stop rule '{name}': {what} ({word}on {where}{much})" if said else f"stop rule '{name}': {where} {what}"
     return Alarm(f"{name}: {what}", message, having)

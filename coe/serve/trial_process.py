@@ -1,4 +1,4 @@
-"""A trial in a process of its own: it judges stored boards again, beside the line and with the least priority.
+"""A trial in a process of its own: it judges stored boards again, beside the line and with less priority.
 
 The gate starts the process and ends with it; a trial that was not finished begins anew. It reads pictures and rows,
 writes what it counts into the row of the trial alone, and changes no verdict.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -52,20 +52,26 @@ class TrialOver(Exception):
 
 
 def main(config: ServeConfig, id: int) -> None:
-    """Carry out a trial with the processor time that nobody else wants."""
+    """Carry out a trial beside the line."""
+    run(config, id, _give_way)
+
+
+def _give_way(inspects: bool) -> None:
+    """Take only the processor time that nobody else wants; scores alone take seconds, and may have some."""
     with suppress(OSError, AttributeError):
-        os.nice(19)
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    run(config, id)
+        os.nice(19 if inspects else 5)
+        if inspects:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-def run(config: ServeConfig, id: int) -> None:
+def run(config: ServeConfig, id: int, give_way: Callable[[bool], None] = lambda inspects: None) -> None:
     """Carry out a trial; what fails is written as its reason."""
     database = open_database(config.database_url)
     try:
         with database.reading() as connection:
             asked = trial_rows.get(connection, id)
         assert asked is not None
+        give_way(bool(asked.asked.get("inspect")))
         trial = _RunningTrial(config, database, asked)
         try:
             trial.run()
