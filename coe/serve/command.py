@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -170,8 +172,8 @@ def set_person(
     from coe.serve.clock import now_us
     from coe.serve.database import audit, keys, people
 
-    badge = typer.prompt("Badge (scan it; empty: none)", default="", show_default=False, hide_input=True, err=True)
-    pin = typer.prompt("PIN (4 to 12 digits; empty: none)", default="", show_default=False, hide_input=True, err=True)
+    ask = partial(typer.prompt, default="", show_default=False, hide_input=sys.stdin.isatty(), err=True)
+    badge, pin = ask("Badge (scan it; empty: none)"), ask("PIN (4 to 12 digits; empty: none)")
     badge, pin, moment_us = badge.strip(), pin.strip(), now_us()
     people.check(badge, pin)
     with _database(config_path) as database, database.writing() as connection:

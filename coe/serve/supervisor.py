@@ -113,7 +113,13 @@ class Supervisor:
     def run(self) -> None:
         """Run until `end`. Raises ConfigError, before any process is started, for a service that cannot run."""
         self.config.data.mkdir(parents=True, exist_ok=True)
-        lock = FolderLock.take(self.config.data, wait=False)
+        try:
+            lock = FolderLock.take(self.config.data, wait=False)
+        except OSError as error:
+            raise ConfigError(
+                f"the service cannot write into its folder {self.config.data}: {error.strerror or error}; give it the "
+                "right to, or another `data`"
+            ) from None
         if lock is None:
             raise ConfigError(f"{self.config.data}: another service is running here; end it first")
         database = open_database(self.config.database_url)

@@ -157,3 +157,17 @@ def test_an_operator_sees_a_defect_that_an_audit_found_as_a_call(served: Served)
         page = person.get("/repair/1").text
     assert "R8" in page
     assert "blind" not in page
+
+
+def test_a_client_that_knows_the_description_alone_answers_a_call_and_says_what_became_of_it(served: Served) -> None:
+    write(served.database, decided, "k1", ng("R1"))
+    paths = served.operator.get("/openapi.json").json()["paths"]
+    given = paths["/api/v1/calls/{id}"]["get"]["responses"]["200"]["headers"]
+    headers = served.operator.get("/api/v1/calls/1").headers
+    for word, body in (("verification", {"outcome": "confirmed"}), ("repair", {"outcome": "repaired"})):
+        told = paths[f"/api/v1/calls/{{id}}/{word}"]["post"]
+        [source] = given
+        [needed] = [one["name"] for one in told["parameters"] if one["in"] == "header" and one["required"]]
+        sent = served.operator.post(f"/api/v1/calls/1/{word}", json=body, headers={needed: headers[source]})
+        assert (sent.status_code, "201" in told["responses"]) == (201, True)
+        given, headers = told["responses"]["201"]["headers"], sent.headers

@@ -161,6 +161,12 @@ def _document(operations: Sequence[Operation]) -> dict[str, Any]:
     }
 
 
+def _given(operation: Operation) -> dict[str, Any]:
+    """Return the headers of an answer, if it has any that a client needs."""
+    headers = {name: {"schema": {"type": "string"}} for name in operation.gives}
+    return {"headers": headers} if headers else {}
+
+
 def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {
         "summary": " ".join((operation.handler.__doc__ or "").split()),
@@ -173,12 +179,16 @@ def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
             }
             for name, kind in re.findall(r"{(\w+)(?::(\w+))?}", operation.path)
         ]
+        + [{"name": name, "in": "header", "required": True, "schema": {"type": "string"}} for name in operation.needs]
         + [
             {"name": name, "in": "query", "description": schema.pop("description", ""), "schema": schema}
             for name, schema in (operation.query or NoQuery).model_json_schema().get("properties", {}).items()
         ],
         "responses": {
-            **{str(status): {"description": meaning} for status, meaning in operation.answers.items()},
+            **{
+                str(status): {"description": meaning, **(_given(operation) if status < HTTPStatus.BAD_REQUEST else {})}
+                for status, meaning in operation.answers.items()
+            },
             "default": {
                 "description": "a problem",
                 "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},

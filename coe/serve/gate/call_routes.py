@@ -92,7 +92,7 @@ def get_calls(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     return {"calls": [facts(connection, row) for row in rows]}
 
 
-@router.read("/api/v1/calls/{id:int}", VERIFY, answers={200: "the call, with its ETag"})
+@router.read("/api/v1/calls/{id:int}", VERIFY, answers={200: "the call, with its ETag"}, gives=("ETag",))
 def get_call(visit: Visit, connection: Connection) -> Response:
     """A call with all words on it."""
     call = _call(visit, connection)
@@ -106,6 +106,7 @@ def get_call(visit: Visit, connection: Connection) -> Response:
     VERIFY,
     query=ClaimQuery,
     answers={200: "the call, with its ETag; X-Open-Calls says how many are open", 204: "no call is free"},
+    gives=("ETag", "X-Open-Calls"),
 )
 def claim_next(visit: Visit, connection: Connection) -> Response:
     """Reserve the next open call for the caller."""
@@ -133,6 +134,7 @@ def claim_next(visit: Visit, connection: Connection) -> Response:
     "/api/v1/calls/{id:int}/claim",
     VERIFY,
     answers={200: "the call, with its ETag", 409: "another person has it, or it was answered"},
+    gives=("ETag",),
 )
 def claim(visit: Visit, connection: Connection) -> Response:
     """Reserve a call for the caller, or extend the caller's reservation."""
@@ -173,6 +175,8 @@ def _reserve(visit: Visit, connection: Connection, lasts_s: int) -> None:
         422: "a part that nobody saw is neither good nor accepted",
         428: "If-Match is missing",
     },
+    needs=("If-Match",),
+    gives=("ETag",),
 )
 def verify(visit: Visit, connection: Connection) -> Response:
     """Answer a call.

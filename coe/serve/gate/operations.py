@@ -121,7 +121,7 @@ class Operation:
 
     `roles` are those that may do it; None: everybody, without a key. `query` is the form of the parameters, None if any
     may be given. `body` is the form of a JSON body of `most_bytes` at most, `takes` the media type of any other body.
-    `answers` says what each status means.
+    `answers` says what each status means. `needs` are headers that a request must have, `gives` those of its answer.
     """
 
     method: str
@@ -133,6 +133,8 @@ class Operation:
     body: type[StrictModel] | None = None
     most_bytes: int = MAX_JSON_BYTES
     takes: str = ""
+    needs: tuple[str, ...] = ()
+    gives: tuple[str, ...] = ()
 
 
 class OperationRouter:

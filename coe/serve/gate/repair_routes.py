@@ -40,6 +40,8 @@ class RepairRequest(StrictModel):
         412: "the call has changed",
         428: "If-Match is missing",
     },
+    needs=("If-Match",),
+    gives=("ETag",),
 )
 def post_repair(visit: Visit, connection: Connection) -> Response:
     """Say what became of a confirmed defect: repaired, scrapped, or no defect, which makes it a false call.
