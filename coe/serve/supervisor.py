@@ -112,8 +112,8 @@ class Supervisor:
 
     def run(self) -> None:
         """Run until `end`. Raises ConfigError, before any process is started, for a service that cannot run."""
-        self.config.data.mkdir(parents=True, exist_ok=True)
         try:
+            self.config.data.mkdir(parents=True, exist_ok=True)
             lock = FolderLock.take(self.config.data, wait=False)
         except OSError as error:
             raise ConfigError(
