@@ -350,8 +350,8 @@ def test_photographs_move_into_the_folder_of_what_they_show(served: Served) -> N
         "SW_B3U/missing/P4-SN1.png": "SW_B3U/missing/P4-SN1.png",
     }
     assert served.engineer.get("/teach/line7/photo/R10k/good/P1-SN1.png").headers["content-type"] == "image/png"
-    for wrong in ("R10k/../../recipe.yaml", "R10k/none.png", "../../x.png"):
-        assert served.engineer.get(f"/teach/line7/photo/{wrong}").status_code in (400, 404)
+    for wrong in ("R10k/../../recipe.yaml", "R10k/none.png", "../../x.png", "/etc/hostname", "/etc/x.png"):
+        assert served.engineer.get(f"/teach/line7/photo/{wrong}").status_code in (400, 404), wrong
         problem(served.engineer.post("/teach/line7/marks", json={"marks": {wrong: "good"}}), 422, "invalid")
 
 

@@ -128,6 +128,8 @@ def problem_of(error: Exception) -> Problem:
         case CallChanged():
             way_out = "read the call again, and send its new ETag as If-Match"
             return Problem(ProblemKind.CHANGED, str(error), way_out)
+        case files.DiskFull():
+            return disk_full(str(error))
         case CoeError():
             return Problem(ProblemKind.INVALID, str(error), "correct the request as it says")
         case ClientDisconnect():

@@ -15,6 +15,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from coe.errors import ConfigError, ImageError
+from coe.pictures.finding import EXTENSIONS
 from coe.pictures.image_source import ImageSource
 from coe.serve.database import audit
 from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
@@ -214,9 +215,10 @@ async def photo(visit: Visit) -> Response:
 
     def find() -> Path:
         draft, path = draft_of(visit), visit.name("path")
-        if all(path != crop.path for listed in crop_gallery.crops(draft).values() for crop in listed):
+        place = (draft.photos / path).resolve()
+        if not place.is_relative_to(draft.photos.resolve()) or place.suffix.lower() not in EXTENSIONS:
             raise not_found("such photograph", "load the page again")
-        return draft.photos / path
+        return place
 
     found = await visit.gate.run(find)
     return await visit.gate.draw(lambda: _drawn(found, _CROP_SIDE))
@@ -232,6 +234,8 @@ def picture_of(visit: Visit, draft: BoardDraft) -> Path:
 
 
 def _drawn(path: Path, side: int) -> Response:
+    if not path.is_file():
+        raise not_found("such picture", "load the page again")
     try:
         pixels = ImageSource.of(path, None, None).decode()
     except ImageError as error:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -62,7 +62,7 @@ class NamedPackage(StrictModel):
 def rows_of(draft: BoardDraft) -> list[PackageRow]:
     """Return the rows, those of most parts first; raises ConfigError for files that cannot be read."""
     recipe = read_recipe(draft.recipe)
-    guessed = _guessed(draft.recipe)
+    guessed = _guessed(draft.recipe.read_text(encoding="utf-8"))
     kinds: dict[tuple[str, str], list[Placement]] = {}
     for place in draft.read().placements:
         if place.side == Side(draft.state.side) and place.refdes:
@@ -78,9 +78,11 @@ def rows_of(draft: BoardDraft) -> list[PackageRow]:
     return sorted(rows, key=lambda row: (row.is_left_out, not row.is_guess, -len(row.refdes)))
 
 
-def _guessed(recipe: Path) -> set[str]:
-    lines = recipe.read_text(encoding="utf-8").splitlines()
-    return {line.split(":")[0].strip() for line in lines if _TODO.search(line)}
+def _guessed(recipe: str) -> set[str]:
+    """Return the components whose size a person must still say."""
+    if TODO not in recipe:
+        return set()
+    return {line.split(":")[0].strip() for line in recipe.splitlines() if _TODO.search(line)}
 
 
 def name(draft: BoardDraft, said: Sequence[NamedPackage]) -> None:
@@ -107,16 +109,23 @@ class _Edit:
         self.recipe_text = draft.recipe.read_text(encoding="utf-8")
         self.rules_text = draft.rules.read_text(encoding="utf-8")
         self._renamed: dict[str, str] = {}
-        self._places = [place for place in draft.read().placements if place.side == self._side and place.refdes]
+        self._all = draft.read().placements
+        self._places = [place for place in self._all if place.side == self._side and place.refdes]
+        self._kinds: dict[tuple[str, str], list[Placement]] = {}
+        for place in self._places:
+            self._kinds.setdefault((place.package, place.value), []).append(place)
+        self._parsed: tuple[str, BoardRecipe] | None = None
 
     @property
     def _recipe(self) -> BoardRecipe:
-        return parse_recipe(self._draft.recipe, self.recipe_text.encode())
+        if self._parsed is None or self._parsed[0] != self.recipe_text:
+            self._parsed = self.recipe_text, parse_recipe(self._draft.recipe, self.recipe_text.encode())
+        return self._parsed[1]
 
     def row(self, said: NamedPackage) -> None:
         """Take what was said of one row."""
         recipe = self._recipe
-        places = [place for place in self._places if (place.package, place.value) == (said.package, said.value)]
+        places = self._kinds.get((said.package, said.value), [])
         if not places:
             raise ConfigError(f"the placement file has no part of package '{said.package}' and value '{said.value}'")
         inspected = [place for place in places if not is_left_out(recipe, place)]
@@ -182,7 +191,9 @@ class _Edit:
 
     def _drop_if_unused(self, component: str | None) -> None:
         recipe = self._recipe
-        used = {component_of(recipe, place) for place in self._places if not is_left_out(recipe, place)}
+        used = {
+            component_of(recipe, places[0]) for places in self._kinds.values() if not is_left_out(recipe, places[0])
+        }
         if component is None or component in used:
             return
         entries = [n for n, one in enumerate(recipe.placed_as) if one.component == component]
@@ -203,22 +214,18 @@ class _Edit:
             self.recipe_text = yaml_edit.with_value(self.recipe_text, place, size)
 
     def _is_open(self, component: str) -> bool:
-        lines = self.recipe_text.splitlines()
-        return any(line.strip().startswith(f"{component}:") and _TODO.search(line) for line in lines)
+        return component in _guessed(self.recipe_text)
 
     def finish(self) -> None:
         """Write counts, and prove both texts; raises ConfigError."""
-        recipe = self._recipe
-        counts: dict[str, int] = {}
-        for place in self._places:
-            if not is_left_out(recipe, place) and (name := component_of(recipe, place)):
-                counts[name] = counts.get(name, 0) + 1
+        layout = lay_out(self._recipe, self._all, self._draft.bottom)
+        first = next(iter(layout.units), "")
+        counts = Counter(site.component for site in layout.sites if site.unit == first)
         for name, count in counts.items():
             where = ("components", name, "count")
-            if yaml_edit.has(self.rules_text, where):
+            if yaml_edit.has(self.rules_text, where) and yaml_edit.value(self.rules_text, where) != str(count):
                 self.rules_text = yaml_edit.with_value(self.rules_text, where, str(count))
         board = rules.of_bytes(self._draft.rules, self.rules_text.encode())
-        layout = lay_out(recipe, self._draft.read().placements, self._draft.bottom)
         layout.check(board.components, board.board)
 
     @property

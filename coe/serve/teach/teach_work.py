@@ -49,7 +49,7 @@ class Work(StrictModel):
 class Works:
     """The commands that run for drafts now, by the folder of the draft."""
 
-    _running: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
+    running: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, draft: BoardDraft, what: str, then: str, commands: Sequence[Sequence[str]]) -> bool:
@@ -61,14 +61,14 @@ class Works:
             write_atomically(draft.folder / WORK, [work.model_dump_json()])
             (draft.folder / LOG).write_bytes(b"")
             command = [sys.executable, "-m", "coe.serve.teach.teach_work", str(draft.root), draft.name]
-            self._running[draft.folder] = subprocess.Popen(
+            self.running[draft.folder] = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=draft.root, start_new_session=True
             )
             return True
 
     def is_running(self, draft: BoardDraft) -> bool:
         """Tell whether commands run for a draft."""
-        running = self._running.get(draft.folder)
+        running = self.running.get(draft.folder)
         return running is not None and running.poll() is None
 
     def of(self, draft: BoardDraft) -> Work | None:
@@ -83,15 +83,15 @@ class Works:
     def stop(self, draft: BoardDraft) -> None:
         """End the commands of a draft."""
         with self._lock:
-            if (running := self._running.pop(draft.folder, None)) is not None:
+            if (running := self.running.pop(draft.folder, None)) is not None:
                 _end(running)
 
     def close(self) -> None:
         """End all commands."""
         with self._lock:
-            for running in self._running.values():
+            for running in self.running.values():
                 _end(running)
-            self._running.clear()
+            self.running.clear()
 
 
 def _end(running: subprocess.Popen[bytes]) -> None:

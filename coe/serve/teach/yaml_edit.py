@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import yaml
 
 from coe.board.drafting import TODO
 from coe.strict_yaml import KeyPath
 
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DECIDED = re.compile(rf"[ \t]*#[^\n]*\b{TODO}\b[^\n]*")
 
 
@@ -109,7 +111,7 @@ def _node(text: str, place: KeyPath) -> yaml.Node:
 
 
 def _find(text: str, place: KeyPath) -> yaml.Node | None:
-    node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+    node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
     for part in place:
         if isinstance(node, yaml.MappingNode):
             node = next((value for name, value in node.value if name.value == part), None)
