@@ -80,9 +80,8 @@ class Asked(Works):
         super().__init__()
         self.commands: list[Sequence[str]] = []
 
-    def begin(self, draft: BoardDraft, what: str, then: str, commands: Sequence[Sequence[str]]) -> bool:
+    def begin(self, draft: BoardDraft, what: str, then: str, commands: Sequence[Sequence[str]]) -> None:
         self.commands += commands
-        return True
 
 
 @pytest.fixture(autouse=True)

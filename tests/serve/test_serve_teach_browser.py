@@ -29,7 +29,7 @@ from coe.serve.enums import ActivationState, CallReason, Role
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.teach.teach_draft import BoardDraft
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 KEPT = ("C_0402_1005Metric", "R_0402_1005Metric", "SW_SPST_B3U-1000P")
 PICTURES = os.environ.get("COE_PICTURES", "")
 
@@ -43,10 +43,14 @@ def station(tmp_path: Path, sqlite_template: Path) -> Iterator[Served]:
         yield running
 
 
-def photographed(page: Any, name: str, place: str = "body") -> None:
+def photographed(page: Any, name: str, height: int) -> None:
     """Write a picture of the documentation, if they are wanted."""
     if PICTURES:
-        page.locator(place).first.screenshot(path=str(Path(PICTURES) / name))
+        before = page.viewport_size
+        page.set_viewport_size({"width": 1280, "height": height})
+        page.wait_for_timeout(500)
+        page.screenshot(path=str(Path(PICTURES) / name))
+        page.set_viewport_size(before)
 
 
 def at(page: Any, shown: tuple[float, float], size: tuple[int, int]) -> tuple[float, float]:
@@ -86,7 +90,7 @@ def test_a_board_is_taught_without_a_text_editor(station: Served, browser: Any, 
     page.wait_for_selector("#map-says:has-text('Found')")
     draft = BoardDraft(station.gate.config.data / "teach", "line7")
     found = read_recipe(draft.recipe).camera
-    photographed(page, "serve_teach.png")
+    photographed(page, "serve_teach.png", 1040)
 
     # The overlay is dragged, and two marks are clicked a few pixels beside where they are.
     size = (1214, 1836)
@@ -191,9 +195,7 @@ def verified(station: Served, page: Any, recipe: recipe_versions.Recipe, files: 
     with station.database.writing() as connection:
         row = the(board_rows.of_key(connection, "k1"))
         decisions.write(connection, Decision(row, Verdict.NG, now_us(), False, [call], [], []))
-    page.set_viewport_size({"width": 1280, "height": 790})
     page.goto(f"{station.address}/verify")
     page.wait_for_selector(".pic .frame", state="attached")
     page.wait_for_selector("#refdes:text-is('SW1')")
-    page.wait_for_timeout(1000)
-    photographed(page, "serve_verify.png")
+    photographed(page, "serve_verify.png", 790)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from waiting import eventually
 
+from coe.errors import ConfigError
 from coe.serve.teach import yaml_edit
 from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.take_found import take_crops, take_map
@@ -79,20 +80,70 @@ def made_beside(draft: BoardDraft, recipe: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
+MINE = """\
+# mine
+recipe: r
+side: top
+um_per_pixel: 50  # TODO: how many
+outline: {x: [0, 20], y: [0, 16]}  # mine
+held: true
+components:
+  mine: {size: [1, 2]}
+placed_as:
+  - {package: R_0402, component: mine}
+"""
+ROWS = "Ref,Val,Package,PosX,PosY,Rot,Side\nR1,1k,R_0402,5,5,0,top\n"
+
+
+def begun(folder: Path, rows: str = ROWS) -> BoardDraft:
+    """Return a draft with a placement file alone."""
+    draft = BoardDraft(folder, "line7")
+    (draft.folder / "placements").mkdir(parents=True)
+    (draft.folder / "placements" / "pnp.csv").write_text(rows)
+    draft.say(draft.state.model_copy(update={"units": "mm"}))
+    return draft
+
+
 def test_of_a_recipe_that_is_there_the_map_changes_alone(tmp_path: Path) -> None:
-    draft = BoardDraft(tmp_path, "line7")
-    made_beside(draft, "recipe: r\nside: top\num_per_pixel: 41.2  # measured\ncamera: {turn: 90}\n")
+    draft = begun(tmp_path)
+    made_beside(draft, MINE)
     take_map(draft)
-    assert draft.recipe.read_text() == "recipe: r\nside: top\num_per_pixel: 41.2  # measured\ncamera: {turn: 90}\n"
-    draft.recipe.write_text(TEXT, encoding="utf-8")
+    assert draft.recipe.read_text() == MINE
     draft.rules.write_text("board: line7  # mine\n")
-    made_beside(draft, "side: top\num_per_pixel: 40\nfiducials:\n  diameter: 1\n  at: {F1: [1, 2]}\ncomponents: {}\n")
+    fiducials = "fiducials:\n  diameter: 1\n  at: {F1: [1, 2], F2: [9, 9]}\n"
+    measured = "um_per_pixel: 40\ncamera: {turn: 90}\n"
+    made_beside(
+        draft,
+        "recipe: r\nside: top\noutline: {x: [0, 21], y: [0, 17]}\n"
+        f"{measured}{fiducials}components:\n  A: {{size: [1, 1]}}\n",
+    )
     take_map(draft)
-    lines = TEXT.splitlines(keepends=True)
-    fiducials = "fiducials:\n  diameter: 1\n  at: {F1: [1, 2]}\n"
-    assert draft.recipe.read_text() == "".join([*lines[:2], "um_per_pixel: 40\n", fiducials, *lines[3:]])
+    lines = MINE.splitlines(keepends=True)
+    assert draft.recipe.read_text() == "".join([*lines[:3], measured, fiducials, lines[4], *lines[6:]])
     assert draft.rules.read_text() == "board: line7  # mine\n"
     assert (draft.folder / "overlay-SN1.png").is_file()
+
+
+def test_parts_of_a_newer_placement_file_are_added_to_what_is_there(tmp_path: Path) -> None:
+    draft = begun(tmp_path, f"{ROWS}C1,1u,C_0603,8,5,0,top\nTP1,,TP,2,2,0,top\n")
+    draft.rules.parent.mkdir()
+    draft.rules.write_text("board: line7\nexperts: {}\ncomponents:\n  mine: {inspect: x}  # mine\n")
+    draft.recipe.write_text(MINE)
+    made_beside(
+        draft,
+        MINE.replace("  mine: {size: [1, 2]}", "  R0402: {size: [1, 1]}\n  C0603: {size: [3, 4]}  # 1: C1").replace(
+            "  - {package: R_0402, component: mine}\n",
+            "  - {package: R_0402, component: R0402}\n  - {package: C_0603, component: C0603}\nnot_inspected: [TP1]\n",
+        ),
+    )
+    (draft.folder / "found" / "routing_rules" / "line7.yaml").write_text(
+        "components:\n  C0603: {inspect: first-look}\n"
+    )
+    take_map(draft)
+    text = draft.recipe.read_text()
+    assert "  mine: {size: [1, 2]}\n  C0603: {size: [3, 4]}  # 1: C1\n" in text
+    assert [site.component for site in draft.layout.sites] == ["mine", "C0603"]
+    assert draft.rules.read_text().endswith("  mine: {inspect: x}  # mine\n  C0603: {inspect: first-look}\n")
 
 
 def test_parts_that_are_cut_again_stay_what_a_person_said(tmp_path: Path) -> None:
@@ -120,8 +171,9 @@ def test_commands_run_one_after_another_until_one_fails(tmp_path: Path) -> None:
     draft, works = BoardDraft(tmp_path, "line7"), Works()
     draft.folder.mkdir()
     fails = ("coe-board", "new", "line7")
-    assert works.begin(draft, "x", "place", [("coe-board", "--help"), fails, ("coe-board", "--help")])
-    assert not works.begin(draft, "y", "place", [fails])
+    works.begin(draft, "x", "place", [("coe-board", "--help"), fails, ("coe-board", "--help")])
+    with pytest.raises(ConfigError):
+        works.begin(draft, "y", "place", [fails])
     eventually(lambda: not works.is_running(draft))
     ended = works.of(draft)
     assert ended is not None
@@ -137,7 +189,7 @@ def test_what_runs_ends_with_the_gate(tmp_path: Path) -> None:
     (draft.folder / "boards").mkdir(parents=True)
     os.mkfifo(tmp_path / "never")  # nobody writes into it, so the command waits for ever
     wait = ("coe-board", "new", "line7", "--placements", "never")
-    assert works.begin(draft, "x", "place", [wait])
+    works.begin(draft, "x", "place", [wait])
     (running,) = works.running.values()
     eventually(lambda: (draft.folder / "work.json").read_text().find('"at":0') > 0)
     assert running.stdin is not None

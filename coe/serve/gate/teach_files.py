@@ -44,14 +44,15 @@ def draft_named(visit: Visit, name: str) -> BoardDraft:
 
 
 async def idle(visit: Visit, work: Callable[[BoardDraft], _T], *, decodes: bool = False) -> _T:
-    """Change a draft for which no command runs; raises Problem while one does."""
-    draft = await visit.gate.run(partial(draft_of, visit))
-    if visit.gate.works.is_running(draft):
-        raise Problem(
-            ProblemKind.CONFLICT, "commands run for this board now", "wait until they have ended, or stop them"
-        )
-    run = visit.gate.draw if decodes else visit.gate.run
-    return await run(partial(work, draft))
+    """Change a draft for which no command runs, one change at a time; raises ConfigError while one does."""
+
+    def change() -> _T:
+        draft, works = draft_of(visit), visit.gate.works
+        with works.changing:
+            works.expect_idle(draft)
+            return work(draft)
+
+    return await (visit.gate.draw if decodes else visit.gate.run)(change)
 
 
 class FileQuery(StrictModel):

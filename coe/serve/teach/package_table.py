@@ -174,7 +174,7 @@ class _Edit:
             if recipe.placed_as:
                 self.recipe_text = yaml_edit.with_entry(self.recipe_text, ("placed_as",), entry, first=True)
             else:
-                self.recipe_text = self.recipe_text.rstrip("\n") + f"\nplaced_as:\n  {entry}\n"
+                self.recipe_text = yaml_edit.with_line(self.recipe_text, "placed_as", entry)
         if not yaml_edit.has(self.rules_text, ("components", new)):
             line = f"{new}: {{count: 1, inspect: {self._inspects(before)}, reference: {new}}}"
             self.rules_text = yaml_edit.with_entry(self.rules_text, ("components",), line)

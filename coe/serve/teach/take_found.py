@@ -6,11 +6,14 @@ photograph that is cut again stays in the folder of what it shows.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
 
 from coe.files import write_atomically
+from coe.placement import parse_recipe, read_recipe
+from coe.placement.inspected_parts import component_of, is_left_out
 from coe.serve.teach import yaml_edit
 from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.teach_draft import BoardDraft, files_in
@@ -35,6 +38,7 @@ def take_map(draft: BoardDraft) -> None:
     if draft.recipe.is_file():
         before = draft.recipe.read_text(encoding="utf-8")
         text = yaml_edit.with_tops(before, {key: yaml_edit.top(text, key) for key in _OF_THE_MAP}, after="side")
+        text = _with_new_parts(draft, made, text)
     for picture in files_in(made.folder):
         if picture.name.startswith("overlay-"):
             picture.replace(draft.folder / picture.name)
@@ -43,6 +47,32 @@ def take_map(draft: BoardDraft) -> None:
         write_atomically(draft.rules, [made.rules.read_text(encoding="utf-8")])
     write_atomically(draft.recipe, [text])
     shutil.rmtree(draft.folder / FOUND)
+
+
+def _with_new_parts(draft: BoardDraft, made: BoardDraft, text: str) -> str:
+    """Return a recipe with parts that another placement file alone has, as the new recipe has them; also the rules."""
+    old, new = parse_recipe(draft.recipe, text.encode()), read_recipe(made.recipe)
+    rules = draft.rules.read_text(encoding="utf-8") if draft.rules.is_file() else ""
+    kinds, left_out = {}, []
+    for place in draft.read().placements:
+        if place.side == old.side and place.refdes and not is_left_out(old, place) and not component_of(old, place):
+            if is_left_out(new, place):
+                left_out.append(json.dumps(place.refdes))
+            elif name := component_of(new, place):
+                kinds[place.package, place.value] = name
+    if left_out:
+        text = yaml_edit.with_items(text, "not_inspected", left_out)
+    for (package, value), name in kinds.items():
+        words = {"package": package, "value": value, "component": name}
+        entry = ", ".join(f"{key}: {json.dumps(word, ensure_ascii=False)}" for key, word in words.items() if word)
+        text = yaml_edit.with_line(text, "placed_as", f"- {{{entry}}}")
+        if not yaml_edit.has(text, ("components", name)):
+            text = yaml_edit.with_line(text, "components", yaml_edit.line(made.recipe.read_text("utf-8"), name))
+        if rules and not yaml_edit.has(rules, ("components", name)):
+            rules = yaml_edit.with_line(rules, "components", yaml_edit.line(made.rules.read_text("utf-8"), name))
+    if rules:
+        write_atomically(draft.rules, [rules])
+    return text
 
 
 def take_crops(draft: BoardDraft) -> None:

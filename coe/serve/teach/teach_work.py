@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coe.cli.start import Exit
+from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.serve.teach.teach_draft import BoardDraft
 from coe.strict_model import StrictModel, of_json
@@ -50,13 +51,14 @@ class Works:
     """The commands that run for drafts now, by the folder of the draft."""
 
     running: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
+    changing: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the files of a draft are changed: two people may sit before one board."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self, draft: BoardDraft, what: str, then: str, commands: Sequence[Sequence[str]]) -> bool:
-        """Run commands in the folder of drafts; False if others run for this draft already."""
+    def begin(self, draft: BoardDraft, what: str, then: str, commands: Sequence[Sequence[str]]) -> None:
+        """Run commands in the folder of drafts; raises ConfigError if others run for this draft already."""
         with self._lock:
-            if self.is_running(draft):
-                return False
+            self.expect_idle(draft)
             work = Work(what=what, then=then, commands=tuple(tuple(words) for words in commands))
             write_atomically(draft.folder / WORK, [work.model_dump_json()])
             (draft.folder / LOG).write_bytes(b"")
@@ -64,7 +66,11 @@ class Works:
             self.running[draft.folder] = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=draft.root, start_new_session=True
             )
-            return True
+
+    def expect_idle(self, draft: BoardDraft) -> None:
+        """Raise ConfigError while commands run for a draft."""
+        if self.is_running(draft):
+            raise ConfigError("commands run for this board now; wait until they have ended, or stop them")
 
     def is_running(self, draft: BoardDraft) -> bool:
         """Tell whether commands run for a draft."""

@@ -135,6 +135,18 @@ def _end(node: yaml.Node) -> int:
     return int(node.end_mark.index)
 
 
+def with_line(text: str, key: str, entry: str) -> str:
+    """Return the text with one more line in the block at its top that is called so, which is written if need be."""
+    if has(text, (key,)):
+        return with_entry(text, (key,), entry)
+    return text.rstrip("\n") + f"\n{key}:\n  {entry}\n"
+
+
+def line(text: str, component: str) -> str:
+    """Return the line of a component, with the comment behind it; raises KeyError."""
+    return text.splitlines()[_node(text, ("components", component)).start_mark.line].strip()
+
+
 def top(text: str, key: str) -> str:
     """Return the lines of an entry at the top of a file, with the comments behind it; empty if it is not there."""
     extent = _extent(text, key)

@@ -130,7 +130,8 @@ def _pictures(draft: BoardDraft) -> Shown:
     found = crops(draft)
     every = [crop for listed in found.values() for crop in listed]
     counts = {mark: sum(crop.mark == mark for crop in every) for mark in ("good", "bad", "")}
-    return {"crops": found, "counts": counts}
+    cut = {crop.name.partition("-")[2] for crop in every}
+    return {"crops": found, "counts": counts, "uncut": [path.name for path in draft.pictures if path.stem not in cut]}
 
 
 def _learn(draft: BoardDraft) -> Shown:
