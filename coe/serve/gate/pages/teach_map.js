@@ -102,7 +102,9 @@ if (map) {
     matrix = shown.matrix;
     points = {};
     armed = "";
-    pic.replaceChildren(Object.assign(new Image(), { src: `${at}/picture/${encodeURIComponent(name)}`, alt: `the board ${name} with the outline of each part`, draggable: false }), make("svg", { viewBox: `0 0 ${shown.size[0]} ${shown.size[1]}`, "aria-hidden": "true" }));
+    const image = Object.assign(new Image(), { src: `${at}/picture/${encodeURIComponent(name)}`, alt: `the board ${name} with the outline of each part`, draggable: false });
+    await image.decode().catch(() => {});
+    pic.replaceChildren(image, make("svg", { viewBox: `0 0 ${shown.size[0]} ${shown.size[1]}`, "aria-hidden": "true" }));
     chips.replaceChildren(...shown.points.map(({ name: point }) => Object.assign(document.createElement("button"), { type: "button", className: "point", textContent: point })));
     for (const chip of chips.children) {
       chip.dataset.point = chip.textContent;
