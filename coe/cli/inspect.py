@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from coe.core import Result
     from coe.pictures.finding import FoundImage, Skipped
     from coe.placement import Layout
-    from coe.results.report import ReferencePicture
+    from coe.results.report_cards import ReferencePicture
     from coe.results.run_file import RunIdentity
     from coe.results.run_used import RunUsed
     from coe.results.summary import Summary
@@ -115,7 +115,8 @@ def inspect(  # noqa: PLR0913
     from coe.inspector import weights_used
     from coe.pictures import finding, photo_split
     from coe.results.records import ResultsFile
-    from coe.results.report import PixelSource, write_report
+    from coe.results.report import write_report
+    from coe.results.report_cards import PixelSource
     from coe.results.summary import RunFigures
 
     within_s = seconds(within)
@@ -149,9 +150,14 @@ def inspect(  # noqa: PLR0913
             run_ = InspectionRun(figures, results, source.items, feed, shown)
         run_.go(options, variants)
         items, skipped = source.items, source.skipped
-        empty = [entry.serial for entry in skipped if entry.serial]
         left_alone = [finding.printable(entry.path.relative_to(at).as_posix()) for entry in skipped]
-        summary = results.finish(items, run_.figures, expected=expected, empty=empty, left_alone=left_alone)
+        summary = results.finish(
+            items,
+            run_.figures,
+            expected=expected,
+            empty=[entry.serial for entry in skipped if entry.serial],
+            left_alone=left_alone,
+        )
         report = out_dir / REPORT
         pictures = PixelSource(
             source.pixels, _references(items, loaded_board, options.store, identity.references, bits), source.view
@@ -272,7 +278,7 @@ def _references(
     was replaced meanwhile is not shown: no picture was compared with it.
     """
     from coe.pictures import finding
-    from coe.results.report import ReferencePicture
+    from coe.results.report_cards import ReferencePicture
     from coe.store.references import References
 
     by_name, references = {item.name: item for item in items}, References(store)

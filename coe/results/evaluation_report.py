@@ -10,7 +10,8 @@ from coe import config
 from coe.core import Result
 from coe.files import write_atomically
 from coe.rates import Rate
-from coe.results.report import PixelSource, card, page
+from coe.results.report import page
+from coe.results.report_cards import PixelSource, card
 from coe.results.summary import RunFigures, summarise
 
 
