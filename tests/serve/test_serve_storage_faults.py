@@ -12,16 +12,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from serving import Served, locked, signed_in
+from serving import Served, locked, put, signed_in
 
-from coe.serve.clock import now_us
+from coe.serve.clock import DAY_US, now_us
 from coe.serve.database import fault_log, states
 from coe.serve.database.connecting import Database, open_database, sqlite_url
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.enums import FaultKind, LineState, Process, Role, Subject
 from coe.serve.gate import access, own_faults
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
-from coe.serve.gate.server import give_sign
+from coe.serve.gate.server import LONGEST_OFF_US, give_sign, open_gate, remove_old
 
 PAGES = ("/", "/verify", "/statistics", "/recipes", "/experts", "/faults")
 GIB = 1 << 30
@@ -194,3 +194,20 @@ def test_a_fault_of_an_earlier_process_is_cleared_when_its_cause_is_gone(station
             fault_log.note(connection, fault_log.NewFault(Process.GATE, kind, "before"), 1)
     look(station)
     assert shown(station) == []
+
+
+def test_a_clock_far_ahead_at_the_start_removes_no_picture_until_somebody_says_so(served: Served) -> None:
+    put(served.feeder, "k1", "R1")
+    config, before_us = served.gate.config, now_us() - LONGEST_OFF_US - 1
+    with served.database.writing() as connection:
+        states.beat(connection, Process.GATE, pid=1, now_us=before_us)
+    with closing(open_gate(config)) as gate:
+        later_us = now_us() + 400 * DAY_US
+        assert remove_old(gate, 0, later_us, None) == 0
+        asyncio.run(gate.write_faults())
+        assert remove_old(gate, 0, later_us, None) == 0
+        with gate.database.writing() as connection:
+            [fault] = fault_log.open_faults(connection)
+            assert (fault.kind, fault.process) == (FaultKind.CLOCK, Process.GATE)
+            fault_log.clear(connection, fault.id, by="ann", now_us=now_us())
+        assert remove_old(gate, 0, later_us, None) == 1

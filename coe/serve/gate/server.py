@@ -14,7 +14,7 @@ from sqlalchemy import Connection as SqlConnection
 
 from coe import system
 from coe.errors import sentence_of
-from coe.serve.clock import SteadyClock, microseconds
+from coe.serve.clock import DAY_US, SteadyClock, microseconds
 from coe.serve.database import states
 from coe.serve.database.connecting import open_database
 from coe.serve.database.database_errors import DatabaseError
@@ -32,6 +32,8 @@ from coe.serve.service_config import ServeConfig
 
 BEAT_S, TIDY_S = 2.0, 600.0
 CONNECTIONS = 2000
+LONGEST_OFF_US = 4 * DAY_US
+"""After a longer time without a sign of life the clock may be wrong at the start, and pictures would go for nothing."""
 _SPARE_DESCRIPTORS = 256
 """For the database, the pictures that are drawn, and the libraries."""
 GRACE_S = 5
@@ -57,7 +59,16 @@ def open_gate(config: ServeConfig) -> Gate:
     expect_keys(config, database)
     pictures = Pictures(config.pictures)
     pictures.prepare()
-    return Gate(config, database, pictures, Feed(database))
+    gate = Gate(config, database, pictures, Feed(database))
+    with database.reading() as connection:
+        before = states.heartbeats(connection).get(Process.GATE)
+    if before is not None and (off_us := gate.now_us() - before.beat_us) > LONGEST_OFF_US:
+        message = (
+            f"the clock is {off_us / DAY_US:.0f} days after the last sign of life; no picture is removed until somebody "
+            "has looked at the clock, and clears this fault"
+        )
+        gate.faults.note(FaultKind.CLOCK, message)
+    return gate
 
 
 def most_connections() -> int:
@@ -106,7 +117,7 @@ async def _tidy(gate: Gate) -> None:
     for turn in itertools.count(gate.now_us() // microseconds(TIDY_S)):
         now_us = clock.now_us()
         try:
-            removed = await gate.run(partial(_remove_old, gate, turn % PARTS, now_us, swept_us))
+            removed = await gate.run(partial(remove_old, gate, turn % PARTS, now_us, swept_us))
             swept_us = now_us
             if removed:
                 await gate.overcome(FaultKind.RETENTION)
@@ -118,7 +129,12 @@ async def _tidy(gate: Gate) -> None:
         await asyncio.sleep(TIDY_S)
 
 
-def _remove_old(gate: Gate, part: int, now_us: int, since_us: int | None) -> int:
+def remove_old(gate: Gate, part: int, now_us: int, since_us: int | None) -> int:
+    """Remove pictures whose time is over, and strays in a part of the folder; none while the clock is in doubt."""
+    with gate.database.reading() as connection:
+        faults = gate.open_faults(connection)
+    if any(fault.kind is FaultKind.CLOCK and fault.process is Process.GATE for fault in faults):
+        return 0
     keeping, share = gate.config.retention, lambda: gate.disk().free_share
     removed = sweep(gate.database, gate.pictures, keeping, now_us, since_us=since_us, free_share=share)
     return removed + remove_strays(gate.database, gate.pictures, part, now_us)
