@@ -64,8 +64,8 @@ def open_gate(config: ServeConfig) -> Gate:
         before = states.heartbeats(connection).get(Process.GATE)
     if before is not None and (off_us := gate.now_us() - before.beat_us) > LONGEST_OFF_US:
         message = (
-            f"the clock is {off_us / DAY_US:.0f} days after the last sign of life; no picture is removed until somebody "
-            "has looked at the clock, and clears this fault"
+            f"the clock is {off_us / DAY_US:.0f} days after the last sign of life; no picture is removed until "
+            "somebody has looked at the clock, and clears this fault"
         )
         gate.faults.note(FaultKind.CLOCK, message)
     return gate
