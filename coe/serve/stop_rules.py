@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -58,6 +58,10 @@ class StopRule(StrictModel):
     def of_calls(self) -> bool:
         """Whether it counts calls, and not whole boards."""
         return self.counts in (Countable.CALLS, Countable.CONFIRMED)
+
+    def may_fire(self, board: Any) -> bool:
+        """Whether a board, with its `late` and its number of `calls`, can have what it counts."""
+        return bool(board.late if self.counts is Countable.LATE_BOARDS else board.calls)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -7,11 +7,12 @@ comes back says nothing about the process. Late and unseen boards are those of t
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Select, bindparam, func, select
 
 from coe.serve.database import board_rows, fault_log, recipe_versions, states
-from coe.serve.database.board_rows import Board
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.row_types import in_turn
 from coe.serve.database.tables import NAME, board, call, fault, state_change, verification
@@ -19,6 +20,31 @@ from coe.serve.enums import By, CallKind, FaultKind, Intake, Process, Subject
 from coe.serve.stop_rules import SeenBoard, SeenCall, StopRule, StopRules, alarms
 
 _KINDS = (FaultKind.STOP_RULE, FaultKind.LINE_HELD)
+_LAST = (
+    select(board.c.id, board.c.late)
+    .where(board.c.decided_us.is_not(None), board.c.pass_number == 1)
+    .order_by(board.c.id.desc())
+    .limit(bindparam("window"))
+)
+
+
+class _LastBoards:
+    """The queries of the last boards and of their calls, built once: that takes longer than to run them."""
+
+    def __init__(self, last: Select[Any]) -> None:
+        ids = last.subquery()
+        self.boards = last
+        self.calls = (
+            select(call.c.board_id, call.c.refdes, call.c.component, call.c.label, call.c.reason, call.c.expert)
+            .add_columns(verification.c.outcome, verification.c.label.label("said"))
+            .join(ids, ids.c.id == call.c.board_id)
+            .outerjoin(verification, verification.c.id == call.c.verification_id)
+            .where(call.c.kind == CallKind.DEFECT)
+        )
+
+
+_OF_ALL = _LastBoards(_LAST)
+_OF_RECIPE = _LastBoards(_LAST.where(board.c.recipe_id == bindparam("of_recipe_id")))
 
 
 def begin(connection: Connection, rules: StopRules) -> None:
@@ -31,20 +57,29 @@ def begin(connection: Connection, rules: StopRules) -> None:
 def look(connection: Connection, rules: StopRules, board_id: int, now_us: int) -> None:
     """Raise the alarms that a board gives which was just decided, or whose call was answered, and hold the line."""
     touched = board_rows.get(connection, board_id) if rules else None
-    if touched is None or touched.pass_number != 1 or not (touched.calls or touched.late):
+    if touched is None or touched.pass_number != 1:
         return
-    for name, rule in rules.items():
-        boards = _last_boards(connection, rule, touched)
-        for alarm in alarms(name, rule, boards, touched.id):
-            until = _told_until(connection, alarm.about)
-            again = alarms(name, rule, [one for one in boards if one.id > until], touched.id) if until else [alarm]
-            for told in again:
-                if told.about == alarm.about:
-                    kind = FaultKind.LINE_HELD if rule.hold else FaultKind.STOP_RULE
-                    new = NewFault(Process.WORKER, kind, told.message, told.about, max(told.boards))
-                    fault_log.note(connection, new, now_us)
-                    if rule.hold:
-                        states.hold(connection, by=Process.WORKER, now_us=now_us, reason=told.message)
+    for of_calls in (True, False):
+        some = {name: rule for name, rule in rules.items() if rule.of_calls is of_calls and rule.may_fire(touched)}
+        if some:
+            boards = _last_boards(connection, some.values(), touched.recipe_id if of_calls else None)
+            for name, rule in some.items():
+                _raise(connection, name, rule, boards, touched.id, now_us)
+
+
+def _raise(
+    connection: Connection, name: str, rule: StopRule, boards: Sequence[SeenBoard], touched: int, now_us: int
+) -> None:
+    for alarm in alarms(name, rule, boards, touched):
+        until = _told_until(connection, alarm.about)
+        again = alarms(name, rule, [one for one in boards if one.id > until], touched) if until else [alarm]
+        for told in again:
+            if told.about == alarm.about:
+                kind = FaultKind.LINE_HELD if rule.hold else FaultKind.STOP_RULE
+                new = NewFault(Process.WORKER, kind, told.message, told.about, max(told.boards))
+                fault_log.note(connection, new, now_us)
+                if rule.hold:
+                    states.hold(connection, by=Process.WORKER, now_us=now_us, reason=told.message)
 
 
 def clear(connection: Connection, id: int, *, by: str, now_us: int) -> bool:
@@ -67,29 +102,16 @@ def _told_until(connection: Connection, about: str) -> int:
     return connection.scalar(query) or 0
 
 
-def _last_boards(connection: Connection, rule: StopRule, touched: Board) -> list[SeenBoard]:
-    """Return what a rule looks at, the newest first."""
-    query = (
-        select(board.c.id, board.c.late)
-        .where(board.c.decided_us.is_not(None), board.c.pass_number == 1)
-        .order_by(board.c.id.desc())
-        .limit(rule.window)
-    )
-    if rule.of_calls:
-        query = query.where(board.c.recipe_id == touched.recipe_id)
-    last = query.subquery()
-    feeders = recipe_versions.get(connection, touched.recipe_id).content.get("feeders") or {}
+def _last_boards(connection: Connection, rules: Iterable[StopRule], recipe_id: int | None) -> list[SeenBoard]:
+    """Return what some rules look at, the newest first: the boards of a recipe, or of all recipes."""
+    read = _OF_ALL if recipe_id is None else _OF_RECIPE
+    which = {"window": max(rule.window for rule in rules), "of_recipe_id": recipe_id}
+    feeders: dict[str, str] = {}
+    if recipe_id is not None and any(By.FEEDER in rule.same for rule in rules):  # the content may be large
+        feeders = recipe_versions.get(connection, recipe_id).content.get("feeders") or {}
     calls: dict[int, list[SeenCall]] = defaultdict(list)
-    of_last = (
-        select(call.c.board_id, call.c.refdes, call.c.component, call.c.label, call.c.reason)
-        .add_columns(call.c.expert, verification.c.outcome, verification.c.label.label("said"))
-        .join(last, last.c.id == call.c.board_id)
-        .outerjoin(verification, verification.c.id == call.c.verification_id)
-        .where(call.c.kind == CallKind.DEFECT)
-    )
-    for row in connection.execute(of_last):
-        feeder = feeders.get(By.REFDES.of(row), "")
-        label = row.said or row.label
+    for row in connection.execute(read.calls, which):
+        feeder, label = feeders.get(By.REFDES.of(row), ""), row.said or row.label
         seen = SeenCall(row.refdes, row.component, label, row.reason, row.outcome, row.expert, feeder)
         calls[row.board_id].append(seen)
-    return [SeenBoard(row.id, row.late, calls[row.id]) for row in connection.execute(query)]
+    return [SeenBoard(row.id, row.late, calls[row.id]) for row in connection.execute(read.boards, which)]
