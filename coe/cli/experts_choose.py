@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from coe.store.kinds import Kind, TrainingPlan
 
 
+_SHOWN = 5
+
+
 def choose(  # noqa: PLR0913
     board: Annotated[str, typer.Argument(help="Board: a name, a YAML file of rules, or one that shall be written.")],
     images_at: Annotated[
@@ -177,6 +180,12 @@ def _chosen(
     from coe.prepare import choosing, learning
 
     component, found = ExpertId.of(weights).name, plan.photographs or ()
+    if pairs := choosing.under_two_labels(found, plan.bits):
+        named = ", ".join(f"{one} and {other}" for one, other in pairs[:_SHOWN])
+        more = f", and {len(pairs) - _SHOWN} more pairs" if len(pairs) > _SHOWN else ""
+        raise ConfigError(
+            f"{named}{more}: the same picture under two labels; take it out of the folder in which it is wrong"
+        )
     side = input_size or choosing.side_of(found, plan.bits)
     candidates = choosing.candidates(shelf, weights, plan, known, side)
     results: list[CrossValidated] = []
@@ -206,6 +215,10 @@ def _chosen(
         bar.update(task, completed=1, total=1)
     for remark in trained.remarks:
         point_out("note", f"{component}: {remark}")
+    if trained.unproven is None:
+        trained = replace(trained, unproven=choosing.unproven(best, found))
+    if trained.unproven:
+        point_out("unproven", f"{component}: {trained.unproven}")
     learning.put(shelf, taken.expert, trained, taken.start, f"chosen by {len(found)} photographs, seed {plan.seed}")
     experts_share.share_trained(shelf, weights, None, taken.kind, ())
     return taken.expert, taken.kind

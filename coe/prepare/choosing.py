@@ -28,6 +28,8 @@ from coe.store.kinds import Comparing, ExpertInput, Image, Kind, ModuleKind, Tra
 from coe.store.learned import digest_of
 from coe.store.store import Store
 
+_CHANCE = 0.05
+"""The largest probability with which a kind that sees nothing may judge pictures as well."""
 GOOD = "good"
 """The label of a good part."""
 STRANGE = "strange"
@@ -156,6 +158,35 @@ def chance_of(best: CrossValidated, other: CrossValidated) -> float:
     better = sum(a and not b for a, b in zip(best.right, other.right, strict=True))
     worse = sum(b and not a for a, b in zip(best.right, other.right, strict=True))
     return float(binom.sf(better - 1, better + worse, 0.5)) if better else 1.0
+
+
+def unproven(best: CrossValidated, photographs: Sequence[LabelledPhotograph]) -> str | None:
+    """Say why the bad and the good pictures do not prove a kind; "" if they do, None where they are too few for that.
+
+    Fisher's exact test: how probable is it that one calls so many of the bad ones who calls pictures at random?
+    """
+    from scipy.stats import hypergeom  # slow to import
+
+    escapes, false_calls = best.rates(photographs)
+    if escapes is None or false_calls is None:
+        return None
+    bad, good, found = escapes.trials, false_calls.trials, escapes.trials - escapes.events
+    if hypergeom.sf(bad - 1, bad + good, bad, bad) > _CHANCE:
+        return None
+    if hypergeom.sf(found - 1, bad + good, bad, found + false_calls.events) <= _CHANCE:
+        return ""
+    return f"it calls {found} of {bad} bad and {false_calls.events} of {good} good pictures: no better than by chance"
+
+
+def under_two_labels(photographs: Sequence[LabelledPhotograph], bits: int | None) -> list[tuple[str, str]]:
+    """Return the names of pictures that are identical and stand under different labels, in pairs."""
+    first: dict[int, LabelledPhotograph] = {}
+    pairs = []
+    for one in photographs:
+        other = first.setdefault(digest_of(_decoded(one.path, bits)), one)
+        if other.label != one.label:
+            pairs.append((other.name, one.name))
+    return pairs
 
 
 def side_of(photographs: Sequence[LabelledPhotograph], bits: int | None) -> int:

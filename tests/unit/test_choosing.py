@@ -209,6 +209,32 @@ def test_pictures_that_do_not_make_sense_are_refused(
     assert not (tmp_path / "b.yaml").exists()
 
 
+def test_the_same_picture_under_two_labels_is_refused_and_named(run: Callable[..., Said], tmp_path: Path) -> None:
+    pictures = [noisy(part(), seed) for seed in range(6)]
+    saved(tmp_path / "photos" / "C1" / "good", *pictures)
+    saved(tmp_path / "photos" / "C1" / "bad", *(bad(noisy(part(), seed)) for seed in range(8, 12)), pictures[3])
+    said = run(tmp_path / "b.yaml", "--images", tmp_path / "photos")
+    assert said.status == 2
+    assert "good/3.png" in said.err
+    assert "bad/4.png" in said.err
+
+
+def test_a_kind_that_calls_good_and_bad_alike_is_unproven(
+    run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "store")
+    for blind in (True, False):
+        monkeypatch.setattr(kinds, "resolve", lambda *_, blind=blind: Brightness(blind=blind))
+        photographs(tmp_path / f"photos {blind}" / "C1", {"good": 6, "bad": 6})
+        said = run(tmp_path / f"{blind}.yaml", "--images", tmp_path / f"photos {blind}")
+        assert said.status == 0, said.err
+        manifest = store.manifest(f"{blind}/C1")
+        assert bool(manifest.unproven) is blind
+        assert ("unproven" in said.err) is blind
+    few = CrossValidated(CandidateKind(Brightness(), None, plan(()), None), (False, True), (True, True))  # type: ignore[arg-type]
+    assert choosing.unproven(few, photographs(tmp_path / "few", {"bad": 1, "good": 1})) is None
+
+
 def test_a_kind_that_is_not_installed_is_named(
     run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
