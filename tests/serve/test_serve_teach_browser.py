@@ -65,7 +65,7 @@ def test_a_board_is_taught_without_a_text_editor(station: Served, browser: Any, 
     key = keys.generate()
     write(station.database, keys.add, "ann", Role.ENGINEER, key, now_us=now_us())
     page = browser.new_page(viewport={"width": 1280, "height": 1400})
-    page.set_default_timeout(300_000)
+    page.set_default_timeout(900_000)
     asked: list[str] = []
     errors: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

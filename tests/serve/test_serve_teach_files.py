@@ -179,7 +179,8 @@ def test_commands_run_one_after_another_until_one_fails(tmp_path: Path) -> None:
     assert ended is not None
     assert (ended.state, ended.at, ended.exit) == ("failed", 1, 2)
     assert "--photos" in log_of(draft)
-    works.close()
+    works.begin(draft, "z", "place", [("coe-board", "--help")])  # nothing of what ran before is left open
+    works.stop(draft)
 
 
 @pytest.mark.slow

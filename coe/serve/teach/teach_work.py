@@ -59,6 +59,8 @@ class Works:
         """Run commands in the folder of drafts; raises ConfigError if others run for this draft already."""
         with self._lock:
             self.expect_idle(draft)
+            if (before := self.running.pop(draft.folder, None)) is not None:
+                _end(before)
             work = Work(what=what, then=then, commands=tuple(tuple(words) for words in commands))
             write_atomically(draft.folder / WORK, [work.model_dump_json()])
             (draft.folder / LOG).write_bytes(b"")
@@ -101,7 +103,7 @@ class Works:
 
 
 def _end(running: subprocess.Popen[bytes]) -> None:
-    if hasattr(os, "killpg"):
+    if running.poll() is None and hasattr(os, "killpg"):
         with suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
     if running.stdin is not None:
