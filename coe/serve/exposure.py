@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+
 from coe.errors import ConfigError
 from coe.serve.clock import now_us
 from coe.serve.database import keys
 from coe.serve.database.connecting import Database
-from coe.serve.service_config import ServeConfig
+from coe.serve.service_config import Listen, ServeConfig
 
 
 def expect_keys(config: ServeConfig, database: Database) -> None:
@@ -17,3 +19,16 @@ def expect_keys(config: ServeConfig, database: Database) -> None:
                 f"{config.listen.host} is reached from other machines, and there is no valid key; make one with "
                 "`coe-serve add-key`"
             )
+
+
+def expect_port(listen: Listen) -> None:
+    """Raise ConfigError if nothing can listen where the config says, as if another program does."""
+    with socket.socket(socket.AF_INET6 if ":" in listen.host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((listen.host, listen.port))
+        except OSError as error:
+            raise ConfigError(
+                f"nothing can listen at {listen.host}, port {listen.port}: {error.strerror or error}; end the program "
+                "that has it, or give another `listen.port`"
+            ) from None

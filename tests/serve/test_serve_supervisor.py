@@ -239,6 +239,23 @@ def test_other_machines_need_a_key(service: Path, tmp_path: Path, database: Data
         Supervisor(service).run()
 
 
+def test_a_port_that_another_program_has_is_named(service: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        service.write_text(service.read_text().replace("port: 0", f"port: {port}"))
+        with pytest.raises(ConfigError, match=f"port {port}"):
+            Supervisor(service).run()
+
+
+def test_a_folder_that_cannot_be_written_is_named(service: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    service.write_text(service.read_text() + "data: file/data\n")
+    with pytest.raises(ConfigError, match="cannot write into its folder"):
+        Supervisor(service).run()
+
+
 def test_systemd_is_told_only_when_line_and_database_have_answered(
     service: Path, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
