@@ -76,20 +76,20 @@ class PatchNetwork(nn.Module):
         """Return images (n, 3, S, S) uint8 on the grid of pixels, in grey levels, averaged over 3 x 3 places."""
         return smooth(functional.adaptive_avg_pool2d(images.float(), PIXELS))
 
-    def distances(self, seen: torch.Tensor, alternate: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return squared distances of patches (n, G, G, channels) to the nearest rows, and their places, (n, G, G).
+    def rows(self, grid: int, alternate: int = 0) -> torch.Tensor:
+        """Return an alternate's bank, (ROWS, channels + 3): its product with patches of `asked` is their distance.
 
-        The rows are those of an alternate, and places count from its first row.
+        That is the squared one, without the patches' own squares.
         """
-        count, grid = len(seen), seen.shape[1]
-        rows = self._own(self.bank, alternate).float() * self._own(self.step, alternate).float()
-        flat = seen.reshape(-1, seen.shape[-1])
-        squares = rows.square().sum(dim=1) - 2 * flat @ rows.T  # (n G G, ROWS), without the patches' own squares
-        steps = steps_between(self._own(self.places, alternate), grid)
-        squares = squares.view(count, grid * grid, -1) + self._own(self.apart, alternate).float() * steps
-        least, nearest = squares.min(dim=2)
-        least = least.view(count, grid, grid) + seen.square().sum(dim=3)
-        return least, nearest.view(count, grid, grid)
+        values = self._own(self.bank, alternate).float() * self._own(self.step, alternate).float()
+        own = placed(values, self._own(self.places, alternate).float() - grid / 2, self._own(self.apart, alternate))
+        return torch.cat((-2 * own[:, :-1], lengths(own)[:, None]), dim=1)
+
+    def asked(self, seen: torch.Tensor, alternate: int = 0) -> torch.Tensor:
+        """Return patches (n, G, G, channels) with their places, (n, G G, channels + 3)."""
+        axis = torch.arange(seen.shape[1], device=seen.device, dtype=torch.float32) - seen.shape[1] / 2
+        places = torch.stack((axis.repeat(len(axis)), axis.repeat_interleave(len(axis))), dim=1)
+        return placed(seen.flatten(1, 2), places, self._own(self.apart, alternate))
 
     def forward(self, seen: torch.Tensor, images: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return what patches (n, G, G, channels) and images (n, 3, S, S) uint8 deviate by.
@@ -104,8 +104,9 @@ class PatchNetwork(nn.Module):
         return {name: torch.stack([look[name] for look in looks], dim=1) for name in looks[0]}
 
     def _judged(self, seen: torch.Tensor, on_grid: torch.Tensor, alternate: int) -> dict[str, torch.Tensor]:
-        squares, nearest = self.distances(seen, alternate)
         grid = seen.shape[1]
+        asked, rows = self.asked(seen, alternate), self.rows(grid, alternate)
+        squares = ((asked @ rows.T).amin(dim=2) + lengths(asked)).view(-1, grid, grid)
         centre, deviation = (self._own(numbers, alternate).float() for numbers in (self.centre, self.deviation))
         mean, log_spread = (
             self._own(numbers, alternate).float() for numbers in (self.pixel_mean, self.pixel_log_spread)
@@ -121,8 +122,8 @@ class PatchNetwork(nn.Module):
         both = torch.maximum(places, at_pixels[:, 0])
         most = worst, pixels.flatten(1).amax(dim=1), as_whole
         limit = self._own(self.limit, alternate).float()
-        place = both.flatten(1).argmax(dim=1, keepdim=True)
-        row = nearest.flatten(1).gather(1, place)[:, 0]
+        place = both.flatten(1).argmax(dim=1)
+        row = (asked[torch.arange(len(place), device=place.device), place] @ rows.T).argmin(dim=1)
         return {
             "scores": torch.sigmoid(unhidden(both - limit)),
             "score": torch.sigmoid(unhidden(torch.stack(most).amax(dim=0) - limit)),
@@ -160,12 +161,15 @@ def whole(seen: torch.Tensor, deepest: int) -> torch.Tensor:
     return seen[..., -deepest:].mean(dim=(1, 2))
 
 
-def steps_between(places: torch.Tensor, grid: int) -> torch.Tensor:
-    """Return the squared distance, in steps of the grid, of each of its places to `places` (m, 2): (grid ** 2, m)."""
-    axis = torch.arange(grid, device=places.device, dtype=torch.float32)
-    across = (axis[:, None] - places[None, :, 0].float()).square()
-    down = (axis[:, None] - places[None, :, 1].float()).square()
-    return (down[:, None, :] + across[None, :, :]).reshape(grid * grid, -1)
+def placed(values: torch.Tensor, places: torch.Tensor, apart: torch.Tensor) -> torch.Tensor:
+    """Return patches (..., channels) with their places (..., 2), by what a step adds to a squared distance, and 1."""
+    where = (places * apart.float().sqrt()).expand(*values.shape[:-1], 2)
+    return torch.cat((values, where, torch.ones_like(where[..., :1])), dim=-1)
+
+
+def lengths(placed: torch.Tensor) -> torch.Tensor:
+    """Return the squared lengths of what `placed` gives."""
+    return placed[..., :-1].square().sum(dim=-1)
 
 
 def logarithms(squares: torch.Tensor) -> torch.Tensor:

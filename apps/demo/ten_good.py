@@ -9,7 +9,7 @@ import argparse
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -60,22 +60,25 @@ class Lot:
         own = board_style(np.random.default_rng([self.product, 5]))
         return replace(own, exposure=board_style(rng).exposure)
 
-    def judged(self, each: int) -> Iterator[tuple[str, str, Pixels]]:
+    def judged(self, components: Sequence[str], each: int) -> Iterator[tuple[str, str, Pixels]]:
         """Yield component, defect ("" for a good part) and picture of so many parts of both sorts of each type."""
-        for name, component in COMPONENTS.items():
+        for name in components:
+            defects = COMPONENTS[name].defects
             for index in range(each):
                 yield name, "", self.part(name, None, _TEST, index)
-                defect = component.defects[index % len(component.defects)]
+                defect = defects[index % len(defects)]
                 yield name, defect, self.part(name, defect, _BAD, index)
 
 
-def learned(lot: Lot, folder: Path, *, good: int, side: int, false_calls: float, free: bool) -> Path:
+def learned(
+    lot: Lot, components: Sequence[str], folder: Path, *, good: int, side: int, false_calls: float, free: bool
+) -> Path:
     """Learn each type from so many good parts, as the commands do; return the board file."""
     expert = {"kind": "patch", "labels": [LABEL], "input": side, "reject": [LABEL], "then": {"none": "OK"}}
     sheet = {
         "board": "ten",
-        "experts": dict.fromkeys(COMPONENTS, expert),
-        "components": {name: {"inspect": name} | ({} if free else {"reference": name}) for name in COMPONENTS},
+        "experts": dict.fromkeys(components, expert),
+        "components": {name: {"inspect": name} | ({} if free else {"reference": name}) for name in components},
     }
     path, store = folder / "ten.yaml", Store(folder / "store")
     folder.mkdir(parents=True)
@@ -101,13 +104,13 @@ def learned(lot: Lot, folder: Path, *, good: int, side: int, false_calls: float,
     return path
 
 
-def table(path: Path, lot: Lot, each: int, wrong: Path | None) -> Table:
+def table(path: Path, lot: Lot, components: Sequence[str], each: int, wrong: Path | None) -> Table:
     """Judge parts by a line; return escapes and false calls with their bounds. Wrongly judged parts go to `wrong`."""
     escapes, calls, missed, drawn = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     parts: dict[str, tuple[str, str, Pixels]] = {}
 
     def pictures() -> Iterator[Picture]:
-        for number, part in enumerate(lot.judged(each)):
+        for number, part in enumerate(lot.judged(components, each)):
             parts[str(number)] = part
             yield Picture(part[2], part[0], name=str(number), order="RGB")
 
@@ -125,9 +128,10 @@ def table(path: Path, lot: Lot, each: int, wrong: Path | None) -> Table:
                 score = result.findings[0].score
                 save(wrong / f"{name}-{defect or 'good'}-{result.request.image}-{score:.3f}.png", pixels)
     rows = Table("", "escapes", "at most", "false calls", "at most")
-    whole = (escapes.total(), calls.total(), each * len(COMPONENTS))
-    for name, counts in {name: (escapes[name], calls[name], each) for name in COMPONENTS} | {"all": whole}.items():
-        rates = [Rate(count, counts[2]) for count in counts[:2]]
+    counts = {name: (escapes[name], calls[name], each) for name in components}
+    counts["all"] = (escapes.total(), calls.total(), each * len(components))
+    for name, (missing, called, of) in counts.items():
+        rates = [Rate(missing, of), Rate(called, of)]
         rows.add_row(name, *(cell for one in rates for cell in (f"{one.events} of {one.trials}", f"{one.upper():.1%}")))
     rows.caption = ", ".join(f"{defect} {missed[defect]} of {drawn[defect]}" for defect in sorted(drawn) if defect)
     return rows
@@ -139,6 +143,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/ten-good"), help="where all goes (%(default)s)")
     parser.add_argument("--good", type=int, default=10, help="good parts to learn a type from (%(default)s)")
     parser.add_argument("--each", type=int, default=50, help="good and bad parts to judge of a type (%(default)s)")
+    parser.add_argument("--component", action="append", choices=list(COMPONENTS), help="only these, not all twelve")
     parser.add_argument("--seed", type=int, default=9701, help="seed of the parts (%(default)s)")
     parser.add_argument("--input", type=int, default=224, help="input of the experts in pixels (%(default)s)")
     parser.add_argument("--false-calls", type=float, default=0.05, help="the rate that is wanted (%(default)s)")
@@ -149,16 +154,10 @@ def main(arguments: list[str] | None = None) -> None:
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
     shutil.rmtree(options.folder, ignore_errors=True)
-    lot = Lot(options.seed, options.product)
-    path = learned(
-        lot,
-        options.folder,
-        good=options.good,
-        side=options.input,
-        false_calls=options.false_calls,
-        free=options.free,
-    )
-    Console(width=120).print(table(path, lot, options.each, options.wrong))
+    lot, components = Lot(options.seed, options.product), options.component or list(COMPONENTS)
+    how = {"good": options.good, "side": options.input, "false_calls": options.false_calls, "free": options.free}
+    path = learned(lot, components, options.folder, **how)
+    Console(width=120).print(table(path, lot, components, options.each, options.wrong))
 
 
 if __name__ == "__main__":
