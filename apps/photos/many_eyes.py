@@ -1,7 +1,7 @@
-"""So many experts of kind `patch` resident at once: what their line takes, and what a switch moves.
+"""A board of many experts of kind `patch`, as of a plant with hundreds of parts: `coe-inspect` then says what it takes.
 
 Four are learned from photographs; the others are these with the rows of their banks in another order, so that each has
-bytes of its own. Every expert judges a photograph, twice: in memory for all of them, and in memory for a quarter.
+bytes of its own.
 """
 
 from __future__ import annotations
@@ -9,40 +9,48 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import cv2
-import psutil
 import torch
 import typer
 
 from apps.photos import good_only
-from coe import Inspector, Picture
 from coe.cli.console import Console
-from coe.prepare.prepare import Preparer
-from coe.store import bodies
+from coe.prepare.fold import fold
+from coe.prepare.layout import lay_out
+from coe.store import bodies, kinds, variants, weights_file
+from coe.store.kinds import ModuleKind
 from coe.store.store import Store
 
 _OF_ROWS = ("bank", "places", "shown_by")
 
 
 def experts(store: Store, folder: Path, data: Path, count: int) -> dict[str, Path]:
-    """Put so many experts into a store; return a photograph for each, by its name."""
-    photos = good_only.read(data)
+    """Put so many experts into a store, prepared in fp32; return a photograph for each, by its name."""
+    photos, kind, shown = good_only.read(data), kinds.resolve("patch"), {}
+    assert isinstance(kind, ModuleKind)
     good_only.board(folder)
-    for name, one in photos.items():
+    for first, (name, one) in enumerate(photos.items()):
         good_only.learn(store, name, random.Random(0).sample(list(one.good), 10), folder, 0.05)
-    shown = {}
-    for number in range(count):
-        name, id = good_only.SETS[number % len(good_only.SETS)], f"many/eye{number:03d}"
-        state = dict(store.tensors(store.manifest(f"photos/{name}")))
-        order = torch.randperm(len(state["bank"]), generator=torch.Generator().manual_seed(number))
-        state |= {tensor: state[tensor][order] for tensor in _OF_ROWS}
-        store.put(id, kind="patch", labels=(good_only.LABEL,), input_size=good_only.INPUT, state=state)
-        bodies.divide_backbone(store, id)
-        Preparer(store, ["fp32"]).prepare(id, list(photos[name].good)[:1])
-        shown[f"eye{number:03d}"] = photos[name].good[number % len(photos[name].good)]
+        learned = store.manifest(f"photos/{name}")
+        folded, labels = fold(kind, learned.expert(), store.tensors(learned)), len(learned.labels)
+        for number in range(first, count, len(photos)):
+            eye = f"eye{number:03d}"
+            order = torch.randperm(len(folded.state["bank"]), generator=torch.Generator().manual_seed(number))
+            rows = {tensor: folded.state[tensor][order] for tensor in _OF_ROWS}
+            state = store.tensors(learned) | rows
+            store.put(f"many/{eye}", kind="patch", labels=learned.labels, input_size=good_only.INPUT, state=state)
+            bodies.divide_backbone(store, f"many/{eye}")
+            identity = weights_file.header(store.path(f"many/{eye}")).identity
+            own = replace(folded, state=folded.state | rows)
+            blob = lay_out(own, "fp32", kind="patch", labels=labels, identity=identity).bytes
+            with store.changing(f"many/{eye}") as manifest:
+                # Its findings are those of the expert that was proved.
+                variants.put(store, manifest, blob, agreement=learned.variants["fp32"].agreement, escalate_below=0.0)
+            shown[eye] = one.good[number % len(one.good)]
     return shown
 
 
@@ -60,36 +68,22 @@ def board(folder: Path, names: list[str]) -> Path:
 def main(
     *,
     data: Annotated[Path | None, typer.Option(help="The photos. Default: $COE_DATA, or ../shared/data.")] = None,
-    folder: Annotated[Path, typer.Option(help="Where experts go.")] = Path("build/many-eyes"),
+    folder: Annotated[Path, typer.Option(help="Where all goes.")] = Path("build/many-eyes"),
     count: Annotated[int, typer.Option(help="How many experts.")] = 372,
-    memory: Annotated[list[str] | None, typer.Option(help="The line's memory, several times. Default: 400MB.")] = None,
 ) -> None:
-    """Make many experts of kind patch, and print what a line of them takes."""
+    """Make many experts of kind patch, their board file, and a photograph for each."""
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
-    console = Console(width=120)
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    (folder / "images").mkdir(parents=True)
     store = Store(folder / "store")
     shown = experts(store, folder, data or Path(os.environ.get("COE_DATA") or "../shared/data"), count)
-    path = board(folder, list(shown))
-    one = store.manifest("many/eye000").variants["fp32"]
-    assert one.body is not None
-    console.print(
-        f"{count} experts: {one.bytes / 1e6:.2f} MB each, and a body of {one.body.bytes / 1e6:.2f} MB for all"
-    )
-    for budget in memory or ["400MB"]:
-        before = psutil.Process().memory_info().rss
-        with Inspector(path, store=store, memory=budget) as line:
-            for _ in range(2):
-                for result in line.stream(Picture(picture, name) for name, picture in shown.items()):
-                    assert result.failure is None, result.failure
-            grown, found = psutil.Process().memory_info().rss - before, line.metrics()
-        switch = found.switch_bytes / found.switches / 1e6 if found.switches else 0.0
-        console.print(
-            f"{budget}: {found.images} images, peak reserved {found.peak_reserved_bytes / 1e6:.1f} MB, the process "
-            f"grew by {grown / 1e6:.1f} MB; {found.initial_loads} loads, {found.switches} switches of {switch:.2f} MB"
-        )
+    for name, picture in shown.items():
+        shutil.copyfile(picture, folder / "images" / f"1__{name}{picture.suffix}")
+    path, prepared = board(folder, list(shown)), store.manifest("many/eye000").variants["fp32"]
+    assert prepared.body is not None
+    sizes = f"{prepared.bytes / 1e6:.2f} MB each, and a body of {prepared.body.bytes / 1e6:.2f} MB for all"
+    Console().print(f"{count} experts of {sizes}: {path}")
 
 
 if __name__ == "__main__":
