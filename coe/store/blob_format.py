@@ -275,8 +275,9 @@ def _check(header: Header, name: str) -> None:
     if any(end > start for (_, end), (start, _) in pairwise(places)):
         raise StoreError(f"{wrong}: two of its tensors share bytes")
     _check_differences(header, wrong)
-    if header.variant == "int8" and {t.name: t.dtype for t in header.tensors}.get(MODEL) != "U8":
-        raise StoreError(f"{wrong}: it does not hold a model")
+    types = {tensor.name: tensor.dtype for tensor in header.tensors}
+    if header.variant == "int8" and (types.pop(MODEL, None) != "U8" or {*types.values()} - {"I8"}):
+        raise StoreError(f"{wrong}: it does not hold a model, and beside it weights in int8 alone")
 
 
 def _check_differences(header: Header, wrong: str) -> None:

@@ -26,7 +26,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.runtime.onnx_network import ELSEWHERE, OnnxNetwork, flat, open_session
 from coe.runtime.reading import weights
 from coe.runtime.sessions import opening_bytes
-from coe.store import kinds, skeletons, variants
+from coe.store import blob_format, kinds, skeletons, variants
 from coe.store.kinds import ExpertInput
 from coe.store.manifest import Agreement
 from coe.store.store import Store
@@ -78,6 +78,16 @@ def test_a_weight_that_the_blob_lacks_is_an_error() -> None:
     beside.popitem()
     with pytest.raises(StoreError, match="line/joint"):
         OnnxNetwork(model, 1, "line/joint", beside)
+
+
+@pytest.mark.parametrize("tensors", [{}, {"w": torch.zeros(64)}, {"w": torch.zeros(64, dtype=torch.uint8)}])
+def test_a_header_with_other_weights_than_int8_is_refused(tensors: dict[str, torch.Tensor]) -> None:
+    """onnxruntime would take the bytes for int8, whatever they are."""
+    header = lay_out_model(b"model", tensors, kind="narrow", labels=3, identity=None).header
+    if not tensors:
+        header = header.model_copy(update={"tensors": ()})
+    with pytest.raises(StoreError, match="beside it"):
+        blob_format.decode(blob_format.encode(header), "the blob")
 
 
 def test_a_session_holds_the_weights_that_it_did_not_pack() -> None:
