@@ -32,14 +32,6 @@ def with_value(text: str, place: KeyPath, new: str) -> str:
     return text[:begin] + new + _DECIDED.sub("", line, count=1) + after[len(line) :]
 
 
-def with_key(text: str, place: KeyPath, key: str) -> str:
-    """Return the text with another name of an entry of a mapping; raises KeyError."""
-    for name, _ in _entries(text, place[:-1]):
-        if name.value == place[-1]:
-            return text[: name.start_mark.index] + key + text[name.end_mark.index :]
-    raise KeyError(place)
-
-
 def without(text: str, place: KeyPath) -> str:
     """Return the text without an entry of a mapping, or without an item of a list that stands in lines of its own."""
     parent, node = _node(text, place[:-1]), _node(text, place)
