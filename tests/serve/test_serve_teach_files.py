@@ -41,10 +41,6 @@ not_inspected: []
         (yaml_edit.with_value(TEXT, ("components", "B", "size"), "[7, 8]"), {8: "    size: [7, 8]   # sure"}),
         (yaml_edit.with_value(TEXT, ("placed_as", 1, "component"), "C"), {13: "- {package: Q, component: C}"}),
         (
-            yaml_edit.with_key(TEXT, ("components", "\u03a9"), "ohm"),
-            {10: "  ohm: {size: [5, 6], margin: 0.2, crop: 64}"},
-        ),
-        (
             yaml_edit.without(TEXT, ("components", "\u03a9", "margin")),
             {10: "  \u03a9: {size: [5, 6], crop: 64}"},
         ),
