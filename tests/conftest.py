@@ -80,6 +80,15 @@ def nothing_waits_for_the_disk() -> Iterator[None]:
         yield
 
 
+_FSYNC = os.fsync
+
+
+@pytest.fixture
+def disk_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write files to the disk as anywhere: the system forgets only those that are there (`coe.system.forget_file`)."""
+    monkeypatch.setattr(os, "fsync", _FSYNC)
+
+
 @pytest.fixture
 def board_file(tmp_path: Path) -> Callable[[str | bytes], Path]:
     """Write a text as `board.yaml` and return its path."""

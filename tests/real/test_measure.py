@@ -30,6 +30,8 @@ from coe.store.kinds import ExpertInput, ModuleKind
 from coe.store.store import Store
 from coe.system import forget_file
 
+pytestmark = pytest.mark.usefixtures("disk_is_waited_for")
+
 CLASSIFIER = Expert("joint", "narrow", ("ok", "bad"), 64, "line/joint")
 DETECTOR = Expert("bridge", "yolov5n", ("bridge",), 96, "line/bridge")
 BOTH = pytest.mark.parametrize("expert", [CLASSIFIER, DETECTOR], ids=["narrow", "yolov5n"])
