@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,12 @@ def test_who_guesses_must_wait_and_a_key_still_opens(served: Served) -> None:
     key = keys.generate()
     write(served.database, keys.add, "bob", Role.ENGINEER, key, now_us=1)
     assert sign_in(served, key, "eva").json()["name"] == "bob"
+
+
+def test_guesses_that_come_at_a_time_are_no_more_than_those_one_by_one(served: Served) -> None:
+    with ThreadPoolExecutor(4 * MOST_TRIES) as pool:
+        codes = Counter(one.status_code for one in pool.map(lambda pin: sign_in(served, pin, "eva"), ["0000"] * 20))
+    assert codes == {401: MOST_TRIES, 429: 20 - MOST_TRIES}
 
 
 def test_wrong_tries_are_forgotten_after_a_right_one_or_a_while() -> None:

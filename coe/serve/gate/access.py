@@ -190,21 +190,28 @@ async def _signing_in(gate: Gate, given: str, name: str, sender: str) -> Key:
     if given.startswith(keys.PREFIX):
         key = await gate.read(lambda connection: keys.holder(connection, given, gate.now_us()))
     else:
-        guessed = f"name {name}" if name else f"badges at {sender}"
-        if (wait_s := gate.admissions.wait_s(guessed)) > 0:
-            detail = f"too many wrong tries ({visible(guessed)})"
-            raise Problem(ProblemKind.TOO_MANY, detail, f"wait {wait_s:.0f} s, or sign in with a key")
-        if name:
-            hash = await gate.run(lambda: people.pin_hash(name, given))
-            key = await gate.read(lambda connection: people.of_pin(connection, name, hash, gate.now_us()))
-        else:
-            hash = await gate.run(lambda: people.badge_hash(given))
-            key = await gate.read(lambda connection: people.of_badge(connection, hash, gate.now_us()))
-        gate.admissions.tried(guessed, is_right=key is not None)
+        async with gate.admissions.guessing:
+            key = await _guessed(gate, given, name, sender)
     if key is None:
         gate.admissions.refuse(sender)
         way_out = "scan the badge, give name and PIN, or a key as `coe-serve init` or `coe-serve add-key` wrote it"
         raise Problem(ProblemKind.NO_KEY, "nobody has this key, badge, or name and PIN", way_out)
+    return key
+
+
+async def _guessed(gate: Gate, given: str, name: str, sender: str) -> Key | None:
+    """Return who has a badge, or a name with a PIN; raises Problem if too many were wrong."""
+    guessed = f"name {name}" if name else f"badges at {sender}"
+    if (wait_s := gate.admissions.wait_s(guessed)) > 0:
+        detail = f"too many wrong tries ({visible(guessed)})"
+        raise Problem(ProblemKind.TOO_MANY, detail, f"wait {wait_s:.0f} s, or sign in with a key")
+    if name:
+        hash = await gate.run(lambda: people.pin_hash(name, given))
+        key = await gate.read(lambda connection: people.of_pin(connection, name, hash, gate.now_us()))
+    else:
+        hash = await gate.run(lambda: people.badge_hash(given))
+        key = await gate.read(lambda connection: people.of_badge(connection, hash, gate.now_us()))
+    gate.admissions.tried(guessed, is_right=key is not None)
     return key
 
 

@@ -6,6 +6,7 @@ and written once a minute at most: whoever has no key must not be able to fill t
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -48,6 +49,8 @@ class Admissions:
         self._wrong: Counter[str] = Counter()
         self._next_s = 0.0
         self._tries: dict[str, tuple[int, float]] = {}
+        self.guessing = asyncio.Lock()
+        """Held from the look at earlier tries until this one counts: of many at a time each would be the first."""
 
     def begin(self, session: HeldSession) -> None:
         """Begin a session; of too many that wait for the database, the oldest ends."""
