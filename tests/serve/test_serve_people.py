@@ -70,6 +70,12 @@ def test_guesses_that_come_at_a_time_are_no_more_than_those_one_by_one(served: S
     assert codes == {401: MOST_TRIES, 429: 20 - MOST_TRIES}
 
 
+def test_nobody_with_a_badge_may_guess_at_those_of_others(served: Served) -> None:
+    assert known(served.database, "eva", BADGE)
+    codes = [sign_in(served, badge).status_code for _ in range(MOST_TRIES) for badge in ("000000", BADGE)]
+    assert codes == [*[401, 200] * (MOST_TRIES - 1), 401, 429]
+
+
 def test_wrong_tries_are_forgotten_after_a_right_one_or_a_while() -> None:
     at_s = 0.0
     door = Admissions(lambda: at_s)
