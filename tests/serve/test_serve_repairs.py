@@ -159,6 +159,15 @@ def test_an_operator_sees_a_defect_that_an_audit_found_as_a_call(served: Served)
     assert "blind" not in page
 
 
+def test_an_open_audit_holds_repair_up_as_a_call_does_for_an_operator_alone(served: Served) -> None:
+    verified(served.database, ng("R1"), blind_audit("R8"), R1=Outcome.CONFIRMED)
+    path, word, seen = "/api/v1/calls/1/repair", {"outcome": "repaired"}, {"If-Match": '"1"'}
+    problem(served.operator.post(path, json=word, headers=seen), 409, "conflict")
+    pages = [client.get("/repair/1").text for client in (served.operator, served.engineer)]
+    assert ["1 call is" in page for page in pages] == [True, False]
+    assert served.engineer.post(path, json=word, headers=seen).status_code == 201
+
+
 def test_a_client_that_knows_the_description_alone_answers_a_call_and_says_what_became_of_it(served: Served) -> None:
     write(served.database, decided, "k1", ng("R1"))
     paths = served.operator.get("/openapi.json").json()["paths"]

@@ -62,8 +62,7 @@ def record_repair(connection: Connection, seen: Call, new: NewRepair) -> Repair:
     before = of_calls(connection, [seen.id])
     if seen.board_id is None or not (before or verifications.is_confirmed(connection, seen)):
         raise NothingToRepair(f"nobody confirmed a defect in call {seen.id}, so there is nothing to repair")
-    if waiting := call_rows.count_open_of(connection, seen.board_id):
-        raise NothingToRepair(f"{waiting} calls of board {seen.board_id} are not answered; verify them first")
+    expect_answered(seen.board_id, call_rows.count_open_of(connection, seen.board_id))
     moved = connection.execute(
         update(call).where(call.c.id == seen.id, call.c.revision == seen.revision).values(revision=seen.revision + 1)
     )
@@ -78,6 +77,12 @@ def record_repair(connection: Connection, seen: Call, new: NewRepair) -> Repair:
         verifications.record_verification(connection, replace(seen, revision=seen.revision + 1), said)
     _tell(connection, seen.board_id, added)
     return added
+
+
+def expect_answered(board_id: int, open: int) -> None:
+    """Raise NothingToRepair if so many calls of a board are open that there are any."""
+    if open:
+        raise NothingToRepair(f"{open} calls of board {board_id} are not answered; verify them first")
 
 
 def _tell(connection: Connection, board_id: int, added: Repair) -> None:

@@ -52,6 +52,11 @@ def calls_of(connection: Connection, board_id: int, key: Key | None) -> list[Cal
     return [blind.masked(call) for call in sorted((*defects, *audits), key=lambda call: call.id)]
 
 
+def count_open_of(connection: Connection, board_id: int, key: Key | None) -> int:
+    """Return how many calls of a board are open as the holder of a key sees them."""
+    return sum(call.is_open for call in calls_of(connection, board_id, key))
+
+
 def board_of(connection: Connection, board: Board, key: Key | None) -> Board:
     """Return a board as the holder of a key sees it."""
     return boards_of(connection, [board], key)[0]

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from starlette.datastructures import URL
 from starlette.responses import RedirectResponse, Response
 
-from coe.serve.database import blind, board_rows, call_rows, repairs, verifications
+from coe.serve.database import blind, board_rows, repairs, verifications
 from coe.serve.database import views as pictures
 from coe.serve.enums import RepairOutcome
 from coe.serve.gate import role_views
@@ -51,7 +51,7 @@ def board(visit: Visit, connection: Connection) -> Shown:
         "board": inspected,
         "defects": defects,
         "answers": words,
-        "open": call_rows.count_open_of(connection, inspected.id),
+        "open": role_views.count_open_of(connection, inspected.id, visit.key),
         "views": views,
         "sizes": {call.id: picture_of(call, views[call.view_id].pixels) for call in calls if call.view_id in views},
         "whole": next((view for view in views.values() if view.name == inspected.request.get("whole")), None),
