@@ -66,15 +66,19 @@ def unit_of(units: Sequence[BoardUnit], refdes: str) -> BoardUnit | None:
 
 
 def verdict_of(
-    unit: BoardUnit, units: Sequence[BoardUnit], called: Sequence[tuple[str, Verdict]], of_board: Verdict | None
+    unit: BoardUnit,
+    units: Sequence[BoardUnit],
+    called: Sequence[tuple[str, Verdict]],
+    of_board: Verdict | None,
+    reason: str,
 ) -> Verdict | None:
     """Return the verdict of a unit, from the calls of its board as reference designators with verdicts.
 
-    A skipped unit, and one of a board that is not decided, has none. A board that is not OK for no call of its own
-    makes each of its units REVIEW.
+    A skipped unit, and one of a board that is not decided, has none. A board with a `reason` of its own not to be OK,
+    or without a call although it is not OK, makes each of its units REVIEW at least.
     """
     if unit.is_skipped or of_board is None:
         return None
     own = [verdict for refdes, verdict in called if unit_of(units, refdes) in (unit, None)]
-    is_in_doubt = of_board is not Verdict.OK and not called
+    is_in_doubt = bool(reason) or (of_board is not Verdict.OK and not called)
     return worst([*own, Verdict.REVIEW] if is_in_doubt else own)

@@ -145,6 +145,14 @@ def test_the_api_and_the_page_have_the_verdict_of_each_unit(served: Served) -> N
         assert "SN1-r1c2" in person.get("/boards/1").text
 
 
+def test_no_unit_of_a_panel_that_is_in_doubt_as_a_whole_is_ok_in_the_api(served: Served) -> None:
+    with served.database.writing() as connection:
+        doubt = replace(decision(panel(connection), ng("r1c2/P4"), SKIPPED), reason="its code says 'SN2'")
+        decisions.write(connection, doubt)
+    units = served.operator.get("/api/v1/boards/1").json()["units"]
+    assert [unit["verdict"] for unit in units] == ["REVIEW", "NG", None]
+
+
 def test_a_recipe_that_is_activated_is_told_with_its_units_and_components(sqlite_database: Database) -> None:
     with sqlite_database.writing() as connection:
         recipe_versions.add(connection, "panel", {"rules": TINY, "whole": PANEL}, by="ann", now_us=NOON)

@@ -116,5 +116,5 @@ def units_of(board: Board, recipe: Recipe, calls: Sequence[Call]) -> list[UnitVi
     serial = board.serial or board.key
     units = board_units.units_of(layout_of(recipe.content), board.request, serial, skipped, None)
     called = [(call.refdes, call.verdict) for call in calls]
-    views = [UnitView(unit, board_units.verdict_of(unit, units, called, board.verdict)) for unit in units]
+    views = [UnitView(one, board_units.verdict_of(one, units, called, board.verdict, board.reason)) for one in units]
     return views if units[0].name else []
