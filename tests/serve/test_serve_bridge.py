@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
-from bridging import Remembered, append, queues, told, waiting
+from bridging import Remembered, append, bridged, queues, told, waiting
 from serve_rows import NOON, decided, ng
 from waiting import eventually
 
 from coe.serve.bridge import bridge_process, outbox_relay
+from coe.serve.bridge.cfx import CfxFormat
 from coe.serve.bridge.event_format import EventFormat
-from coe.serve.bridge.sinks import Message, Origin, Sink
+from coe.serve.bridge.sinks import Message, Origin, Sink, SinkRequest
 from coe.serve.database import event_log, fault_log, outbox, recipe_versions, states
 from coe.serve.database.connecting import Database
 from coe.serve.database.event_log import NewEvent
@@ -129,6 +130,28 @@ def test_a_sink_whose_code_fails_is_tried_again_like_any_other(sqlite_database: 
     with told(sqlite_database, plant=sink):
         append(sqlite_database, 1)
         eventually(lambda: sink.numbers == [1])
+
+
+def test_a_request_that_no_answer_can_repeat_holds_nothing_up(sqlite_database: Database) -> None:
+    class Asked(Remembered):
+        def look(self) -> list[SinkRequest]:
+            return [SinkRequest(body) for body in asked]
+
+        def send(self, message: Message) -> None:
+            assert message.encoded
+            super().send(message)
+
+    topics = {"SupportedTopics": [{"TopicName": ["CFX"]}], "SupportedTopicQueryType": "All"}
+    asked: list[dict[str, Any]] = [
+        {"MessageName": "CFX.AreYouThereRequest", "MessageBody": {}, "Source": float("nan")},
+        {"MessageName": "CFX.AreYouThereRequest", "MessageBody": {}, "RequestID": "\ud800"},
+        {"MessageName": "CFX.WhoIsThereRequest", "MessageBody": topics},
+        {"MessageName": "CFX.AreYouThereRequest", "MessageBody": {}, "Source": "mes"},
+    ]
+    sink = Asked()
+    with bridged(sqlite_database, [Sink("plant", sink, CfxFormat(Origin("aoi-1", "aoi-1")))]):
+        eventually(lambda: "CFX.AreYouThereResponse" in [message.name for message in sink.told])
+    assert (sink.connections, open_faults(sqlite_database)) == (1, [])
 
 
 def test_the_state_of_the_station_is_shown_at_the_start_and_when_it_changes(sqlite_database: Database) -> None:

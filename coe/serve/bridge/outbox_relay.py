@@ -133,8 +133,13 @@ class OutboxRelay:
         """Answer those who ask; whoever asks badly gets no answer, and holds nobody up."""
         connection = self._sink.connection
         for request in connection.look():
-            if (message := self._sink.format.answer(request.body, now_us())) is not None:
-                connection.answer(request, message)
+            try:
+                if (message := self._sink.format.answer(request.body, now_us())) is not None:
+                    connection.answer(request, message)
+            except SinkFailed:
+                raise
+            except Exception as error:  # a request may hold what no answer can repeat, as NaN
+                _log.warning("sink '%s': a request cannot be answered: %r", self._sink.name, error)
 
     def _take_leave(self) -> None:
         """Say that the station goes, where a sink hears it."""
