@@ -1,7 +1,8 @@
 """The archive: pictures that leave the service are kept in another folder, as on a file server, proved by their hash.
 
 A picture has its name there once its copy was read back and has the SHA-256 with which it came. The file
-`index-YEAR-MONTH.jsonl` has a line for each, with its board; a crash may leave a line twice.
+`index-YEAR-MONTH.jsonl` has a line for each, with its board; a crash may leave a line twice. The file `coe-archive`
+shows that the folder is the archive, and not the empty place where its disk should be mounted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from coe.serve.clock import iso
 from coe.serve.database.tables import board, recipe, view
 from coe.serve.picture_folder import Pictures
 
+MARK = "coe-archive"
 _INDEX = "index-*.jsonl"
 
 
@@ -46,11 +48,10 @@ def rows_of(connection: Connection, ids: Sequence[int]) -> list[dict[str, Any]]:
 def keep(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_us: int) -> list[str]:
     """Copy pictures into the archive, prove the copies, and add them to the index; return the files that did not fit.
 
-    A picture whose file is gone has nothing that could be kept. Raises ArchiveFailed if the folder is not there, and
+    A picture whose file is gone has nothing that could be kept. Raises ArchiveFailed if the archive is not there, and
     OSError.
     """
-    if not folder.is_dir():
-        raise ArchiveFailed(f"the folder of the archive is not there: {folder}")
+    _expect(folder)
     lines, wrong = [], []
     for row in rows:
         target, source = folder / row["file"], pictures.path(row["file"])
@@ -68,6 +69,13 @@ def keep(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_u
             os.fsync(file.fileno())
         system.save_names(folder)
     return wrong
+
+
+def _expect(folder: Path) -> None:
+    if not (folder / MARK).is_file():
+        raise ArchiveFailed(
+            f"the file {folder / MARK} is not there: mount the disk of the archive; in a new archive, make this file"
+        )
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +118,11 @@ class ArchiveProof:
 
 
 def prove(folder: Path) -> ArchiveProof:
-    """Compare each picture that the index names with its hash; raises OSError, and ValueError for a damaged index."""
+    """Compare each picture that the index names with its hash; raises OSError, and ValueError for a damaged index.
+
+    Raises ArchiveFailed if the archive is not there.
+    """
+    _expect(folder)
     named = {row["file"]: row["sha256"] for row in _rows(folder)}
     wrong = sorted(file for file, sha256 in named.items() if not _fits(folder / file, sha256))
     return ArchiveProof(len(named) - len(wrong), wrong)

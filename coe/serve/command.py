@@ -127,8 +127,8 @@ def verify_archive(config_path: ConfigArgument) -> None:
     from coe.serve.service_config import load
 
     folder = load(config_path).retention.archive
-    if folder is None or not folder.is_dir():
-        raise ConfigError(f"{folder or config_path}: there is no archive; give its folder as `retention.archive`")
+    if folder is None:
+        raise ConfigError(f"{config_path}: there is no archive; give its folder as `retention.archive`")
     proof = archive.prove(folder)
     if proof.wrong:
         files = ", ".join(proof.wrong[:5])

@@ -149,7 +149,7 @@ class Retention(StrictModel):
     free_share: Annotated[float, Field(ge=0, le=0.9, allow_inf_nan=False)] = 0.0
     """With less of the disk free, the oldest pictures go before their time: aborted, then OK, REVIEW, NG."""
     archive: Path | None = None
-    """A folder elsewhere into which each picture is copied, and proved, before it goes."""
+    """A folder elsewhere, with a file `coe-archive`, into which each picture is copied, and proved, before it goes."""
 
 
 class Audits(StrictModel):

@@ -57,6 +57,13 @@ def test_the_oldest_pictures_of_good_boards_go_until_there_is_room(
     assert [pictures.path(file).exists() for file in (*files, called)] == [False, False, False, True]
 
 
+def archive_in(folder: Path) -> Path:
+    """Return an empty archive."""
+    folder.mkdir(exist_ok=True)
+    (folder / archive.MARK).touch()
+    return folder
+
+
 def index_of(folder: Path) -> Sequence[dict[str, object]]:
     return [json.loads(line) for file in folder.glob("index-*.jsonl") for line in file.read_text().splitlines()]
 
@@ -71,7 +78,11 @@ def test_a_picture_goes_once_its_copy_is_proved(sqlite_database: Database, pictu
     with pytest.raises(ArchiveFailed, match="not there"):
         sweep(sqlite_database, pictures, keep, LATER_US)
     assert pictures.path(file).exists()
-    folder.mkdir()
+    folder.mkdir()  # as the place of a disk that is not mounted
+    with pytest.raises(ArchiveFailed, match="mount the disk"):
+        sweep(sqlite_database, pictures, keep, LATER_US)
+    assert pictures.path(file).exists()
+    archive_in(folder)
     with pytest.raises(ArchiveFailed, match=damaged):
         sweep(sqlite_database, pictures, keep, LATER_US)
     assert [pictures.path(one).exists() for one in (file, damaged)] == [False, True]
@@ -85,8 +96,7 @@ def test_a_picture_goes_once_its_copy_is_proved(sqlite_database: Database, pictu
 
 def test_a_crash_after_the_copy_archives_again(sqlite_database: Database, pictures: Pictures, tmp_path: Path) -> None:
     file = board_with_picture(sqlite_database, pictures, "k1")
-    folder = tmp_path / "archive"
-    folder.mkdir()
+    folder = archive_in(tmp_path / "archive")
     rows = write(sqlite_database, archive.rows_of, [1])
     assert archive.keep(folder, pictures, rows, now_us()) == []
     assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
@@ -107,6 +117,9 @@ def test_the_command_tells_of_changed_pictures(
             command.main()
         return int(ended.value.code or 0)
 
+    assert status() > 1, "what may not be mounted is no sound archive"
+    assert archive.MARK in capsys.readouterr().err
+    archive_in(folder)
     assert status() == 0
     (folder / "index-2026-01.jsonl").write_text(json.dumps({"file": "00/ab", "sha256": "0" * 64}) + "\n")
     assert status() == 1
