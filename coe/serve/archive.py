@@ -25,6 +25,7 @@ from coe.serve.picture_folder import Pictures
 
 MARK = "coe-archive"
 _INDEX = "index-*.jsonl"
+_LONGEST_LINE = 2**20
 
 
 class ArchiveFailed(OSError):
@@ -63,10 +64,7 @@ def keep(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_u
                 continue
         lines.append(json.dumps(shown(row) | {"archived": iso(now_us)}, ensure_ascii=False) + "\n")
     if lines:
-        with (folder / f"index-{iso(now_us)[:7]}.jsonl").open("a", encoding="utf-8") as file:
-            file.writelines(lines)
-            file.flush()
-            os.fsync(file.fileno())
+        _append(folder / f"index-{iso(now_us)[:7]}.jsonl", "".join(lines).encode())
         system.save_names(folder)
     return wrong
 
@@ -76,6 +74,17 @@ def _expect(folder: Path) -> None:
         raise ArchiveFailed(
             f"the file {folder / MARK} is not there: mount the disk of the archive; in a new archive, make this file"
         )
+
+
+def _append(index: Path, lines: bytes) -> None:
+    """Append lines. A torn last line, as of a full disk, is cut off: its pictures are still in the service."""
+    with index.open("ab+") as file:
+        before = max(0, file.tell() - _LONGEST_LINE)
+        file.seek(before)
+        file.truncate(before + file.read().rfind(b"\n") + 1)
+        file.write(lines)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -104,6 +104,22 @@ def test_a_crash_after_the_copy_archives_again(sqlite_database: Database, pictur
     assert not pictures.path(file).exists()
 
 
+def test_a_crash_or_a_full_disk_within_a_line_of_the_index_loses_no_picture(
+    sqlite_database: Database, pictures: Pictures, tmp_path: Path
+) -> None:
+    file = board_with_picture(sqlite_database, pictures, "k1")
+    folder = archive_in(tmp_path / "archive")
+    rows = write(sqlite_database, archive.rows_of, [1])
+    archive.keep(folder, pictures, rows, LATER_US)
+    [index] = folder.glob("index-*.jsonl")
+    whole = index.read_bytes()
+    for torn in (b"", whole[:40], whole + whole[:-1]):
+        index.write_bytes(torn)
+        archive.keep(folder, pictures, rows, LATER_US)
+        assert {row["file"] for row in index_of(folder)} == {file}
+        assert archive.prove(folder) == archive.ArchiveProof(1, [])
+
+
 def test_the_command_tells_of_changed_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
