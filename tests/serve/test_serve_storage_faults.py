@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from serving import Served, locked, put, signed_in
 
+from coe.serve.archive import ArchiveFailed
 from coe.serve.clock import DAY_US, now_us
 from coe.serve.database import fault_log, states
 from coe.serve.database.connecting import Database, open_database, sqlite_url
@@ -211,3 +212,15 @@ def test_a_clock_far_ahead_at_the_start_removes_no_picture_until_somebody_says_s
             assert (fault.kind, fault.process) == (FaultKind.CLOCK, Process.GATE)
             fault_log.clear(connection, fault.id, by="ann", now_us=now_us())
         assert remove_old(gate, 0, later_us, None) == 1
+
+
+def test_files_without_a_row_go_although_the_archive_is_not_there(served: Served) -> None:
+    put(served.feeder, "k1", "R1")
+    gate, later_us = served.gate, now_us() + 400 * DAY_US
+    retention = gate.config.retention.model_copy(update={"archive": gate.config.data / "nowhere"})
+    gate.config = gate.config.model_copy(update={"retention": retention})
+    stray = gate.pictures.folder_of("00") / "stray"
+    stray.write_bytes(b"")
+    with pytest.raises(ArchiveFailed):
+        remove_old(gate, 0, later_us, None)
+    assert not stray.exists()

@@ -136,8 +136,9 @@ def remove_old(gate: Gate, part: int, now_us: int, since_us: int | None) -> int:
     if any(fault.kind is FaultKind.CLOCK and fault.process is Process.GATE for fault in faults):
         return 0
     keeping, share = gate.config.retention, lambda: gate.disk().free_share
-    removed = sweep(gate.database, gate.pictures, keeping, now_us, since_us=since_us, free_share=share)
-    return removed + remove_strays(gate.database, gate.pictures, part, now_us)
+    # Strays come first: they go although an archive refuses pictures.
+    removed = remove_strays(gate.database, gate.pictures, part, now_us)
+    return removed + sweep(gate.database, gate.pictures, keeping, now_us, since_us=since_us, free_share=share)
 
 
 async def _beat(gate: Gate) -> None:
