@@ -126,6 +126,8 @@ def alarms(name: str, rule: StopRule, boards: Sequence[SeenBoard], touched: int)
     together = Counter(key for counted in keys.values() for key in counted)
     total, found = together.total(), []
     for key in dict.fromkeys(keys.get(touched, ())):
+        if not all(key):  # a call without a known feeder, or on a board that is no panel, is like no other
+            continue
         having = [board.id for board in window if key in keys[board.id]]
         share = together[key] / total
         if len(having) >= rule.times and share >= (rule.share or 0.0):
@@ -148,9 +150,7 @@ def _keys(rule: StopRule, board: SeenBoard) -> list[tuple[str, ...]]:
                 for call in board.calls
                 if call.reason is CallReason.EXPERT and call.outcome is not Outcome.FALSE_CALL
             )
-    # A call without a known feeder, or on a board that is no panel, has nothing in common with another.
-    keys = (tuple(one.of(call) for one in rule.same) for call in counted)
-    return [key for key in keys if all(key)]
+    return [tuple(one.of(call) for one in rule.same) for call in counted]
 
 
 def _alarm(name: str, rule: StopRule, key: Sequence[str], having: Sequence[int], share: float) -> Alarm:

@@ -75,6 +75,11 @@ def timetable(rule: StopRule, boards: Sequence[Sequence[SeenCall]]) -> list[tupl
             [(3, "refdes R1")],
         ),
         (
+            StopRule(same=(By.UNIT,), times=2, share=0.5),
+            [seen("a/R1", "R2", "R3"), seen("a/R1", "R2", "R3"), seen("a/R1")],
+            [(3, "unit a")],
+        ),
+        (
             StopRule(counts="confirmed", same=(By.LABEL,), times=2),
             [seen("R1", outcome=Outcome.CONFIRMED), seen("R2"), seen("R3", outcome=Outcome.CONFIRMED)],
             [],
