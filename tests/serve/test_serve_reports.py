@@ -92,12 +92,13 @@ def test_a_pdf_is_opened_by_another_program_with_its_words(tmp_path: Path) -> No
     if program is None:
         pytest.skip("there is no pdftotext here; install Debian's package `poppler-utils`")
     fpy = figure("raw_fpy", "Raw first-pass yield", Unit.PERCENT, "", 99, 100, "")
+    many = figure("dpmo", "Defects per million opportunities", Unit.PPM, "", 123, 10_000, "")
     bars = [Bar(name, 2, 1, 1, 0, 0, 1.0) for name in NAMES]
-    content = ReportContent("aoi-1: shift early", "2026-03-01", ["100 boards decided"], [fpy], "refdes", bars)
+    content = ReportContent("aoi-1: shift early", "2026-03-01", ["100 boards decided"], [fpy, many], "refdes", bars)
     file = tmp_path / "report.pdf"
     file.write_bytes(report_pdf.draw(content))
     text = subprocess.run([program, "-layout", file, "-"], check=True, capture_output=True, text=True).stdout
-    for word in ("shift early", "100 boards decided", "99 %", "Ü-7", "R$1$"):
+    for word in ("shift early", "100 boards decided", "99 %", "12,300 ppm", "Ü-7", "R$1$"):
         assert word in text
     empty = ReportContent("aoi-1", "", [], [], "label", [])
     assert report_pdf.draw(empty).startswith(b"%PDF-")

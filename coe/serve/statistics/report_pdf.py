@@ -69,12 +69,18 @@ def _figures(sheet: Sheet, figures: Sequence[Figure], at: float) -> float:
         _write(sheet, x, at, heading, color=_QUIET)
     for figure in figures:
         at -= _LINE
-        value = figure.missing if figure.value is None else f"{figure.value:,.4g} {figure.unit.value}"
-        bounds = "" if figure.lower is None else f"{figure.lower:,.4g} – {figure.upper:,.4g}"
+        value = figure.missing if figure.value is None else f"{_digits(figure.value)} {figure.unit.value}"
+        bounds = "" if figure.lower is None else f"{_digits(figure.lower)} – {_digits(figure.upper)}"
         counted = f"{figure.events:,} of {figure.trials:,}" + (f", {figure.open:,} open" if figure.open else "")
         for x, text in zip((_LEFT, 0.4, 0.6, 0.76), (figure.title, value, bounds, counted), strict=True):
             _write(sheet, x, at, text, size=9)
     return at - _LINE
+
+
+def _digits(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _pareto(sheet: Sheet, bars: Sequence[Bar], top: float) -> None:
