@@ -57,11 +57,12 @@ def main(config: ServeConfig, id: int) -> None:
 
 
 def _give_way(inspects: bool) -> None:
-    """Take only the processor time that nobody else wants; scores alone take seconds, and may have some."""
+    """Take the least processor time; scores alone take seconds, and may have more.
+
+    Not SCHED_IDLE: on a busy machine the trial would get no time at all, even while it holds the lock of the database.
+    """
     with suppress(OSError, AttributeError):
         os.nice(19 if inspects else 5)
-        if inspects:
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def run(config: ServeConfig, id: int, give_way: Callable[[bool], None] = lambda inspects: None) -> None:
@@ -109,7 +110,12 @@ class _RunningTrial:
     def run(self) -> None:
         """Judge the stored boards, then those that the line decides; raises TrialOver."""
         self._note()
-        before_id, left = self.trial.newest_id + 1, self._asked.boards
+        newest_id = self.trial.newest_id
+        if self._asked.follow:  # what is not decided yet is followed
+            with self.database.reading() as connection:
+                waits_id = trial_rows.first_waiting(connection, self.trial.recipe)
+            newest_id = newest_id if waits_id is None else min(newest_id, waits_id - 1)
+        before_id, left = newest_id + 1, self._asked.boards
         while left > 0:
             with self.database.reading() as connection:
                 limit = min(left, TOGETHER)
@@ -120,7 +126,7 @@ class _RunningTrial:
             before_id, left = ids[-1], left - len(ids)
         self._note()
         if self._asked.follow:
-            self._follow(self.trial.newest_id)
+            self._follow(newest_id)
         with self.database.writing() as connection:
             trial_rows.end(connection, self.trial.id, TrialState.DONE, now_us=now_us())
 

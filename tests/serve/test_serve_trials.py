@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from serve_rows import NOON, read, write
+from serve_rows import NOON, accepted, decision, read, the, write
 from serving import Served
 from stations import DARK, LIGHT, Shop
 from tiny_line import TINY
+from waiting import eventually
 
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.core import Verdict
 from coe.serve import trial_process
 from coe.serve.clock import now_us
-from coe.serve.database import call_rows, recipe_versions, trial_rows, verifications
+from coe.serve.database import call_rows, decisions, recipe_versions, trial_rows, verifications
+from coe.serve.database.connecting import Database
 from coe.serve.database.trial_rows import StoredTrial
 from coe.serve.database.verifications import NewVerification
 from coe.serve.enums import Outcome, TrialState
@@ -168,6 +174,55 @@ def test_stored_boards_are_tried_from_their_scores_and_with_another_look(shop: S
     assert (counts.inspected, counts.number(Truth, then=[None])) == (4, 0)
     assert not list((shop.config.data / "recipes").glob("trial-*"))
     assert [shop.state(one) for one in boards] == before
+
+
+def test_a_trial_that_follows_the_line_passes_over_no_board_that_waits(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_process, "FOLLOW_S", 0.01)
+    monkeypatch.setattr(trial_process, "NOTE_S", 0.0)
+    waiting = shop.accept({"R1": DARK}, key="k1")
+    asked = {"recipe": "tiny", "follow": True}
+    added = write(shop.database, trial_rows.add, "tiny", {"rules": TINY}, asked, by="ann", now_us=NOON)
+
+    def counted(boards: int) -> bool:
+        found = the(read(shop.database, trial_rows.get, added.id))
+        return found.state is TrialState.RUNNING and found.counts["boards"] == boards
+
+    following = threading.Thread(target=trial_process.run, args=(config_of(shop), added.id))
+    following.start()
+    try:
+        eventually(lambda: counted(0))
+        shop.decide(waiting, shop.accept({"R1": LIGHT}, key="k2"))
+        eventually(lambda: counted(2))
+    finally:
+        write(shop.database, trial_rows.end, added.id, TrialState.DROPPED, now_us=NOON)
+        following.join()
+
+
+def test_a_board_that_was_decided_before_an_older_one_waits_for_it(sqlite_database: Database) -> None:
+    def after(id: int) -> list[int]:
+        return read(sqlite_database, trial_rows.boards_after, "demo", id, limit=9)
+
+    with sqlite_database.writing() as connection:
+        boards = [accepted(connection, f"k{number}") for number in range(3)]
+        for board in boards[1:]:
+            assert decisions.write(connection, decision(board))
+    assert after(0) == []
+    write(sqlite_database, decisions.write, decision(boards[0]))
+    assert after(0) == [1, 2, 3]
+    assert after(2) == [3]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="this system has no classes of processes")
+def test_a_trial_gets_some_time_beside_a_line_that_never_rests() -> None:
+    """Without any it could not give back the lock of the database."""
+    program = (
+        "import os; from coe.serve import trial_process as t; t.run = lambda config, id, give_way: give_way(True); "
+        "t.main(None, 1); print(os.sched_getscheduler(0) == os.SCHED_OTHER, os.nice(0) > 0)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert said.split() == ["True", "True"]
 
 
 def test_a_trial_that_fails_says_why_and_one_that_was_dropped_ends(shop: Shop) -> None:

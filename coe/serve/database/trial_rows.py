@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, Select, func, insert, select, update
 
 from coe.core import Verdict
 from coe.serve.database.findings import GoodComponent, unpack
 from coe.serve.database.row_types import found, record, records
 from coe.serve.database.tables import board, call, recipe, trial, verification
-from coe.serve.enums import CallKind, CallReason, Outcome, TrialState
+from coe.serve.enums import UNDECIDED, CallKind, CallReason, Outcome, TrialState
 from coe.serve.exportable import SuspectedPictures
 from coe.serve.trial_counts import Truth
 
@@ -116,13 +116,32 @@ def boards_before(connection: Connection, name: str, before_id: int, *, limit: i
 
 
 def boards_after(connection: Connection, name: str, after_id: int, *, limit: int) -> list[int]:
-    """Return the ids of decided boards of a recipe after a board, the oldest first."""
-    return _ids(connection, name, board.c.id > after_id, limit, board.c.id)
+    """Return the ids of decided boards of a recipe after a board, the oldest first, and before the first that waits.
+
+    A board may be decided after one that came later, and must not be passed over.
+    """
+    waits_id = func.coalesce(_first_waiting(name).scalar_subquery(), board.c.id + 1)
+    return _ids(connection, name, (board.c.id > after_id) & (board.c.id < waits_id), limit, board.c.id)
+
+
+def first_waiting(connection: Connection, name: str) -> int | None:
+    """Return the id of the oldest board of a recipe that is not decided, or None."""
+    id: int | None = connection.scalar(_first_waiting(name))
+    return id
+
+
+def _first_waiting(name: str) -> Select[Any]:
+    waiting = board.alias()
+    which = (waiting.c.state.in_(UNDECIDED), waiting.c.recipe_id.in_(_versions(name)))
+    return select(func.min(waiting.c.id)).where(*which)
+
+
+def _versions(name: str) -> Select[Any]:
+    return select(recipe.c.id).where(recipe.c.name == name)
 
 
 def _ids(connection: Connection, name: str, which: Any, limit: int, order: Any) -> list[int]:
-    versions = select(recipe.c.id).where(recipe.c.name == name)
-    decided = (board.c.decided_us.is_not(None), (board.c.recipe_id + 0).in_(versions))
+    decided = (board.c.decided_us.is_not(None), (board.c.recipe_id + 0).in_(_versions(name)))
     return list(connection.scalars(select(board.c.id).where(which, *decided).order_by(order).limit(limit)))
 
 
