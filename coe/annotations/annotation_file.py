@@ -33,7 +33,7 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
     Pictures that `source` does not name are left out and counted, or good ones with `unmarked_good`. Raises ConfigError
     with all faults at once.
     """
-    each = per_picture.files(source) if source.is_dir() else {}
+    each = per_picture.files(source, findings) if source.is_dir() else {}
     drawn = masks.files(source, images) if source.is_dir() else []
     if each and drawn:
         raise ConfigError(
@@ -41,6 +41,7 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
             "folder of one kind, or the same folder as --images"
         )
     if source.is_dir() and not each and not drawn:
+        findings.refuse(source)
         raise ConfigError(
             f"{source} holds no annotations; give {_KNOWN}. `coe-experts train` takes a YOLO data set as it is"
         )
@@ -100,6 +101,6 @@ def _read_file(source: Path, index: PictureIndex, findings: Findings, annotator:
             return "COCO", coco.read(content, index, findings)
         if isinstance(content, list):
             return "Label Studio", label_studio.read(content, index, findings, annotator)
-    except (ValueError, RecursionError, xml.ParseError, AttributeError, TypeError) as error:
+    except (ValueError, LookupError, RecursionError, xml.ParseError, AttributeError, TypeError) as error:
         raise ConfigError(f"{source}: cannot be read as annotations ({error}); export it again") from None
     raise ConfigError(f"{source}: this JSON is of no known form; give {_KNOWN}")

@@ -14,6 +14,7 @@ from typing import Any
 
 from coe.annotations.marked import Findings, MarkedBox, around
 from coe.annotations.picture_index import PictureIndex
+from coe.errors import first_line
 
 Content = xml.Element | dict[str, Any]
 VOC, LABELME = "Pascal VOC", "LabelMe"
@@ -22,20 +23,25 @@ VOC, LABELME = "Pascal VOC", "LabelMe"
 def form_of(content: Any) -> str:
     """Return which of the two formats parsed XML or JSON has, "" for none."""
     if isinstance(content, xml.Element):
-        return VOC if content.tag == "annotation" and content.find("filename") is not None else ""
+        return VOC if content.tag == "annotation" else ""
     return LABELME if isinstance(content, dict) and isinstance(content.get("shapes"), list) else ""
 
 
-def files(folder: Path) -> dict[Path, Content]:
-    """Return the content of the files in a folder, and its folders, that have one of the formats, by path."""
+def files(folder: Path, findings: Findings) -> dict[Path, Content]:
+    """Return the content of the files in a folder, and its folders, that have one of the formats, by path.
+
+    A file that cannot be read is a fault: without it, its picture would count as one that nobody marked.
+    """
     found: dict[Path, Content] = {}
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() not in {".xml", ".json"} or path.name.startswith(".") or not path.is_file():
             continue
-        raw = path.read_bytes()
         try:
+            raw = path.read_bytes()
             content: Any = json.loads(raw) if path.suffix.lower() == ".json" else parsed(raw)
-        except (ValueError, RecursionError, xml.ParseError):
+        except (OSError, ValueError, LookupError, RecursionError, xml.ParseError) as error:
+            what = "a file cannot be read; export it again, or take it out"
+            findings.fault(what, f"{path.relative_to(folder).as_posix()} ({first_line(error)})")
             continue
         if form_of(content):
             found[path] = content
@@ -43,7 +49,7 @@ def files(folder: Path) -> dict[Path, Content]:
 
 
 def parsed(raw: bytes) -> xml.Element:
-    """Return the root of XML; raises ValueError, xml.ParseError."""
+    """Return the root of XML; raises ValueError, LookupError, xml.ParseError."""
     if b"<!ENTITY" in raw or b"<!DOCTYPE" in raw:
         raise ValueError("a document type has no place in annotations")
     return xml.fromstring(raw)
@@ -64,7 +70,7 @@ def read(contents: Iterable[tuple[Path, Content]], index: PictureIndex, findings
         picture = index.find(filter(None, (name, path.stem)), path.name)
         try:
             stated = (int(float(sides[0] or 0)), int(float(sides[1] or 0)))
-        except ValueError:
+        except (OverflowError, TypeError, ValueError):
             stated = (0, 0)
         if picture is None or not (size := index.size(picture, stated if all(stated) else None)):
             continue

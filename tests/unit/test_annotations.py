@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -334,6 +335,33 @@ def test_what_does_not_fit_in_files_of_one_picture_each_is_a_fault(tmp_path: Pat
     (empty := tmp_path / "empty").mkdir()
     stored(empty / "R1.txt", "0 0.5 0.5 0.1 0.1\n")
     assert faults_of(empty, photos) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        voc("board2/R1.png", ("joint", BNDBOX))[:-9],
+        '<?xml version="1.0" encoding="no-such"?>' + voc("board2/R1.png", ("joint", BNDBOX)),
+        '<?xml version="1.0" encoding="utf-8"?>' + voc("board2/R1.png", ("\udcff", BNDBOX)),
+    ],
+    ids=["cut off", "unknown encoding", "other encoding"],
+)
+def test_a_picture_whose_file_cannot_be_read_is_not_a_good_one(tmp_path: Path, photos: Path, content: str) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    stored(notes / "1.xml", voc("board1/R1.png", ("joint", BNDBOX)))
+    (notes / "2.xml").write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(ConfigError, match=r"2\.xml"):
+        taken(notes, photos, ReadingChoices(unmarked_good=True))
+
+
+def test_a_file_of_pascal_voc_without_the_name_of_its_picture_is_called_as_that(tmp_path: Path, photos: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    nameless = re.sub("<filename>.*</filename>", "", voc("", ("joint", BNDBOX), size="<width>inf</width>"))
+    stored(notes / "good one.xml", nameless)
+    marked, _ = taken(notes, photos, ReadingChoices(unmarked_good=True))
+    assert {picture.path.name for picture in marked.pictures if picture.boxes} == {"good one.jpg"}
 
 
 def test_regions_of_masks_are_objects(tmp_path: Path, photos: Path) -> None:
