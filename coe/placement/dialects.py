@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 from coe import plugins
 from coe.errors import ConfigError
@@ -61,12 +62,13 @@ class Dialect:
 GROUP = "coe.dialects"
 
 
+@lru_cache(maxsize=4096)
 def plain(name: str) -> str:
     """Return the name of a column as it is compared: without case, unit and signs between its words.
 
     Example: `plain("Center-X(mm)")` is "center x".
     """
-    bare = re.sub(r"\s*[(\[](?![xy][)\]])[^)\]]*[)\]]?|(?<=.)[\s_-](mm|mils?|inch)$", "", name.casefold())
+    bare = re.sub(r"\s*[(\[](?![xy][)\]])[^)\]]*[)\]]?|(?<=.)[\s_-](mm|[uµμ]m|mils?|inch)$", "", name.casefold())
     return " ".join(re.split(r"[\s_./:*#-]+", bare)).strip()
 
 

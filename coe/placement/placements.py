@@ -150,7 +150,9 @@ class _PlacementReader:
             self._state(_unit_word(words), f"line {number}", number)
         for axis in ("x", "y"):
             name = header.names[header.columns[axis]]
-            if stated := re.search(r"[(\[]\s*([a-zµμ]{2,})\s*[)\]]$|[\s_-](mm|mils?|inch)$", name, re.IGNORECASE):
+            if stated := re.search(
+                r"[(\[]\s*([a-zµμ]{2,})\s*[)\]]$|[\s_-](mm|[uµμ]m|mils?|inch)$", name, re.IGNORECASE
+            ):
                 self._state(stated[1] or stated[2], f"the column '{name}'", header.number)
         parts = list(rows([line for line in lines if line.number not in statements], header))
         if not parts:
