@@ -9,6 +9,7 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 from coe import text_table
@@ -30,9 +31,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "value": ("value", "val", "comment", "designation", "name", *TABLE.columns["value"], "part"),
     "package": (*TABLE.columns["package"][:-2], "case package"),
-    "left_out": (
-        *("dnp", "dni", "dnf", "do not populate", "do not place", "do not fit", "no stuff", "not fitted", "config"),
-    ),
+    "left_out": ("dnp", "dni", "dnf", "do not populate", "do not place", "do not fit", "no stuff", "not fitted"),
+    "config": ("config",),
     "fitted": ("fitted", "populate", "populated", "placed", "mounted", "assembly", "fit"),
 }
 _NOUN = "the BOM"
@@ -95,12 +95,14 @@ def parse_bom(path: Path, raw: bytes) -> dict[str, BomPart]:
 
 def _header(lines: Sequence[text_table.TextLine]) -> PlacementHeader | None:
     """Return the first line with names between separators, or without one the first with names between spaces."""
-    needs = [("refdes", field) for field in COLUMNS if field != "refdes"]
-    found = [header for line in lines for need in needs if (header := find_header([line], COLUMNS, need)) is not None]
-    return next(
-        (header for header in found if header.separator is not None),
-        next((header for header in found if header.is_fixed_width), None),
-    )
+    spaced: PlacementHeader | None = None
+    for line, field in product(lines, COLUMNS):
+        header = None if field == "refdes" else find_header([line], COLUMNS, ("refdes", field))
+        if header is not None and header.separator is not None:
+            return header
+        if spaced is None and header is not None and header.is_fixed_width:
+            spaced = header
+    return spaced
 
 
 def _rows(
@@ -145,7 +147,7 @@ def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) ->
     for number, cells, row in rows:
         fitted, value = cells.get("fitted", ""), cells.get("value", "")
         left_out = cells.get("left_out", "").casefold() in _YES or fitted.casefold() in _NO
-        words = [value, fitted, cells.get("left_out", "")]
+        words = [value, fitted, cells.get("left_out", ""), cells.get("config", "")]
         # Anywhere else a cell says so if it says nothing else.
         left_out = left_out or any(map(_NOT_FITTED.search, words)) or any(map(_NOT_FITTED.fullmatch, row))
         part = BomPart(value, cells.get("package", ""), not left_out, number)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import time
 from pathlib import Path
 
 import pytest
@@ -89,3 +91,26 @@ def test_a_bom_that_cannot_be_used_is_refused_by_its_name(tmp_path: Path, text: 
     (tmp_path / "bom.csv").write_text(text)
     with pytest.raises(ConfigError, match=r"bom\.csv"):
         read_bom(tmp_path / "bom.csv")
+
+
+def test_a_column_config_leaves_a_part_out_by_words_alone(tmp_path: Path) -> None:
+    path = tmp_path / "bom.csv"
+    path.write_text('Designator,Value,Config\nR1,1k,1\nR2,1k,x\nR3,1k,DNF\nR4,1k,"DNF,lab"\n', encoding="utf-8")
+    assert {name: part.is_fitted for name, part in read_bom(path).items()} == {
+        "R1": True,
+        "R2": True,
+        "R3": False,
+        "R4": False,
+    }
+
+
+def test_a_long_bom_costs_little_more_than_to_divide_its_lines(tmp_path: Path) -> None:
+    path = tmp_path / "bom.csv"
+    path.write_text("Designator,Value\n" + "".join(f"R{n},10k\n" for n in range(500)), encoding="utf-8")
+    costs = []
+    for read in (lambda: list(csv.reader(path.read_text(encoding="utf-8").splitlines())), lambda: read_bom(path)):
+        since = time.thread_time()
+        for _ in range(3):
+            assert len(read()) >= 500
+        costs.append(time.thread_time() - since)
+    assert costs[1] < 300 * costs[0]
