@@ -483,3 +483,30 @@ def test_each_step_is_a_page_once_those_before_it_are_done(served: Served) -> No
         page = served.engineer.get(f"/teach/line7/{step}").text
         assert "comes later" not in page
         assert 'role="alert">' not in page.replace('role="alert" hidden>', ""), step
+
+
+def test_files_that_were_replaced_twice_come_back(served: Served) -> None:
+    draft = with_files(served)
+    versions = [(ROWS + MARKS + "\n" * more).encode() for more in range(3)]
+    for version in versions[1:]:
+        assert send(served.engineer, "placements", version, "pnp.csv").status_code == 201
+    for version in reversed(versions[:2]):
+        assert served.engineer.post("/teach/line7/undo").json() == {"undone": "pnp.csv added"}
+        assert draft.placements is not None
+        assert draft.placements.read_bytes() == version
+
+
+def test_a_step_that_a_kill_ended_halfway_hinders_no_other(served: Served) -> None:
+    draft = with_files(served)
+    steps = sorted((draft.folder / "undo").iterdir())
+    (steps[-1] / "step.json").unlink()
+    assert served.engineer.post("/teach/line7/bounded").status_code == 204
+    assert served.engineer.post("/teach/line7/undo").json() == {"undone": "Thresholds confirmed"}
+
+
+def test_a_bom_that_is_removed_changes_what_the_placement_file_says(served: Served) -> None:
+    draft = with_files(served)
+    send(served.engineer, "bom", b"Reference,Value,Footprint,DNP\nP4,reset,SW_B3U,x\n", "bom.csv")
+    draft.say(draft.state.model_copy(update={"read": True}))
+    assert served.engineer.delete("/teach/line7/files/bom/bom.csv").status_code == 204
+    assert current(draft) is TeachStep.READING

@@ -130,9 +130,7 @@ def _keep_table(draft: BoardDraft, folder: str, content: bytes, name: str, noun:
     text = _text(content, name, noun)
     name = f"{name}.csv" if text is not content else name
     before = draft.placements if folder == PLACEMENTS else draft.bom
-    moves = {} if before is None else {f"{folder}/{before.name}": f"replaced/{before.name}"}
-    undo_stack.remember(draft, f"{name} added", moves=moves, made_in=[draft.folder / folder])
-    _moved(draft, moves)
+    undo_stack.remember(draft, f"{name} added", replaced=before, made_in=[draft.folder / folder])
     _write(draft.folder / folder / name, text)
     draft.say(draft.state.model_copy(update={"read": False}))
     return name
@@ -144,12 +142,6 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _moved(draft: BoardDraft, moves: Mapping[str, str]) -> None:
-    for before, after in moves.items():
-        (draft.folder / after).parent.mkdir(parents=True, exist_ok=True)
-        (draft.folder / before).replace(draft.folder / after)
-
-
 @router.add("DELETE", "/teach/{draft}/files/{kind}/{file}", ENGINEER, answers={204: "removed"})
 async def delete_file(visit: Visit) -> None:
     """Take a file out again; undo brings it back."""
@@ -157,10 +149,11 @@ async def delete_file(visit: Visit) -> None:
     def remove(draft: BoardDraft) -> None:
         kind, name = visit.part("kind"), visit.name("file")
         known = [*draft.pictures, draft.placements, draft.bom]
-        if f"{kind}/{name}" not in [path.relative_to(draft.folder).as_posix() for path in known if path is not None]:
+        path = draft.folder / kind / name
+        if path not in known:
             raise not_found(f"file '{name}'", "load the page again")
-        moves = {f"{kind}/{name}": f"replaced/{name}"}
-        undo_stack.remember(draft, f"{name} removed", moves=moves)
-        _moved(draft, moves)
+        undo_stack.remember(draft, f"{name} removed", replaced=path)
+        if kind != BOARDS:  # a BOM says which parts there are
+            draft.say(draft.state.model_copy(update={"read": False}))
 
     await idle(visit, remove)

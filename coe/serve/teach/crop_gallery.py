@@ -78,7 +78,4 @@ def mark(draft: BoardDraft, said: Mapping[str, Mark]) -> dict[str, str]:
         number = len(moves)
         what = f"{number} {'picture' if number == 1 else 'pictures'} marked"
         undo_stack.remember(draft, what, moves={f"photos/{a}": f"photos/{b}" for a, b in moves.items()})
-    for before, after in moves.items():
-        (draft.photos / after).parent.mkdir(exist_ok=True)
-        (draft.photos / before).rename(draft.photos / after)
     return {path: moves.get(path, path) for path in said}

@@ -91,11 +91,7 @@ def name(draft: BoardDraft, said: Sequence[NamedPackage]) -> None:
     for one in said:
         edit.row(one)
     edit.finish()
-    moves = edit.moves
-    undo_stack.remember(draft, "Parts named", moves=moves)
-    for before, after in moves.items():
-        (draft.folder / after).parent.mkdir(parents=True, exist_ok=True)
-        (draft.folder / before).rename(draft.folder / after)
+    undo_stack.remember(draft, "Parts named", moves=edit.moves)
     write_atomically(draft.recipe, [edit.recipe_text])
     write_atomically(draft.rules, [edit.rules_text])
     draft.say(draft.state.model_copy(update={"named": True}))

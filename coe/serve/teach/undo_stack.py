@@ -13,30 +13,40 @@ from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.serve.teach.teach_draft import SCORES, STATE, BoardDraft
 
-_STACK, _NOTE = "undo", "step.json"
+_STACK, _NOTE, _REPLACED = "undo", "step.json", "replaced"
 _MOST = 200
 """So many steps can be taken back."""
 
 
 def remember(
-    draft: BoardDraft, what: str, *, moves: Mapping[str, str] | None = None, made_in: Iterable[Path] = ()
+    draft: BoardDraft,
+    what: str,
+    *,
+    moves: Mapping[str, str] | None = None,
+    replaced: Path | None = None,
+    made_in: Iterable[Path] = (),
 ) -> None:
-    """Keep the texts of a draft before a step, whose name for people is `what`.
+    """Keep the texts of a draft before a step, whose name for people is `what`, and move the files that it moves.
 
-    `moves` are files that the step moves, from and to, within the draft's folder. What the step makes in the folders
-    `made_in` goes when it is taken back.
+    `moves` are those, from and to, within the draft's folder; a file that is `replaced` is put away. What the step
+    makes in the folders `made_in` goes when it is taken back.
     """
     steps = _steps(draft)
     place = draft.folder / _STACK / f"{int(steps[-1].name) + 1 if steps else 1:06d}"
-    kept = {}
+    kept, moved = {}, dict(moves or {})
+    shutil.rmtree(place, ignore_errors=True)  # of a step that a kill ended before it was noted
     place.mkdir(parents=True)
     for path in _texts(draft):
         kept[draft.named(path)] = path.is_file()
         if path.is_file():
             shutil.copyfile(path, place / path.name)
     there = {draft.named(folder): _listed(folder) for folder in made_in}
-    note = {"what": what, "kept": kept, "moves": dict(moves or {}), "there": there}
+    if replaced is not None:
+        moved[_inner(draft, replaced)] = _inner(draft, place / _REPLACED / replaced.name)
+    note = {"what": what, "kept": kept, "moves": moved, "there": there}
     write_atomically(place / _NOTE, [json.dumps(note)])
+    for before, after in moved.items():
+        _move(draft.folder / before, draft.folder / after)
     for old in steps[: max(0, len(steps) + 1 - _MOST)]:
         shutil.rmtree(old)
 
@@ -54,10 +64,8 @@ def take_back(draft: BoardDraft) -> str:
         raise ConfigError("there is no step that could be taken back")
     place, note = steps[-1], _note(steps[-1])
     for there, before in note["moves"].items():
-        now = draft.folder / before
-        if now.is_file():
-            (draft.folder / there).parent.mkdir(parents=True, exist_ok=True)
-            now.rename(draft.folder / there)
+        if (draft.folder / before).is_file():
+            _move(draft.folder / before, draft.folder / there)
     for folder, before in note["there"].items():
         for name in set(_listed(draft.root / folder)) - set(before):
             (draft.root / folder / name).unlink(missing_ok=True)
@@ -68,6 +76,7 @@ def take_back(draft: BoardDraft) -> str:
             write_atomically(path, [(place / path.name).read_text(encoding="utf-8")])
         else:
             path.unlink(missing_ok=True)
+    (place / _NOTE).unlink()  # first, so that a kill leaves no step of which half is gone
     shutil.rmtree(place)
     return str(note["what"])
 
@@ -85,6 +94,15 @@ def _steps(draft: BoardDraft) -> list[Path]:
 def _note(step: Path) -> dict[str, Any]:
     note: dict[str, Any] = json.loads((step / _NOTE).read_bytes())
     return note
+
+
+def _move(path: Path, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    path.replace(to)
+
+
+def _inner(draft: BoardDraft, path: Path) -> str:
+    return path.relative_to(draft.folder).as_posix()
 
 
 def _listed(folder: Path) -> list[str]:
