@@ -510,3 +510,25 @@ def test_a_bom_that_is_removed_changes_what_the_placement_file_says(served: Serv
     draft.say(draft.state.model_copy(update={"read": True}))
     assert served.engineer.delete("/teach/line7/files/bom/bom.csv").status_code == 204
     assert current(draft) is TeachStep.READING
+
+
+def learned(served: Served) -> BoardDraft:
+    """Return a draft that can be activated: each of its parts has a good picture, and each picture a score."""
+    draft = with_files(served)
+    rows_sent(served)
+    for name in ("R10k/good/P1-SN1.png", "R10k/good/P3-SN1.png", "C1u/good/P2-SN1.png", "SW_B3U/good/P4-SN1.png"):
+        (draft.photos / name).parent.mkdir(parents=True, exist_ok=True)
+        (draft.photos / name).write_bytes(png())
+    (draft.folder / "scores.json").write_text(json.dumps(SCORED))
+    draft.say(draft.state.model_copy(update={"bounded": True}))
+    assert current(draft) is TeachStep.ACTIVATE
+    return draft
+
+
+def test_a_component_without_pictures_is_not_learned_nor_activated(served: Served) -> None:
+    draft = learned(served)
+    (draft.photos / "SW_B3U" / "good" / "P4-SN1.png").unlink()
+    assert "SW_B3U" in problem(served.engineer.post("/teach/line7/learn", json={}), 422, "invalid")["detail"]
+    assert current(draft) is TeachStep.PICTURES
+    assert "Not cut yet: SW_B3U" in served.engineer.get("/teach/line7/pictures").text
+    assert "comes later" in served.engineer.get("/teach/line7/activate").text

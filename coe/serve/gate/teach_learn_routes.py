@@ -15,7 +15,6 @@ from coe.serve.gate.teach_files import draft_of, idle
 from coe.serve.gate.teach_routes import picture_of
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.teach import undo_stack
-from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.take_chosen import CHOSEN
 from coe.serve.teach.take_found import fresh
 from coe.serve.teach.teach_draft import BoardDraft
@@ -37,7 +36,7 @@ async def learn(visit: Visit) -> Mapping[str, Any]:
     """Choose an expert for each component by its pictures, and judge all pictures with them."""
 
     def begin(draft: BoardDraft) -> None:
-        if told := missing(crops(draft)):
+        if told := missing(draft):
             raise ConfigError("; ".join(told))
         undo_stack.remember(draft, "Learned", made_in=[])
         draft.say(draft.state.model_copy(update={"bounded": False}))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from coe.errors import CoeError
-from coe.serve.teach.crop_gallery import Crop, crops
+from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.teach_draft import SCORES, BoardDraft
 
 
@@ -47,19 +46,22 @@ def states(draft: BoardDraft) -> list[StepState]:
     read = files and said.read
     place = read and draft.recipe.is_file() and said.fits
     packages = place and said.named and not draft.open_lines
-    found = crops(draft) if packages else {}
-    pictures = bool(found) and not missing(found)
+    pictures = packages and not missing(draft)
     learned = pictures and (draft.folder / SCORES).is_file()
     done = [files, read, place, packages, pictures, learned, learned and said.bounded, False]
     can = [True, files, read, place, packages, pictures, learned, learned]
     return [StepState(step, *pair) for step, *pair in zip(TeachStep, done, can, strict=True)]
 
 
-def missing(found: Mapping[str, Sequence[Crop]]) -> list[str]:
-    """Return what nobody has said yet, in sentences: of which pictures, and which components have no good one."""
-    every = [crop for listed in found.values() for crop in listed]
-    silent = [crop.path for crop in every if not crop.mark]
-    lacking = [name for name, listed in found.items() if not any(crop.mark == "good" for crop in listed)]
+def missing(draft: BoardDraft) -> list[str]:
+    """Return what nobody has said yet, in sentences: of which pictures, and which components have no good one.
+
+    Raises ConfigError if nobody can tell which components there are.
+    """
+    found = crops(draft)
+    silent = [crop.path for listed in found.values() for crop in listed if not crop.mark]
+    inspected = dict.fromkeys([*found, *(site.component for site in draft.layout.sites)])
+    lacking = [name for name in inspected if not any(crop.mark == "good" for crop in found.get(name, ()))]
     said = [f"{len(silent)} pictures are not said to be good or bad"] if silent else []
     return said + ([f"without a good picture: {', '.join(lacking)}"] if lacking and not silent else [])
 

@@ -131,7 +131,9 @@ def _pictures(draft: BoardDraft) -> Shown:
     every = [crop for listed in found.values() for crop in listed]
     counts = {mark: sum(crop.mark == mark for crop in every) for mark in ("good", "bad", "")}
     cut = {crop.name.partition("-")[2] for crop in every}
-    return {"crops": found, "counts": counts, "uncut": [path.name for path in draft.pictures if path.stem not in cut]}
+    uncut = [path.name for path in draft.pictures if path.stem not in cut]
+    uncut += sorted({site.component for site in draft.layout.sites} - set(found))
+    return {"crops": found, "counts": counts, "uncut": uncut}
 
 
 def _learn(draft: BoardDraft) -> Shown:
@@ -142,7 +144,7 @@ def _learn(draft: BoardDraft) -> Shown:
     ]
     many = min((good for _, good, _, _ in rows), default=0) >= _MANY
     learned = (draft.folder / SCORES).is_file()
-    return {"rows": rows, "open": missing(found), "many": many, "learned": learned}
+    return {"rows": rows, "open": missing(draft), "many": many, "learned": learned}
 
 
 def _threshold(draft: BoardDraft) -> Shown:
