@@ -532,3 +532,19 @@ def test_a_component_without_pictures_is_not_learned_nor_activated(served: Serve
     assert current(draft) is TeachStep.PICTURES
     assert "Not cut yet: SW_B3U" in served.engineer.get("/teach/line7/pictures").text
     assert "comes later" in served.engineer.get("/teach/line7/activate").text
+
+
+def test_what_was_learned_of_other_parts_or_pictures_is_learned_again(served: Served) -> None:
+    draft = learned(served)
+    assert rows_sent(served).status_code == 202
+    assert current(draft) is TeachStep.ACTIVATE, "nothing was said otherwise"
+    changes = (
+        ("packages", {"rows": [{**NAMED[1], "component": "R10k"}]}),
+        ("packages", {"rows": [{**NAMED[1], "size": [2.5, 2]}]}),
+        ("marks", {"marks": {"R10k/good/P3-SN1.png": "bad"}}),
+    )
+    for path, said in changes:
+        assert served.engineer.post(f"/teach/line7/{path}", json=said).is_success
+        assert current(draft) in (TeachStep.LEARN, TeachStep.PICTURES), said
+        while current(draft) is not TeachStep.ACTIVATE:
+            assert served.engineer.post("/teach/line7/undo").is_success

@@ -78,4 +78,5 @@ def mark(draft: BoardDraft, said: Mapping[str, Mark]) -> dict[str, str]:
         number = len(moves)
         what = f"{number} {'picture' if number == 1 else 'pictures'} marked"
         undo_stack.remember(draft, what, moves={f"photos/{a}": f"photos/{b}" for a, b in moves.items()})
+        draft.forget_scores()
     return {path: moves.get(path, path) for path in said}

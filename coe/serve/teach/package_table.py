@@ -92,6 +92,8 @@ def name(draft: BoardDraft, said: Sequence[NamedPackage]) -> None:
         edit.row(one)
     edit.finish()
     undo_stack.remember(draft, "Parts named", moves=edit.moves)
+    if edit.changes:
+        draft.forget_scores()
     write_atomically(draft.recipe, [edit.recipe_text])
     write_atomically(draft.rules, [edit.rules_text])
     draft.say(draft.state.model_copy(update={"named": True}))
@@ -104,6 +106,7 @@ class _Edit:
         self._draft, self._side = draft, Side(draft.state.side)
         self.recipe_text = draft.recipe.read_text(encoding="utf-8")
         self.rules_text = draft.rules.read_text(encoding="utf-8")
+        self._before = self.recipe_text, self.rules_text
         self._renamed: dict[str, str] = {}
         self._all = draft.read().placements
         self._places = [place for place in self._all if place.side == self._side and place.refdes]
@@ -223,6 +226,11 @@ class _Edit:
                 self.rules_text = yaml_edit.with_value(self.rules_text, where, str(count))
         board = rules.of_bytes(self._draft.rules, self.rules_text.encode())
         layout.check(board.components, board.board)
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is otherwise than it was."""
+        return (self.recipe_text, self.rules_text) != self._before
 
     @property
     def moves(self) -> dict[str, str]:

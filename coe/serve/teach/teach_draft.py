@@ -128,6 +128,10 @@ class BoardDraft:
         """Keep what a person said."""
         write_atomically(self.folder / STATE, [state.model_dump_json(indent=1) + "\n"])
 
+    def forget_scores(self) -> None:
+        """Say that nothing is learned: what parts are, or what pictures show, is no longer what was learned from."""
+        (self.folder / SCORES).unlink(missing_ok=True)
+
     @property
     def bottom(self) -> Bottom | None:
         """How the placement file describes the bottom side."""
