@@ -199,6 +199,19 @@ def test_confirmed_defects_and_late_boards_give_alarms(database: Database) -> No
     assert read(database, states.intake) is Intake.HELD
 
 
+def test_confirmed_defects_in_a_row_give_an_alarm_although_people_are_behind_the_line(database: Database) -> None:
+    rules: StopRules = {"real": StopRule(counts="confirmed", same=(By.REFDES,), times=3)}
+    boards = [write(database, decided, f"k{number}", ng("R1"), ng("R2")) for number in range(5)]
+    for number, board in enumerate(boards[:3]):
+        assert raised(database) == []
+        calls = read(database, call_rows.of_board, board.id)
+        outcomes = {"R1": Outcome.CONFIRMED, "R2": Outcome.CONFIRMED if number == 1 else Outcome.FALSE_CALL}
+        for call in calls:
+            new = NewVerification(outcomes[call.refdes], NOON, "op")
+            write(database, verifications.record_verification, call, new, rules)
+    assert [(fault.about, fault.board_id) for fault in raised(database)] == [("real: refdes R1", 3)]
+
+
 def test_a_line_that_a_rule_holds_begins_no_board_and_goes_on_when_it_is_cleared(shop: Shop) -> None:
     rules = {"row": StopRule(same=(By.REFDES,), times=2, hold=True)}
     shop.config = shop.config.model_copy(update={"stop_rules": rules})

@@ -2,6 +2,7 @@
 
 Boards are looked at in the order of their acceptance, of one version of a recipe and on their first pass: a board that
 comes back says nothing about the process. Late and unseen boards are those of the line, whatever their recipe is.
+A board that waits for the words of people is left out where confirmed calls count: it would end a row that goes on.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import Any
 from sqlalchemy import Connection, Select, bindparam, func, select
 
 from coe.serve.database import board_rows, fault_log, recipe_versions, states
+from coe.serve.database.board_rows import Board
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.row_types import in_turn
 from coe.serve.database.tables import NAME, board, call, fault, state_change, verification
-from coe.serve.enums import By, CallKind, FaultKind, Intake, Process, Subject
-from coe.serve.stop_rules import SeenBoard, SeenCall, StopRule, StopRules, alarms
+from coe.serve.enums import BoardState, By, CallKind, FaultKind, Intake, Process, Subject
+from coe.serve.stop_rules import Countable, SeenBoard, SeenCall, StopRule, StopRules, alarms
 
 _KINDS = (FaultKind.STOP_RULE, FaultKind.LINE_HELD)
 _LAST = (
@@ -45,6 +47,12 @@ class _LastBoards:
 
 _OF_ALL = _LastBoards(_LAST)
 _OF_RECIPE = _LastBoards(_LAST.where(board.c.recipe_id == bindparam("of_recipe_id")))
+_ANSWERED = _LastBoards(
+    _LAST.where(board.c.recipe_id == bindparam("of_recipe_id")).where(
+        (board.c.state == BoardState.VERIFIED) | (board.c.id == bindparam("touched_id"))
+    )
+)
+_READ = {Countable.CALLS: _OF_RECIPE, Countable.CONFIRMED: _ANSWERED}
 
 
 def begin(connection: Connection, rules: StopRules) -> None:
@@ -59,10 +67,11 @@ def look(connection: Connection, rules: StopRules, board_id: int, now_us: int) -
     touched = board_rows.get(connection, board_id) if rules else None
     if touched is None or touched.pass_number != 1:
         return
-    for of_calls in (True, False):
-        some = {name: rule for name, rule in rules.items() if rule.of_calls is of_calls and rule.may_fire(touched)}
+    for read in (_OF_RECIPE, _ANSWERED, _OF_ALL):
+        counted = {name: rule for name, rule in rules.items() if _READ.get(rule.counts, _OF_ALL) is read}
+        some = {name: rule for name, rule in counted.items() if rule.may_fire(touched)}
         if some:
-            boards = _last_boards(connection, some.values(), touched.recipe_id if of_calls else None)
+            boards = _last_boards(connection, read, some.values(), touched)
             for name, rule in some.items():
                 _raise(connection, name, rule, boards, touched.id, now_us)
 
@@ -102,13 +111,15 @@ def _told_until(connection: Connection, about: str) -> int:
     return connection.scalar(query) or 0
 
 
-def _last_boards(connection: Connection, rules: Iterable[StopRule], recipe_id: int | None) -> list[SeenBoard]:
-    """Return what some rules look at, the newest first: the boards of a recipe, or of all recipes."""
-    read = _OF_ALL if recipe_id is None else _OF_RECIPE
-    which = {"window": max(rule.window for rule in rules), "of_recipe_id": recipe_id}
+def _last_boards(
+    connection: Connection, read: _LastBoards, rules: Iterable[StopRule], touched: Board
+) -> list[SeenBoard]:
+    """Return what some rules look at, the newest first."""
+    ids = {"of_recipe_id": touched.recipe_id, "touched_id": touched.id}
+    which = ids | {"window": max(rule.window for rule in rules)}
     feeders: dict[str, str] = {}
-    if recipe_id is not None and any(By.FEEDER in rule.same for rule in rules):  # the content may be large
-        feeders = recipe_versions.get(connection, recipe_id).content.get("feeders") or {}
+    if any(By.FEEDER in rule.same for rule in rules):  # the content may be large
+        feeders = recipe_versions.get(connection, touched.recipe_id).content.get("feeders") or {}
     calls: dict[int, list[SeenCall]] = defaultdict(list)
     for row in connection.execute(read.calls, which):
         feeder, label = feeders.get(By.REFDES.of(row), ""), row.said or row.label
