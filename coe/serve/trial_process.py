@@ -198,7 +198,7 @@ class _RunningTrial:
         try:
             image: Any = PictureFile(path, view.sha256)
             if place is not None:
-                image = self._cutter.cut(path, place, self.config.limits.pixels)
+                image = self._cutter.cut(path, place, self.config.limits.pixels, sha256=view.sha256)
             return self._opened().submit(image, part.component, refdes=part.refdes)
         except (OSError, ImageError):  # retention was quicker, or the file is damaged
             return None
