@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -13,6 +16,7 @@ from typing import Any
 import pytest
 from serve_rows import NOON, accepted, decision, read, the, write
 from serving import Served
+from sqlalchemy import update
 from stations import DARK, LIGHT, Shop
 from tiny_line import TINY
 from waiting import eventually
@@ -22,11 +26,12 @@ from coe.board.rules import Rules
 from coe.core import Verdict
 from coe.serve import trial_process
 from coe.serve.clock import now_us
-from coe.serve.database import call_rows, decisions, recipe_versions, trial_rows, verifications
+from coe.serve.database import call_rows, decisions, recipe_versions, trial_rows, verifications, views
 from coe.serve.database.connecting import Database
 from coe.serve.database.trial_rows import StoredTrial
 from coe.serve.database.verifications import NewVerification
 from coe.serve.enums import Outcome, TrialState
+from coe.serve.gate import trial_routes
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.rejudging import Rejudge
 from coe.serve.service_config import ServeConfig
@@ -176,6 +181,25 @@ def test_stored_boards_are_tried_from_their_scores_and_with_another_look(shop: S
     assert [shop.state(one) for one in boards] == before
 
 
+def test_parts_whose_pictures_are_gone_or_not_as_they_came_have_no_verdict(shop: Shop) -> None:
+    boards = [shop.accept({"R1": DARK}, key=f"k{number}") for number in range(3)]
+    shop.decide(*boards)
+    gone, alone, whole = (the(call.view_id) for one in boards for call in shop.calls(one))
+    files = read(shop.database, views.of_ids, [gone, alone, whole])
+    paths = [shop.config.pictures / files[id].file for id in (gone, alone, whole)]
+    paths[0].unlink()
+    for path in paths[1:]:
+        path.write_bytes(LIGHT)
+    place = {"polygon": [[0, 0], [40, 0], [40, 40], [0, 40]], "size": [40, 40]}
+    with shop.database.writing() as connection:
+        connection.execute(update(call_rows.call).where(call_rows.call.c.view_id == whole).values(place=place))
+    line = shop.config.line.model_copy(update={"store": shop.tiny[1]})
+    shop.config = shop.config.model_copy(update={"line": line})
+    tried_again = trial(shop, RecipeContent(rules=TINY), anew=["body-c"], inspect=True)
+    counts = TrialCounts.of_json(tried_again.counts)
+    assert (tried_again.state, counts.inspected, counts.number(Truth, then=[None])) == (TrialState.DONE, 0, 3)
+
+
 def test_a_trial_that_follows_the_line_passes_over_no_board_that_waits(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +261,28 @@ def test_a_trial_that_fails_says_why_and_one_that_was_dropped_ends(shop: Shop) -
     assert (dropped := read(shop.database, trial_rows.get, added.id)) is not None
     assert (dropped.state, dropped.counts) == (TrialState.DROPPED, {})
     assert read(shop.database, trial_rows.next_unfinished) is None
+
+
+def test_trials_whose_processes_cannot_be_started_fail_one_after_the_other(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(process: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(multiprocessing.get_context("spawn").Process, "start", no_memory)
+    monkeypatch.setattr(trial_routes, "LOOK_S", 0.0)
+    asked = [served.engineer.post("/api/v1/trials", json={"recipe": "tiny"}).json()["trial"] for _ in range(2)]
+
+    async def until_all_have_ended() -> None:
+        carrying = asyncio.create_task(trial_routes.carry_out(served.gate))
+        while read(served.database, trial_rows.next_unfinished) is not None:
+            assert not carrying.done()
+            await asyncio.sleep(0.01)
+        carrying.cancel()
+
+    asyncio.run(asyncio.wait_for(until_all_have_ended(), 60))
+    ended = [the(read(served.database, trial_rows.get, id)) for id in asked]
+    assert [one.state for one in ended] == [TrialState.FAILED] * 2
 
 
 def test_engineers_ask_for_trials_and_adopt_what_was_tried(served: Served) -> None:

@@ -128,8 +128,8 @@ async def carry_out(gate: Gate) -> None:
                 try:
                     wanted = await gate.read(trial_rows.next_unfinished)
                     if wanted is not None and wanted.id == running_id:
-                        why = f"its process ended with status {process.exitcode if process else None}"
-                        await gate.write(partial(_failed, running_id, gate.now_us(), why))
+                        status = process.exitcode if process else None
+                        await gate.write(partial(_failed, running_id, gate.now_us(), status))
                     elif wanted is not None:
                         running_id = wanted.id
                         context = multiprocessing.get_context("spawn")
@@ -137,7 +137,7 @@ async def carry_out(gate: Gate) -> None:
                             target=trial_process.main, args=(gate.config, running_id), daemon=True
                         )
                         await gate.run(process.start)
-                except DatabaseError:  # the next time will do
+                except (DatabaseError, OSError):  # the next time will do, or say that the process did not start
                     pass
             await asyncio.sleep(LOOK_S)
     finally:
@@ -145,5 +145,6 @@ async def carry_out(gate: Gate) -> None:
             process.terminate()
 
 
-def _failed(id: int, now_us: int, why: str, connection: Connection) -> None:
-    trial_rows.end(connection, id, TrialState.FAILED, now_us=now_us, reason=why)
+def _failed(id: int, now_us: int, status: int | None, connection: Connection) -> None:
+    reason = "its process cannot be started" if status is None else f"its process ended with status {status}"
+    trial_rows.end(connection, id, TrialState.FAILED, now_us=now_us, reason=reason)
