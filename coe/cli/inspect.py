@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -36,17 +36,13 @@ from coe.inspector.option import Door
 from coe.scheduler.strategies import check_hurry
 
 if TYPE_CHECKING:
-    from coe.board.completeness import Expected
     from coe.cli.inspect_run import InspectionRun
     from coe.cli.inspect_source import Source
     from coe.core import Result
     from coe.pictures.finding import FoundImage, Skipped
     from coe.placement import Layout
     from coe.results.report_cards import ReferencePicture
-    from coe.results.run_file import RunIdentity
-    from coe.results.run_used import RunUsed
     from coe.results.summary import Summary
-    from coe.store.manifest import Manifest
     from coe.store.store import Store
 
 app = application("")
@@ -109,6 +105,7 @@ def inspect(  # noqa: PLR0913
     if resume and out_dir is None and watching is None:
         raise ConfigError("--resume needs the folder of the run: give it with --out")
     # Here, so that the help comes at once.
+    from coe.cli import inspect_identity
     from coe.cli.arriving_source import ArrivingSource
     from coe.cli.inspect_run import InspectionRun, RunManner
     from coe.cli.inspect_watch import WatchRun
@@ -135,9 +132,9 @@ def inspect(  # noqa: PLR0913
     run_name = datetime.now().strftime("%Y%m%d-%H%M%S") if watching is None else at.resolve().name
     out_dir = out_dir or Path(config.RUNS_FOLDER, loaded_board.board, run_name)
     manifests = weights_used.manifests_of(loaded_board, options.store)
-    identity = _identity(loaded_board, options, manifests, at, layout, expected, bits)
-    variants = _variants(loaded_board, options, manifests, identity)
-    used = _used(loaded_board, manifests, options.store)
+    identity = inspect_identity.identity_of(loaded_board, options, manifests, at, layout, expected, bits)
+    variants = inspect_identity.variants_of(loaded_board, options, manifests, identity)
+    used = inspect_identity.used_of(loaded_board, manifests, options.store)
     with ResultsFile(out_dir, identity, resume=resume, used=used) as results:
         learned = () if layout or watching else photo_split.learned_among(at, source.items)
         warnings = (*weights_used.unproven(loaded_board, manifests), *warnings_of(layout), *learned)
@@ -146,8 +143,7 @@ def inspect(  # noqa: PLR0913
         if watching is not None and isinstance(source, ArrivingSource):
             run_: InspectionRun = WatchRun(figures, results, source, watching, shown, expected, within_s)
         else:
-            feed = partial(source.feed, within_s=within_s)
-            run_ = InspectionRun(figures, results, source.items, feed, shown)
+            run_ = InspectionRun(figures, results, source.items, partial(source.feed, within_s=within_s), shown)
         run_.go(options, variants)
         items, skipped = source.items, source.skipped
         left_alone = [finding.printable(entry.path.relative_to(at).as_posix()) for entry in skipped]
@@ -207,66 +203,6 @@ def _tell(layout: Layout | None, skipped: Sequence[Skipped]) -> None:
         err.print(note)
     if skipped:
         err.print(f"skipped: {len(skipped)} files that are not images, such as {skipped[0].path.name}")
-
-
-def _identity(
-    board: Rules,
-    options: LineOptions,
-    manifests: Mapping[str, Manifest],
-    images_at: Path,
-    layout: Layout | None,
-    expected: Expected | None,
-    bits: int | None,
-) -> RunIdentity:
-    from coe.inspector.weights_used import expert_digests, reference_digests
-    from coe.results.run_file import RunIdentity
-
-    return RunIdentity(
-        board.board,
-        board.digest,
-        str(images_at.resolve()),
-        options.strategy.name,
-        options.precision,
-        options.label_floor,
-        expert_digests(board, manifests, options.precision),
-        reference_digests(board, options.store),
-        layout.digest if layout is not None else "",
-        expected.digest if expected is not None and layout is None else "",
-        bits,
-    )
-
-
-def _used(board: Rules, manifests: Mapping[str, Manifest], store: Store) -> RunUsed:
-    """Return what a run is made with."""
-    import coe
-    from coe.board import calibration_file
-    from coe.inspector.weights_used import reference_digests
-    from coe.results.run_used import RunUsed, UsedVersion
-    from coe.store.references import References
-
-    references = [References(store).manifest(id) for id in reference_digests(board, store)]
-    return RunUsed(
-        str(board.path),
-        board.path.read_text(encoding="utf-8", errors="replace"),
-        (calibration_file.content(board.path) or b"").decode(errors="replace"),
-        tuple(UsedVersion(m.id, m.version, m.checksum, m.created, m.source) for _, m in sorted(manifests.items())),
-        tuple(UsedVersion(f"references/{m.id}", m.version, m.checksum, m.created, m.source) for m in references),
-        coe.__version__,
-    )
-
-
-def _variants(
-    board: Rules, options: LineOptions, manifests: Mapping[str, Manifest], identity: RunIdentity
-) -> Callable[[Collection[str]], Collection[str]]:
-    """Return a function that gives the variants for devices, once nothing has changed since the identity was made."""
-    from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
-
-    def variants(devices: Collection[str]) -> Collection[str]:
-        experts = expert_digests(board, manifests_of(board, options.store), options.precision)
-        identity.refuse_changes(board.path, experts, reference_digests(board, options.store))
-        return usable_variants(board, manifests, options.precision, options.label_floor, devices)
-
-    return variants
 
 
 def _references(

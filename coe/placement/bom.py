@@ -17,7 +17,7 @@ from coe.errors import ConfigError
 from coe.placement import safe_xml
 from coe.placement.cad_tables import lines_of
 from coe.placement.dialects import TABLE
-from coe.placement.placement_rows import PlacementHeader, find_header
+from coe.placement.placement_header import PlacementHeader, find_header
 from coe.placement.placements import Placement
 
 _ROWS_OR_TYPES = ("id", "name", "part", "part id", "part name", "component name", "bauteil")

@@ -1,7 +1,6 @@
 """The rows of a placement file, whatever stands between its cells: commas, semicolons, tabs, "!", or columns of spaces.
 
-A cell that nobody needs may be odd. Between spaces, empty cells and cells with spaces are told by the numbers of the
-row and by where the header has its names.
+A cell that nobody needs may be odd, and a cell in quotes may have line breaks.
 """
 
 from __future__ import annotations
@@ -9,55 +8,17 @@ from __future__ import annotations
 import csv
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from coe.placement.dialects import plain
+from coe.placement.placement_header import PlacementHeader
+from coe.placement.spaced_row import LIKE_A_NUMBER, MIRRORED_TURN, NUMBERS, spaced
 from coe.text_table import TextLine
 
-SEPARATORS = (",", ";", "\t", "!", "|", None)
-"""What may stand between cells; None means spaces."""
-NUMBERS = ("x", "y", "rotation")
-_LIKE_A_NUMBER = re.compile(
-    r"[+\u2212-]?(\d{1,3}(,\d{3})+\.\d+|\d{1,3}(\.\d{3})+,\d+|\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?\s*([a-z]{1,4}|°|º)?",
-    re.IGNORECASE,
-)
-MIRRORED_TURN = re.compile("^M?S?R(?=[+-]?[0-9])")
-"""What Eagle writes before an angle; M is for a part that is mirrored, on the bottom side."""
-_FURTHER_NUMBERS = frozenset({"ref x", "ref y", "pad x", "pad y", "height"})
 _MOST_JOINED = 20
 """So many lines may one row take up, by line breaks in its cells."""
 _LONGEST_JOINED = 1 << 16
 _NEXT_LINE = "\0"
-_MOST_ASKEW = 2
-"""So many signs a text may begin before the name of its column."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementHeader:
-    """The columns of a file: their names, where each begins in its line, and which of them each field has.
-
-    `separator` is None for spaces; `number` is the line of the header, 0 without one.
-    """
-
-    number: int
-    separator: str | None
-    names: tuple[str, ...]
-    starts: tuple[int, ...]
-    columns: Mapping[str, int]
-    width: int = 0
-    """How many cells the line of the header has, with those that are empty."""
-
-    @property
-    def is_fixed_width(self) -> bool:
-        """Whether the names of a header between spaces stand as far from each other as columns of one width do."""
-        pairs = zip(self.starts, self.names, self.starts[1:], strict=False)
-        return any(start + len(name) + 1 < following for start, name, following in pairs)
-
-    @property
-    def unused(self) -> tuple[str, ...]:
-        """The names of the columns that no field has."""
-        return tuple(name for index, name in enumerate(self.names) if name and index not in self.columns.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,33 +27,6 @@ class PlacementRow:
 
     number: int
     cells: Mapping[str, str] | None
-
-
-def find_header(
-    lines: Sequence[TextLine], names: Mapping[str, Sequence[str]], needs: Collection[str]
-) -> PlacementHeader | None:
-    """Return the first line that has a column for each field of `needs`; None if no line has."""
-    known_of = {field: [plain(name) for name in of_field] for field, of_field in names.items()}
-    known = {name for of_field in known_of.values() for name in of_field} | _FURTHER_NUMBERS
-    for line in lines:
-        for separator, joinable in (*((separator, known) for separator in SEPARATORS), (None, ())):
-            words = _words(line, separator, joinable)
-            columns: dict[str, int] = {}
-            bare = [plain(word) for word, _ in words]
-            # The names of both axes stand in one order: x of the middle and y of the first pin are no place.
-            pairs = zip(known_of.get("x", ()), known_of.get("y", ()), strict=False)
-            pair = next((pair for pair in pairs if {*pair} <= {*bare}), ())
-            for field, of_field in {**known_of, **dict(zip("xy", ([name] for name in pair), strict=False))}.items():
-                if chosen := next((name for name in of_field if name in bare), None):
-                    columns[field] = bare.index(chosen)
-                    bare[columns[field]] = ""
-            if set(needs) <= columns.keys():
-                width = len(words)
-                while words and not words[-1][0]:
-                    words.pop()
-                cells, starts = zip(*words, strict=True)
-                return PlacementHeader(line.number, separator, cells, starts, columns, width)
-    return None
 
 
 def without_header(fields: Sequence[str], lines: Sequence[TextLine]) -> PlacementHeader:
@@ -121,7 +55,7 @@ def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[Placeme
         found.append((waiting[0].number, text))
         waiting = []
     if header.separator is None:
-        yield from (PlacementRow(number, _spaced(text, header)) for number, text in found)
+        yield from (PlacementRow(number, spaced(text, header)) for number, text in found)
         return
     # Empty cells beyond the header are no cells where all rows have them; else a separator in a value moved the others.
     widths = [len(_csv(text, header.separator)) for _, text in found]
@@ -166,36 +100,12 @@ def _is_open(text: str, header: PlacementHeader) -> bool:
 
 def _is_row(text: str, header: PlacementHeader) -> bool:
     """Tell whether a line is a row by itself: then a quote in the line before was a sign of its value."""
-    cells = _spaced(text, header) if header.separator is None else _separated(text, header, header.width)
+    cells = spaced(text, header) if header.separator is None else _separated(text, header, header.width)
     return cells is not None and _has_numbers(cells)
 
 
 def _has_numbers(cells: Mapping[str, str]) -> bool:
-    return all(_LIKE_A_NUMBER.fullmatch(MIRRORED_TURN.sub("", cells[field])) for field in NUMBERS)
-
-
-def _words(line: TextLine, separator: str | None, known: Collection[str]) -> list[tuple[str, int]]:
-    """Return the names of a line with their places; between spaces, names of several words are those that are known."""
-    text = line.text
-    prefix = re.match(r"#[#\s]*|\s*fields\s*:\s*", text, re.IGNORECASE)
-    shift = prefix.end() if prefix else 0
-    text = text[shift:]
-    if separator is not None:
-        return [(cell.strip(), 0) for cell in next(csv.reader([text], delimiter=separator, skipinitialspace=True), [])]
-    words = [(match[0].strip('"'), match.start() + shift) for match in re.finditer(r'"[^"]*"|\S+', text)]
-    joined: list[tuple[str, int]] = []
-    while words:
-        size = next(
-            (
-                n
-                for n in (3, 2)
-                if plain(name := " ".join(word for word, _ in words[:n])) in known and name in line.text
-            ),
-            1,
-        )
-        joined.append((" ".join(word for word, _ in words[:size]), words[0][1]))
-        words = words[size:]
-    return joined
+    return all(LIKE_A_NUMBER.fullmatch(MIRRORED_TURN.sub("", cells[field])) for field in NUMBERS)
 
 
 def _separated(text: str, header: PlacementHeader, widest: int) -> dict[str, str] | None:
@@ -220,97 +130,3 @@ def _separated(text: str, header: PlacementHeader, widest: int) -> dict[str, str
     if len(cells) <= needed or not all(re.fullmatch(r'"[^"]*"', cell) for cell in cells):
         return None
     return {field: cells[index].strip('"') for field, index in header.columns.items()}
-
-
-def _spaced(text: str, header: PlacementHeader) -> dict[str, str] | None:
-    """Divide a line between spaces: by its numbers, by where the names of the header stand, and the rest by order."""
-    tokens = [(match[0], match.start()) for match in re.finditer(r'"[^"]*"|\S+', text)]
-    names = [plain(name) for name in header.names]
-    fields = {index: field for field, index in header.columns.items()}
-    numeric = [fields.get(index) in NUMBERS or name in _FURTHER_NUMBERS for index, name in enumerate(names)]
-    first = numeric.index(True)
-    size = next((n for n, is_number in enumerate(numeric[first:]) if not is_number), len(numeric) - first)
-    after = len(names) - first - size
-    turn = header.columns["rotation"]
-    like = [bool(_LIKE_A_NUMBER.fullmatch(token)) for token, _ in tokens]
-    like_turn = [bool(_LIKE_A_NUMBER.fullmatch(MIRRORED_TURN.sub("", token))) for token, _ in tokens]
-    # A designator has no spaces, and so numbers that follow it can only begin at one place.
-    starts = range(first, first + 1) if first < 2 else range(1, len(tokens) - size + 1)
-    found = [
-        at
-        for at in starts
-        if len(tokens) >= size
-        and all(
-            like_of[at + index] for index in range(size) for like_of in [like_turn if first + index == turn else like]
-        )
-    ]
-    below = [at for at in found if _is_below_header(tokens, at, first, size, header)]
-    in_order = len(tokens) == len(names) and all(
-        (like_turn if at == turn else like)[at] for at, is_number in enumerate(numeric) if is_number
-    )
-    if not header.is_fixed_width:
-        if in_order and below not in ([], [first]):
-            return None
-        below = []
-    if in_order and not (below and (below != [first] or _is_moved(tokens[:first], header))):
-        return {field: tokens[index][0].strip('"') for field, index in header.columns.items()}
-    # Without a place below the header, a row of fewer cells tells nowhere which of them lacks.
-    found = [at for at in found if min(after, 1) <= len(tokens) - at - size <= (len(tokens) if after else 0)]
-    chosen = below or (found if len(tokens) > len(names) or not header.number else [])
-    is_told = below or not header.number or header.columns["refdes"] == 0 <= header.columns.get("side", first) - first
-    if len(chosen) != 1 or not is_told:
-        return None
-    at = chosen[0]
-    cells = [*_texts(tokens[:at], header, first), *(token for token, _ in tokens[at : at + size])]
-    right = tokens[at + size :]
-    cells += (
-        _texts(right, header, after, first + size)
-        if below and len(right) < after
-        else _trailing([token for token, _ in right], after, is_eagle=not header.number)
-    )
-    return {field: cells[index].strip('"') for field, index in header.columns.items()}
-
-
-def _is_below_header(
-    tokens: Sequence[tuple[str, int]], at: int, first: int, size: int, header: PlacementHeader
-) -> bool:
-    """Tell whether the tokens from `at` stand below the names of the numbers, and a text before them below its own."""
-    if not header.starts:
-        return False
-    spans = zip(tokens[at : at + size], header.starts[first:], header.names[first:], strict=False)
-    below = all(start < begin + len(name) and begin < start + len(token) for (token, start), begin, name in spans)
-    places = [start - begin for begin in header.starts[1:first] for _, start in tokens[1:at]]
-    return below and (first < 2 or at == 1 or any(abs(place) <= _MOST_ASKEW for place in places))
-
-
-def _is_moved(texts: Sequence[tuple[str, int]], header: PlacementHeader) -> bool:
-    """Tell whether a text, taken in order, stands in another column: one is empty, and one has spaces."""
-    columns = zip(texts, header.starts, header.starts[1:], strict=False)
-    return any(not begin - _MOST_ASKEW <= start < end for (_, start), begin, end in columns)
-
-
-def _texts(tokens: Sequence[tuple[str, int]], header: PlacementHeader, count: int, begin: int = 0) -> list[str]:
-    """Return `count` cells from the column `begin`: a token is of the last name that begins no later than it does.
-
-    The first column of a row, its designator, has no spaces.
-    """
-    cells = [""] * count
-    for number, (token, start) in enumerate(tokens):
-        column = 0
-        if header.starts and (number or begin or header.columns["refdes"]):
-            fitting = (index for index in range(count) if header.starts[begin + index] <= start + 1)
-            column = max(fitting, default=0)
-        if number and not begin and count > 1:
-            column = max(column, 1)
-        cells[column] = f"{cells[column]} {token}".strip()
-    return cells
-
-
-def _trailing(tokens: Sequence[str], count: int, *, is_eagle: bool) -> list[str]:
-    """Return the `count` cells behind the numbers; the surplus is of the last cell, or with Eagle of the value."""
-    if len(tokens) > count > 0:
-        if is_eagle:
-            return [" ".join(tokens[: len(tokens) - count + 1]), *tokens[len(tokens) - count + 1 :]]
-        return [*tokens[: count - 1], " ".join(tokens[count - 1 :])]
-    lacking = [""] * (count - len(tokens))
-    return [*lacking, *tokens] if is_eagle else [*tokens, *lacking]

@@ -28,16 +28,11 @@ from coe.placement.dialects import (
 )
 from coe.placement.file_form import FileForm
 from coe.placement.openpnp_board import places_of
+from coe.placement.placement_header import PlacementHeader, find_header
 from coe.placement.placement_numbers import CellNumber, has_decimal_commas, may_be_thousands, number_of
-from coe.placement.placement_rows import (
-    MIRRORED_TURN,
-    PlacementHeader,
-    PlacementRow,
-    find_header,
-    rows,
-    without_header,
-)
+from coe.placement.placement_rows import PlacementRow, rows, without_header
 from coe.placement.program_forms import as_table
+from coe.placement.spaced_row import MIRRORED_TURN
 from coe.text_table import TextLine
 
 FARTHEST_MM = 10_000.0

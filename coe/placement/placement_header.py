@@ -1,0 +1,94 @@
+"""The header of a placement file or a BOM: the line that names its columns, whatever stands between them."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from coe.placement.dialects import plain
+from coe.text_table import TextLine
+
+SEPARATORS = (",", ";", "\t", "!", "|", None)
+"""What may stand between cells; None means spaces."""
+FURTHER_NUMBERS = frozenset({"ref x", "ref y", "pad x", "pad y", "height"})
+"""Columns that hold numbers, and that nobody needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementHeader:
+    """The columns of a file: their names, where each begins in its line, and which of them each field has.
+
+    `separator` is None for spaces; `number` is the line of the header, 0 without one.
+    """
+
+    number: int
+    separator: str | None
+    names: tuple[str, ...]
+    starts: tuple[int, ...]
+    columns: Mapping[str, int]
+    width: int = 0
+    """How many cells the line of the header has, with those that are empty."""
+
+    @property
+    def is_fixed_width(self) -> bool:
+        """Whether the names of a header between spaces stand as far from each other as columns of one width do."""
+        pairs = zip(self.starts, self.names, self.starts[1:], strict=False)
+        return any(start + len(name) + 1 < following for start, name, following in pairs)
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """The names of the columns that no field has."""
+        return tuple(name for index, name in enumerate(self.names) if name and index not in self.columns.values())
+
+
+def find_header(
+    lines: Sequence[TextLine], names: Mapping[str, Sequence[str]], needs: Collection[str]
+) -> PlacementHeader | None:
+    """Return the first line that has a column for each field of `needs`; None if no line has."""
+    known_of = {field: [plain(name) for name in of_field] for field, of_field in names.items()}
+    known = {name for of_field in known_of.values() for name in of_field} | FURTHER_NUMBERS
+    for line in lines:
+        for separator, joinable in (*((separator, known) for separator in SEPARATORS), (None, ())):
+            words = _words(line, separator, joinable)
+            columns: dict[str, int] = {}
+            bare = [plain(word) for word, _ in words]
+            # The names of both axes stand in one order: x of the middle and y of the first pin are no place.
+            pairs = zip(known_of.get("x", ()), known_of.get("y", ()), strict=False)
+            pair = next((pair for pair in pairs if {*pair} <= {*bare}), ())
+            for field, of_field in {**known_of, **dict(zip("xy", ([name] for name in pair), strict=False))}.items():
+                if chosen := next((name for name in of_field if name in bare), None):
+                    columns[field] = bare.index(chosen)
+                    bare[columns[field]] = ""
+            if set(needs) <= columns.keys():
+                width = len(words)
+                while words and not words[-1][0]:
+                    words.pop()
+                cells, starts = zip(*words, strict=True)
+                return PlacementHeader(line.number, separator, cells, starts, columns, width)
+    return None
+
+
+def _words(line: TextLine, separator: str | None, known: Collection[str]) -> list[tuple[str, int]]:
+    """Return the names of a line with their places; between spaces, names of several words are those that are known."""
+    text = line.text
+    prefix = re.match(r"#[#\s]*|\s*fields\s*:\s*", text, re.IGNORECASE)
+    shift = prefix.end() if prefix else 0
+    text = text[shift:]
+    if separator is not None:
+        return [(cell.strip(), 0) for cell in next(csv.reader([text], delimiter=separator, skipinitialspace=True), [])]
+    words = [(match[0].strip('"'), match.start() + shift) for match in re.finditer(r'"[^"]*"|\S+', text)]
+    joined: list[tuple[str, int]] = []
+    while words:
+        size = next(
+            (
+                n
+                for n in (3, 2)
+                if plain(name := " ".join(word for word, _ in words[:n])) in known and name in line.text
+            ),
+            1,
+        )
+        joined.append((" ".join(word for word, _ in words[:size]), words[0][1]))
+        words = words[size:]
+    return joined

@@ -1,0 +1,116 @@
+"""A row of a placement file between spaces, where cells may be empty or have spaces: its numbers tell the cells.
+
+Where they leave a choice, the places of the names in the header tell them; where these do too, there is no answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from coe.placement.dialects import plain
+from coe.placement.placement_header import FURTHER_NUMBERS, PlacementHeader
+
+NUMBERS = ("x", "y", "rotation")
+LIKE_A_NUMBER = re.compile(
+    r"[+\u2212-]?(\d{1,3}(,\d{3})+\.\d+|\d{1,3}(\.\d{3})+,\d+|\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?\s*([a-z]{1,4}|°|º)?",
+    re.IGNORECASE,
+)
+MIRRORED_TURN = re.compile("^M?S?R(?=[+-]?[0-9])")
+"""What Eagle writes before an angle; M is for a part that is mirrored, on the bottom side."""
+_MOST_ASKEW = 2
+"""So many signs a text may begin before the name of its column."""
+
+
+def spaced(text: str, header: PlacementHeader) -> dict[str, str] | None:
+    """Divide a line between spaces: by its numbers, by where the names of the header stand, and the rest by order."""
+    tokens = [(match[0], match.start()) for match in re.finditer(r'"[^"]*"|\S+', text)]
+    names = [plain(name) for name in header.names]
+    fields = {index: field for field, index in header.columns.items()}
+    numeric = [fields.get(index) in NUMBERS or name in FURTHER_NUMBERS for index, name in enumerate(names)]
+    first = numeric.index(True)
+    size = next((n for n, is_number in enumerate(numeric[first:]) if not is_number), len(numeric) - first)
+    after = len(names) - first - size
+    turn = header.columns["rotation"]
+    like = [bool(LIKE_A_NUMBER.fullmatch(token)) for token, _ in tokens]
+    like_turn = [bool(LIKE_A_NUMBER.fullmatch(MIRRORED_TURN.sub("", token))) for token, _ in tokens]
+    # A designator has no spaces, and so numbers that follow it can only begin at one place.
+    starts = range(first, first + 1) if first < 2 else range(1, len(tokens) - size + 1)
+    found = [
+        at
+        for at in starts
+        if len(tokens) >= size
+        and all(
+            like_of[at + index] for index in range(size) for like_of in [like_turn if first + index == turn else like]
+        )
+    ]
+    below = [at for at in found if _is_below_header(tokens, at, first, size, header)]
+    in_order = len(tokens) == len(names) and all(
+        (like_turn if at == turn else like)[at] for at, is_number in enumerate(numeric) if is_number
+    )
+    if not header.is_fixed_width:
+        if in_order and below not in ([], [first]):
+            return None
+        below = []
+    if in_order and not (below and (below != [first] or _is_moved(tokens[:first], header))):
+        return {field: tokens[index][0].strip('"') for field, index in header.columns.items()}
+    # Without a place below the header, a row of fewer cells tells nowhere which of them lacks.
+    found = [at for at in found if min(after, 1) <= len(tokens) - at - size <= (len(tokens) if after else 0)]
+    chosen = below or (found if len(tokens) > len(names) or not header.number else [])
+    is_told = below or not header.number or header.columns["refdes"] == 0 <= header.columns.get("side", first) - first
+    if len(chosen) != 1 or not is_told:
+        return None
+    at = chosen[0]
+    cells = [*_texts(tokens[:at], header, first), *(token for token, _ in tokens[at : at + size])]
+    right = tokens[at + size :]
+    cells += (
+        _texts(right, header, after, first + size)
+        if below and len(right) < after
+        else _trailing([token for token, _ in right], after, is_eagle=not header.number)
+    )
+    return {field: cells[index].strip('"') for field, index in header.columns.items()}
+
+
+def _is_below_header(
+    tokens: Sequence[tuple[str, int]], at: int, first: int, size: int, header: PlacementHeader
+) -> bool:
+    """Tell whether the tokens from `at` stand below the names of the numbers, and a text before them below its own."""
+    if not header.starts:
+        return False
+    spans = zip(tokens[at : at + size], header.starts[first:], header.names[first:], strict=False)
+    below = all(start < begin + len(name) and begin < start + len(token) for (token, start), begin, name in spans)
+    places = [start - begin for begin in header.starts[1:first] for _, start in tokens[1:at]]
+    return below and (first < 2 or at == 1 or any(abs(place) <= _MOST_ASKEW for place in places))
+
+
+def _is_moved(texts: Sequence[tuple[str, int]], header: PlacementHeader) -> bool:
+    """Tell whether a text, taken in order, stands in another column: one is empty, and one has spaces."""
+    columns = zip(texts, header.starts, header.starts[1:], strict=False)
+    return any(not begin - _MOST_ASKEW <= start < end for (_, start), begin, end in columns)
+
+
+def _texts(tokens: Sequence[tuple[str, int]], header: PlacementHeader, count: int, begin: int = 0) -> list[str]:
+    """Return `count` cells from the column `begin`: a token is of the last name that begins no later than it does.
+
+    The first column of a row, its designator, has no spaces.
+    """
+    cells = [""] * count
+    for number, (token, start) in enumerate(tokens):
+        column = 0
+        if header.starts and (number or begin or header.columns["refdes"]):
+            fitting = (index for index in range(count) if header.starts[begin + index] <= start + 1)
+            column = max(fitting, default=0)
+        if number and not begin and count > 1:
+            column = max(column, 1)
+        cells[column] = f"{cells[column]} {token}".strip()
+    return cells
+
+
+def _trailing(tokens: Sequence[str], count: int, *, is_eagle: bool) -> list[str]:
+    """Return the `count` cells behind the numbers; the surplus is of the last cell, or with Eagle of the value."""
+    if len(tokens) > count > 0:
+        if is_eagle:
+            return [" ".join(tokens[: len(tokens) - count + 1]), *tokens[len(tokens) - count + 1 :]]
+        return [*tokens[: count - 1], " ".join(tokens[count - 1 :])]
+    lacking = [""] * (count - len(tokens))
+    return [*lacking, *tokens] if is_eagle else [*tokens, *lacking]
