@@ -108,8 +108,8 @@ def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
     """Raise ConfigError with the folders that lie where those of labels do, and are undecided."""
     if undecided := sorted({one.name.rpartition("/")[0] for one in found if one.label and is_undecided(one.label)}):
         raise ConfigError(
-            f"{root}: {', '.join(undecided)}: is that good or bad? Sort these pictures into folders of labels, or take "
-            "them out"
+            f"{root}: {', '.join(undecided)}: is that good or bad? Sort these pictures into folders of labels, rename "
+            "a folder after what is wrong with its parts, or take them out"
         )
 
 
