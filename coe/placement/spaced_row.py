@@ -13,7 +13,7 @@ from coe.placement.placement_header import FURTHER_NUMBERS, PlacementHeader
 
 NUMBERS = ("x", "y", "rotation")
 LIKE_A_NUMBER = re.compile(
-    r"[+\u2212-]?(\d{1,3}(,\d{3})+\.\d+|\d{1,3}(\.\d{3})+,\d+|\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?\s*([a-z]{1,4}|°|º)?",
+    r"[+\u2212-]?(\d{1,3}(,\d{3})+\.\d+|\d{1,3}(\.\d{3})+,\d+|\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?\s*([a-zµμ]{1,4}|°|º)?",
     re.IGNORECASE,
 )
 MIRRORED_TURN = re.compile("^M?S?R(?=[+-]?[0-9])")

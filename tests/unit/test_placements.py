@@ -237,6 +237,11 @@ R1, U2 = ("R1", 12.7, -3.5, 90.0, TOP), ("U2", 30.0, 4.0, 315.0, BOTTOM)
             "REFDES,COMP_VALUE,SYM_X,SYM_Y,SYM_ROTATE,SYM_MIRROR\nR1,,12.7,-3.5,90.000,NO\nU2,x,30,4,315.000,YES\n",
             "mm",
         ),
+        (
+            "um behind numbers.txt",
+            "Ref  X        Y       Rot  Layer\nR1   12700µm  -3500µm  90   T\nU2   30000µm  4000µm   315  B\n",
+            "",
+        ),
         ("um behind names.csv", "Ref,X_um,Y_um,Rot,Layer\nR1,12700,-3500,90,T\nU2,30000,4000,315,B\n", ""),
         ("units behind names.csv", "Ref,X_mm,Y_mm,Rot,Layer\nR1,12.7,-3.5,90,TOP_LAYER\nU2,30,4,315,Bottom-Side\n", ""),
         (
