@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serve_rows import NOON, decision, ng, read, the, write
+from serve_rows import NOON, decided, decision, ng, read, the, write
 from serving import Served, hand_in
+from test_serve_cfx import answer
 from tiny_line import TINY
 from waiting import eventually
 from whole_boards import BOARD, WHOLE, found, png, with_call
 
 from coe.serve.clock import now_us
-from coe.serve.database import board_rows, call_rows, decisions, keys, recipe_versions, verifications
-from coe.serve.enums import Outcome, Role
+from coe.serve.database import board_rows, call_rows, decisions, keys, recipe_versions, repairs, verifications
+from coe.serve.enums import Outcome, RepairOutcome, Role
 from coe.serve.service_config import VerifySection
 
 pytestmark = pytest.mark.slow
@@ -316,3 +317,16 @@ def test_a_hidden_tab_has_no_stream_of_events_and_a_refresh_keeps_the_focus(serv
     page.wait_for_function("(old) => !old.isConnected", arg=old)
     assert page.evaluate("document.activeElement.getAttribute('href')") == "/boards/1"
     page.wait_for_function("streams.length === 2 && streams[1].readyState === EventSource.OPEN")
+
+
+def test_enter_in_a_note_of_the_repair_station_keeps_the_page_and_the_note(served: Served, browser: Any) -> None:
+    write(served.database, decided, "k1", ng("R1"))
+    answer(served.database, 1, R1=Outcome.CONFIRMED)
+    page = signed_in(served, browser, Role.OPERATOR, "/repair/1")
+    page.wait_for_selector("[name=note]")
+    page.fill("[name=note]", "new part")
+    page.keyboard.press("Enter")
+    page.click("[data-outcome=repaired]")
+    page.wait_for_selector("[data-outcome=repaired][aria-pressed=true]")
+    [word] = read(served.database, repairs.of_calls, [1])
+    assert (word.outcome, word.note) == (RepairOutcome.REPAIRED, "new part")
