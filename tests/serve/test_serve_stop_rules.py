@@ -239,6 +239,7 @@ def test_operators_clear_alarms_and_engineers_what_holds_the_line(served: Served
 
     plain = alarm(RULES)
     assert "Acknowledge" in served.operator.get("/faults").text
+    assert "Acknowledge" not in served.viewer.get("/faults").text
     assert served.operator.post(f"/api/v1/faults/{plain}/clear").status_code == 204
     holding = alarm(HOLDING)
     assert served.operator.get("/api/v1/state").json()["intake"] == "held"
