@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from coe.allowed_text import Reading
 from coe.core import Expert, Finding
@@ -12,14 +13,30 @@ LABELS = ("right", "wrong")
 """The usual labels: what was read is allowed, or it is not. A board file may use two other words, in this order."""
 
 
-def window_of(image: Image, window: tuple[float, float, float, float]) -> Image:
-    """Return what a window, given in shares of an image (H, W, 3), shows; at least one pixel."""
+@dataclass(frozen=True, slots=True)
+class WindowPixels:
+    """The pixels of an image that a window shows: from left and top to before right and bottom."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
+def pixels_of(image: Image, window: tuple[float, float, float, float]) -> WindowPixels:
+    """Return the pixels of a window, given in shares of an image (H, W, 3); at least one."""
     height, width = image.shape[:2]
     left, top = math.floor(window[0] * width + 0.5), math.floor(window[1] * height + 0.5)
     right, bottom = (math.floor(share * side + 0.5) for share, side in
                      ((window[0] + window[2], width), (window[1] + window[3], height)))  # fmt: skip
     left, top = min(left, width - 1), min(top, height - 1)
-    return image[top : max(bottom, top + 1), left : max(right, left + 1)]
+    return WindowPixels(left, top, min(width, max(right, left + 1)), min(height, max(bottom, top + 1)))
+
+
+def window_of(image: Image, window: tuple[float, float, float, float]) -> Image:
+    """Return what a window, given in shares of an image (H, W, 3), shows; at least one pixel."""
+    place = pixels_of(image, window)
+    return image[place.top : place.bottom, place.left : place.right]
 
 
 def misfit(expert: Expert) -> str:

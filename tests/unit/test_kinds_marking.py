@@ -47,6 +47,43 @@ def test_another_value_is_wrong() -> None:
     assert finding.reading == "reads '472'; allowed: 103, 10K"
 
 
+@pytest.mark.parametrize(
+    ("text", "allowed", "left", "right"),
+    [("1103", "103", 48, 87), ("1031", "103", 33, 71), ("24C647", "24C64", 22, 82), ("8472", "472", 49, 87)],
+)
+def test_a_longer_text_that_the_window_cuts_is_a_doubt(text: str, allowed: str, left: int, right: int) -> None:
+    window = (left / 120, 0.36, (right - left) / 120, 0.28)
+    finding = read(part(text), allowed, window=window)
+    assert (finding.read, bool(finding.doubt)) == (allowed, True)
+    assert not read(part(text), allowed, f"?{allowed}", f"{allowed}?", window=window).doubt
+
+
+@pytest.mark.parametrize(("text", "allowed", "left"), [("820", "320", 48), ("D72", "072", 48), ("U72", "J72", 47)])
+def test_a_character_that_the_window_cuts_into_another_is_a_doubt(text: str, allowed: str, left: int) -> None:
+    finding = read(part(text), allowed, window=(left / 120, 0.36, (94 - left) / 120, 0.28))
+    assert (finding.read, bool(finding.doubt)) == (allowed, True)
+
+
+@pytest.mark.parametrize("text", ["103", "24C64", "2446"])
+def test_a_text_is_read_as_clearly_as_if_its_window_were_the_whole_picture(text: str) -> None:
+    image = part(text)
+    whole = read(np.ascontiguousarray(image[43:77, 30:90]), text, window=(0, 0, 1, 1))
+    assert read(image, text, window=(0.25, 0.36, 0.5, 0.28)).score == pytest.approx(whole.score, abs=1e-3)
+
+
+def test_what_is_no_letter_beside_a_window_is_no_doubt() -> None:
+    image = part("103")
+    image[:, 92:95] = 200
+    finding = read(image, "103", window=(0.25, 0.36, 0.5, 0.28))
+    assert (finding.label, finding.read, finding.doubt) == ("right", "103", "")
+
+
+def test_answers_about_windows_alone_are_refused() -> None:
+    expert = replace(EXPERT, reads=Reading(window=WINDOW, allowed=("103",)))
+    with pytest.raises(StoreError, match="prepare"):
+        marking.postprocess(torch.zeros(1, 1, 24, 96), [marking.preprocess(part("103"), expert)], expert)
+
+
 def test_a_pattern_allows_a_lot_code() -> None:
     assert read(part("2446"), "24##").label == "right"
     assert read(part("2546"), "24##").label == "wrong"
