@@ -55,7 +55,7 @@ def add(
             raise ConfigError(f"{what}: say of which network it is, as --kind resnet18")
         id = f"{backbones.BOARD}/{name or kind}"
         shelf.folder(id)
-        expert = Expert(name or kind, kind, (), input_size or backbones.INPUT, id)
+        expert = Expert(name or kind, kind, (), input_size or 0, id)
         added = [backbones.add_file(shelf, Path(what), expert, licence, allowed)]
     elif kind or name or licence or input_size:
         raise ConfigError("--kind, --name, --licence and --input describe a file; give the file, or leave them out")

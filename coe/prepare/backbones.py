@@ -89,7 +89,7 @@ def start_of(store: Store, kind: Kind, allowed: tuple[str, ...] = ()) -> str | N
 
 
 def _add(store: Store, file: Path, expert: Expert, kind: ModuleKind, origin: tuple[str, str]) -> Added:
-    brought = importing.bring_backbone(file, expert, kind, Wishes())
+    brought = importing.bring_backbone(file, expert, kind, Wishes(force=None, usual_input=INPUT))
     assert brought.state is not None, "a backbone is tensors"
     try:
         there = store.manifest(expert.weights)

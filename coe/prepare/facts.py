@@ -24,11 +24,15 @@ class Agreed:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user says of an expert's preprocessing, by field, and of its outputs; with `force` against the file."""
+    """What the user says of an expert's preprocessing, by field, and of its outputs; with `force` against the file.
+
+    `force` is None where the user cannot insist. `usual_input` is the input size (pixels) that nobody has to say, or 0.
+    """
 
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     outputs: Outputs | None = None
-    force: bool = False
+    force: bool | None = False
+    usual_input: int = 0
 
 
 def wishes(options: Mapping[str, str | None], *, force: bool = False) -> Wishes:
@@ -78,7 +82,7 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
         against.append(f"its labels are {', '.join(foreign.labels)}, not {', '.join(labels)}")
     if foreign.input_size and size and size != foreign.input_size:
         against.append(f"its input has {foreign.input_size} pixels, not {size}")
-    labels, size = labels or foreign.labels or (), size or foreign.input_size or 0
+    labels, size = labels or foreign.labels or (), size or foreign.input_size or said.usual_input
     if not size:
         raise ConfigError(f"the file does not say the input size of '{expert.id}'; give --input")
     if said.outputs is not None and not isinstance(kind, FileKind):
@@ -97,9 +101,8 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
             raise ConfigError(f"--resize: a centre crop of {size} pixels needs a shorter side of {size} or more")
         seen = wanted
     if against and not said.force:
-        raise ConfigError(
-            f"the file says otherwise: {'; '.join(against)}. Leave out what it says itself, or give --force"
-        )
+        insist = "" if said.force is None else ", or give --force"
+        raise ConfigError(f"the file says otherwise: {'; '.join(against)}. Leave out what it says itself{insist}")
     remarks += [f"against the file: {fault}" for fault in against]
     agreed = replace(expert, labels=labels, input_size=size, preprocessing=seen, outputs=said.outputs)
     return Agreed(agreed, tuple(remarks))

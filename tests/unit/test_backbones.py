@@ -202,3 +202,18 @@ def test_a_file_says_of_which_network_it_is(run: Callable[..., Said], tmp_path: 
     assert (said.status, "x.pth" in said.words) == (2, True)
     with pytest.raises(StoreError):
         Store(tmp_path / "store").manifest("backbones/narrow")
+
+
+def test_a_backbone_has_the_input_that_its_file_says(run: Callable[..., Said], tmp_path: Path) -> None:
+    kind, store = kinds.resolve("narrow"), Store(tmp_path / "store")
+    assert isinstance(kind, kinds.ModuleKind)
+    state = kind.skeleton(replace(EXPERT, labels=("0", "1"))).state_dict()
+    made = Store(tmp_path / "other")
+    made.put("a/b", kind="narrow", labels=("0", "1"), input_size=96, state=state)
+    said = run("backbone", "add", made.path("a/b"), "--kind", "narrow", "--input", "64")
+    assert (said.status, "96" in said.words, "--force" in said.words) == (2, True, False)
+    assert run("backbone", "add", made.path("a/b"), "--kind", "narrow").status == 0
+    assert store.manifest("backbones/narrow").input_size == 96
+    torch.save(state, tmp_path / "c.pth")
+    assert run("backbone", "add", tmp_path / "c.pth", "--kind", "narrow", "--name", "c").status == 0
+    assert store.manifest("backbones/c").input_size == backbones.INPUT
