@@ -331,6 +331,56 @@ def test_names_that_do_not_fit_change_nothing(served: Served) -> None:
     assert (draft.recipe.read_text(), draft.rules.read_text()) == (RECIPE, RULES)
 
 
+def test_a_component_that_an_expert_has_learned_needs_no_reference_under_another_name(served: Served) -> None:
+    draft = with_files(served)
+    patch = "  C1u: {kind: patch, labels: [strange], input: 64, reject: [strange], then: {none: OK}}\ncomponents:"
+    learned = RULES.replace("inspect: first-look, reference: C1u", "inspect: C1u").replace("components:", patch)
+    draft.rules.write_text(learned)
+    assert rows_sent(served, (1, {"component": "cap"})).status_code == 202
+    component = rules.load(str(draft.rules)).components["cap"]
+    assert (component.root.expert, component.references) == ("C1u", ())
+
+
+def photos_of(draft: BoardDraft) -> set[str]:
+    return {path.relative_to(draft.photos).as_posix() for path in draft.photos.rglob("*.png")}
+
+
+def test_photographs_go_where_their_parts_go(served: Served) -> None:
+    draft = with_files(served)
+    with_photos(draft)
+    before = photos_of(draft)
+    rows_sent(served, (1, {"component": "R10k"}))
+    assert "R10k/P2-SN1.png" in photos_of(draft)
+    served.engineer.post("/teach/line7/marks", json={"marks": {"R10k/P2-SN1.png": "good"}})
+    rows_sent(served, (1, {"component": "cap"}))
+    assert "cap/good/P2-SN1.png" in photos_of(draft), "else R10k would learn that it is good"
+    rows_sent(served, (1, {"component": "SW_B3U"}), (2, {"component": "cap"}))
+    assert {"SW_B3U/good/P2-SN1.png", "cap/missing/P4-SN1.png"} < photos_of(draft)
+    rows_sent(served, (1, {"component": None}), (2, {"component": "cap"}))
+    assert photos_of(draft) == {"R10k/P1-SN1.png", "R10k/P3-SN1.png", "cap/missing/P4-SN1.png"}
+    while photos_of(draft) != before:
+        assert served.engineer.post("/teach/line7/undo").is_success
+
+
+def test_no_photograph_takes_the_place_of_another(served: Served) -> None:
+    draft = with_files(served)
+    for name in ("R10k/closeup.png", "C1u/closeup.png", "SW_B3U/P1-SN1.png"):
+        (draft.photos / name).parent.mkdir(parents=True)
+        (draft.photos / name).write_bytes(png())
+    before = photos_of(draft)
+    problem(rows_sent(served, *((row, {"component": "part"}) for row in range(3))), 422, "invalid")
+    assert (draft.recipe.read_text(), photos_of(draft)) == (RECIPE, before)
+    assert rows_sent(served, (1, {"component": "cap"})).status_code == 202
+    assert photos_of(draft) == {"R10k/closeup.png", "cap/closeup.png", "SW_B3U/P1-SN1.png"}, "only what was said moves"
+
+
+def test_one_part_at_least_is_inspected(served: Served) -> None:
+    draft = with_files(served)
+    answer = rows_sent(served, *((row, {"component": None}) for row in range(3)))
+    assert "no part" in problem(answer, 422, "invalid")["detail"]
+    assert (draft.recipe.read_text(), draft.rules.read_text()) == (RECIPE, RULES)
+
+
 def with_photos(draft: BoardDraft) -> None:
     for name in ("R10k/P1-SN1.png", "R10k/P3-SN1.png", "C1u/P2-SN1.png", "SW_B3U/missing/P4-SN1.png"):
         path = draft.photos / name

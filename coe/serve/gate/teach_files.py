@@ -130,7 +130,7 @@ def _keep_table(draft: BoardDraft, folder: str, content: bytes, name: str, noun:
     text = _text(content, name, noun)
     name = f"{name}.csv" if text is not content else name
     before = draft.placements if folder == PLACEMENTS else draft.bom
-    undo_stack.remember(draft, f"{name} added", replaced=before, made_in=[draft.folder / folder])
+    undo_stack.remember(draft, f"{name} added", replaced=[before] if before else [], made_in=[draft.folder / folder])
     _write(draft.folder / folder / name, text)
     draft.say(draft.state.model_copy(update={"read": False}))
     return name
@@ -152,7 +152,7 @@ async def delete_file(visit: Visit) -> None:
         path = draft.folder / kind / name
         if path not in known:
             raise not_found(f"file '{name}'", "load the page again")
-        undo_stack.remember(draft, f"{name} removed", replaced=path)
+        undo_stack.remember(draft, f"{name} removed", replaced=[path])
         if kind != BOARDS:  # a BOM says which parts there are
             draft.say(draft.state.model_copy(update={"read": False}))
 

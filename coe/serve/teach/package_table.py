@@ -10,7 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
@@ -22,6 +23,7 @@ from coe.files import write_atomically
 from coe.placement import BoardRecipe, Placement, Side, lay_out, parse_recipe, read_recipe
 from coe.placement.inspected_parts import component_of, is_left_out
 from coe.serve.teach import undo_stack, yaml_edit
+from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.teach_draft import BoardDraft
 from coe.strict_model import Name, StrictModel
 
@@ -91,7 +93,8 @@ def name(draft: BoardDraft, said: Sequence[NamedPackage]) -> None:
     for one in said:
         edit.row(one)
     edit.finish()
-    undo_stack.remember(draft, "Parts named", moves=edit.moves)
+    moves, gone = edit.photographs()
+    undo_stack.remember(draft, "Parts named", moves=moves, replaced=gone)
     if edit.changes:
         draft.forget_scores()
     write_atomically(draft.recipe, [edit.recipe_text])
@@ -107,7 +110,10 @@ class _Edit:
         self.recipe_text = draft.recipe.read_text(encoding="utf-8")
         self.rules_text = draft.rules.read_text(encoding="utf-8")
         self._before = self.recipe_text, self.rules_text
-        self._renamed: dict[str, str] = {}
+        self._left: dict[str, str] = {}
+        """Components that rows have left, and what those are called now; empty if they are not inspected any more."""
+        self._dropped: frozenset[str] = frozenset()
+        self._component_of: dict[str, str] = {}
         self._all = draft.read().placements
         self._places = [place for place in self._all if place.side == self._side and place.refdes]
         self._kinds: dict[tuple[str, str], list[Placement]] = {}
@@ -134,7 +140,8 @@ class _Edit:
                 self.recipe_text = yaml_edit.with_items(
                     self.recipe_text, "not_inspected", [json.dumps(place.refdes) for place in inspected]
                 )
-                self._drop_if_unused(before)
+                if before is not None:
+                    self._left[before] = ""
             return
         if not inspected:
             self._inspect_again(places)
@@ -175,27 +182,29 @@ class _Edit:
             else:
                 self.recipe_text = yaml_edit.with_line(self.recipe_text, "placed_as", entry)
         if not yaml_edit.has(self.rules_text, ("components", new)):
-            line = f"{new}: {{count: 1, inspect: {self._inspects(before)}, reference: {new}}}"
+            line = f"{new}: {{count: 1, {self._inspects(before, new)}}}"
             self.rules_text = yaml_edit.with_entry(self.rules_text, ("components",), line)
         if before is not None:
-            self._drop_if_unused(before)
-            if before not in self._recipe.components:
-                self._renamed[before] = new
+            self._left[before] = new
 
-    def _inspects(self, before: str | None) -> str:
-        """Return the expert that looks first at what a part was before."""
+    def _inspects(self, before: str | None, new: str) -> str:
+        """Return which expert looks first at a new component: that of what it was before, or one that compares."""
         board = rules.of_bytes(self._draft.rules, self.rules_text.encode())
         known = None if before is None else board.components.get(before)
-        return EXPERT if known is None else known.root.expert
+        inspect = f"inspect: {EXPERT if known is None else known.root.expert}"
+        return inspect if known is not None and not known.references else f"{inspect}, reference: {new}"
 
-    def _drop_if_unused(self, component: str | None) -> None:
+    def _drop_unused(self) -> None:
         recipe = self._recipe
-        used = {
-            component_of(recipe, places[0]) for places in self._kinds.values() if not is_left_out(recipe, places[0])
-        }
-        if component is None or component in used:
-            return
-        entries = [n for n, one in enumerate(recipe.placed_as) if one.component == component]
+        inspected = [place for place in self._places if not is_left_out(recipe, place)]
+        if not inspected:
+            raise ConfigError("no part would be inspected any more; leave the tick in at least one row")
+        self._dropped = frozenset(self._left.keys() - {component_of(recipe, place) for place in inspected})
+        for component in self._dropped:
+            self._drop(component)
+
+    def _drop(self, component: str) -> None:
+        entries = [n for n, one in enumerate(self._recipe.placed_as) if one.component == component]
         for number in reversed(entries):
             if len(self._recipe.placed_as) == 1:
                 self.recipe_text = yaml_edit.without(self.recipe_text, ("placed_as",))
@@ -216,7 +225,8 @@ class _Edit:
         return component in _guessed(self.recipe_text)
 
     def finish(self) -> None:
-        """Write counts, and prove both texts; raises ConfigError."""
+        """Drop components that no part has any more, write counts, and prove both texts; raises ConfigError."""
+        self._drop_unused()
         layout = lay_out(self._recipe, self._all, self._draft.bottom)
         first = next(iter(layout.units), "")
         counts = Counter(site.component for site in layout.sites if site.unit == first)
@@ -226,20 +236,32 @@ class _Edit:
                 self.rules_text = yaml_edit.with_value(self.rules_text, where, str(count))
         board = rules.of_bytes(self._draft.rules, self.rules_text.encode())
         layout.check(board.components, board.board)
+        self._component_of = {place.refdes: "" for place in self._places}
+        self._component_of |= {site.refdes: site.component for site in layout.sites}
 
     @property
     def changes(self) -> bool:
         """Whether anything is otherwise than it was."""
         return (self.recipe_text, self.rules_text) != self._before
 
-    @property
-    def moves(self) -> dict[str, str]:
-        """The photographs of components that are called otherwise now, from and to, within the draft's folder."""
-        found: dict[str, Any] = {}
-        for before, after in self._renamed.items():
-            folder = self._draft.photos / before
-            for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
-                if path.is_file():
-                    inner = path.relative_to(folder).as_posix()
-                    found[f"photos/{before}/{inner}"] = f"photos/{after}/{inner}"
-        return found
+    def photographs(self) -> tuple[dict[str, str], list[Path]]:
+        """Return the photographs of parts that are called otherwise now, from and to, within the draft's folder.
+
+        Also those of components that are no more. Raises ConfigError for two that would have one path.
+        """
+        moves, gone = {}, []
+        listed = crops(self._draft)
+        for crop in (crop for component in self._left for crop in listed.get(component, ())):
+            words = crop.name.split("-")
+            names = ("-".join(words[:end]) for end in range(len(words) - 1, 0, -1))
+            part = next((name for name in names if name in self._component_of), None)
+            stays = "" if crop.component in self._dropped else crop.component
+            now = self._component_of[part] or stays if part is not None else stays or self._left[crop.component]
+            if not now:
+                gone.append(self._draft.photos / crop.path)
+            elif now != crop.component:
+                moves[f"photos/{crop.path}"] = f"photos/{now}{crop.path.removeprefix(crop.component)}"
+        there = Counter(moves.values())
+        if taken := [after for after in there if there[after] > 1 or (self._draft.folder / after).exists()]:
+            raise ConfigError(f"{taken[0]} would be two pictures; rename one of them")
+        return moves, gone

@@ -23,12 +23,12 @@ def remember(
     what: str,
     *,
     moves: Mapping[str, str] | None = None,
-    replaced: Path | None = None,
+    replaced: Iterable[Path] = (),
     made_in: Iterable[Path] = (),
 ) -> None:
     """Keep the texts of a draft before a step, whose name for people is `what`, and move the files that it moves.
 
-    `moves` are those, from and to, within the draft's folder; a file that is `replaced` is put away. What the step
+    `moves` are those, from and to, within the draft's folder; those that are `replaced` are put away. What the step
     makes in the folders `made_in` goes when it is taken back.
     """
     steps = _steps(draft)
@@ -41,8 +41,7 @@ def remember(
         if path.is_file():
             shutil.copyfile(path, place / path.name)
     there = {draft.named(folder): _listed(folder) for folder in made_in}
-    if replaced is not None:
-        moved[_inner(draft, replaced)] = _inner(draft, place / _REPLACED / replaced.name)
+    moved |= {(name := _inner(draft, path)): f"{_inner(draft, place)}/{_REPLACED}/{name}" for path in replaced}
     note = {"what": what, "kept": kept, "moves": moved, "there": there}
     write_atomically(place / _NOTE, [json.dumps(note)])
     for before, after in moved.items():
