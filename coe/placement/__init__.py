@@ -27,14 +27,15 @@ if TYPE_CHECKING:
     from coe.placement.bom import BomJoin, BomPart, join, read_bom
     from coe.placement.crops import crop, outline
     from coe.placement.dialects import Dialect, Side, Units
-    from coe.placement.location import Location, blind_to, locate, warnings_of
+    from coe.placement.location import Location, locate
     from coe.placement.overlay_picture import overlay
     from coe.placement.placements import Placement, PlacementFile, parse_placements, read_file, read_placements
+    from coe.placement.wrong_ways import blind_to, warnings_of
 
 # In this order, so that whoever needs no picture waits for no OpenCV.
 _MODULES = (
     *("dialects", "placements", "bom", "board_recipe", "board_layout", "board_view"),
-    *("crops", "location", "overlay_picture", "board_pictures"),
+    *("crops", "wrong_ways", "location", "overlay_picture", "board_pictures"),
 )
 __all__ = [
     "DIALECTS",

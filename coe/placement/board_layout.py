@@ -14,10 +14,11 @@ from math import cos, radians, sin
 from coe import config
 from coe.board.parts_list import PlacedPart
 from coe.errors import ConfigError, did_you_mean
-from coe.placement.board_recipe import BoardRecipe, Corner, PackageSpec, UnitSpec
+from coe.placement.board_recipe import BoardRecipe
 from coe.placement.dialects import Side
 from coe.placement.inspected_parts import inspected_units, is_left_out
 from coe.placement.placements import Placement
+from coe.placement.recipe_spec import Corner, PackageSpec, UnitSpec
 
 
 class BottomX(StrEnum):

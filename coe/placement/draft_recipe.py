@@ -13,11 +13,11 @@ from math import dist
 
 from coe.errors import ConfigError
 from coe.placement.board_layout import Bottom
-from coe.placement.board_recipe import Look
 from coe.placement.dialects import Side
 from coe.placement.package_sizes import NamedSize, size_of
 from coe.placement.panel_split import pattern_of
 from coe.placement.placements import Placement
+from coe.placement.recipe_spec import Look
 
 _FIDUCIAL = re.compile(r"fid|fd\d|fm\d", re.IGNORECASE)
 _FIDUCIAL_PACKAGE = re.compile("fiducial", re.IGNORECASE)

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from coe.placement.board_recipe import Look
+from coe.placement.recipe_spec import Look
 
 Grey = NDArray[np.uint8]
 _Real = NDArray[np.float32]

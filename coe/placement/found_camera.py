@@ -11,13 +11,13 @@ import numpy as np
 
 from coe.pictures.array_images import DecodedImage
 from coe.placement.board_layout import Layout
-from coe.placement.board_recipe import CameraSpec
 from coe.placement.constellation import constellations
 from coe.placement.draft_recipe import Mark
 from coe.placement.fiducials import Grey
 from coe.placement.fit import Fit, Numbers, fitted, projective, through, view_of
 from coe.placement.mark_match import MarkMatch, matched
 from coe.placement.pose_search import FINE_PX, BoardDrawing, PictureEdges, Pose, agreement, edges_of, poses
+from coe.placement.recipe_spec import CameraSpec
 
 _TRIED = 4
 """So many poses of a picture are looked through for marks."""

@@ -6,9 +6,10 @@ import json
 from collections.abc import Sequence
 
 from coe.errors import ConfigError, did_you_mean
-from coe.placement.board_recipe import BoardRecipe, UnitSpec, fits
+from coe.placement.board_recipe import BoardRecipe
 from coe.placement.panel_split import split
 from coe.placement.placements import Placement
+from coe.placement.recipe_spec import UnitSpec, fits
 from coe.spelling import look
 
 

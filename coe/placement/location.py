@@ -9,33 +9,18 @@ look better then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import product
-from math import dist
 
 import cv2
 import numpy as np
 
 from coe.pictures.array_images import DecodedImage
 from coe.placement.board_layout import Layout, Point
+from coe.placement.disc_choices import DiscChoice, choices_of, points_of
 from coe.placement.fiducials import LEAST_CONTRAST, Disc, discs, mean_in
-from coe.placement.fit import Fit, Numbers, fitted, projective, residual_um, similarity, through, view_of
-
-_WAYS: tuple[tuple[str, Numbers], ...] = tuple(
-    (words, np.array(way, np.float64))
-    for words, ways in {
-        "mirrored": (((-1, 0), (0, 1)), ((1, 0), (0, -1)), ((0, 1), (1, 0)), ((0, -1), (-1, 0))),
-        "turned by 180 degrees": (((-1, 0), (0, -1)),),
-        "turned by 90 degrees": (((0, -1), (1, 0)), ((0, 1), (-1, 0))),
-    }.items()
-    for way in ways
-)
-"""How a board may lie wrong, as maps of its points; a picture may be mirrored and turned, too."""
-
-_AS_LONG = 0.05
-"""An outline whose sides differ by less goes into a fixture turned by 90 degrees, too."""
-_UNHELD = "not as its fixture holds it"
+from coe.placement.fit import Fit, Numbers, projective, through, view_of
+from coe.placement.wrong_ways import alike, tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +71,7 @@ def locate(pixels: DecodedImage, layout: Layout, skip: Iterable[str] = ()) -> Lo
     if mark is None:
         return replace(location, skipped=skipped)
     for name, at in layout.marks.items():
-        ((x, y),) = location.fit.pixels(_points([at]))
+        ((x, y),) = location.fit.pixels(points_of([at]))
         # The rim of a mark may be soft, and the mark a little aside.
         level = mean_in(grey, float(x), float(y), 0.7 * mark.diameter * 1000 / location.fit.um_per_pixel)
         if level is None and name not in skipped:
@@ -95,10 +80,6 @@ def locate(pixels: DecodedImage, layout: Layout, skip: Iterable[str] = ()) -> Lo
         if level is not None and (level >= mark.level if mark.look == "bright" else level <= mark.level):
             skipped.setdefault(name, f"it has a bad mark of grey level {level:.0f}")
     return replace(location, skipped=skipped)
-
-
-def _points(points: Iterable[Point]) -> Numbers:
-    return np.array([(point.x_mm, point.y_mm) for point in points], np.float64)
 
 
 def _view(grey: DecodedImage, layout: Layout) -> Numbers:
@@ -123,7 +104,7 @@ def _registered(grey: DecodedImage, layout: Layout, view: Numbers) -> Location:
     form, scale = recipe.fiducials, 1000 / recipe.um_per_pixel
     if form is None:  # a fixture holds it
         return Location(expected, {}, expected)
-    points = _points(layout.fiducials.values())
+    points = points_of(layout.fiducials.values())
     found = [
         discs(grey, x, y, form.search * scale, form.diameter * scale, form.look) for x, y in expected.pixels(points)
     ]
@@ -133,7 +114,7 @@ def _registered(grey: DecodedImage, layout: Layout, view: Numbers) -> Location:
         where = f"within {form.search:g} mm of where {_listed(missing)} should be"
         return Location(expected, best, reasons=(f"no fiducial was found {where}",))
     back: Numbers = np.asarray(np.linalg.inv(view), np.float64)
-    choices = list(_choices(points, [[_seen(disc, back) for disc in those] for those in near], layout))
+    choices = list(choices_of(points, [[_seen(disc, back) for disc in those] for those in near], layout))
     if not choices:
         why = (
             f"the fiducials do not lie to each other as in the recipe: at {recipe.um_per_pixel:g} um a pixel, give "
@@ -143,7 +124,7 @@ def _registered(grey: DecodedImage, layout: Layout, view: Numbers) -> Location:
     good = [choice for choice in choices if choice.residual_um <= recipe.tolerance_um]
     chosen = max(good, key=lambda choice: choice.score) if good else min(choices, key=lambda c: c.residual_um)
     levelled = [[_seen(disc, back) for disc in those] for those in found] if good else []
-    reasons = _contradiction(layout, chosen, list(_choices(points, levelled, layout)) if good else [])
+    reasons = _contradiction(layout, chosen, list(choices_of(points, levelled, layout)) if good else [])
     by_name = dict(zip(names, (_seen(disc, view) for disc in chosen.discs), strict=True))
     fit = chosen.fit.behind(view, layout.middle)
     if recipe.camera.keystone != (0.0, 0.0) and len(points) > 3:
@@ -159,7 +140,7 @@ def _seen(disc: Disc, view: Numbers) -> Disc:
     return replace(disc, x_px=float(x), y_px=float(y))
 
 
-def _contradiction(layout: Layout, chosen: _Choice, rivals: list[_Choice]) -> tuple[str, ...]:
+def _contradiction(layout: Layout, chosen: DiscChoice, rivals: list[DiscChoice]) -> tuple[str, ...]:
     """Return why a choice of discs is no registration; nothing if it is. Rivals may have faint discs, too."""
     recipe = layout.recipe
     if chosen.residual_um > recipe.tolerance_um:
@@ -176,109 +157,6 @@ def _contradiction(layout: Layout, chosen: _Choice, rivals: list[_Choice]) -> tu
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """A disc for each fiducial, the fit to them, by how much they contradict it, and how well they look."""
-
-    discs: tuple[Disc, ...]
-    fit: Fit
-    residual_um: float
-    score: float
-
-    def is_elsewhere(self, other: _Choice) -> bool:
-        """Tell whether a disc lies in another place than in another choice."""
-        return any(
-            dist((mine.x_px, mine.y_px), (its.x_px, its.y_px)) > mine.diameter_px / 2
-            for mine, its in zip(self.discs, other.discs, strict=True)
-        )
-
-
-def _choices(points: Numbers, near: list[list[Disc]], layout: Layout) -> Iterator[_Choice]:
-    """Yield each choice of discs that lies as the fiducials do.
-
-    Any two discs of the two fiducials that lie farthest apart say where the others must be: the nearest are taken.
-    """
-    recipe = layout.recipe
-    apart = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
-    one, other = (int(index) for index in np.unravel_index(np.argmax(apart), apart.shape))
-    ends = points[[one, other]]
-    for pair in product(near[one], near[other]):
-        if pair[0] == pair[1]:
-            continue
-        rough = similarity(ends, np.array([(disc.x_px, disc.y_px) for disc in pair]))
-        stretch = recipe.um_per_pixel / rough.um_per_pixel - 1
-        if abs(stretch) > recipe.most_stretch or abs(rough.turn_deg) > recipe.most_turn:
-            continue
-        chosen = [
-            min(candidates, key=lambda disc, at=at: dist((disc.x_px, disc.y_px), at))  # type: ignore[misc]
-            for candidates, at in zip(near, rough.pixels(points), strict=True)
-        ]
-        chosen[one], chosen[other] = pair
-        pixels = np.array([(disc.x_px, disc.y_px) for disc in chosen])
-        residual = residual_um(points, pixels, recipe.um_per_pixel)
-        yield _Choice(tuple(chosen), fitted(points, pixels), residual, sum(disc.score for disc in chosen))
-
-
-def blind_to(layout: Layout) -> tuple[str, ...]:
-    """Return in which ways a board could lie wrong without being noticed.
-
-    Its fiducials lie alike then, within the limits of the recipe, and its landmark, if it has one, lies alike, too. A
-    board that a fixture holds is not looked for at all: a landmark alone notices anything.
-    """
-    if layout.recipe.held and layout.recipe.landmark is None:
-        return (_UNHELD,)
-    return tuple(dict.fromkeys(words for words, place in _alike(layout) if not _tells(layout, place)))
-
-
-def warnings_of(layout: Layout) -> tuple[str, ...]:
-    """Return what a person must know before boards are cut by a layout, a sentence for each way to lie wrong."""
-    if blind_to(layout) == (_UNHELD,):
-        return (
-            "no fiducials tell where the board lies: one that its fixture does not hold in its place is cut wrong, and "
-            "nobody notices; name a landmark in the board recipe, which must be there",
-        )
-    what = "landmark lies" if layout.recipe.held else "fiducials lie"
-    return tuple(
-        f"the {what} alike if the board is {way}: a board that lies so is not noticed, and cut wrong; name a "
-        "landmark in the board recipe, which must be there, or other fiducials"
-        for way in blind_to(layout)
-    )
-
-
-def _alike(layout: Layout) -> Iterator[tuple[str, Point]]:
-    """Yield each way to lie in which the fiducials lie alike, and the point that would be taken for the landmark then.
-
-    Without a landmark that is any point. A fixture takes a board each way round that its outline lies alike.
-    """
-    recipe, at = layout.recipe, layout.landmark or layout.low
-    if recipe.fiducials is None:
-        middle, size = np.array(layout.middle), _points([layout.high])[0] - _points([layout.low])[0]
-        for words, way in _WAYS:
-            if np.allclose(np.abs(way @ size), size, rtol=_AS_LONG):
-                x, y = (_points([at])[0] - middle) @ way.T + middle
-                yield words, Point(float(x), float(y))
-        return
-    points, scale = _points(layout.fiducials.values()), 1000 / recipe.um_per_pixel
-    down = np.array([scale, -scale])
-    for words, way in _WAYS:
-        moved = [
-            Disc(float(x), float(y), recipe.fiducials.diameter * scale, 1.0, 1.0) for x, y in points @ way.T * down
-        ]
-        for choice in _choices(points, [moved] * len(points), layout):
-            # No two boards are alike, and neither are two pictures of one board.
-            if choice.residual_um <= 2 * recipe.tolerance_um and len(set(choice.discs)) == len(moved):
-                ((x, y),) = choice.fit.pixels(_points([at])) / down @ way
-                yield words, Point(float(x), float(y))
-
-
-def _tells(layout: Layout, place: Point) -> bool:
-    """Return whether the landmark tells a way to lie, in which this place would be taken for its own."""
-    mark, at = layout.recipe.landmark, layout.landmark
-    if mark is None or at is None:
-        return False
-    return dist((place.x_mm, place.y_mm), (at.x_mm, at.y_mm)) > mark.diameter
-
-
 def _landmark_contradicts(grey: DecodedImage, layout: Layout, fit: Fit) -> tuple[str, ...]:
     """Return why the landmark says that a board does not lie as its fiducials say; nothing if it does not."""
     mark, at = layout.recipe.landmark, layout.landmark
@@ -287,16 +165,16 @@ def _landmark_contradicts(grey: DecodedImage, layout: Layout, fit: Fit) -> tuple
     diameter = mark.diameter * 1000 / fit.um_per_pixel
 
     def near(point: Point) -> list[Disc]:
-        ((x, y),) = fit.pixels(_points([point]))
+        ((x, y),) = fit.pixels(points_of([point]))
         reach = max(diameter / 2, layout.recipe.tolerance_um / fit.um_per_pixel)
         return discs(grey, float(x), float(y), reach, diameter, mark.look)
 
-    others = list(_alike(layout))
+    others = list(alike(layout))
     if not any(disc.contrast >= LEAST_CONTRAST for disc in near(at)):
         ways = " or ".join(dict.fromkeys(words for words, _ in others))
         return (f"the landmark is not where it should be{f': is the board {ways}?' if ways else ''}",)
     for words, place in others:
-        if _tells(layout, place) and near(place):
+        if tells(layout, place) and near(place):
             return (
                 f"what looks like the landmark lies also where it would lie if the board were {words}; choose a "
                 "landmark that nothing else looks like",

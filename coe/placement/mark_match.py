@@ -13,11 +13,11 @@ from math import dist
 
 import numpy as np
 
-from coe.placement.board_recipe import Look
 from coe.placement.draft_recipe import Mark
 from coe.placement.fiducials import LEAST_CONTRAST, Disc, Grey, discs
 from coe.placement.fit import Fit, Numbers, affine, projective, similarity
 from coe.placement.pose_search import Pose
+from coe.placement.recipe_spec import Look
 
 _REACH_MM = 2.5
 """How far from where a pose has it a mark is searched."""

@@ -9,11 +9,11 @@ from math import dist
 
 from coe.board.drafting import TODO
 from coe.errors import ConfigError
-from coe.placement.board_recipe import CameraSpec
 from coe.placement.draft_recipe import BoardPlan, DraftPart, Mark
 from coe.placement.file_form import FileForm
 from coe.placement.found_camera import FoundCamera
 from coe.placement.package_sizes import LIBRARY
+from coe.placement.recipe_spec import CameraSpec
 
 _MOST_NAMED = 6
 _UM_PER_PIXEL = 20.0
