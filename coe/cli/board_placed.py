@@ -15,6 +15,7 @@ from coe.cli import board_seen
 from coe.cli.common import err
 from coe.cli.console import Progress
 from coe.cli.first_board import FirstBoard, MakeBoard
+from coe.cli.first_rules import EXPERT, rules_text
 from coe.cli.placing import (
     BomOption,
     BottomAngleOption,
@@ -38,14 +39,6 @@ if TYPE_CHECKING:
 
 _STILL_MM = 0.3
 """Boards that a fixture holds lie no farther from where they lie on average."""
-EXPERT = "first-look"
-_HEAD = """\
-# A first board file: one expert compares each part with that of a good board. docs/rules.md explains it.
-board: {name}
-experts:
-  {expert}: {{kind: difference, labels: [different], input: 160, reject: [different], then: {{none: OK}}}}
-components:
-"""
 
 
 def placed(  # noqa: PLR0913
@@ -305,12 +298,3 @@ def _unusable(found: dict[Path, FoundBoard]) -> str:
         return ""
     turns = ", ".join(f"{picture.name} by {board.match.fit.turn_deg:.0f}" for picture, board in found.items())
     return f"the boards seem to lie turned otherwise, in degrees: {turns}"
-
-
-def rules_text(name: str, drawn: BoardPlan) -> str:
-    """Return the board file: each component is compared with its reference."""
-    lines = [
-        f"  {part.name}: {{count: {len(part.refdes)}, inspect: {EXPERT}, reference: {part.name}}}\n"
-        for part in drawn.parts
-    ]
-    return _HEAD.format(name=name, expert=EXPERT) + "".join(lines)
