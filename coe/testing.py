@@ -16,8 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from coe.board import rules
+from coe.board.expected_use import follows
 from coe.board.parts_list import PlacedPart
-from coe.board.router import follows
 from coe.core import FULL, Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable

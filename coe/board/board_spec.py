@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from coe import config
 from coe.allowed_text import Reading
-from coe.board.router import GIVEN
+from coe.board.steps import GIVEN
 from coe.core import NOTHING
 from coe.spelling import composed
 from coe.strict_model import Name, Share, StrictModel

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from coe.board import parts_list as parts_lists
 from coe.board.parts_list import PlacedPart
-from coe.board.router import GIVEN, Component
+from coe.board.steps import GIVEN, Component
 from coe.core import FULL, Finding, Request, Result, Verdict
 from coe.errors import ConfigError
 from coe.pictures.found_image import FoundImage, natural

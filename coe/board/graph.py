@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from coe.board.router import Component, first_experts, usage
+from coe.board.expected_use import first_experts, usage
+from coe.board.steps import Component
 from coe.core import Expert, Verdict
 
 if TYPE_CHECKING:

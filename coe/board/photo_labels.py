@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from coe.board.router import Component, Step
 from coe.board.rules import Rules
+from coe.board.steps import Component, Step
 from coe.core import NOTHING, Expert, Verdict
 from coe.errors import ConfigError, did_you_mean
 from coe.pictures import photo_split, photographs

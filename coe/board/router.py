@@ -1,111 +1,19 @@
-"""The rules as functions: from a finding to the next steps or the verdict, from counts and shares to usage."""
+"""The rules as a function: from a finding to the next steps or the verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
-from coe import config
+from coe.board.expected_use import follows, likely_experts
 from coe.board.scores import best_scores, margin_between
-from coe.core import FULL, NOTHING, Finding, Verdict, added, again_id, worst
+from coe.board.steps import Component, Consequence, Escalation, Outcome, Step
+from coe.core import FULL, NOTHING, Finding, Verdict, again_id, worst
 from coe.errors import RulesError, did_you_mean
 
 CONSEQUENCES = 10_000
 """So many consequences are kept: a detector may see any of its labels together."""
-GIVEN = "given"
-"""The word in the rules for a reference that comes with each picture."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Step:
-    """A place in the rules: an expert, the least score that counts, and the outcome of each label.
-
-    A label scored under `min_score`, or under its own score in `min_scores`, goes to REVIEW. `shares` is the expected
-    share of each label.
-    """
-
-    expert: str
-    min_score: float
-    # Not in the repr, which would repeat a shared step for every path that leads to it.
-    outcomes: Mapping[str, Outcome] = field(repr=False)
-    shares: Mapping[str, float] = field(default_factory=dict, repr=False)
-    min_scores: Mapping[str, float] = field(default_factory=dict, repr=False)
-
-    def believes(self, label: str, score: float) -> bool:
-        """Tell whether a label's score is high enough; a score that is not a number never is."""
-        return score >= self.least(label)
-
-    def least(self, label: str) -> float:
-        """Return the least score with which a label counts."""
-        return max(self.min_score, self.min_scores.get(label, 0.0))
-
-    def next_steps(self) -> list[Step]:
-        """Return the steps that may follow directly, each once."""
-        steps = [step for outcome in self.outcomes.values() if isinstance(outcome, tuple) for step in outcome]
-        return list(dict.fromkeys(steps))
-
-    def walk(self) -> Iterator[Step]:
-        """Yield this step and all that may follow, each once: predecessors first, then in the order of the rules."""
-        order: list[Step] = []
-        seen: set[Step] = set()
-
-        def visit(step: Step) -> None:
-            if step not in seen:
-                seen.add(step)
-                for following in reversed(step.next_steps()):
-                    visit(following)
-                order.append(step)
-
-        visit(self)
-        return reversed(order)
-
-    def edges(self) -> Iterator[tuple[str, str]]:
-        """Yield the edges expert -> expert that this step and its followers imply."""
-        for step in self.walk():
-            for following in step.next_steps():
-                yield step.expert, following.expert
-
-
-Outcome = Verdict | tuple[Step, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Consequence:
-    """The consequence of a finding: a certain verdict (None if there is none yet), and steps that must pass too.
-
-    At least one of the two is there.
-    """
-
-    verdict: Verdict | None
-    steps: tuple[Step, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Component:
-    """A component type: its count on a board, and the step with which its inspection begins.
-
-    `references` are the ids in the store of what its pictures are compared with, several if good parts look in several
-    ways; if it `is_given`, each picture brings its own. With `stop_at_ng` an image that is NG needs no further finding.
-    """
-
-    name: str
-    count: float
-    root: Step
-    references: tuple[str, ...] = ()
-    is_given: bool = False
-    stop_at_ng: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Escalation:
-    """When an expert looks again in full precision: at a margin under `below`, expected for `share` of its findings.
-
-    A score so near to the least that counts is in doubt as well.
-    """
-
-    below: float
-    share: float
 
 
 class Router:
@@ -137,7 +45,7 @@ class Router:
         for step in (step for component in components.values() for step in component.root.walk()):
             if step.expert in self._steps:
                 self._steps[step.expert][step] = None
-        self._likely = {component.root: _likely(component.root) for component in components.values()}
+        self._likely = {component.root: likely_experts(component.root) for component in components.values()}
         # Few combinations of labels ever come, and each is asked for again and again.
         self._consequence = lru_cache(CONSEQUENCES)(_consequence)
 
@@ -234,79 +142,3 @@ def _outcome(step: Step, label: str) -> Outcome:
             f"`{NOTHING}: NG` or `{NOTHING}: OK` in its `then`"
         )
     raise RulesError(f"expert '{step.expert}' said '{label}', which no rule covers")
-
-
-def follows(
-    components: Iterable[Component], escalations: Mapping[str, Escalation] | None = None
-) -> dict[str, dict[str, float]]:
-    """Return for each expert the mean number of stages of each other expert that one of its stages leads to.
-
-    Direct and later followers count. Components are weighted by their counts and by how often they reach the expert.
-    The label of each finding is drawn by its share; the expected share of doubtful findings leads to second looks.
-    """
-    reaches: dict[str, float] = {}
-    leads: dict[str, dict[str, float]] = {}
-    for component in components:
-        steps = list(component.root.walk())
-        reached = _reached(component.root, component.count)
-        for step in steps:
-            mass = reached.get(step, 0.0)
-            reaches[step.expert] = reaches.get(step.expert, 0.0) + mass
-            masses = leads.setdefault(step.expert, {})
-            for later, share in _reached(step, 1.0).items():
-                if later.expert != step.expert:
-                    masses[later.expert] = masses.get(later.expert, 0.0) + mass * share
-    followers = {
-        expert: {other: mass / reaches[expert] for other, mass in masses.items() if mass > 0}
-        for expert, masses in leads.items()
-    }
-    for expert, escalation in (escalations or {}).items():
-        followers[again_id(expert)] = dict(followers[expert])
-        followers[expert][again_id(expert)] = escalation.share
-        for stages in followers.values():
-            if expert in stages:
-                stages[again_id(expert)] = stages[expert] * escalation.share
-    return followers
-
-
-def first_experts(components: Iterable[Component]) -> frozenset[str]:
-    """Return the experts with which the inspection of a component begins, for all components with a count above 0."""
-    return frozenset(component.root.expert for component in components if component.count > 0)
-
-
-def _reached(root: Step, mass: float) -> dict[Step, float]:
-    """Return how many of `mass` images at a step reach it and each later step; branches that meet count once."""
-    reached = {root: mass}
-    for step in root.walk():
-        here = reached[step] = min(reached.get(step, 0.0), mass)
-        for label, outcome in step.outcomes.items():
-            for following in outcome if isinstance(outcome, tuple) else ():
-                reached[following] = reached.get(following, 0.0) + here * step.shares.get(label, 0.0)
-    return reached
-
-
-def _likely(root: Step) -> tuple[str, ...]:
-    masses = _reached(root, 1.0)
-    likely = (step.expert for step in root.walk() if masses.get(step, 0.0) >= config.LIKELY)
-    return tuple(dict.fromkeys([root.expert, *likely]))
-
-
-def usage(components: Iterable[Component], escalations: Mapping[str, Escalation] | None = None) -> dict[str, float]:
-    """Return for each expert the probability that an image needs it (paper section 4.5).
-
-    The component of an image is drawn by its count, the label of each finding by its share. The expected share of
-    doubtful findings leads to second looks.
-    """
-    components = list(components)
-    total = added(component.count for component in components) or 1.0
-    probability: dict[str, float] = {}
-    for component in components:
-        needed: dict[str, float] = {}
-        for step, mass in _reached(component.root, component.count / total).items():
-            needed[step.expert] = needed.get(step.expert, 0.0) + mass
-        for expert, mass in needed.items():
-            # An expert that two branches need runs once for an image.
-            probability[expert] = probability.get(expert, 0.0) + min(mass, component.count / total)
-    for expert, escalation in (escalations or {}).items():
-        probability[again_id(expert)] = escalation.share * probability.get(expert, 0.0)
-    return probability

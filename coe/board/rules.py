@@ -15,7 +15,8 @@ from coe import config, strict_yaml
 from coe.board import calibration_file
 from coe.board.board_spec import BoardSpec, ComponentSpec, ExpertSpec, StepSpec, label_fault, references_fault
 from coe.board.graph import ExpertCircle, ExpertGraph, circle_through
-from coe.board.router import GIVEN, Component, Outcome, Router, Step
+from coe.board.router import Router
+from coe.board.steps import GIVEN, Component, Outcome, Step
 from coe.core import NOTHING, Expert, Verdict, added
 from coe.errors import RulesError, did_you_mean
 from coe.spelling import composed

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from coe import strict_yaml
 from coe.board.graph import ExpertCircle, ExpertGraph
-from coe.board.router import Component, Router, Step
+from coe.board.router import Router
 from coe.board.rules import Rules
+from coe.board.steps import Component, Step
 from coe.core import Expert, rule_of
 from coe.errors import BoardsClash
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from coe.board import photo_labels
-from coe.board.router import Component
 from coe.board.rules import Rules
+from coe.board.steps import Component
 from coe.calibrate.verified import VerifiedPicture, digest_of_files
 from coe.core import FULL, NOTHING, Expert, Finding, Verdict
 from coe.errors import ConfigError, ImageError, StoreError

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from coe.board import photo_labels
-from coe.board.router import Step
 from coe.board.rules import Rules
+from coe.board.steps import Step
 from coe.calibrate.answers import PictureAnswer
 from coe.core import Expert, Finding, Request, Result, Verdict, worst
 from coe.rates import Rate

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coe.board import photo_labels
-from coe.board.router import Component
+from coe.board.steps import Component
 from coe.core import NOTHING, Expert
 from coe.errors import ConfigError, did_you_mean
 from coe.pictures import photo_split, photographs

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from coe.board.router import follows
+from coe.board.expected_use import follows
 from coe.board.rules import Rules
 from coe.board.union import union
 from coe.config import format_bytes

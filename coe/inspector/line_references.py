@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from coe.board.router import GIVEN
 from coe.board.rules import Rules
+from coe.board.steps import GIVEN
 from coe.comparing.alternates import alike_in_size
 from coe.comparing.comparison import is_dark
 from coe.errors import ConfigError, ImageError, RulesError, StoreError

@@ -12,9 +12,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from coe import config, values
+from coe.board.expected_use import first_experts, usage
 from coe.board.graph import ExpertGraph
-from coe.board.router import Escalation, Router, first_experts, usage
+from coe.board.router import Router
 from coe.board.rules import Rules
+from coe.board.steps import Escalation
 from coe.config import format_bytes
 from coe.core import FULL, again_id
 from coe.errors import ConfigError, did_you_mean

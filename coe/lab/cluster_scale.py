@@ -14,7 +14,8 @@ from itertools import accumulate
 
 import psutil
 
-from coe.board.router import Component, Router, Step
+from coe.board.router import Router
+from coe.board.steps import Component, Step
 from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
 from coe.cluster.decisions.head import ClusterHead
 from coe.cluster.decisions.head_events import ExpertsReported, HeadEvent, SendStage, StageDone

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from coe.board.router import Router, Step
+from coe.board.router import Router
+from coe.board.steps import Step
 from coe.core import Failure, FailureKind, Finding, Request, Result, Stage, Verdict, worst
 from coe.errors import RulesError
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from coe.board.router import Component, Step
 from coe.board.rules import Rules
 from coe.board.scores import adjusted, honest
+from coe.board.steps import Component, Step
 from coe.core import Expert, Finding, Verdict, decided, worst
 from coe.errors import CoeError, RulesError
 from coe.results.result_lines import finding_of

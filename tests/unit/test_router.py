@@ -5,8 +5,10 @@ import pickle
 
 import pytest
 
-from coe.board.router import Escalation, Router, follows
+from coe.board.expected_use import follows
+from coe.board.router import Router
 from coe.board.rules import Rules
+from coe.board.steps import Escalation
 from coe.core import Box, Finding, Verdict, worst
 from coe.errors import RulesError
 from coe.testing import rules_from

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from coe.board import rules
-from coe.board.router import Step
+from coe.board.steps import Step
 from coe.core import Box, Finding, Verdict
 from coe.errors import RulesError
 from coe.testing import rules_from

@@ -41,8 +41,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from coe.board.router import Component, usage
+from coe.board.expected_use import usage
 from coe.board.rules import Rules
+from coe.board.steps import Component
 from coe.cluster.decisions.expert_placement import DEFAULT_TRAFFIC, BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
 from coe.cluster.decisions.placement_solver import PlacementSolver
 from coe.cluster.decisions.routing import stage_prices

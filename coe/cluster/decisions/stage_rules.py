@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from coe.board.graph import ExpertGraph
-from coe.board.router import Component, Consequence, Router, Step
+from coe.board.router import Router
+from coe.board.steps import Component, Consequence, Step
 from coe.cluster.decisions.expert_placement import ExpertPlacement
 from coe.core import Finding, Request, Verdict, added
 

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from coe.board.router import Router, Step
+from coe.board.router import Router
+from coe.board.steps import Step
 from coe.core import Failure, FailureKind, Finding, Result, Verdict, decided, deciding, worst
 from coe.errors import RulesError
 from coe.serve.clock import hour_of

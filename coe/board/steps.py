@@ -1,0 +1,102 @@
+"""The places in the rules: which expert looks, what follows from each of its labels, and where components begin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from coe.core import Verdict
+
+GIVEN = "given"
+"""The word in the rules for a reference that comes with each picture."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Step:
+    """A place in the rules: an expert, the least score that counts, and the outcome of each label.
+
+    A label scored under `min_score`, or under its own score in `min_scores`, goes to REVIEW. `shares` is the expected
+    share of each label.
+    """
+
+    expert: str
+    min_score: float
+    # Not in the repr, which would repeat a shared step for every path that leads to it.
+    outcomes: Mapping[str, Outcome] = field(repr=False)
+    shares: Mapping[str, float] = field(default_factory=dict, repr=False)
+    min_scores: Mapping[str, float] = field(default_factory=dict, repr=False)
+
+    def believes(self, label: str, score: float) -> bool:
+        """Tell whether a label's score is high enough; a score that is not a number never is."""
+        return score >= self.least(label)
+
+    def least(self, label: str) -> float:
+        """Return the least score with which a label counts."""
+        return max(self.min_score, self.min_scores.get(label, 0.0))
+
+    def next_steps(self) -> list[Step]:
+        """Return the steps that may follow directly, each once."""
+        steps = [step for outcome in self.outcomes.values() if isinstance(outcome, tuple) for step in outcome]
+        return list(dict.fromkeys(steps))
+
+    def walk(self) -> Iterator[Step]:
+        """Yield this step and all that may follow, each once: predecessors first, then in the order of the rules."""
+        order: list[Step] = []
+        seen: set[Step] = set()
+
+        def visit(step: Step) -> None:
+            if step not in seen:
+                seen.add(step)
+                for following in reversed(step.next_steps()):
+                    visit(following)
+                order.append(step)
+
+        visit(self)
+        return reversed(order)
+
+    def edges(self) -> Iterator[tuple[str, str]]:
+        """Yield the edges expert -> expert that this step and its followers imply."""
+        for step in self.walk():
+            for following in step.next_steps():
+                yield step.expert, following.expert
+
+
+Outcome = Verdict | tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """The consequence of a finding: a certain verdict (None if there is none yet), and steps that must pass too.
+
+    At least one of the two is there.
+    """
+
+    verdict: Verdict | None
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A component type: its count on a board, and the step with which its inspection begins.
+
+    `references` are the ids in the store of what its pictures are compared with, several if good parts look in several
+    ways; if it `is_given`, each picture brings its own. With `stop_at_ng` an image that is NG needs no further finding.
+    """
+
+    name: str
+    count: float
+    root: Step
+    references: tuple[str, ...] = ()
+    is_given: bool = False
+    stop_at_ng: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """When an expert looks again in full precision: at a margin under `below`, expected for `share` of its findings.
+
+    A score so near to the least that counts is in doubt as well.
+    """
+
+    below: float
+    share: float
