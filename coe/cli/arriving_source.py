@@ -31,8 +31,6 @@ class ArrivingSource:
     """
 
     def __init__(self, watched: WatchedFolder, board: Rules, layout: Layout | None, bits: int | None) -> None:
-        if not watched.path.is_dir():
-            raise ConfigError(f"{watched.path}: there is no such folder; --watch needs a folder that is there")
         if (watched.path / finding.TABLE).exists():
             raise ConfigError(
                 f"{watched.path} holds {finding.TABLE}, and a table that may not be finished says nothing of pictures "

@@ -124,15 +124,14 @@ def inspect(  # noqa: PLR0913
     options = LineOptions.of(loaded_board.path, **line)
     options = options.but(parts=foreseen(expected, options))
     check_hurry(options.strategy, within_s=within_s)
+    named, out_dir = _out(at, watching, loaded_board, out_dir)
     source = _source(at, watching, loaded_board, layout, bits)
     if watching is None:
         refuse_unanswerable(expected, source.items)
     if not quiet:
         _tell(layout, source.skipped)
-    run_name = datetime.now().strftime("%Y%m%d-%H%M%S") if watching is None else at.resolve().name
-    out_dir = out_dir or Path(config.RUNS_FOLDER, loaded_board.board, run_name)
     manifests = weights_used.manifests_of(loaded_board, options.store)
-    identity = inspect_identity.identity_of(loaded_board, options, manifests, at, layout, expected, bits)
+    identity = inspect_identity.identity_of(loaded_board, options, manifests, named, layout, expected, bits)
     variants = inspect_identity.variants_of(loaded_board, options, manifests, identity)
     used = inspect_identity.used_of(loaded_board, manifests, options.store)
     with ResultsFile(out_dir, identity, resume=resume, used=used) as results:
@@ -171,6 +170,19 @@ def _place(images_at: Path | None, watching: Watching | None) -> Path:
     if watching is None or images_at is not None:
         raise ConfigError("give --images PATH, or --watch FOLDER for a folder that fills")
     return watching.folder
+
+
+def _out(at: Path, watching: Watching | None, board: Rules, out_dir: Path | None) -> tuple[Path, Path]:
+    """Return by which path a run knows its images, and the run's folder; raises ConfigError."""
+    from coe.results.run_file import RUN
+
+    # A folder that fills may be away now, or lie elsewhere behind its link.
+    named = at.resolve() if watching is None else at.absolute()
+    name = datetime.now().strftime("%Y%m%d-%H%M%S") if watching is None else named.name
+    out_dir = out_dir or Path(config.RUNS_FOLDER, board.board, name)
+    if watching is not None and not at.is_dir() and not (out_dir / RUN).exists():
+        raise ConfigError(f"{at}: there is no such folder; --watch needs a folder that is there when a run begins")
+    return named, out_dir
 
 
 def _source(at: Path, watching: Watching | None, board: Rules, layout: Layout | None, bits: int | None) -> Source:

@@ -32,7 +32,7 @@ def identity_of(
     return RunIdentity(
         board.board,
         board.digest,
-        str(images_at.resolve()),
+        str(images_at),
         options.strategy.name,
         options.precision,
         options.label_floor,

@@ -38,6 +38,8 @@ UNDER_WAY = 64
 _PAUSE_S = 0.05
 _SHARE = 0.2
 """The most of the time that listings of the folder take."""
+MOVE_AGAIN_S = 5.0
+"""After this time what could not be moved is tried again."""
 _COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
 
 
@@ -70,6 +72,7 @@ class WatchRun(InspectionRun):
         done = self._done_files(results)
         self._arrivals = Arrivals(watching.settle_s, GIVE_UP_S, done)
         self._judged, self._to_move = set(done), set(done)
+        self._not_moved, self._move_at = set[str](), 0.0
         self._boards_file = BoardsFile(results.folder)
         self._boards = ClosingBoards(expected, watching.quiet_s, self._boards_file.boards)
         for result in results.results:
@@ -127,6 +130,8 @@ class WatchRun(InspectionRun):
             self._say(f"{self._watching.folder} {what}")
         if seen is None:
             self._arrivals.lose_sight()
+            self._boards.lose_sight(now)
+            self._to_move |= self._judged  # one that could not be seen for a moment lies there still
             return True
         before, self._listing = self._listing.files, seen
         changed = [name for name, file in seen.files.items() if before.get(name) != file]
@@ -206,7 +211,7 @@ class WatchRun(InspectionRun):
             holds = self._arrivals.torn(name, now)
         else:
             holds = self._arrivals.judged(name, self._watched.stamp(name))
-            if holds:
+            if holds and not kinds:
                 self._judged.add(name)
                 self._to_move.add(name)
         if FailureKind.STOPPED in kinds or not holds:
@@ -219,8 +224,8 @@ class WatchRun(InspectionRun):
             self._boards.take(result, now)
 
     def _put_away(self) -> None:
-        """Move what has its verdict; what cannot be moved stays, and is tried again when the folder has changed."""
-        if self._watching.done is None:
+        """Move what has its verdict; what cannot be moved stays, is told once, and is tried again."""
+        if self._watching.done is None or self._away or time.monotonic() < self._move_at:
             return
         for name in [name for name in self._to_move if name in self._listing.files]:
             self._to_move.discard(name)
@@ -231,8 +236,11 @@ class WatchRun(InspectionRun):
                 if self._watched.put_away(name, stamp):
                     self._source.moved(name)
             except OSError as error:
-                if not self._quiet:
-                    point_out("not moved", f"{name}: {error.strerror or error}")
+                self._to_move.add(name)
+                self._move_at = time.monotonic() + MOVE_AGAIN_S
+                if name not in self._not_moved and not self._quiet:
+                    point_out("not moved", f"{name}: {error.strerror or error}; it is tried again")
+                self._not_moved.add(name)
 
     def _close_boards(self) -> None:
         if self._away:

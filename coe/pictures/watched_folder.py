@@ -64,7 +64,7 @@ class WatchedFolder:
                 with suppress(FileNotFoundError):
                     status = entry.path.stat()
                     under_way = bool(unfinished(inside.name)) or any(part.startswith(".") for part in inside.parts)
-                    stamp = FileStamp(status.st_size, status.st_mtime_ns)
+                    stamp = _stamp(status)
                     files[self._name(inside)] = Sighting(stamp, status.st_ino, under_way)
             elif entry.kind in (EntryKind.SPECIAL, EntryKind.UNREADABLE):
                 odd[self._name(inside)] = entry
@@ -86,7 +86,7 @@ class WatchedFolder:
             status = in_time(self.file(name).stat)
         except (OSError, ImageError):
             return None
-        return FileStamp(status.st_size, status.st_mtime_ns)
+        return _stamp(status)
 
     def check_end(self, name: str) -> None:
         """Raise DamagedImage if a file has no end mark and ends in zeros: nobody can tell whether it is written.
@@ -127,7 +127,7 @@ class WatchedFolder:
             return False
         source, target = self.file(name), self.done / self._inside.get(name, name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists() and FileStamp(target.stat().st_size, target.stat().st_mtime_ns) != stamp:
+        if target.exists() and _stamp(target.stat()) != stamp:
             system.replace(target, _free(target))
         try:
             os.replace(source, target)
@@ -144,7 +144,16 @@ class WatchedFolder:
             system.replace(part, target)
             system.save_names(target.parent)
             source.unlink()
-        return True
+            return True
+        if _stamp(target.stat()) == stamp:
+            return True
+        if not os.path.lexists(source):  # it was replaced by another picture just before the move
+            os.replace(target, source)
+        return False
+
+
+def _stamp(status: os.stat_result) -> FileStamp:
+    return FileStamp(status.st_size, status.st_mtime_ns)
 
 
 def _free(path: Path) -> Path:

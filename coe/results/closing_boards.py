@@ -66,6 +66,10 @@ class ClosingBoards:
         """Forget the result of an image that is taken again."""
         self._results.get(serial, {}).pop(image, None)
 
+    def lose_sight(self, now: float) -> None:
+        """Note that nobody sees what comes: no board is quiet meanwhile."""
+        self._last_s = dict.fromkeys(self._last_s, now)
+
     def close(self, now: float, awaited: Collection[str]) -> Iterator[ClosedBoard]:
         """Yield the boards that are to be closed now; `awaited` are serials of which pictures have no result yet."""
         for serial, last_s in list(self._last_s.items()):

@@ -16,6 +16,10 @@ from lamp import lamp
 from tiny_line import Call
 
 from coe.cli import inspect as inspect_cli
+from coe.core import Request, Result, Verdict
+from coe.pictures.arriving import FileStamp
+from coe.pictures.watched_folder import WatchedFolder
+from coe.results.closing_boards import ClosingBoards
 from coe.store.store import Store
 
 BOARD = """
@@ -154,6 +158,81 @@ def test_what_is_done_is_moved_and_an_earlier_picture_of_the_name_stays(watch, i
     assert "data:image" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8"), "from where it was moved"
 
 
+def test_what_has_an_error_is_not_moved_and_is_inspected_once_the_board_is_mended(watch, into, tmp_path) -> None:
+    (into / "SN1" / "R1__M.png").write_bytes(picture(BRIGHT))
+    assert watch("--done", tmp_path / "done") == 3
+    assert [path.name for path in into.rglob("*.png")] == ["R1__M.png"]
+    mended = tmp_path / "mended.yaml"
+    mended.write_text(BOARD + "  M: {inspect: lamp, then: {dark: NG, bright: OK}}\n", encoding="utf-8")
+    assert watch("--done", tmp_path / "done", "--board", mended, "--out", tmp_path / "out2") == 0
+    assert (tmp_path / "done" / "SN1" / "R1__M.png").exists()
+
+
+def test_what_cannot_be_moved_now_is_moved_later(
+    watch, into, tmp_path, writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coe.cli.inspect_watch.MOVE_AGAIN_S", 0.1)
+    done = tmp_path / "done"
+    done.write_text("a disk that is not there yet")
+    (into / "SN1" / "R1__L.png").write_bytes(picture(BRIGHT))
+
+    def mount() -> None:
+        while not (tmp_path / "out" / "boards.jsonl").exists() or not rows(tmp_path / "out", "boards.jsonl"):
+            time.sleep(0.02)
+        done.unlink()
+
+    writer(mount)
+    assert watch("--done", done, idle="1s") == 0
+    assert (done / "SN1" / "R1__L.png").exists()
+
+
+def test_a_picture_that_was_judged_as_its_share_went_is_moved_once_it_is_back(
+    watch, into, tmp_path, writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away, put_away, tried = tmp_path / "away", WatchedFolder.put_away, []
+
+    def gone(watched: WatchedFolder, name: str, stamp: FileStamp) -> bool:
+        if not tried:
+            tried.append(name)
+            os.replace(into, away)
+            writer(lambda: (time.sleep(0.5), os.replace(away, into)))
+        return put_away(watched, name, stamp)
+
+    monkeypatch.setattr(WatchedFolder, "put_away", gone)
+    (into / "SN1" / "R1__L.png").write_bytes(picture(BRIGHT))
+    assert watch("--done", tmp_path / "done", idle="1s") == 0
+    assert tried
+    assert (tmp_path / "done" / "SN1" / "R1__L.png").exists()
+
+
+def test_a_picture_that_is_replaced_as_it_is_moved_is_not_taken_for_the_one_before(
+    into, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched, path = WatchedFolder(into, tmp_path / "done"), into / "SN1" / "R1__L.png"
+    path.write_bytes(picture(BRIGHT))
+    stamp, rename = watched.stamp("SN1/R1__L.png"), os.replace
+    assert stamp is not None
+
+    def late(source: Path, target: Path) -> None:
+        path.write_bytes(picture(DARK, side=60))
+        monkeypatch.setattr(os, "replace", rename)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", late)
+    assert not watched.put_away("SN1/R1__L.png", stamp)
+    assert path.read_bytes() == picture(DARK, side=60), "the watch will see it"
+
+
+def test_no_board_is_quiet_while_its_share_is_away() -> None:
+    boards = ClosingBoards(None, quiet_s=30.0)
+    boards.come("SN1", 0.0)
+    boards.take(Result(Request(1, "L", "R1.png", "SN1"), Verdict.OK, (), 0.1), 1.0)
+    for now in (10.0, 40.0, 70.0):
+        boards.lose_sight(now)
+    assert not list(boards.close(71.0, ()))
+    assert [board.closed for board in boards.close(100.0, ())] == ["quiet"]
+
+
 def test_a_board_is_closed_by_its_parts_list_and_lacks_what_never_came(watch, into, tmp_path) -> None:
     (tmp_path / "parts.csv").write_text("refdes,component\nR1,L\nR2,L\n", encoding="utf-8")
     (into / "SN2").mkdir()
@@ -178,6 +257,26 @@ def test_a_folder_that_goes_away_and_comes_back_is_gone_on_with(watch, into, tmp
     writer(vanish)
     assert watch(idle="1s") == 1
     assert verdicts(tmp_path / "out") == {"SN1/R1__L.png": "OK", "SN1/R2__L.png": "NG"}
+
+
+def test_a_watch_goes_on_while_its_folder_is_away_and_though_the_link_to_it_leads_elsewhere(
+    watch, into, tmp_path, writer
+) -> None:
+    (into / "SN1" / "R1__L.png").write_bytes(picture(BRIGHT, seed=1))
+    link, other = tmp_path / "link", tmp_path / "other"
+    link.symlink_to(into)
+    assert watch("--watch", link) == 0
+    link.unlink()
+
+    def come_back() -> None:
+        time.sleep(0.5)
+        (other / "SN2").mkdir(parents=True)
+        (other / "SN2" / "R1__L.png").write_bytes(picture(DARK, seed=2))
+        link.symlink_to(other)
+
+    writer(come_back)
+    assert watch("--watch", link, idle="1s") == 1
+    assert verdicts(tmp_path / "out") == {"SN1/R1__L.png": "OK", "SN2/R1__L.png": "NG"}
 
 
 def test_uploads_that_never_end_notes_and_odd_things_are_told_at_the_end(watch, into, tmp_path) -> None:
