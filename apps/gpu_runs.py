@@ -28,7 +28,7 @@ from coe.runtime.cuda import torch_driver
 app = application("All measurements that need a GPU.")
 MODULES = ("pytest", "apps.demo.build", "apps.deeppcb.images")
 """What is run by `python -m`."""
-BOX = "--executors cuda=2,cpu=2 --memory 8GB --device-memory 12GB --host-memory 16GB --disk-bandwidth 530MB/s"
+BOX = "--executors cuda=2 --memory 8GB --device-memory 12GB --host-memory 16GB --disk-bandwidth 530MB/s"
 """The budgets of the box of docs/results.md; the machine may have more."""
 UNSEARCHED = "--no-search-kernels"
 """For all lines but one of a board: cuDNN's search for kernels is estimated to take minutes at each start."""
