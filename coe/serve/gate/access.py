@@ -24,6 +24,7 @@ from coe.serve.database.keys import Key
 from coe.serve.enums import Role
 from coe.serve.gate.admissions import HeldSession
 from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ANY, Operation, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.request_data import json_body, read_query
@@ -96,6 +97,7 @@ async def _key_of(gate: Gate, request: Request) -> Key | None:
 
 
 router = OperationRouter()
+_SESSION = JsonForm("Session", Key, "name role")
 
 COOKIE = "coe_session"
 CSRF_HEADER = "X-CSRF-Token"
@@ -161,6 +163,8 @@ async def expect_csrf(gate: Gate, request: Request) -> None:
     None,
     body=SessionRequest,
     most_bytes=_MOST_BYTES,
+    sends=_SESSION,
+    needs=(CSRF_HEADER,),
     answers={200: "name and role", 401: "key, badge, or name and PIN are not valid", 429: "too many were wrong"},
 )
 async def sign_in(visit: Visit) -> Response:
@@ -180,7 +184,7 @@ async def sign_in(visit: Visit) -> Response:
     lasts_h = _lasts_h(key.role)
     gate.admissions.begin(HeldSession(name, key, _sender(request), now_us, now_us + lasts_h * HOUR_US))
     await gate.write_faults()
-    response = JSONResponse({"name": key.name, "role": key.role.value})
+    response = JSONResponse(_SESSION(key))
     _set(visit, response, cookie, lasts_h * 3600)
     return response
 

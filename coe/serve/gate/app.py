@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import cache
-from http import HTTPStatus
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.convertors import IntegerConvertor, register_url_convertor
@@ -17,7 +13,6 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-import coe
 from coe.errors import CoeError
 from coe.serve.gate import (
     access,
@@ -42,11 +37,12 @@ from coe.serve.gate import (
     upload_routes,
 )
 from coe.serve.gate.access import guarded
+from coe.serve.gate.api_description import described
 from coe.serve.gate.connections import SafeHeaders
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operations import QUOTED, NoQuery, Operation, Visit
+from coe.serve.gate.operations import QUOTED, Operation
 from coe.serve.gate.pages import page_routes
-from coe.serve.gate.problems import MEDIA_TYPE, Problem, answer
+from coe.serve.gate.problems import Problem, answer
 
 
 class _Number(IntegerConvertor):
@@ -130,92 +126,3 @@ def _with_quoted_names(app: ASGIApp) -> ASGIApp:
         await app(scope, receive, send)
 
     return pass_on
-
-
-def described(operations: Sequence[Operation]) -> Operation:
-    """Return the operation that describes all operations, and itself; it is written when it is first asked for."""
-
-    @cache
-    def document() -> dict[str, Any]:
-        return _document([*operations, own])
-
-    async def describe(visit: Visit) -> Mapping[str, Any]:
-        """Describe all operations, this one too."""
-        return document()
-
-    own = Operation("GET", "/openapi.json", describe, None, {HTTPStatus.OK: "OpenAPI 3.1"})
-    return own
-
-
-def _document(operations: Sequence[Operation]) -> dict[str, Any]:
-    paths: dict[str, Any] = {}
-    schemas: dict[str, Any] = {"Problem": _PROBLEM}
-    for operation in operations:
-        path = re.sub(r":\w+}", "}", operation.path)
-        paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, schemas)
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "coe-serve", "version": coe.__version__},
-        "paths": paths,
-        "components": {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
-    }
-
-
-def _given(operation: Operation) -> dict[str, Any]:
-    """Return the headers of an answer, if it has any that a client needs."""
-    headers = {name: {"schema": {"type": "string"}} for name in operation.gives}
-    return {"headers": headers} if headers else {}
-
-
-def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "summary": " ".join((operation.handler.__doc__ or "").split()),
-        "parameters": [
-            {
-                "name": name,
-                "in": "path",
-                "required": True,
-                "schema": {"type": "integer" if kind == "int" else "string"},
-            }
-            for name, kind in re.findall(r"{(\w+)(?::(\w+))?}", operation.path)
-        ]
-        + [{"name": name, "in": "header", "required": True, "schema": {"type": "string"}} for name in operation.needs]
-        + [
-            {"name": name, "in": "query", "description": schema.pop("description", ""), "schema": schema}
-            for name, schema in (operation.query or NoQuery).model_json_schema().get("properties", {}).items()
-        ],
-        "responses": {
-            **{
-                str(status): {"description": meaning, **(_given(operation) if status < HTTPStatus.BAD_REQUEST else {})}
-                for status, meaning in operation.answers.items()
-            },
-            "default": {
-                "description": "a problem",
-                "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-            },
-        },
-        "security": [] if operation.roles is None else [{"key": []}],
-        "x-roles": None if operation.roles is None else sorted(operation.roles),
-    }
-    if operation.body is not None:
-        schema = operation.body.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas.update(schema.pop("$defs", {}))
-        schemas[operation.body.__name__] = schema
-        reference = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
-        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": reference}}}
-    elif operation.takes:
-        described["requestBody"] = {"required": True, "content": {operation.takes: {}}}
-    return described
-
-
-_PROBLEM = {
-    "type": "object",
-    "properties": {
-        "type": {"type": "string", "description": "urn:coe:problem:... , for programs"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "what is wrong with this request"},
-        "way_out": {"type": "string", "description": "what to do"},
-        "instance": {"type": "string"},
-    },
-}

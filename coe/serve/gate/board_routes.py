@@ -18,15 +18,17 @@ from coe.serve import failpoints
 from coe.serve.clock import microseconds
 from coe.serve.database import audit, board_rows, findings, recipe_versions, states, views
 from coe.serve.database.board_rows import Board, NewBoard
+from coe.serve.database.call_rows import Call
 from coe.serve.database.keys import Key
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.enums import UNDECIDED
 from coe.serve.gate import role_views
 from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ANY, FEED, OperationRouter, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_confirmed
-from coe.serve.gate.request_data import JsonBody, shown
+from coe.serve.gate.request_data import JsonBody
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest, digest_of
 from coe.strict_model import StrictModel
@@ -35,11 +37,28 @@ router = OperationRouter()
 
 MAX_WAIT_S = 60.0
 """The longest time that a client may wait for a decision in one request."""
-_SHOWN = (
+FACTS = (
     "key state verdict late revision serial panel side work_order components reason accepted_us due_us "
     "started_us decided_us verified_us"
 )
-_SHOWN_OF_CALL = "id refdes component detail expert label score late place revision verdict reason"
+OF_RECIPE: Mapping[str, Any] = {"recipe": str, "version": int}
+RENAMED: Mapping[str, Any] = {"board": "id", "pass": "pass_number"}
+_ACCEPTED = JsonForm("AcceptedBoard", Board, "key accepted_us due_us", OF_RECIPE, **RENAMED)
+_CALL = JsonForm(
+    "BoardCall",
+    Call,
+    "id refdes component detail expert label score late place revision verdict reason",
+    open="is_open",
+)
+_GOOD = JsonForm("GoodComponent", findings.GoodComponent, "refdes component findings")
+_BOARD = JsonForm(
+    "Board",
+    Board,
+    FACTS,
+    {**OF_RECIPE, "serials": Mapping[str, str], "units": role_views.UNIT.many, "calls": _CALL.many},
+    {"good": _GOOD.many},
+    **RENAMED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +74,8 @@ class Handed:
     "/api/v1/boards/{key}",
     FEED,
     body=BoardRequest,
+    sends=_ACCEPTED,
+    gives=("Location",),
     answers={
         202: "accepted",
         409: "the key was used with another body, or nobody has confirmed where the recipe cuts whole boards",
@@ -68,10 +89,7 @@ async def post_board(visit: Visit) -> Response:
     """
     handed = await hand_in(visit, visit.name("key"), visit.body)
     board, recipe = handed.board, handed.recipe
-    answer = {
-        **shown(board, "key accepted_us due_us", **{"board": "id", "pass": "pass_number"}),
-        **shown(recipe, "version", recipe="name"),
-    }
+    answer = _ACCEPTED(board, recipe=recipe.name, version=recipe.version)
     return JSONResponse(answer, int(HTTPStatus.ACCEPTED), {"Location": f"/api/v1/boards/{board.id}"})
 
 
@@ -183,6 +201,7 @@ class BoardQuery(StrictModel):
     "/api/v1/boards/{id:int}",
     ANY,
     query=BoardQuery,
+    sends=_BOARD,
     answers={200: "the board", 404: "no such board"},
 )
 async def get_board(visit: Visit) -> Mapping[str, Any]:
@@ -219,17 +238,18 @@ def _board_shown(connection: Connection, *, id: int, with_good: bool, key: Key |
     board = role_views.board_of(connection, _board(connection, id=id), key)
     called = role_views.calls_of(connection, id, key)
     recipe = recipe_versions.get(connection, board.recipe_id)
-    body: dict[str, Any] = {
-        **shown(board, _SHOWN, **{"board": "id", "pass": "pass_number"}),
-        **shown(recipe, "version", recipe="name"),
-        "serials": board.request.get("serials", {}),
-        "units": [unit.facts for unit in role_views.units_of(board, recipe, called)],
-        "calls": [shown(call, _SHOWN_OF_CALL, open="is_open") for call in called],
-    }
+    body = _BOARD(
+        board,
+        recipe=recipe.name,
+        version=recipe.version,
+        serials=board.request.get("serials", {}),
+        units=[unit.facts for unit in role_views.units_of(board, recipe, called)],
+        calls=[_CALL(call) for call in called],
+    )
     if with_good:
         names = {call.refdes for call in called}
         good = [part for part in findings.unpack(board_rows.findings_of(connection, id)) if part.refdes not in names]
-        body["good"] = [shown(part, "refdes component findings") for part in good]
+        body["good"] = [_GOOD(part) for part in good]
     return body
 
 

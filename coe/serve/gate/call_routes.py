@@ -5,6 +5,7 @@ A person reserves a call before looking at it; the reservation ends by itself, s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -20,9 +21,9 @@ from coe.serve.database.call_rows import Call
 from coe.serve.database.verifications import NewVerification, Verification
 from coe.serve.enums import Outcome
 from coe.serve.gate.image_routes import golden_of
-from coe.serve.gate.operations import LARGEST_ID, VERIFY, OperationRouter, RowId, Visit, Whole
+from coe.serve.gate.json_form import JsonForm
+from coe.serve.gate.operations import VERIFY, OperationRouter, RowId, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.gate.request_data import shown
 from coe.serve.text_checks import Note, Text
 from coe.strict_model import StrictModel
 
@@ -31,7 +32,33 @@ router = OperationRouter()
 CLAIM_S = 90
 """How long a person has for a call before others may take it."""
 _MOST_LISTED = 500
-_SHOWN = "refdes component verdict reason detail expert label score late opened_us revision claimed_by"
+_WORD = JsonForm(
+    "Verification",
+    Verification,
+    "supersedes outcome label note",
+    verification="id",
+    call="call_id",
+    by="verified_by",
+    at="verified_us",
+)
+_PICTURE = JsonForm("CallPicture", more={"pixels": int, "around": int, "in_view": bool})
+_CALL = JsonForm(
+    "Call",
+    Call,
+    "refdes component verdict reason detail expert label score late opened_us revision claimed_by",
+    {
+        "serial": str,
+        "recipe": str,
+        "findings": list[dict[str, Any]],
+        "picture": _PICTURE.one | None,
+        "claimed_until": datetime | None,
+    },
+    {"golden": bool, "verifications": _WORD.many},
+    call="id",
+    board="board_id",
+    open="is_open",
+)
+_CALLS = JsonForm("Calls", more={"calls": _CALL.many})
 
 
 class VerificationRequest(StrictModel):
@@ -72,31 +99,33 @@ class CallsQuery(NextQuery):
     """Which calls are listed, and how many: `after` and `component` are for open calls, `before` for answered ones."""
 
     status: Annotated[CallStatus, Field(description="open (if not given) or answered")] = CallStatus.OPEN
-    before: Annotated[RowId, Field(ge=1, description="answered calls before the call of this id")] = LARGEST_ID
+    before: Annotated[RowId | None, Field(ge=1, description="answered calls before the call of this id")] = None
     limit: Annotated[Whole, Field(ge=1, le=_MOST_LISTED, description="how many")] = 100
     component: Annotated[str, Field(description="open calls of this component type")] = ""
 
 
-@router.read("/api/v1/calls", VERIFY, query=CallsQuery, answers={200: "calls"})
+@router.read("/api/v1/calls", VERIFY, query=CallsQuery, answers={200: "calls"}, sends=_CALLS)
 def get_calls(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Calls that wait for a person, the oldest first, or answered calls, the newest first."""
     asked: CallsQuery = visit.query
     is_open = asked.status is CallStatus.OPEN
-    for name in asked.model_fields_set & ({"before"} if is_open else {"after", "component"}):
+    for name in ("before",) if is_open else ("after", "component"):
+        if getattr(asked, name) == CallsQuery.model_fields[name].default:
+            continue  # generated clients send what is not given, too
         detail = f"`{name}` does not go with status={asked.status}"
         raise Problem(ProblemKind.BAD_REQUEST, detail, f"leave `{name}` out, or ask for the other status")
     if is_open:
         rows = call_rows.open_calls(connection, after_id=asked.after, limit=asked.limit, component=asked.component)
     else:
         rows = call_queue.answered(connection, before_id=asked.before, limit=asked.limit)
-    return {"calls": [facts(connection, row) for row in rows]}
+    return _CALLS(calls=[facts(connection, row) for row in rows])
 
 
-@router.read("/api/v1/calls/{id:int}", VERIFY, answers={200: "the call, with its ETag"}, gives=("ETag",))
+@router.read("/api/v1/calls/{id:int}", VERIFY, answers={200: "the call, with its ETag"}, sends=_CALL, gives=("ETag",))
 def get_call(visit: Visit, connection: Connection) -> Response:
     """A call with all words on it."""
     call = _call(visit, connection)
-    words = [said(word) for word in verifications.of_call(connection, call.id)]
+    words = [_WORD(word) for word in verifications.of_call(connection, call.id)]
     return _tagged({**full_facts(connection, call), "verifications": words})
 
 
@@ -106,6 +135,7 @@ def get_call(visit: Visit, connection: Connection) -> Response:
     VERIFY,
     query=ClaimQuery,
     answers={200: "the call, with its ETag; X-Open-Calls says how many are open", 204: "no call is free"},
+    sends=_CALL,
     gives=("ETag", "X-Open-Calls"),
 )
 def claim_next(visit: Visit, connection: Connection) -> Response:
@@ -134,6 +164,7 @@ def claim_next(visit: Visit, connection: Connection) -> Response:
     "/api/v1/calls/{id:int}/claim",
     VERIFY,
     answers={200: "the call, with its ETag", 409: "another person has it, or it was answered"},
+    sends=_CALL,
     gives=("ETag",),
 )
 def claim(visit: Visit, connection: Connection) -> Response:
@@ -175,6 +206,7 @@ def _reserve(visit: Visit, connection: Connection, lasts_s: int) -> None:
         422: "a part that nobody saw is neither good nor accepted",
         428: "If-Match is missing",
     },
+    sends=_WORD,
     needs=("If-Match",),
     gives=("ETag",),
 )
@@ -197,7 +229,7 @@ def verify(visit: Visit, connection: Connection) -> Response:
     if form.drawn is not None:
         word["drawn"] = form.drawn
     audit.append(connection, visit.caller, "verify", f"call {call.id}", now_us=new.verified_us, detail=word)
-    return JSONResponse(said(added), int(HTTPStatus.CREATED), {"ETag": tag_of(connection, call.id)})
+    return JSONResponse(_WORD(added), int(HTTPStatus.CREATED), {"ETag": tag_of(connection, call.id)})
 
 
 def call_as_seen(visit: Visit, connection: Connection) -> Call:
@@ -234,13 +266,15 @@ def _expect_seen(visit: Visit, call: Call, form: VerificationRequest) -> None:
 def facts(connection: Connection, call: Call) -> dict[str, Any]:
     """Return a call as JSON, as a person may see it: nothing tells whether it is a blind audit."""
     seen = call_queue.shown(connection, call)
-    return {
-        **shown(seen, "serial recipe"),
-        **shown(seen.call, _SHOWN, call="id", board="board_id", open="is_open"),
-        "findings": list(seen.call.findings),
-        "picture": picture_of(seen.call, seen.view_pixels),
-        "claimed_until": seen.call.claimed_until_us and iso(seen.call.claimed_until_us),
-    }
+    until_us = seen.call.claimed_until_us
+    return _CALL(
+        seen.call,
+        serial=seen.serial,
+        recipe=seen.recipe,
+        findings=list(seen.call.findings),
+        picture=picture_of(seen.call, seen.view_pixels),
+        claimed_until=iso(until_us) if until_us else None,
+    )
 
 
 def full_facts(connection: Connection, call: Call) -> dict[str, Any]:
@@ -257,20 +291,8 @@ def picture_of(call: Call, view_pixels: int) -> dict[str, Any] | None:
     if call.view_id is None:
         return None
     if place is None:
-        return {"pixels": view_pixels, "around": 0, "in_view": False}
-    return {"pixels": place.shown_pixels, "around": place.around, "in_view": True}
-
-
-def said(word: Verification) -> dict[str, Any]:
-    """Return a person's word as JSON."""
-    return shown(
-        word,
-        "supersedes outcome label note",
-        verification="id",
-        call="call_id",
-        by="verified_by",
-        at="verified_us",
-    )
+        return _PICTURE(pixels=view_pixels, around=0, in_view=False)
+    return _PICTURE(pixels=place.shown_pixels, around=place.around, in_view=True)
 
 
 def _call(visit: Visit, connection: Connection) -> Call:

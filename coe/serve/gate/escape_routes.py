@@ -8,13 +8,14 @@ from typing import Any
 from sqlalchemy import Connection
 
 from coe.serve.database import audit, escape_rows
-from coe.serve.database.escape_rows import NewEscape
+from coe.serve.database.escape_rows import Escape, NewEscape
+from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import VERIFY, OperationRouter, Visit
-from coe.serve.gate.request_data import shown
 from coe.serve.text_checks import Note, Spelt, SpeltText, Text
 from coe.strict_model import StrictModel
 
 router = OperationRouter()
+_ESCAPE = JsonForm("Escape", Escape, "refdes label found_at serial reported_us", escape="id", board="board_id")
 
 
 class EscapeRequest(StrictModel):
@@ -33,6 +34,7 @@ class EscapeRequest(StrictModel):
     "/api/v1/escapes",
     VERIFY,
     body=EscapeRequest,
+    sends=_ESCAPE,
     answers={201: "the report; `board` is null if no board of this serial was inspected here"},
 )
 def post_escape(visit: Visit, connection: Connection) -> Mapping[str, Any]:
@@ -43,7 +45,8 @@ def post_escape(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     now_us = visit.gate.now_us()
     new = NewEscape(reported_us=now_us, reported_by=visit.caller, **visit.body.form.model_dump())
     added = escape_rows.report(connection, new)
-    about = shown(added, "refdes label found_at", escape="id")
+    answer = _ESCAPE(added)
     if added.reported_us == now_us:
+        about = {name: answer[name] for name in ("escape", "refdes", "label", "found_at")}
         audit.append(connection, visit.caller, "report escape", added.serial, now_us=now_us, detail=about)
-    return {**about, **shown(added, "serial reported_us", board="board_id")}
+    return answer

@@ -39,7 +39,9 @@ class EventsQuery(StrictModel):
     "/api/v1/events",
     ANY,
     query=EventsQuery,
-    answers={200: "text/event-stream", 409: "the event has not happened here"},
+    sends="text/event-stream",
+    reads=("Last-Event-ID",),
+    answers={200: "events", 409: "the event has not happened here"},
 )
 async def get_events(visit: Visit) -> Response:
     """Events as they happen, as server-sent events. `Last-Event-ID` continues after the event that was seen last."""

@@ -12,7 +12,8 @@ from coe import files
 from coe.serve import export_files
 from coe.serve.clock import DAY_US
 from coe.serve.database import audit
-from coe.serve.export_files import FOLDER, MANIFEST, ExportScope
+from coe.serve.export_files import FOLDER, MANIFEST, Export, ExportScope
+from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
 from coe.serve.gate.problems import disk_full
 from coe.serve.gate.recipe_routes import expect_recipe
@@ -20,6 +21,7 @@ from coe.serve.text_checks import Text
 from coe.strict_model import StrictModel
 
 router = OperationRouter()
+_EXPORT = JsonForm("Export", Export, "counts left_out", {"folder": str, "manifest": str}, export="name")
 
 
 class ExportRequest(StrictModel):
@@ -35,6 +37,7 @@ class ExportRequest(StrictModel):
     "/api/v1/exports",
     ENGINEER,
     body=ExportRequest,
+    sends=_EXPORT,
     answers={201: "the folder; `coe-experts train --data FOLDER/EXPERT` takes each expert's part"},
 )
 async def post_export(visit: Visit) -> Mapping[str, Any]:
@@ -59,10 +62,4 @@ async def post_export(visit: Visit) -> Mapping[str, Any]:
             connection, visit.caller, "export", made.name, now_us=gate.now_us(), detail=detail
         )
     )
-    return {
-        "export": made.name,
-        "folder": str(folder / made.name),
-        "manifest": str(folder / made.name / MANIFEST),
-        "counts": made.counts,
-        "left_out": made.left_out,
-    }
+    return _EXPORT(made, folder=str(folder / made.name), manifest=str(folder / made.name / MANIFEST))

@@ -68,21 +68,27 @@ class _Comparison:
     good: GoodPicture | None
 
 
-@router.add("GET", "/api/v1/calls/{id:int}/picture", READ, answers={200: "image"})
+@router.add("GET", "/api/v1/calls/{id:int}/picture", READ, answers={200: "image"}, sends="image/*")
 async def call_picture(visit: Visit) -> Response:
     """The part in question. Of a whole board: its crop as the experts saw it, with what lies around it."""
     shot = await visit.gate.read(lambda connection: _shot(connection, _call(visit, connection)))
     return await _answer(visit, lambda: _pixels(visit.gate, shot))
 
 
-@router.add("GET", "/api/v1/calls/{id:int}/view", READ, answers={200: "image"})
+@router.add("GET", "/api/v1/calls/{id:int}/view", READ, answers={200: "image"}, sends="image/*")
 async def call_view(visit: Visit) -> Response:
     """The whole view in which the part in question lies, with the outline of its crop."""
     shot = await visit.gate.read(lambda connection: _shot(connection, _call(visit, connection)))
     return await _answer(visit, lambda: _outlined(_pixels(visit.gate, replace(shot, place=None)), shot.place))
 
 
-@router.add("GET", "/api/v1/calls/{id:int}/reference", READ, answers={200: "image", 404: "no such part was good yet"})
+@router.add(
+    "GET",
+    "/api/v1/calls/{id:int}/reference",
+    READ,
+    answers={200: "image", 404: "no such part was good yet"},
+    sends="image/*",
+)
 async def call_reference(visit: Visit) -> Response:
     """The golden reference of the part; else a good picture of the same part, of the same place if there is one."""
     comparison = await visit.gate.read(partial(_comparison, visit))
@@ -102,6 +108,7 @@ async def call_reference(visit: Visit) -> Response:
     "GET",
     "/api/v1/calls/{id:int}/difference",
     READ,
+    sends="image/*",
     answers={200: "image", 404: "there is no golden reference, or the part does not fit it"},
 )
 async def call_difference(visit: Visit) -> Response:
@@ -122,7 +129,7 @@ async def call_difference(visit: Visit) -> Response:
     return await _answer(visit, pixels)
 
 
-@router.add("GET", "/api/v1/views/{id:int}/picture", READ, answers={200: "image"})
+@router.add("GET", "/api/v1/views/{id:int}/picture", READ, answers={200: "image"}, sends="image/*")
 async def view_picture(visit: Visit) -> Response:
     """A view of a board."""
     view = await visit.gate.read(lambda connection: views.get(connection, visit.id))
@@ -135,7 +142,14 @@ class PartQuery(StrictModel):
     refdes: Annotated[str, Field(description="on a panel unit/refdes")]
 
 
-@router.add("GET", "/api/v1/boards/{id:int}/part", READ, query=PartQuery, answers={200: "image", 404: "no such part"})
+@router.add(
+    "GET",
+    "/api/v1/boards/{id:int}/part",
+    READ,
+    query=PartQuery,
+    answers={200: "image", 404: "no such part"},
+    sends="image/*",
+)
 async def part_picture(visit: Visit) -> Response:
     """A part of a decided board, called or not."""
     shot = await visit.gate.read(partial(_part, visit))

@@ -18,6 +18,7 @@ from coe.serve.database.keys import Key
 from coe.serve.database.tables import NAME
 from coe.serve.enums import Role
 from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.strict_model import StrictModel
 from coe.visible import is_visible
@@ -121,7 +122,8 @@ class Operation:
 
     `roles` are those that may do it; None: everybody, without a key. `query` is the form of the parameters, None if any
     may be given. `body` is the form of a JSON body of `most_bytes` at most, `takes` the media type of any other body.
-    `answers` says what each status means. `needs` are headers that a request must have, `gives` those of its answer.
+    `answers` says what each status means, `sends` is the form of a JSON answer, or the media type of any other. `needs`
+    are headers that a request must have, `reads` those that it may have, `gives` those of its answer.
     """
 
     method: str
@@ -133,7 +135,9 @@ class Operation:
     body: type[StrictModel] | None = None
     most_bytes: int = MAX_JSON_BYTES
     takes: str = ""
+    sends: JsonForm | str = ""
     needs: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
     gives: tuple[str, ...] = ()
 
 

@@ -21,10 +21,10 @@ from starlette.responses import Response
 
 from coe.pictures.formats import pixels_in
 from coe.placement import read_board
-from coe.serve.clock import iso
 from coe.serve.database import audit, recipe_versions
 from coe.serve.database.recipe_versions import Confirmation, Recipe
 from coe.serve.gate import access
+from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipe_routes import version_of
@@ -36,6 +36,9 @@ from coe.serve.whole_board import WholeBoard
 from coe.strict_model import StrictModel
 
 router = OperationRouter()
+_CONFIRMED = JsonForm(
+    "Confirmed", Confirmation, more={"name": str, "version": int}, by="confirmed_by", at="confirmed_us"
+)
 
 PICTURE_HEADER, PROOF_HEADER = "X-Picture-SHA256", "X-Overlay-Proof"
 """In the answer with an overlay: which picture it is of, and what a confirmation must bring."""
@@ -75,6 +78,8 @@ class _Overlay:
     ENGINEER,
     takes="application/octet-stream",
     query=OverlayQuery,
+    sends="image/png",
+    gives=(PICTURE_HEADER, PROOF_HEADER),
     answers={
         200: f"the picture, a PNG; {PROOF_HEADER} and {PICTURE_HEADER} are for the confirmation",
         404: "no such version",
@@ -106,6 +111,7 @@ async def post_overlay(visit: Visit) -> Response:
     "/api/v1/recipes/{name}/{version:int}/confirmation",
     ENGINEER,
     body=ConfirmationRequest,
+    sends=_CONFIRMED,
     answers={
         201: "confirmed",
         404: "no such version",
@@ -140,7 +146,7 @@ async def confirm(visit: Visit) -> Mapping[str, Any]:
         return added
 
     added = await gate.write(add)
-    return {"name": recipe.name, "version": recipe.version, "by": added.confirmed_by, "at": iso(added.confirmed_us)}
+    return _CONFIRMED(added, name=recipe.name, version=recipe.version)
 
 
 def _whole(recipe: Recipe) -> WholeBoard:

@@ -14,34 +14,43 @@ from coe.errors import did_you_mean
 from coe.inspector import weights_used
 from coe.serve.database import audit, event_log, recipe_versions
 from coe.serve.database.event_log import NewEvent
-from coe.serve.database.recipe_versions import Recipe
-from coe.serve.enums import EventKind
+from coe.serve.database.recipe_versions import Activation, Recipe
+from coe.serve.enums import ActivationState, EventKind
+from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ANY, ENGINEER, READ, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.gate.request_data import shown
 from coe.serve.recipe_content import RecipeContent
 from coe.store.store import Store
 
 router = OperationRouter()
 
+_FACTS = "name version digest created_us created_by"
+VERSION = JsonForm("RecipeVersion", Recipe, _FACTS, maybe={"warnings": list[str], "content": dict[str, Any]})
+_NAMED = JsonForm("RecipeName", more={"name": str, "active": int | None, "newest": int})
+_RECIPES = JsonForm("Recipes", more={"recipes": _NAMED.many})
+_ASKED = JsonForm("AskedActivation", Recipe, _FACTS, {"activation": int, "state": ActivationState})
+_ACTIVATION = JsonForm("Activation", Activation, "state reason answered_us", activation="id")
 
-@router.read("/api/v1/recipes", READ, answers={200: "their names and versions"})
+
+@router.read("/api/v1/recipes", READ, answers={200: "their names and versions"}, sends=_RECIPES)
 def get_recipes(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """All recipes."""
     rows = []
     for name in recipe_versions.names(connection):
         active = recipe_versions.active(connection, name)
         newest = recipe_versions.versions(connection, name)[0]
-        rows.append({"name": name, "active": active and active.version, "newest": newest.version})
-    return {"recipes": rows}
+        rows.append(_NAMED(name=name, active=active and active.version, newest=newest.version))
+    return _RECIPES(recipes=rows)
 
 
-@router.read("/api/v1/recipes/{name}/{version:int}", READ, answers={200: "the version", 404: "no such version"})
+@router.read(
+    "/api/v1/recipes/{name}/{version:int}", READ, answers={200: "the version", 404: "no such version"}, sends=VERSION
+)
 def get_version(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """A version of a recipe, with its content."""
     version = version_of(visit, connection)
     warnings = _warnings(RecipeContent.model_validate(version.content))
-    return {**_facts(version), **warnings, "content": version.content}
+    return VERSION(version, **warnings, content=version.content)
 
 
 @router.add(
@@ -49,6 +58,8 @@ def get_version(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     "/api/v1/recipes/{name}",
     ENGINEER,
     body=RecipeContent,
+    sends=VERSION,
+    gives=("Location",),
     answers={201: "the version", 422: "rules or weights that cannot be used"},
 )
 async def post_recipe(visit: Visit) -> Response:
@@ -73,13 +84,13 @@ async def add_version(visit: Visit, name: str, form: RecipeContent, path: str = 
             warnings.append(f"version {active.version}, which is active, has a calibration, and this one has none")
         added = recipe_versions.add(connection, name, content, by=visit.caller, now_us=now_us)
         if added.created_us == now_us:
-            event_log.append(connection, NewEvent(EventKind.RECIPE_STAGED, now_us, _facts(added)))
+            event_log.append(connection, NewEvent(EventKind.RECIPE_STAGED, now_us, VERSION(added)))
             audit.append(connection, visit.caller, "stage", f"recipe {name} {added.version}", now_us=now_us)
         return added
 
     added = await gate.write(add)
     headers = {"Location": f"{path}/{added.version}"} if path else None
-    return JSONResponse({**_facts(added), **_warnings(form, [*unproven, *warnings])}, int(HTTPStatus.CREATED), headers)
+    return JSONResponse(VERSION(added, **_warnings(form, [*unproven, *warnings])), int(HTTPStatus.CREATED), headers)
 
 
 def _warnings(content: RecipeContent, unproven: Sequence[str] = ()) -> dict[str, Any]:
@@ -102,6 +113,8 @@ def check(name: str, content: RecipeContent, store: Store) -> tuple[str, ...]:
     "/api/v1/recipes/{name}/{version:int}/activate",
     ENGINEER,
     answers={202: "asked", 404: "no such version", 409: "nobody has confirmed where it cuts whole boards"},
+    sends=_ASKED,
+    gives=("Location",),
 )
 def activate(visit: Visit, connection: Connection) -> Response:
     """Make a version active: the line finishes begun boards and opens it; if that fails, the version before stays."""
@@ -109,7 +122,7 @@ def activate(visit: Visit, connection: Connection) -> Response:
     expect_confirmed(connection, version)
     asked = recipe_versions.ask_activation(connection, version.id, by=visit.caller, now_us=now_us)
     audit.append(connection, visit.caller, "activate", f"recipe {version.name} {version.version}", now_us=now_us)
-    answer = {"activation": asked.id, **_facts(version), "state": asked.state}
+    answer = _ASKED(version, activation=asked.id, state=asked.state)
     return JSONResponse(answer, int(HTTPStatus.ACCEPTED), {"Location": f"/api/v1/activations/{asked.id}"})
 
 
@@ -123,13 +136,13 @@ def expect_confirmed(connection: Connection, version: Recipe) -> None:
         )
 
 
-@router.read("/api/v1/activations/{id:int}", ANY, answers={200: "asked, active or failed"})
+@router.read("/api/v1/activations/{id:int}", ANY, answers={200: "asked, active or failed"}, sends=_ACTIVATION)
 def get_activation(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """The result of an activation."""
     activation = recipe_versions.get_activation(connection, visit.id)
     if activation is None:
         raise not_found(f"activation {visit.id}", "use the number of `activation` in the answer to the POST")
-    return shown(activation, "state reason answered_us", activation="id")
+    return _ACTIVATION(activation)
 
 
 def expect_recipe(connection: Connection, name: str) -> None:
@@ -150,7 +163,3 @@ def version_of(visit: Visit, connection: Connection) -> Recipe:
     if version is None:
         raise not_found(f"version {number} of recipe '{name}'", "see GET /api/v1/recipes")
     return version
-
-
-def _facts(recipe: Recipe) -> dict[str, Any]:
-    return shown(recipe, "name version digest created_us created_by")

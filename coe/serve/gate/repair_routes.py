@@ -10,17 +10,30 @@ from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
 from coe.serve.database import audit, repairs
+from coe.serve.database.board_rows import Board
 from coe.serve.database.repairs import NewRepair, NothingToRepair, Repair
 from coe.serve.enums import RepairOutcome
 from coe.serve.gate import role_views
 from coe.serve.gate.call_routes import call_as_seen, tag_of
+from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import VERIFY, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.serve.gate.request_data import shown
 from coe.serve.text_checks import Note
 from coe.strict_model import StrictModel
 
 router = OperationRouter()
+
+_WORD = JsonForm(
+    "Repair",
+    Repair,
+    "supersedes outcome note",
+    repair="id",
+    call="call_id",
+    by="repaired_by",
+    at="repaired_us",
+)
+_BOARD = JsonForm("BoardToRepair", Board, "key serial panel", {"defects": int}, board="id")
+_BOARDS = JsonForm("BoardsToRepair", more={"boards": _BOARD.many})
 
 
 class RepairRequest(StrictModel):
@@ -41,6 +54,7 @@ class RepairRequest(StrictModel):
         412: "the call has changed",
         428: "If-Match is missing",
     },
+    sends=_WORD,
     needs=("If-Match",),
     gives=("ETag",),
 )
@@ -59,16 +73,11 @@ def post_repair(visit: Visit, connection: Connection) -> Response:
         raise Problem(ProblemKind.CONFLICT, str(error), "see the board's page") from None
     word = {"outcome": added.outcome.value, "supersedes": added.supersedes}
     audit.append(connection, visit.caller, "repair", f"call {call.id}", now_us=added.repaired_us, detail=word)
-    return JSONResponse(said(added), int(HTTPStatus.CREATED), {"ETag": tag_of(connection, call.id)})
+    return JSONResponse(_WORD(added), int(HTTPStatus.CREATED), {"ETag": tag_of(connection, call.id)})
 
 
-@router.read("/api/v1/repairs", VERIFY, answers={200: "boards, the newest first"})
+@router.read("/api/v1/repairs", VERIFY, answers={200: "boards, the newest first"}, sends=_BOARDS)
 def get_waiting(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Boards with confirmed defects of which the repair station has not heard yet."""
     found = repairs.waiting(connection, limit=500)
-    return {"boards": [{**shown(board, "key serial panel", board="id"), "defects": number} for board, number in found]}
-
-
-def said(word: Repair) -> dict[str, Any]:
-    """Return what became of a defect, as JSON."""
-    return shown(word, "supersedes outcome note", repair="id", call="call_id", by="repaired_by", at="repaired_us")
+    return _BOARDS(boards=[_BOARD(board, defects=number) for board, number in found])

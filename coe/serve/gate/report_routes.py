@@ -34,7 +34,13 @@ _CALLS = (
 )
 
 
-@router.read("/api/v1/reports/figures.csv", READ, query=WindowQuery, answers={200: "CSV, a line for each figure"})
+@router.read(
+    "/api/v1/reports/figures.csv",
+    READ,
+    query=WindowQuery,
+    answers={200: "CSV, a line for each figure"},
+    sends="text/csv",
+)
 def figures_csv(visit: Visit, connection: Connection) -> Response:
     """The figures of a time with their bounds, for a spreadsheet."""
     window = stats_routes.window_of(visit, connection)
@@ -45,7 +51,14 @@ def figures_csv(visit: Visit, connection: Connection) -> Response:
     return Response(text, media_type=_CSV, headers=_named(visit.gate, window, "figures", "csv"))
 
 
-@router.add("GET", "/api/v1/reports/calls.csv", ENGINEER, query=WindowQuery, answers={200: "CSV, a line for each call"})
+@router.add(
+    "GET",
+    "/api/v1/reports/calls.csv",
+    ENGINEER,
+    query=WindowQuery,
+    answers={200: "CSV, a line for each call"},
+    sends="text/csv",
+)
 async def calls_csv(visit: Visit) -> Response:
     """The calls of a time with the newest answers, for a spreadsheet; without blind audits."""
     window = await visit.gate.read(partial(stats_routes.window_of, visit))
@@ -92,7 +105,14 @@ def _cells(gate: Gate, row: Any) -> list[str]:
     return ["" if value is None else str(value) for value in values]
 
 
-@router.add("GET", "/api/v1/reports/report.pdf", READ, query=ParetoQuery, answers={200: "a PDF of one page"})
+@router.add(
+    "GET",
+    "/api/v1/reports/report.pdf",
+    READ,
+    query=ParetoQuery,
+    answers={200: "a PDF of one page"},
+    sends="application/pdf",
+)
 async def report(visit: Visit) -> Response:
     """The figures and the Pareto of a time, to print."""
     window, content = await visit.gate.read(partial(_content, visit))

@@ -12,8 +12,6 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request
 
 from coe.errors import ConfigError, did_you_mean
-from coe.serve.clock import iso
-from coe.serve.database import row_types
 from coe.serve.database.tables import NAME
 from coe.serve.gate.operations import Visit
 from coe.serve.gate.problems import Problem, ProblemKind
@@ -125,15 +123,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(data) < len(pairs):
         raise ValueError("a key stands twice in one object")
     return data
-
-
-def shown(row: Any, names: str, **renamed: str) -> dict[str, Any]:
-    """Return fields of a record as JSON, as `row_types.shown` does; times, as `seen_us`, are written out as `seen`."""
-    fields = row_types.shown(row, names, **renamed)
-    return {
-        key.removesuffix("_us"): iso(value) if value is not None and renamed.get(key, key).endswith("_us") else value
-        for key, value in fields.items()
-    }
 
 
 def read_query(request: Request, form: type[_F]) -> _F:

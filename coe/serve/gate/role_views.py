@@ -24,8 +24,8 @@ from coe.serve.database.call_rows import Call
 from coe.serve.database.event_log import Event
 from coe.serve.database.keys import Key
 from coe.serve.database.recipe_versions import Recipe
-from coe.serve.database.row_types import shown
 from coe.serve.enums import BoardState, CallKind, CallReason, EventKind, Role
+from coe.serve.gate.json_form import JsonForm
 
 _FACTS = ("board", "key", "serial", "panel", "side", "work_order", "recipe", "pass")
 _HIDDEN = (EventKind.CALL_VERIFIED, EventKind.BOARD_VERIFIED, EventKind.BOARD_REPAIRED)
@@ -97,6 +97,11 @@ def event_of(event: Event, key: Key | None) -> Event | None:
     return replace(event, body={name: event.body[name] for name in _FACTS if name in event.body})
 
 
+UNIT = JsonForm(
+    "PanelUnit", BoardUnit, "number serial", {"verdict": Verdict | None}, unit="name", bad_mark="is_skipped"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class UnitView:
     """A unit of a panel with its verdict; None if it was skipped, or if the board is not decided."""
@@ -107,7 +112,7 @@ class UnitView:
     @property
     def facts(self) -> dict[str, Any]:
         """It as JSON."""
-        return {**shown(self.unit, "number serial", unit="name", bad_mark="is_skipped"), "verdict": self.verdict}
+        return UNIT(self.unit, verdict=self.verdict)
 
 
 def units_of(board: Board, recipe: Recipe, calls: Sequence[Call]) -> list[UnitView]:

@@ -18,19 +18,18 @@ from coe.serve.database.board_search import BoardFilter
 from coe.serve.database.keys import Key
 from coe.serve.enums import BoardState
 from coe.serve.gate import role_views
+from coe.serve.gate.board_routes import FACTS, OF_RECIPE, RENAMED
+from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ANY, OperationRouter, RowId, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.serve.gate.request_data import shown
 from coe.serve.gate.stats_routes import Moment
 from coe.strict_model import StrictModel
 
 router = OperationRouter()
 
 _MOST_FOUND = 500
-_SHOWN = (
-    "key state verdict late revision serial panel side work_order components reason accepted_us due_us "
-    "started_us decided_us verified_us"
-)
+_FOUND = JsonForm("FoundBoard", Board, FACTS, OF_RECIPE, called="calls", **RENAMED)
+_PAGE = JsonForm("FoundBoards", more={"boards": _FOUND.many, "next": int | None})
 _T = TypeVar("_T")
 _Given = Annotated[_T | None, BeforeValidator(lambda given: None if given == "" else given)]
 """A condition; an empty text, as an empty field of a form sends it, is none."""
@@ -90,17 +89,18 @@ def search(connection: Connection, query: BoardsQuery, key: Key | None) -> Found
     return FoundBoards(boards, recipes, boards[-1].id if len(rows) > query.limit else None)
 
 
-@router.read("/api/v1/boards", ANY, query=BoardsQuery, answers={200: "boards, and `next` if others follow"})
+@router.read(
+    "/api/v1/boards", ANY, query=BoardsQuery, answers={200: "boards, and `next` if others follow"}, sends=_PAGE
+)
 def get_boards(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Boards of a serial, key, verdict, component, state or time, the newest first.
 
     All conditions must hold. `called` counts the calls of a board.
     """
     found = search(connection, visit.query, visit.key)
-    return {"boards": [_facts(board, found) for board in found.boards], "next": found.next}
+    return _PAGE(boards=[_facts(board, found) for board in found.boards], next=found.next)
 
 
 def _facts(board: Board, found: FoundBoards) -> dict[str, Any]:
     recipe, version = found.recipes[board.recipe_id]
-    renamed = {"board": "id", "pass": "pass_number", "called": "calls"}
-    return {**shown(board, _SHOWN, **renamed), "recipe": recipe, "version": version}
+    return _FOUND(board, recipe=recipe, version=version)

@@ -22,12 +22,13 @@ from starlette.responses import Response
 
 from coe.serve.clock import SECOND_US
 from coe.serve.database import audit, board_rows, call_rows, event_log, fault_log, hourly, outbox, states, stop_alarms
+from coe.serve.database.fault_log import Fault
 from coe.serve.enums import FaultKind, Intake, LineState, Process, Subject
 from coe.serve.gate import access
 from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ANY, ENGINEER, READ, VERIFY, OperationRouter, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.gate.request_data import shown
 from coe.strict_model import StrictModel
 
 router = OperationRouter()
@@ -37,16 +38,31 @@ ALIVE_US = 10 * SECOND_US
 """A process whose last sign of life is older does not answer."""
 MOST = 500
 """The most faults in one answer."""
-_SHOWN = "process kind about message times cleared_by raised_us seen_us cleared_us"
+_FAULT = JsonForm(
+    "Fault",
+    Fault,
+    "process kind about message times cleared_by raised_us seen_us cleared_us",
+    fault="id",
+    board="board_id",
+)
+_FAULTS = JsonForm("Faults", more={"faults": _FAULT.many})
+_LIVE, _READY = JsonForm("Live", more={"live": bool}), JsonForm("Ready", more={"ready": bool})
+_STATE = JsonForm("State", more={"intake": Intake, "line": LineState, "undecided": int})
 
 
-@router.add("GET", "/v2/health/live", None, query=None, answers={200: "it does"})
+@router.add("GET", "/v2/health/live", None, query=None, answers={200: "it does"}, sends=_LIVE)
 async def live(visit: Visit) -> Mapping[str, Any]:
     """The gate answers."""
     return {"live": True}
 
 
-@router.read("/v2/health/ready", None, query=None, answers={200: "they do", 503: "they do not"})
+@router.read(
+    "/v2/health/ready",
+    None,
+    query=None,
+    answers={200: "they do", 503: "they do not"},
+    sends=_READY,
+)
 def ready(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Line and database answer, and boards are accepted."""
     if why := visit.gate.faults.of_storage() or why_not_ready(connection, visit.gate.now_us()):
@@ -64,23 +80,23 @@ def why_not_ready(connection: Connection, now_us: int) -> str:
     return states.why_closed(connection)
 
 
-@router.read("/api/v1/state", READ, answers={200: "the states"})
+@router.read("/api/v1/state", READ, answers={200: "the states"}, sends=_STATE)
 def get_state(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """What gate and line do."""
-    return {
-        "intake": states.intake(connection),
-        "line": states.line(connection),
-        "undecided": board_rows.count_undecided(connection),
-    }
+    return _STATE(
+        intake=states.intake(connection),
+        line=states.line(connection),
+        undecided=board_rows.count_undecided(connection),
+    )
 
 
-@router.write("POST", "/api/v1/drain", ENGINEER, answers={200: "the states"})
+@router.write("POST", "/api/v1/drain", ENGINEER, answers={200: "the states"}, sends=_STATE)
 def drain(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Accept no more boards; the line finishes those that it has begun, and queued boards stay."""
     return _change(visit, connection, Intake.DRAINING, "drain")
 
 
-@router.write("POST", "/api/v1/resume", ENGINEER, answers={200: "the states"})
+@router.write("POST", "/api/v1/resume", ENGINEER, answers={200: "the states"}, sends=_STATE)
 def resume(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Accept boards again."""
     return _change(visit, connection, Intake.OPEN, "resume")
@@ -99,13 +115,13 @@ class FaultsQuery(StrictModel):
     all: Annotated[Whole, Field(ge=0, le=1, description="1: with those that were cleared")] = 0
 
 
-@router.read("/api/v1/faults", READ, query=FaultsQuery, answers={200: "the faults"})
+@router.read("/api/v1/faults", READ, query=FaultsQuery, answers={200: "the faults"}, sends=_FAULTS)
 def get_faults(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """The open faults, the newest first."""
     found = visit.gate.open_faults(connection)
     if visit.query.all:
         found = [*(one for one in found if not one.id), *fault_log.newest(connection, limit=MOST)]
-    return {"faults": [shown(fault, _SHOWN, fault="id", board="board_id") for fault in found[:MOST]]}
+    return _FAULTS(faults=[_FAULT(fault) for fault in found[:MOST]])
 
 
 @router.write("POST", "/api/v1/faults/{id:int}/clear", VERIFY, answers={204: "cleared", 404: "no such open fault"})
@@ -120,7 +136,7 @@ def clear(visit: Visit, connection: Connection) -> None:
     audit.append(connection, visit.caller, "clear", f"fault {visit.id}", now_us=now_us)
 
 
-@router.read("/metrics", ANY, answers={200: "text"})
+@router.read("/metrics", ANY, answers={200: "text"}, sends="text/plain")
 def get_metrics(visit: Visit, connection: Connection) -> Response:
     """Figures for Prometheus."""
     registry = CollectorRegistry(auto_describe=False)

@@ -18,6 +18,7 @@ from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.keys import Key
 from coe.serve.database.tallies import Tally
 from coe.serve.enums import By, CallKind, Dimension, RepairOutcome
+from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ENGINEER, READ, OperationRouter, Visit, Whole
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_recipe
@@ -31,6 +32,12 @@ from coe.serve.statistics.yields import CONFIDENCE, Figure
 from coe.strict_model import StrictModel
 
 router = OperationRouter()
+_WINDOW = {"from": datetime, "until": datetime, "recipe": str}
+_YIELDS = JsonForm("Yields", more={**_WINDOW, "confidence": float, "figures": list[Figure]})
+_PARETO = JsonForm("Pareto", more={**_WINDOW, "definition": str, "bars": list[Bar]})
+_TREND = JsonForm("Trend", more={**_WINDOW, "definition": str, "points": list[dict[str, Any]]})
+_CHARTS = JsonForm("ControlCharts", more={**_WINDOW, "calls": dict[str, Any], "scores": dict[str, Any]})
+_PEOPLE = JsonForm("People", more={**_WINDOW, "people": list[people.PersonFigures]})
 
 HOURS, MOST_HOURS = 24, 24 * 366
 """How far statistics look back, if the query does not say."""
@@ -178,56 +185,59 @@ def window_of(visit: Visit, connection: Connection) -> Window:
     "/api/v1/stats/fpy",
     READ,
     query=WindowQuery,
+    sends=_YIELDS,
     answers={200: "figures; a `value` of null has a reason in `missing`"},
 )
 def get_fpy(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """First-pass yield, false calls, defects, escapes and audits, each with its definition and bounds."""
     window = window_of(visit, connection)
     figures = [asdict(figure) for figure in counts(connection, window).figures]
-    return {**_window(window), "confidence": CONFIDENCE, "figures": figures}
+    return _YIELDS(**_window(window), confidence=CONFIDENCE, figures=figures)
 
 
-@router.read("/api/v1/stats/pareto", READ, query=ParetoQuery, answers={200: "bars"})
+@router.read("/api/v1/stats/pareto", READ, query=ParetoQuery, answers={200: "bars"}, sends=_PARETO)
 def get_pareto(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Calls by component, expert, label, place, position on the panel or feeder, the most frequent first."""
     window, by = window_of(visit, connection), visit.query.by
     shown = [asdict(bar) for bar in bars(connection, window, by, visit.key)]
-    return {**_window(window), "definition": paretos.DEFINITION.format(by=by), "bars": shown}
+    return _PARETO(**_window(window), definition=paretos.DEFINITION.format(by=by), bars=shown)
 
 
-@router.read("/api/v1/stats/trend", READ, query=WindowQuery, answers={200: "points"})
+@router.read("/api/v1/stats/trend", READ, query=WindowQuery, answers={200: "points"}, sends=_TREND)
 def get_trend(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Figures by hour or day."""
     window = window_of(visit, connection)
     points = [{"start": iso(point.start_us), **asdict(point)} for point in counts(connection, window).trend]
-    return {**_window(window), "definition": trend.DEFINITION, "points": points}
+    return _TREND(**_window(window), definition=trend.DEFINITION, points=points)
 
 
 @router.read(
     "/api/v1/stats/spc",
     READ,
     query=WindowQuery,
+    sends=_CHARTS,
     answers={200: "points with limits; without limits, `missing` says why"},
 )
 def get_spc(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Control charts: calls (Laney's u' chart), and each expert's mean score (EWMA)."""
     window = window_of(visit, connection)
-    return {
+    return _CHARTS(
         **_window(window),
-        "calls": {"definition": control_charts.U_DEFINITION, **_chart(counts(connection, window).calls_chart)},
-        "scores": {
+        calls={"definition": control_charts.U_DEFINITION, **_chart(counts(connection, window).calls_chart)},
+        scores={
             "definition": control_charts.EWMA_DEFINITION,
             # They are kept by the hour, so the hours at both ends count whole.
             **dict(zip(("from", "until"), map(iso, _hours_around(window)), strict=True)),
             "experts": [_chart(chart) for chart in score_charts(connection, window)],
         },
-    }
+    )
 
 
 @router.read(
     "/api/v1/stats/people",
     ENGINEER,
     query=WindowQuery,
+    sends=_PEOPLE,
     answers={200: "figures of each person", 404: "the owner of the service has not switched them on"},
 )
 def get_people(visit: Visit, connection: Connection) -> Mapping[str, Any]:
@@ -235,7 +245,7 @@ def get_people(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     if not visit.gate.config.figures_by_person:
         raise not_found("figure by person", "the owner of the service may set `figures_by_person` in its config")
     window = window_of(visit, connection)
-    return {**_window(window), "people": [asdict(one) for one in people.figures(connection, window)]}
+    return _PEOPLE(**_window(window), people=[asdict(one) for one in people.figures(connection, window)])
 
 
 def _chart(chart: Chart) -> dict[str, Any]:

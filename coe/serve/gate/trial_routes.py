@@ -21,15 +21,31 @@ from coe.serve.database.recipe_versions import Recipe
 from coe.serve.database.trial_rows import StoredTrial
 from coe.serve.enums import TrialState
 from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.gate.recipe_routes import add_version, expect_recipe
-from coe.serve.gate.request_data import shown
+from coe.serve.gate.recipe_routes import VERSION, add_version, expect_recipe
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.trial_counts import TrialCounts, compared
+from coe.serve.trial_counts import Compared, TrialCounts, compared
 from coe.serve.trial_request import TrialRequest, tried
 
 router = OperationRouter()
+_TRIAL = JsonForm(
+    "StoredTrial",
+    StoredTrial,
+    "recipe state asked_us asked_by ended_us reason",
+    {
+        "boards": int,
+        "left_out": int,
+        "inspected": int,
+        "figures": list[Compared],
+        "changes": dict[str, int],
+    },
+    {"changed": dict[str, Any]},
+    trial="id",
+    request="asked",
+)
+_TRIALS = JsonForm("Trials", more={"trials": _TRIAL.many})
 LOOK_S = 1.0
 
 
@@ -38,6 +54,7 @@ LOOK_S = 1.0
     "/api/v1/trials",
     ENGINEER,
     body=TrialRequest,
+    sends=_TRIAL,
     answers={201: "the trial", 422: "what is tried cannot be used"},
 )
 async def post_trial(visit: Visit) -> Response:
@@ -69,13 +86,13 @@ async def post_trial(visit: Visit) -> Response:
     return JSONResponse(facts(await visit.gate.write(add)), int(HTTPStatus.CREATED))
 
 
-@router.read("/api/v1/trials", ENGINEER, answers={200: "the newest trials"})
+@router.read("/api/v1/trials", ENGINEER, answers={200: "the newest trials"}, sends=_TRIALS)
 def get_trials(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """The newest trials first."""
-    return {"trials": [facts(trial) for trial in trial_rows.newest(connection)]}
+    return _TRIALS(trials=[facts(trial) for trial in trial_rows.newest(connection)])
 
 
-@router.read("/api/v1/trials/{id:int}", ENGINEER, answers={200: "the trial"})
+@router.read("/api/v1/trials/{id:int}", ENGINEER, answers={200: "the trial"}, sends=_TRIAL)
 def get_trial(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """A trial with what it has counted, and the parts that change."""
     trial = trial_of(visit, connection)
@@ -91,7 +108,11 @@ def drop(visit: Visit, connection: Connection) -> None:
 
 
 @router.add(
-    "POST", "/api/v1/trials/{id:int}/adoption", ENGINEER, answers={201: "the version", 422: "it cannot be used"}
+    "POST",
+    "/api/v1/trials/{id:int}/adoption",
+    ENGINEER,
+    answers={201: "the version", 422: "it cannot be used"},
+    sends=VERSION,
 )
 async def adopt(visit: Visit) -> Response:
     """Add what was tried as a version of its recipe, which can then be made active."""
@@ -110,12 +131,14 @@ def trial_of(visit: Visit, connection: Connection) -> StoredTrial:
 def facts(trial: StoredTrial) -> dict[str, Any]:
     """Return a trial as JSON: today's figures beside those of what is tried."""
     counts = TrialCounts.of_json(trial.counts)
-    return {
-        **shown(trial, "recipe state asked_us asked_by ended_us reason", trial="id", request="asked"),
-        **shown(counts, "boards left_out inspected"),
-        "figures": [asdict(pair) for pair in compared(counts)],
-        "changes": counts.changes,
-    }
+    return _TRIAL(
+        trial,
+        boards=counts.boards,
+        left_out=counts.left_out,
+        inspected=counts.inspected,
+        figures=[asdict(pair) for pair in compared(counts)],
+        changes=counts.changes,
+    )
 
 
 async def carry_out(gate: Gate) -> None:

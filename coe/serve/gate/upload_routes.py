@@ -18,12 +18,15 @@ from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.views import NewView, View
 from coe.serve.enums import FaultKind
 from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import FEED, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, disk_full
-from coe.serve.gate.request_data import parts_of, shown
+from coe.serve.gate.request_data import parts_of
 from coe.serve.picture_folder import Receiving
 
 router = OperationRouter()
+
+VIEW = JsonForm("View", View, "board_key name sha256 size_bytes pixels", view="id")
 
 _TOGETHER = 1 << 20
 """Bytes are written in pieces of at least this size: each piece costs a change of threads."""
@@ -34,6 +37,8 @@ _TOGETHER = 1 << 20
     "/api/v1/boards/{key}/views/{name}",
     FEED,
     takes="application/octet-stream",
+    sends=VIEW,
+    reads=("X-SHA256",),
     answers={
         201: "the picture is on the disk",
         200: "it was there already",
@@ -163,7 +168,7 @@ def _before(gate: Gate, connection: Connection, key: str, name: str, sha256: str
 
 
 def _answer(view: View, status: HTTPStatus) -> Response:
-    return JSONResponse(shown(view, "board_key name sha256 size_bytes pixels", view="id"), int(status))
+    return JSONResponse(VIEW(view), int(status))
 
 
 def discard_views(gate: Gate, key: str) -> None:
