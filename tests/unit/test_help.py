@@ -52,6 +52,13 @@ def test_each_option_is_explained(name: str, command: Any) -> None:
     assert silent == []
 
 
+@pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
+def test_each_option_is_in_small_letters_whatever_typer_makes_of_a_metavar(name: str, command: Any) -> None:
+    flags = [flag for option in command.params for flag in (*option.opts, *option.secondary_opts)]
+
+    assert flags == [flag.lower() for flag in flags]
+
+
 def test_rare_options_are_shown_on_request(call: Call) -> None:
     usual, all_ = call("--help", command=inspect), call("--help-all", command=inspect)
     assert (usual.status, all_.status) == (0, 0)

@@ -117,7 +117,9 @@ def run(  # noqa: PLR0913
     ] = 1,
     rate: Annotated[
         float | None,
-        typer.Option(help="Images a second, each at its time, even if the line falls behind.", metavar="RATE"),
+        typer.Option(
+            "--rate", help="Images a second, each at its time, even if the line falls behind.", metavar="RATE"
+        ),
     ] = None,
     backlog: Annotated[bool, typer.Option("--backlog", help="All images at once (the default).")] = False,
     settling: SettlingOption = 0,
