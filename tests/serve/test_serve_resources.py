@@ -7,10 +7,11 @@ import json
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
-from serving import Served, hand_in, png, problem
+from serving import Served, hand_in, png, problem, put
 from waiting import eventually
 
 from coe.pictures.array_images import DecodedImage
@@ -83,6 +84,31 @@ def test_connections_that_are_too_many_are_told_so_and_more_are_closed(
         assert json.loads(body)["type"] == "urn:coe:problem:busy"
         first.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert received(first).startswith(b"HTTP/1.1 200 ")
+
+
+def test_machines_of_the_line_are_answered_when_others_have_all_connections(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served.server.config, "limit_concurrency", 1)
+    with connected(served):
+        assert served.nobody.get("/v2/health/live").status_code == 200
+        assert put(served.feeder, "k", "R1").status_code == 201
+        problem(served.operator.get("/api/v1/calls"), 503, "busy")
+
+
+def test_neither_one_key_nor_all_take_every_connection_for_events(served: Served) -> None:
+    served.gate.places.most = 4  # two of them for a key
+    assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
+    with ExitStack() as streams:
+        for client in (served.operator, served.operator, served.viewer):
+            assert streams.enter_context(client.stream("GET", "/api/v1/events")).status_code == 200
+        for path in ("/api/v1/events", "/api/v1/boards/1?wait=1"):
+            problem(served.operator.get(path), 429, "too-many")
+        assert served.operator.get("/api/v1/boards/1").status_code == 200
+        assert served.engineer.get("/api/v1/boards/1?wait=0.01").status_code == 200
+        assert streams.enter_context(served.engineer.stream("GET", "/api/v1/events")).status_code == 200
+        problem(served.engineer.get("/api/v1/events"), 429, "too-many")
+    eventually(lambda: served.operator.get("/api/v1/boards/1?wait=0.01").status_code == 200)
 
 
 @pytest.mark.parametrize(("soft", "most"), [(1024, 352), (4256, 1968), (100_000, 1968), (64, 32)])

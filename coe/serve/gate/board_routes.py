@@ -202,14 +202,15 @@ class BoardQuery(StrictModel):
     ANY,
     query=BoardQuery,
     sends=_BOARD,
-    answers={200: "the board", 404: "no such board"},
+    answers={200: "the board", 404: "no such board", 429: "too many wait"},
 )
 async def get_board(visit: Visit) -> Mapping[str, Any]:
     """A board with its verdict and its calls."""
     gate, id = visit.gate, visit.id
     asked: BoardQuery = visit.query
     if asked.wait:
-        await until_decided(gate, id, asked.wait)
+        with gate.places.taken(visit.key):
+            await until_decided(gate, id, asked.wait)
     return await gate.read(partial(_board_shown, id=id, with_good=asked.good > 0, key=visit.key))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import h11
@@ -49,14 +50,16 @@ HEAD_S = 10.0
 READ_S = 30.0
 """The gate disconnects a client that has read nothing of its answer for this time, or for twice this time at most."""
 SURPLUS = 32
-"""This many connections beyond the limit get an answer that says so."""
+"""This many connections beyond the limit get an answer: it says so, unless a machine of the line asks."""
+_RESERVED = ("/v2/", "/api/v1/boards/")
+"""Health, and the ways of feeders."""
 
 
 class Connection(H11Protocol):
     """Closes itself if a request does not begin in time, or if an answer is not read: both would use up the gate.
 
     uvicorn itself closes connections that are idle after a request. Of too many connections, `SURPLUS` get the answer
-    503; those beyond them are closed at once.
+    503, unless they are for health or boards; those beyond them are closed at once.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -74,7 +77,7 @@ class Connection(H11Protocol):
         if len(self.connections) > self._most + SURPLUS:
             transport.abort()
         elif len(self.connections) > self._most:
-            self.app = _too_many
+            self.app = partial(_reserved, self.app)
         self._waiting = self.loop.call_later(HEAD_S, self._too_slow)
         self._reading = self.loop.call_later(READ_S, self._expect_reader)
 
@@ -131,8 +134,11 @@ class Connection(H11Protocol):
         self._reading = self.loop.call_later(READ_S, self._expect_reader)
 
 
-async def _too_many(scope: Any, receive: Any, send: Any) -> None:
-    """Answer a request on a connection that is one too many; the answer closes it."""
+async def _reserved(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request on a connection that is one too many, and close it unless a machine of the line asks."""
+    if scope["path"].startswith(_RESERVED):
+        await app(scope, receive, send)
+        return
     problem = Problem(ProblemKind.BUSY, "too many connections are open", "close some of them, or try again later")
     problem.headers["Connection"] = "close"
     await SafeHeaders(problem.response(Request(scope)))(scope, receive, send)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from coe.serve.clock import iso
 from coe.serve.database.database_errors import DatabaseError
@@ -41,7 +42,7 @@ class EventsQuery(StrictModel):
     query=EventsQuery,
     sends="text/event-stream",
     reads=("Last-Event-ID",),
-    answers={200: "events", 409: "the event has not happened here"},
+    answers={200: "events", 409: "the event has not happened here", 429: "too many wait"},
 )
 async def get_events(visit: Visit) -> Response:
     """Events as they happen, as server-sent events. `Last-Event-ID` continues after the event that was seen last."""
@@ -64,10 +65,20 @@ async def get_events(visit: Visit) -> Response:
             "read the boards again, and begin without `Last-Event-ID`",
         )
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_stream(visit, start), media_type="text/event-stream", headers=headers)
+    return _Stream(visit, start, headers)
 
 
-async def _stream(visit: Visit, seen_id: int) -> AsyncIterator[str]:
+class _Stream(StreamingResponse):
+    def __init__(self, visit: Visit, start: int, headers: dict[str, str]) -> None:
+        super().__init__(_events(visit, start), media_type="text/event-stream", headers=headers)
+        self._visit = visit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._visit.gate.places.taken(self._visit.key):
+            await super().__call__(scope, receive, send)
+
+
+async def _events(visit: Visit, seen_id: int) -> AsyncIterator[str]:
     yield ": begins\n\n"
     now_s = asyncio.get_running_loop().time
     asked_s = now_s()

@@ -22,6 +22,7 @@ from coe.serve.enums import FaultKind
 from coe.serve.gate.admissions import Admissions
 from coe.serve.gate.event_feed import Feed
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
+from coe.serve.gate.waiting_places import WaitingPlaces
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
 from coe.serve.teach.teach_work import Works
@@ -29,6 +30,8 @@ from coe.serve.teach.teach_work import Works
 _T = TypeVar("_T")
 THREADS = 8
 """How many requests may use the database and the disk at a time; the others wait for their turn."""
+WAITING = 1000
+"""How many requests may wait for events at a time, unless the server has fewer connections."""
 DRAWN = 2
 """How many requests may decode a picture at a time."""
 
@@ -51,6 +54,7 @@ class Gate:
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-gate"))
     faults: OwnFaults = field(init=False)
     admissions: Admissions = field(default_factory=Admissions)
+    places: WaitingPlaces = field(default_factory=lambda: WaitingPlaces(WAITING))
 
     def __post_init__(self) -> None:
         self.faults = OwnFaults(lambda: self.now_us())  # noqa: PLW0108 - the clock may be replaced later

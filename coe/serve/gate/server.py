@@ -79,7 +79,8 @@ def most_connections() -> int:
 
 def make_server(gate: Gate) -> uvicorn.Server:
     """Return the server of a gate, which is not started yet."""
-    listen = gate.config.listen
+    listen, most = gate.config.listen, most_connections()
+    gate.places.most = most // 2
     settings = uvicorn.Config(
         application(gate),
         host=listen.host,
@@ -90,7 +91,7 @@ def make_server(gate: Gate) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         date_header=False,
-        limit_concurrency=most_connections(),
+        limit_concurrency=most,
         timeout_graceful_shutdown=GRACE_S,
         ssl_certfile=listen.certificate,
         ssl_keyfile=listen.private_key,
