@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe.board.rules import Rules
-from coe.cli.inspect_source import EachFile, Source, WholeBoards, serial_in
+from coe.cli.inspect_source import EachFile, Source, WholeBoards
 from coe.core import Failure, FailureKind, Result
 from coe.errors import ConfigError, ImageError
 from coe.pictures import finding
-from coe.pictures.finding import FoundImage, Skipped, natural
+from coe.pictures.finding import FoundImage, Skipped, natural, serial_in
 from coe.pictures.folder import EntryKind, FolderEntry
 from coe.pictures.found_image import Components
 from coe.pictures.watched_folder import WatchedFolder

@@ -16,7 +16,7 @@ from coe.board.rules import Rules
 from coe.core import Failure, FailureKind, Result
 from coe.errors import ConfigError
 from coe.pictures import finding
-from coe.pictures.finding import FoundImage, Skipped, natural, printable
+from coe.pictures.finding import FoundImage, Skipped, natural, printable, serial_in
 from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
 from coe.pictures.picture_names import (
     RAW_BESIDE,
@@ -24,7 +24,6 @@ from coe.pictures.picture_names import (
     is_called_picture,
     other_format,
     raw_beside,
-    stem,
     unfinished,
 )
 from coe.placement import BoardPicture, BoardView, Layout, Site, read_board, serial_of
@@ -182,11 +181,6 @@ def _entries(images_at: Path, name: str) -> Iterator[tuple[FolderEntry, str]]:
             FolderEntry(images_at, EntryKind.SPECIAL if reason else EntryKind.FILE, reason or ""),
             name or images_at.name,
         )
-
-
-def serial_in(path: Path) -> str:
-    """Return the serial that the name of a whole board's picture is."""
-    return printable(composed(stem(path.name)))
 
 
 def source_of(images_at: Path, board: Rules, layout: Layout | None, bits: int | None) -> Source:

@@ -103,6 +103,11 @@ def image_at(entry: FolderEntry, folder: Path, known: Components) -> FoundImage 
     return item
 
 
+def serial_in(path: Path) -> str:
+    """Return the serial that the name of a whole board's picture is."""
+    return printable(composed(stem(path.name)))
+
+
 def _must_be_file(path: Path) -> None:
     if reason := why_no_file(path):
         raise ConfigError(f"{path} {reason}; give --images a folder of images, an image or a table")

@@ -117,6 +117,12 @@ class WatchedFolder:
             return self.done / self._inside.get(name, name)
         return path
 
+    def is_put_away(self, name: str, stamp: FileStamp) -> bool:
+        """Return whether a picture with this stamp lies in the folder for what is done; raises OSError."""
+        assert self.done is not None
+        place = self.done / self._inside.get(name, name)
+        return place.exists() and _stamp(place.stat()) == stamp
+
     def put_away(self, name: str, stamp: FileStamp) -> bool:
         """Move a picture that is done and still has this stamp into the folder for that; return whether it was moved.
 

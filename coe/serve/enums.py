@@ -226,6 +226,8 @@ class FaultKind(StrEnum):
     """Less of the disk is free than the config asks for; nothing has failed yet."""
     IMAGE_LOST = "image lost"
     """The file of an accepted view is missing or damaged."""
+    FOLDER = "folder"
+    """Something of a folder that fills cannot be handed in, or the folder does not answer."""
     RETENTION = "retention"
     """Pictures whose time is over cannot be removed."""
     CLOCK = "clock"

@@ -87,20 +87,20 @@ async def post_board(visit: Visit) -> Response:
 
     Once 202 is said, the board will be decided or aborted, whatever happens. The same key and body get the same answer.
     """
-    handed = await hand_in(visit, visit.name("key"), visit.body)
+    handed = await hand_in(visit.gate, visit.caller, visit.name("key"), visit.body)
     board, recipe = handed.board, handed.recipe
     answer = _ACCEPTED(board, recipe=recipe.name, version=recipe.version)
     return JSONResponse(answer, int(HTTPStatus.ACCEPTED), {"Location": f"/api/v1/boards/{board.id}"})
 
 
-async def hand_in(visit: Visit, key: str, body: JsonBody[BoardRequest]) -> Handed:
+async def hand_in(gate: Gate, by: str, key: str, body: JsonBody[BoardRequest]) -> Handed:
     """Accept a board whose views are there; raises Problem, and ConfigError for wrong views."""
-    accept = partial(_hand_in, visit.gate, key, body, visit.caller)
+    accept = partial(_hand_in, gate, key, body, by)
     try:
-        handed = await visit.gate.run(accept)
+        handed = await gate.run(accept)
     except IntegrityError:  # another client handed the same key in at the same moment
-        handed = await visit.gate.run(accept)
-    visit.gate.feed.hurry()
+        handed = await gate.run(accept)
+    gate.feed.hurry()
     return handed
 
 

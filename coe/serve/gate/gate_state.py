@@ -57,7 +57,7 @@ class Gate:
     places: WaitingPlaces = field(default_factory=lambda: WaitingPlaces(WAITING))
 
     def __post_init__(self) -> None:
-        self.faults = OwnFaults(lambda: self.now_us())  # noqa: PLW0108 - the clock may be replaced later
+        self.faults = OwnFaults(lambda: self.now_us(), folders=self.config.folders)  # noqa: PLW0108 - a test replaces it
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Do work that waits for a disk on a thread."""
@@ -94,14 +94,14 @@ class Gate:
         self.feed.hurry()
         return result
 
-    async def note_fault(self, kind: FaultKind, message: str) -> None:
+    async def note_fault(self, kind: FaultKind, message: str, about: str = "") -> None:
         """Record a fault of the gate; it is shown at once, and written now or when the database is back."""
-        self.faults.note(kind, message)
+        self.faults.note(kind, message, about)
         await self.write_faults()
 
-    async def overcome(self, kind: FaultKind) -> None:
+    async def overcome(self, kind: FaultKind, about: str = "") -> None:
         """Clear a fault of the gate, if it was noted, because the same work has now succeeded."""
-        if self.faults.overcome(kind):
+        if self.faults.overcome(kind, about):
             await self.write_faults()
 
     async def write_faults(self, also: Callable[[Connection], object] = lambda connection: None) -> None:

@@ -90,7 +90,7 @@ async def infer(visit: Visit) -> Response:
     within_s = asked.request.parameters.within_s
     data |= {} if within_s is None else {"within_s": within_s}
     try:
-        handed = await hand_in(visit, key, JsonBody(data, of_json(data, BoardRequest)))
+        handed = await hand_in(gate, visit.caller, key, JsonBody(data, of_json(data, BoardRequest)))
     except (Problem, CoeError):
         with suppress(DatabaseError, OSError):  # else it goes with the pictures that nobody hands in
             await gate.run(partial(discard_views, gate, key))

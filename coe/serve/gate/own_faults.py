@@ -10,7 +10,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -65,13 +65,16 @@ class _Noted:
 class OwnFaults:
     """The open faults of this process; any thread may use it."""
 
-    def __init__(self, now_us: Callable[[], int], now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, now_us: Callable[[], int], now_s: Callable[[], float] = time.monotonic, folders: Iterable[str] = ()
+    ) -> None:
         self._now_us, self._now_s = now_us, now_s
         self._lock = threading.Lock()
         self._open: dict[_Key, _Noted] = {}
         self._over: set[_Key] = set()
         # They may be open from before this process was started.
         self._unsure: set[_Key] = {_NO_DATABASE, *_FULL, _LOW, (FaultKind.RETENTION, "")}
+        self._unsure |= {(FaultKind.FOLDER, name) for name in folders}
 
     def note(self, kind: FaultKind, message: str, about: str = "") -> None:
         """Note a fault; it is shown from now on, and written by the next `write`."""

@@ -25,6 +25,7 @@ from coe.serve.gate import trial_routes
 from coe.serve.gate.app import application
 from coe.serve.gate.connections import SURPLUS, Connection
 from coe.serve.gate.event_feed import Feed
+from coe.serve.gate.folder_feeder import feed_folders
 from coe.serve.gate.gate_state import Gate
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
@@ -102,7 +103,7 @@ def make_server(gate: Gate) -> uvicorn.Server:
 async def serve(config: ServeConfig) -> None:
     """Serve until SIGTERM or SIGINT; raises ConfigError if it cannot begin."""
     gate = open_gate(config)
-    tasks = [asyncio.create_task(work(gate)) for work in (_beat, _tidy, trial_routes.carry_out)]
+    tasks = [asyncio.create_task(work(gate)) for work in (_beat, _tidy, trial_routes.carry_out, feed_folders)]
     try:
         await make_server(gate).serve()
     finally:

@@ -1,0 +1,300 @@
+"""A folder that fills is a feeder: each picture counts once it is whole, and each board is handed in once.
+
+It goes the way of every feeder, inside of the gate; what holds over a kill is in `coe.serve.gate.taken_pictures`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from coe.errors import CoeError, ConfigError, ImageError, UnsupportedImage, sentence_of
+from coe.pictures.arriving import Arrivals
+from coe.pictures.decoding import decode
+from coe.pictures.finding import image_at, serial_in
+from coe.pictures.folder import EntryKind, FolderEntry
+from coe.pictures.found_image import Components, FoundImage
+from coe.pictures.picture_file import PictureFile
+from coe.pictures.picture_names import goes_with_pictures
+from coe.pictures.watched_folder import Listing, WatchedFolder
+from coe.serve.database import recipe_versions
+from coe.serve.database.database_errors import DatabaseError
+from coe.serve.enums import FaultKind
+from coe.serve.folder_section import FolderSection
+from coe.serve.gate.board_routes import hand_in
+from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.problems import Problem, ProblemKind, problem_of
+from coe.serve.gate.request_data import JsonBody
+from coe.serve.gate.taken_pictures import TakenPictures
+from coe.serve.gate.upload_routes import keep_view
+from coe.serve.recipe_content import RecipeContent
+from coe.serve.request import BoardRequest
+from coe.strict_model import of_json
+from coe.timely import in_time
+
+NOTES = "folders"
+"""The folder of the notes in that of the service."""
+GIVE_UP_S = 60.0
+"""A picture that stays torn for so long is told; it counts all the same once it changes."""
+AGAIN_S = 10.0
+"""After this time a board that was refused is handed in again."""
+CHECKED_AT_A_TIME = 64
+_LEAST_PAUSE_S = 0.2
+_WHOLE = "board"
+"""The name of the view that shows a whole board."""
+_TOLD = 5
+"""How many troubles a fault names; the others it counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Which pictures are one board: those of a serial; a picture that names neither serial nor place is one alone."""
+
+    serial: str
+    alone: str = ""
+
+    @classmethod
+    def of(cls, item: FoundImage) -> _Group:
+        """Return that of a picture."""
+        return cls(item.serial, "" if item.serial or item.refdes else item.name)
+
+    def __str__(self) -> str:
+        return self.alone or f"board '{self.serial}'"
+
+
+@dataclass(slots=True)
+class _FolderRecipe:
+    """The recipe whose boards the pictures are."""
+
+    id: int
+    content: RecipeContent
+    known: Components
+
+
+@dataclass(slots=True)
+class _FolderBoard:
+    """The pictures of a board that lie in the folder, and until when it is let alone."""
+
+    last_s: float
+    again_s: float = 0.0
+    names: list[str] = field(default_factory=list)
+
+
+async def feed_folders(gate: Gate) -> None:
+    """Hand in what comes into the folders of the config, as long as this runs."""
+    feeders = [FolderFeeder(gate, name, section) for name, section in gate.config.folders.items()]
+    await asyncio.gather(*(feeder.run() for feeder in feeders))
+
+
+class FolderFeeder:
+    """Hands in the boards of one folder, by the same way as a client of the gate."""
+
+    def __init__(
+        self, gate: Gate, name: str, section: FolderSection, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._gate, self._name, self._section, self._now_s = gate, name, section, now_s
+        self._watched = WatchedFolder(section.path, section.done)
+        self._taken = TakenPictures(gate, gate.config.data / NOTES / name, self._watched)
+        self._arrivals = Arrivals(section.settle_s, GIVE_UP_S)
+        self._listing = Listing()
+        self._items: dict[str, FoundImage | None] = {}
+        self._files: dict[str, PictureFile] = {}
+        """The pictures that are whole, as they lie there."""
+        self._boards: dict[_Group, _FolderBoard] = {}
+        self._asked: _FolderRecipe | None = None
+        self._troubles: dict[str, str] = {}
+        self._unmoved: dict[str, str] = {}
+        self._told: str | None = None
+
+    async def run(self) -> None:
+        """Feed as long as this runs; whatever happens is told, and tried again."""
+        while True:
+            try:
+                await self.turn()
+            except DatabaseError:  # the gate tells of it
+                pass
+            except Exception as error:  # whatever it is: without this task nobody would hand in, or notice
+                self._troubles[self._name] = sentence_of(error)
+            await self._tell()
+            await asyncio.sleep(max(self._section.settle_s / 4, _LEAST_PAUSE_S))
+
+    async def turn(self) -> None:
+        """Look at the folder once, and hand in what is there; raises DatabaseError."""
+        gate, now = self._gate, self._now_s()
+        await gate.run(self._taken.settle)
+        asked = await self._recipe()
+        seen = await asyncio.to_thread(self._watched.look)
+        self._troubles.pop(self._name, None)
+        if asked is None or seen is None:
+            self._arrivals.lose_sight()
+            for board in self._boards.values():
+                board.last_s = now  # nobody sees what comes
+            lacks = f"recipe '{self._section.recipe}' has no active version; activate one"
+            away = f"{self._section.path} does not answer; it is waited for"
+            self._troubles[self._name] = away if seen is None else lacks
+            return
+        await asyncio.to_thread(self._take_in, asked, seen, now)
+        await asyncio.to_thread(self._put_away)
+        for name in self._arrivals.look(seen.files, now, CHECKED_AT_A_TIME):
+            await gate.draw(partial(self._check, asked, name, now))
+        for group in list(self._ready(asked, now)):
+            await self._hand_in(asked, group)
+        await gate.run(self._taken.settle)
+        await asyncio.to_thread(self._put_away)
+
+    async def _recipe(self) -> _FolderRecipe | None:
+        active = await self._gate.read(lambda connection: recipe_versions.active(connection, self._section.recipe))
+        if active is None:
+            return None
+        if self._asked is None or self._asked.id != active.id:
+            content = RecipeContent.model_validate(active.content)
+            self._asked = _FolderRecipe(active.id, content, Components(content.board(active.name).components))
+            # What a name says may be something else now.
+            self._items, self._files, self._listing = {}, {}, Listing()
+            self._arrivals = Arrivals(self._section.settle_s, GIVE_UP_S)
+        return self._asked
+
+    def _take_in(self, asked: _FolderRecipe, seen: Listing, now: float) -> None:
+        """Take in a listing: what is new or changed in it is not known to be whole, and its board not quiet."""
+        for name in self._items.keys() - seen.files.keys():
+            self._forget(name)
+        for board in self._boards.values():
+            board.names = []
+        for name, sighting in seen.files.items():
+            before = self._listing.files.get(name)
+            is_new = before is None or (before.stamp, before.unfinished) != (sighting.stamp, sighting.unfinished)
+            if is_new:
+                self._forget(name)
+            if name not in self._items:
+                self._items[name] = in_time(partial(self._item, asked, name))
+            item = self._items[name]
+            if item is None or self._taken.holds(name, sighting.stamp):  # a note, or handed in
+                continue
+            board = self._boards.setdefault(_Group.of(item), _FolderBoard(now))
+            board.names.append(name)
+            board.last_s = now if is_new else board.last_s
+        for group in [group for group, board in self._boards.items() if not board.names]:
+            del self._boards[group]
+            self._troubles.pop(str(group), None)
+        self._listing = seen  # at the end: what has gone wrong on the way is new once more
+
+    def _forget(self, name: str) -> None:
+        for known in (self._items, self._files, self._troubles):
+            known.pop(name, None)
+
+    def _item(self, asked: _FolderRecipe, name: str) -> FoundImage | None:
+        entry = FolderEntry(self._watched.file(name), EntryKind.FILE)
+        if asked.content.whole is None:
+            return image_at(entry, self._section.path, asked.known)
+        return None if goes_with_pictures(entry.path) else FoundImage(entry.path, "", serial_in(entry.path), name=name)
+
+    def _check(self, asked: _FolderRecipe, name: str, now: float) -> None:
+        """Find out whether a picture that stands still is whole."""
+        item = self._items.get(name)
+        if item is None or item.failure is not None:
+            if item is not None and item.failure is not None:
+                self._troubles[name] = f"{name} {item.failure.reason}"
+            self._arrivals.judged(name, self._watched.stamp(name))
+            return
+        file = PictureFile(self._watched.file(name))
+        try:
+            self._watched.check_end(name)
+            decode(file, bits=asked.content.bits, limit_pixels=self._gate.config.limits.pixels)
+        except UnsupportedImage:  # it may be whole, and the line says what it is
+            pass
+        except ImageError as error:
+            if self._arrivals.torn(name, now):
+                self._troubles[name] = f"{name} {error}"
+            return
+        if self._arrivals.judged(name, self._watched.stamp(name)):
+            self._files[name] = file
+
+    def _ready(self, asked: _FolderRecipe, now: float) -> Iterator[_Group]:
+        """Yield the boards that are to be handed in now.
+
+        A picture that stays torn, or cannot be used, holds its board, because nobody has seen its part; but not where
+        the recipe names all parts: then the part is REVIEW.
+        """
+        parts = asked.content.parts
+        for group, board in self._boards.items():
+            names = [name for name in board.names if not self._listing.files[name].unfinished]
+            missing = [name for name in names if name not in self._files]
+            whole = [name for name in names if name in self._files]
+            if now < board.again_s or not whole or any(name not in self._troubles or not parts for name in missing):
+                continue
+            there = {item.refdes for item in map(self._items.get, whole) if item}
+            is_complete = bool(asked.content.whole or group.alone or (parts and there >= parts.keys()))
+            if is_complete or now - board.last_s >= self._section.quiet_s:
+                yield group
+
+    async def _hand_in(self, asked: _FolderRecipe, group: _Group) -> None:
+        """Hand a board in; what is refused is told, and tried again."""
+        gate, board, key = self._gate, self._boards[group], f"{self._name}-{secrets.token_hex(16)}"
+        names = [name for name in board.names if name in self._files]
+        stamps = {name: self._listing.files[name].stamp for name in names}
+        self._troubles.pop(str(group), None)
+        try:
+            by_view = self._views(asked, names)
+            data = self._request(asked, group, by_view)
+            body = JsonBody(data, of_json(data, BoardRequest))
+            await gate.run(partial(self._taken.note, key, stamps))
+            for view, name in by_view.items():
+                read = partial(self._files[name].read, gate.config.limits.body)
+                await keep_view(gate, key, view, await gate.run(partial(in_time, read)))
+            await hand_in(gate, f"folder {self._name}", key, body)
+        except (Problem, CoeError, OSError) as error:
+            board.again_s = self._now_s() + AGAIN_S
+            problem = error if isinstance(error, Problem) else _problem(error)
+            if problem.kind not in (ProblemKind.DRAINING, ProblemKind.BUSY):  # those wait, as every feeder does
+                self._troubles[str(group)] = f"{group}: {problem.detail}; {problem.way_out}"
+
+    def _views(self, asked: _FolderRecipe, names: Sequence[str]) -> dict[str, str]:
+        """Return the files of a board by the names of its views; raises ConfigError."""
+        if asked.content.whole is not None:
+            if len(names) > 1:
+                raise ConfigError(f"{names[0]} and {names[1]} have one serial; take one of them away")
+            return {_WHOLE: names[0]}
+        by_view: dict[str, str] = {}
+        for name in names:
+            item = self._items[name]
+            assert item is not None
+            view = item.refdes or item.component
+            if by_view.setdefault(view, name) != name:
+                raise ConfigError(f"{by_view[view]} and {name} show one part; take one of them away")
+        return by_view
+
+    def _request(self, asked: _FolderRecipe, group: _Group, by_view: Mapping[str, str]) -> dict[str, Any]:
+        request: dict[str, Any] = {"recipe": self._section.recipe, "serial": group.serial}
+        if asked.content.whole is not None:
+            return request | {"whole": _WHOLE, "side": asked.content.whole.layout.recipe.side.value}
+        items = {view: self._items[name] for view, name in by_view.items()}
+        shown = {view: {"refdes": view, "component": item.component} for view, item in items.items() if item}
+        return request | {"views": shown}
+
+    def _put_away(self) -> None:
+        self._unmoved = self._taken.put_away(self._listing)
+
+    async def _tell(self) -> None:
+        """Raise a fault of what a person has to see to; clear it once there is nothing."""
+        lines = [*self._troubles.values(), *self._unmoved.values()]
+        more = f"; and {len(lines) - _TOLD} more" if len(lines) > _TOLD else ""
+        text = "; ".join(lines[:_TOLD]) + more
+        if text == self._told:
+            return
+        self._told = text
+        if text:
+            await self._gate.note_fault(FaultKind.FOLDER, text, self._name)
+        else:
+            await self._gate.overcome(FaultKind.FOLDER, self._name)
+
+
+def _problem(error: Exception) -> Problem:
+    try:
+        return problem_of(error)
+    except OSError:
+        return Problem(ProblemKind.FAULT, sentence_of(error), "see to the disk")

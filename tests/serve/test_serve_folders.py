@@ -1,0 +1,257 @@
+"""A folder that fills as a feeder: each board is handed in once, of whole pictures, whenever the gate is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from serve_rows import read, write
+from serving import Served, activated, png
+from tiny_line import TINY
+from whole_boards import WHOLE, layout_of, picture_of
+from whole_boards import png as png_of
+
+from coe.errors import CoeError
+from coe.pictures.watched_folder import WatchedFolder
+from coe.serve import failpoints, service_config
+from coe.serve.clock import now_us
+from coe.serve.database import board_rows, fault_log, states, views
+from coe.serve.database.board_rows import Board
+from coe.serve.enums import FaultKind, Intake, Subject
+from coe.serve.failpoints import Failpoint
+from coe.serve.folder_section import FolderSection
+from coe.serve.gate.folder_feeder import AGAIN_S, GIVE_UP_S, FolderFeeder
+
+PARTS = {"R1": "A", "R2": "B"}
+
+
+class Killed(BaseException):
+    """The gate ends here."""
+
+
+class Camera:
+    """A folder that is looked at now and then, on a clock that the test turns; `begin_again` is another process."""
+
+    def __init__(self, served: Served, folder: Path) -> None:
+        self.served, self.into, self.done, self.now_s = served, folder / "in", folder / "done", 0.0
+        self.into.mkdir()
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        section = FolderSection(path=self.into, done=self.done, recipe="tiny", settle_s=2, quiet_s=30)
+        self.feeder = FolderFeeder(self.served.gate, "camera", section, lambda: self.now_s)
+
+    def write(self, name: str, content: bytes) -> None:
+        path = self.into / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+
+    def look(self, seconds: float = 0.0) -> list[Board]:
+        """Look each second for so long, and at once; return all boards that were accepted."""
+        for _ in range(int(seconds) + 1):
+            asyncio.run(self.feeder.turn())
+            asyncio.run(self.feeder._tell())
+            self.now_s += 1
+        return sorted(read(self.served.database, board_rows.newest), key=lambda board: board.id)
+
+    @property
+    def left(self) -> list[str]:
+        return sorted(path.name for path in self.into.rglob("*") if path.is_file())
+
+    def faults(self) -> list[str]:
+        faults = read(self.served.database, fault_log.open_faults)
+        return [fault.message for fault in faults if (fault.kind, fault.about) == (FaultKind.FOLDER, "camera")]
+
+
+@pytest.fixture
+def camera(served: Served, tmp_path: Path) -> Camera:
+    """A folder of the tiny board, whose recipe does not say which parts there are."""
+    return Camera(served, tmp_path)
+
+
+@pytest.fixture
+def counted(camera: Camera) -> Camera:
+    """A folder of a board that has the parts R1 and R2."""
+    activated(camera.served.database, TINY, parts=PARTS)
+    return camera
+
+
+def shown(camera: Camera, board: Board) -> dict[str, str]:
+    return {view.name: view.sha256[:8] for view in read(camera.served.database, views.of_board, board.key)}
+
+
+def test_a_board_is_handed_in_once_its_parts_are_there_and_moved(counted: Camera) -> None:
+    counted.write("SN1/R1__A.png", png(1))
+    assert counted.look(5) == []
+    counted.write("SN1/R2__B.png", png(2))
+    (board,) = counted.look(3)
+    assert (board.serial, board.fed_by) == ("SN1", "folder camera")
+    assert shown(counted, board).keys() == {"R1", "R2"}
+    assert counted.left == []
+    assert (counted.done / "SN1" / "R2__B.png").read_bytes() == png(2)
+    assert counted.look(40) == [board]
+    assert counted.faults() == []
+
+
+def test_a_board_without_a_parts_list_is_handed_in_once_it_is_quiet(camera: Camera) -> None:
+    for number in (1, 2):
+        camera.write(f"SN1/R{number}__A.png", png(number))
+        assert camera.look(20) == []
+    camera.write("Bräd 2/R1__A.png", png(3))
+    boards = camera.look(40)
+    assert [(board.serial, board.components) for board in boards] == [("SN1", 2), ("Bräd 2", 1)]
+
+
+def test_a_picture_that_is_taken_again_is_a_board_of_its_own(counted: Camera) -> None:
+    for number, component in ((1, "A"), (2, "B")):
+        counted.write(f"SN1/R{number}__{component}.png", png(number))
+    assert len(counted.look(4)) == 1
+    counted.write("SN1/R1__A.png", png(9))
+    again = counted.look(40)
+    assert [board.components for board in again] == [2, 1], "R2 of the second is REVIEW, because nobody has seen it"
+    assert (counted.done / "SN1" / "R1__A~1.png").read_bytes() == png(1)
+
+
+def test_a_torn_picture_is_waited_for_and_then_told(camera: Camera) -> None:
+    camera.write("SN1/R1__A.png", png(1))
+    camera.write("SN1/R2__A.png", png(2)[:-90])
+    assert camera.look(GIVE_UP_S + 60) == [], "without a parts list nobody would miss R2"
+    assert "R2__A.png" in camera.faults()[0]
+    camera.write("SN1/R2__A.png", png(2))
+    (board,) = camera.look(40)
+    assert board.components == 2
+    assert camera.faults() == []
+
+
+def test_a_part_whose_picture_stays_torn_has_no_view(counted: Camera) -> None:
+    counted.write("SN1/R1__A.png", png(1))
+    counted.write("SN1/R2__B.png", png(2)[:-90])
+    assert counted.look(40) == []
+    (board,) = counted.look(GIVE_UP_S)
+    assert shown(counted, board).keys() == {"R1"}
+    assert counted.left == ["R2__B.png"]
+
+
+def test_what_cannot_be_handed_in_is_told_and_tried_again(counted: Camera) -> None:
+    counted.write("SN1/R1__A.png", png(1))
+    counted.write("SN1/R2__A.png", png(2))  # by the recipe R2 is a B
+    assert counted.look(5) == []
+    assert "R2" in counted.faults()[0]
+    activated(counted.served.database, TINY, parts={"R1": "A", "R2": "A"})
+    (board,) = counted.look(AGAIN_S + 5)
+    assert (board.components, counted.left, counted.faults()) == (2, [], [])
+
+
+def test_a_component_that_the_recipe_does_not_know_is_told(camera: Camera) -> None:
+    camera.write("SN1/R1__Q.png", png(1))
+    assert camera.look(40) == []
+    assert "R1__Q.png" in camera.faults()[0]
+
+
+def test_pictures_wait_while_the_service_is_drained(counted: Camera) -> None:
+    database = counted.served.database
+    write(database, states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
+    for number, component in ((1, "A"), (2, "B")):
+        counted.write(f"SN1/R{number}__{component}.png", png(number))
+    assert counted.look(20) == []
+    assert (len(counted.left), counted.faults()) == (2, [])
+    write(database, states.change, Subject.INTAKE, Intake.OPEN, by="ann", now_us=now_us())
+    assert len(counted.look(AGAIN_S + 2)) == 1
+
+
+def test_a_share_that_goes_away_is_told_and_its_time_does_not_count(camera: Camera, tmp_path: Path) -> None:
+    camera.write("SN1/R1__A.png", png(1))
+    assert camera.look(5) == []
+    os.replace(camera.into, tmp_path / "away")
+    assert camera.look(60) == []
+    assert str(camera.into) in camera.faults()[0]
+    os.replace(tmp_path / "away", camera.into)
+    assert camera.look(20) == []
+    assert camera.faults() == []
+    assert len(camera.look(20)) == 1
+
+
+def test_what_cannot_be_moved_is_not_handed_in_again(counted: Camera) -> None:
+    counted.done.write_text("a disk that is not there yet")
+    for number, component in ((1, "A"), (2, "B")):
+        counted.write(f"SN1/R{number}__{component}.png", png(number))
+    assert len(counted.look(40)) == 1
+    assert len(counted.left) == 2
+    assert "R1__A.png" in counted.faults()[0]
+    counted.begin_again()
+    assert len(counted.look(40)) == 1
+    counted.done.unlink()
+    assert len(counted.look(2)) == 1
+    assert (counted.left, counted.faults()) == ([], [])
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize(
+    "point",
+    [
+        Failpoint.VIEW_RECEIVED,
+        Failpoint.VIEW_KEPT,
+        Failpoint.VIEW_COMMITTED,
+        Failpoint.BOARD_CHECKED,
+        Failpoint.BOARD_ACCEPTED,
+        None,
+    ],
+)
+def test_each_board_is_handed_in_once_whenever_the_gate_is_killed(
+    counted: Camera, monkeypatch: pytest.MonkeyPatch, point: Failpoint | None, nth: int
+) -> None:
+    passed: list[object] = []
+
+    def kill(at: object) -> None:
+        passed.append(at)
+        if at is point and passed.count(at) == nth:
+            raise Killed
+
+    def before_move(watched: WatchedFolder, name: str, stamp: object) -> bool:
+        kill(None)
+        return put_away(watched, name, stamp)
+
+    put_away: Callable[..., bool] = WatchedFolder.put_away
+    monkeypatch.setattr(failpoints, "hook", kill)
+    monkeypatch.setattr(WatchedFolder, "put_away", before_move)
+    for serial in ("SN1", "SN2"):
+        for number, (refdes, component) in enumerate(PARTS.items()):
+            counted.write(f"{serial}/{refdes}__{component}.png", png(10 * number + int(serial[2:])))
+    with pytest.raises(Killed):
+        counted.look(5)
+    counted.write("SN3/R1__A.png", png(7))  # what a killed process had noted is another thing
+    counted.begin_again()
+    boards = counted.look(6)
+    assert sorted(board.serial for board in boards) == ["SN1", "SN2"]
+    assert all(shown(counted, board).keys() == PARTS.keys() for board in boards)
+    assert counted.left == ["R1__A.png"]
+    assert not list((counted.served.gate.config.data / "folders").rglob("*.json"))
+
+
+def test_a_picture_of_a_whole_board_is_a_board(camera: Camera) -> None:
+    activated(camera.served.database, TINY, whole=WHOLE)
+    camera.write("SN7.png", png_of(picture_of(layout_of(WHOLE), [])))
+    assert camera.look(1) == []
+    (board,) = camera.look(3)
+    assert (board.serial, board.request["whole"], camera.left) == ("SN7", "board", [])
+    camera.write("SN8.png", png_of(picture_of(layout_of(WHOLE), ["A1"])))
+    camera.write("SN8.jpg", png_of(picture_of(layout_of(WHOLE), ["A2"])))
+    assert camera.look(5) == [board]
+    assert "SN8.jpg" in camera.faults()[0], "which of them counts, a person must say"
+    (camera.into / "SN8.jpg").unlink()
+    assert [board.serial for board in camera.look(AGAIN_S)] == ["SN7", "SN8"]
+    assert camera.faults() == []
+
+
+def test_a_config_names_folders(tmp_path: Path) -> None:
+    path = tmp_path / "serve.yaml"
+    text = "station: S\nfolders:\n  camera: {path: in, done: out, recipe: tiny}\n"
+    path.write_text(text, encoding="utf-8")
+    folder = service_config.load(path).folders["camera"]
+    assert (folder.path, folder.done) == (tmp_path / "in", tmp_path / "out")
+    path.write_text(text.replace("done: out", "done: in/done"), encoding="utf-8")
+    with pytest.raises(CoeError, match=r"serve\.yaml:3"):
+        service_config.load(path)
