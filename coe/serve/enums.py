@@ -260,7 +260,7 @@ class TrialState(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What an event tells; its body is described in docs/serve.md."""
+    """What an event tells; its body is described in docs/integration.md."""
 
     BOARD_ACCEPTED = "board.accepted"
     BOARD_STARTED = "board.started"

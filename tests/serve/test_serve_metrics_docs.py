@@ -46,7 +46,7 @@ def test_panels_do_not_overlap_and_stay_on_the_board() -> None:
 
 
 def test_the_guide_lists_the_metrics(served: Served) -> None:
-    guide = (DOCS / "serve.md").read_text(encoding="utf-8").partition("### Prometheus and Grafana")[2]
+    guide = (DOCS / "integration.md").read_text(encoding="utf-8").partition("### Prometheus and Grafana")[2]
     rows = re.findall(r"^\| `(coe_\w+)", guide.partition("\n## ")[0], re.MULTILINE)
     assert set(rows) == exported(served)
 

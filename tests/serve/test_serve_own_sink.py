@@ -16,14 +16,14 @@ from waiting import eventually
 from coe.serve.database import outbox
 from coe.serve.database.connecting import Database
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "integration.md"
 
 
 @pytest.mark.parametrize("kind", ["plant_log:LogSettings", "plant-log"])
 def test_the_example_of_the_docs_is_told_by_its_path_or_its_entry_point(
     kind: str, sqlite_database: Database, tmp_path: Path
 ) -> None:
-    section = DOCS.read_text(encoding="utf-8").partition("## A sink of your own")[2].partition("\n## ")[0]
+    section = DOCS.read_text(encoding="utf-8").partition("### A sink of your own")[2].partition("\n### ")[0]
     code, config, entry = re.findall(r"```(?:python|yaml|toml)\n(.*?)```", section, re.S)
     theirs = tmp_path / "theirs"
     (theirs / "plant_log-1.dist-info").mkdir(parents=True)

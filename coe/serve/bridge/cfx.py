@@ -1,7 +1,7 @@
 """Events as messages of IPC-CFX 2.1. The same event gives the same messages, with the same ids, at each delivery.
 
 The shapes of envelope and messages are those of IPC-2591, as the public SDK has them (IPCConnectedFactoryExchange/CFX,
-`CFX/CFXEnvelope.cs` and `CFX/Production`). docs/serve.md has a table of events and messages.
+`CFX/CFXEnvelope.cs` and `CFX/Production`). docs/integration.md has a table of events and messages.
 """
 
 from __future__ import annotations

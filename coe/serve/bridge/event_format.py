@@ -1,6 +1,6 @@
 """Events in the service's own words, as JSON. The same event gives the same message at each delivery.
 
-docs/serve.md describes the body of each kind of event.
+docs/integration.md describes the body of each kind of event.
 """
 
 from __future__ import annotations

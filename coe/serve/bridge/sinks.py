@@ -1,7 +1,7 @@
 """What a sink is: its settings in `serve.yaml`, the connection that they make, and the messages that it is told.
 
 A kind of sink is a subclass of `SinkSettings`, found by an entry point of the group `coe.sinks` or by a dotted path in
-`serve.yaml`; a format is found in the group `coe.message_formats`. docs/operations.md shows a sink of one's own.
+`serve.yaml`; a format is found in the group `coe.message_formats`. docs/integration.md shows a sink of one's own.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class SinkSection(Protocol):
 class SinkSettings(StrictModel, ABC):
     """The keys of a sink in `serve.yaml`: fields are checked as all of the file is, and paths count from its folder.
 
-    Example: see "A sink of your own" in docs/operations.md.
+    Example: see "A sink of your own" in docs/integration.md.
     """
 
     needs: ClassVar[Package | None] = None
