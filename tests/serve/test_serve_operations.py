@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tomllib
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -95,6 +96,8 @@ def test_the_container_is_made_of_what_the_guide_makes() -> None:
     text = (FOLDER / "Containerfile").read_text(encoding="utf-8")
     guide = (FOLDER.parent / "operations.md").read_text(encoding="utf-8")
     assert "cp requirements.lock wheelhouse/" in guide
+    project = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+    assert set(re.findall(r"--no-deps ([\w-]+)$", guide + text, re.MULTILINE)) == {project}
     assert "--requirement /wheelhouse/requirements.lock" in text
     assert all("--no-index" in part and "--no-deps" in part for part in re.findall(r"pip install[^&]*", text))
     assert (FOLDER.parents[1] / "requirements.lock").is_file()
