@@ -77,7 +77,7 @@ def placed(  # noqa: PLR0913
             "--form",
             metavar="FILE",
             help="How the placement file is read where it is read wrong: a YAML file with columns, sides, decimal, "
-            "clockwise, y, offset, as placement_file of a recipe has them.",
+            "clockwise, y, offset, side, rotation, as placement_file of a recipe has them.",
         ),
     ] = None,
     held: Annotated[
@@ -128,10 +128,10 @@ def placed(  # noqa: PLR0913
         how = FileForm() if form is None else read_form(form)
         if in_pixels:
             board_seen.refuse_beside_pixels(units, outline, side, images)
-            how = how.model_copy(update={"y": "down"})
+            how = how.model_copy(update={"y": "down", "side": how.side or Side.TOP, "rotation": how.rotation or 0.0})
         file = read_file(placements, dialect or "generic", "mm" if in_pixels else units or "", how)
         if dialect is None or units is None:
-            confirm(placements, file, yes=yes)
+            confirm(placements, file, how, yes=yes, in_pixels=in_pixels)
         library = read_library(Path(LIBRARY)) if Path(LIBRARY).is_file() else ()
         edge = None if outline is None else read_outline(outline)
         fitted = with_bom(file.placements, bom)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from coe.inspector.line_options import LineOptions
     from coe.pictures.found_image import FoundImage
     from coe.placement import Bottom, Layout, Placement, PlacementFile
+    from coe.placement.file_form import FileForm
 
 _NAMES = "kicad, altium, easyeda, eagle, ... or package.module:NAME"
 
@@ -129,7 +130,7 @@ def layout_of(
     checked = read_recipe(recipe)
     file = read_file(placements, dialect or "generic", units or "", checked.placement_file)
     if dialect is None or units is None:
-        confirm(placements, file, yes=yes)
+        confirm(placements, file, checked.placement_file, yes=yes)
     return lay_out(checked, with_bom(file.placements, bom), described)
 
 
@@ -150,15 +151,24 @@ def with_bom(placements: Sequence[Placement], bom: Path | None) -> Sequence[Plac
     return joined.placements
 
 
-def confirm(path: Path, file: PlacementFile, *, yes: bool) -> None:
+def confirm(path: Path, file: PlacementFile, form: FileForm, *, yes: bool, in_pixels: bool = False) -> None:
     """Say how a placement file reads, and ask whether that is right; raises ConfigError if nobody can answer, or no."""
     x, y = ([getattr(place, axis) for place in file.placements] for axis in ("x_mm", "y_mm"))
     sides = Counter(place.side for place in file.placements)
     columns = ", ".join(f"{field} is '{name}'" for field, name in file.columns.items())
-    columns += "" if "side" in file.columns else ", side is as the name of the file, or an M before an angle, tells"
+    if "rotation" not in file.columns:
+        columns += f", rotation is {form.rotation:g} degrees for all"
+    if "side" not in file.columns:
+        told = (
+            "as the name of the file, or an M before an angle, tells" if form.side is None else f"{form.side} for all"
+        )
+        columns += f", side is {told}"
+    unit, up = ("pixels", -1) if in_pixels else ("mm", 1)
+    y = sorted(up * value for value in y)
     err.print(
         f"{path.name}: {len(x)} parts ({', '.join(f'{count} {side}' for side, count in sides.items())}) in "
-        f"{file.stated or file.units}, x {min(x):g} to {max(x):g} mm, y {min(y):g} to {max(y):g} mm; {columns}"
+        f"{unit if in_pixels else file.stated or file.units}, "
+        f"x {min(x):g} to {max(x):g} {unit}, y {y[0]:g} to {y[-1]:g} {unit}; {columns}"
         + (f"; not read: {', '.join(file.unused)}" if file.unused else "")
         + (f"; not placed, as the file says: {', '.join(file.not_placed)}" if file.not_placed else "")
     )

@@ -21,7 +21,7 @@ class FileForm(StrictModel):
 
     `columns` names the column of a field, `sides` the words for the sides. `decimal` says what stands before the
     fraction of a number. `clockwise`: angles grow clockwise. `y` down: y grows downwards. `offset` in mm is added to x
-    and y after that.
+    and y after that. `side` and `rotation` (degrees) are those of all parts of a file that has no such column.
     """
 
     columns: dict[FieldName, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
@@ -30,6 +30,8 @@ class FileForm(StrictModel):
     clockwise: bool = False
     y: Literal["up", "down"] = "up"
     offset: tuple[Shift, Shift] = (0.0, 0.0)
+    side: Side | None = None
+    rotation: Annotated[float, Field(ge=-360, le=360, allow_inf_nan=False)] | None = None
 
     def applied_to(self, dialect: Dialect) -> Dialect:
         """Return a dialect with these columns and words."""
@@ -46,4 +48,6 @@ class FileForm(StrictModel):
 def read_form(path: Path) -> FileForm:
     """Read a file of the keys that `placement_file` of a recipe has; raises RulesError with file and line."""
     raw = strict_yaml.content(path, "form of placement files")
-    return of_yaml(strict_yaml.parse(path, raw, "columns, sides, decimal, clockwise, y or offset"), FileForm)
+    return of_yaml(
+        strict_yaml.parse(path, raw, "columns, sides, decimal, clockwise, y, offset, side or rotation"), FileForm
+    )

@@ -105,13 +105,13 @@ def _is_row(text: str, header: PlacementHeader) -> bool:
 
 
 def _has_numbers(cells: Mapping[str, str]) -> bool:
-    return all(LIKE_A_NUMBER.fullmatch(MIRRORED_TURN.sub("", cells[field])) for field in NUMBERS)
+    return all(LIKE_A_NUMBER.fullmatch(MIRRORED_TURN.sub("", cells[field])) for field in NUMBERS if field in cells)
 
 
 def _separated(text: str, header: PlacementHeader, widest: int) -> dict[str, str] | None:
     """Divide a line at its separators: of the ways that fit the header, the first that finds numbers where they are."""
     names, separator, line = len(header.names), header.separator or ",", text.strip()
-    needed = max(header.columns[field] for field in ("refdes", *NUMBERS))
+    needed = max(header.columns[field] for field in ("refdes", *NUMBERS) if field in header.columns)
     ways = []
     if len(line) > 1 and line[0] == line[-1] == '"':  # all in quotes, which may stand in a cell as well
         ways.append(re.split(rf'"\s*{re.escape(separator)}\s*"', line[1:-1]))

@@ -133,8 +133,13 @@ class _PlacementReader:
 
     def is_table(self, lines: Sequence[TextLine]) -> bool:
         """Tell whether a line names the columns that the dialect needs."""
-        needs = [field for field in self._dialect.needs if field != "side"]
-        return self._dialect.header and find_header(lines, self._dialect.columns, needs) is not None
+        return self._dialect.header and find_header(lines, self._dialect.columns, self._needs) is not None
+
+    @property
+    def _needs(self) -> list[str]:
+        """The columns without which a line is no header; the name of the file or a person may tell the others."""
+        told = {"side"} if self._form.rotation is None else {"side", "rotation"}
+        return [field for field in self._dialect.needs if field not in told]
 
     def file(self, lines: Sequence[TextLine]) -> PlacementFile:
         if not lines:
@@ -155,7 +160,7 @@ class _PlacementReader:
         self._expect_cells(parts, header)
         parts, not_placed = self._fitted(parts)
         self._comma = self._has_decimal_commas(parts)
-        turns = [(row.cells or {})["rotation"] for row in parts]
+        turns = [(row.cells or {}).get("rotation", "") for row in parts]
         self._has_mirrored = any(turn.startswith("M") for turn in turns) and all("R" in turn for turn in turns)
         for row in parts:
             for axis in ("x", "y"):
@@ -194,11 +199,18 @@ class _PlacementReader:
         found = find_header(
             lines,
             dialect.columns if dialect.header else TABLE.columns,
-            [field for field in dialect.needs if field != "side"],
+            self._needs,
         )
         if found is None and (not dialect.header or self._path.suffix.lower() in dialect.endings):
             found = without_header(("refdes", "x", "y", "rotation", "value", "package"), lines)
         if found is None:
+            needs = [field for field in self._needs if field != "rotation"]
+            if dialect.header and (near := find_header(lines, dialect.columns, needs)) is not None:
+                raise self._error(
+                    near.number,
+                    "no column tells the rotation of a part; name it Rotation, or say `rotation: 0`, if no part is "
+                    "turned, under placement_file of the recipe (--form, before there is one)",
+                )
             names = ", ".join(dialect.columns[field][0] for field in dialect.needs if dialect.columns[field])
             wanted = f"columns {names}" if names else "refdes x y angle value package"
             raise ConfigError(
@@ -242,7 +254,7 @@ class _PlacementReader:
     def _placement(self, row: PlacementRow, header: PlacementHeader, units: Units) -> Placement:
         cells, form = row.cells or {}, self._form
         x_mm, y_mm = (self._millimetres(row, axis, units) for axis in ("x", "y"))
-        rotation, unit = self._number(row, "rotation")
+        rotation, unit = self._number(row, "rotation") if "rotation" in cells else (form.rotation or 0.0, "")
         if unit.casefold() not in _DEGREES:
             raise self._error(row.number, f"{cells['refdes']}: rotation '{cells['rotation']}' is not in degrees")
         side = self._side(row, header)
@@ -276,6 +288,8 @@ class _PlacementReader:
         """Return the side that the name of the file tells, as board.mnt or board-bottom.csv; raises ConfigError."""
         if other := next((name for name in header.unused if _LIKE_A_SIDE.search(name)), None):
             raise self._error(header.number, f"the column '{other}' may tell the sides; call it Side, or take it out")
+        if self._form.side is not None:
+            return self._form.side
         if (ending := self._path.suffix.lower()) in self._dialect.endings:
             return self._dialect.endings[ending]
         words = {
@@ -288,7 +302,8 @@ class _PlacementReader:
         known = ", ".join(f"{ending} ({side})" for ending, side in self._dialect.endings.items()) or "-top or -bottom"
         raise ConfigError(
             f"{self._path}: no column tells the side of a part, and so the name of the file must: let it end with "
-            f"{known}, or have -top or -bottom in it"
+            f"{known}, or have -top or -bottom in it; or say `side: top` under placement_file of the recipe (--form, "
+            "before there is one)"
         )
 
     def _millimetres(self, row: PlacementRow, axis: str, units: Units) -> float:

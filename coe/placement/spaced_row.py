@@ -31,7 +31,7 @@ def spaced(text: str, header: PlacementHeader) -> dict[str, str] | None:
     first = numeric.index(True)
     size = next((n for n, is_number in enumerate(numeric[first:]) if not is_number), len(numeric) - first)
     after = len(names) - first - size
-    turn = header.columns["rotation"]
+    turn = header.columns.get("rotation")
     like = [bool(LIKE_A_NUMBER.fullmatch(token)) for token, _ in tokens]
     like_turn = [bool(LIKE_A_NUMBER.fullmatch(MIRRORED_TURN.sub("", token))) for token, _ in tokens]
     # A designator has no spaces, and so numbers that follow it can only begin at one place.

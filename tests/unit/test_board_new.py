@@ -311,6 +311,22 @@ def test_places_in_pixels_of_pictures_make_a_board_without_marks(call: Call, fol
     assert call(*words, "--images", "boards", "--side", "bottom", "--to", "other", command=board_command).status == 2
 
 
+@pytest.mark.parametrize("separator", [",", ";", " "])
+def test_places_in_pixels_need_neither_side_nor_rotation(separator: str, call: Call, folder: Path) -> None:
+    lines = ("Ref,X,Y,component", "P1,60,50,screw", "P2,190,50,screw")
+    (folder / "places.csv").write_text("\n".join(lines).replace(",", separator) + "\n")
+    (folder / "boards").mkdir()
+    cv2.imwrite(str(folder / "boards" / "b1.png"), np.full((200, 260, 3), 40, np.uint8))
+    words = ("new", "block", "--placements", "places.csv", "--in-pixels", "--yes", "--images", "boards")
+    assert call(*words, command=board_command).status == 0
+    form = read_recipe(folder / "block" / "recipe.yaml").placement_file
+    placements = read_file(folder / "places.csv", "generic", "mm", form).placements
+    assert [(one.refdes, one.x_mm, one.y_mm, one.rotation_deg, one.side) for one in placements] == [
+        ("P1", 60.0, -50.0, 0.0, "top"),
+        ("P2", 190.0, -50.0, 0.0, "top"),
+    ]
+
+
 def test_folders_of_pictures_as_cameras_and_systems_leave_them(call: Call, folder: Path) -> None:
     (folder / "places.csv").write_text(PLACES)
     (boards := folder / "boards").mkdir()

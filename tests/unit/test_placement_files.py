@@ -171,6 +171,18 @@ def test_a_recipe_says_what_a_file_does_not(name: str) -> None:
     assert (place.rotation_deg, place.side) == (90.0, Side.TOP)
 
 
+def test_a_person_says_side_and_rotation_that_no_column_tells() -> None:
+    raw, path = b"Ref,X,Y,Val\nR1,1,2,1k\n", Path("bottom.csv")
+    for form in (FileForm(), FileForm(side=Side.TOP)):
+        with pytest.raises(ConfigError, match="rotation"):
+            parse_placements(path, raw, "generic", "mm", form)
+    (one,) = parse_placements(path, raw, "generic", "mm", FileForm(side=Side.TOP, rotation=90))
+    assert (one.side, one.rotation_deg) == (Side.TOP, 90.0)
+    raw = b"Ref,X,Y,Rot,Side\nR1,1,2,45,bottom\n"
+    (one,) = parse_placements(path, raw, "generic", "mm", FileForm(side=Side.TOP, rotation=90))
+    assert (one.side, one.rotation_deg) == (Side.BOTTOM, 45.0), "what the file says counts"
+
+
 def test_a_column_that_is_not_there_is_refused_by_its_name() -> None:
     form = FileForm(columns={"x": "east"})
     with pytest.raises(ConfigError, match="east"):
