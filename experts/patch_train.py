@@ -12,6 +12,7 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import torch
+from torch.nn import functional
 
 from coe.comparing import left_out
 from coe.comparing.alternates import best_of
@@ -20,7 +21,7 @@ from coe.errors import ConfigError
 from coe.rates import Rate, prediction_factor, tolerance_factor
 from coe.store.kind_data import BACKBONE
 from coe.store.kinds import ExpertInput, Image, Progress, Trained, TrainingPlan
-from experts import good_parts, good_train
+from experts import good_parts, good_train, two_groups
 from experts.backbone import load_backbone
 from experts.classifier_train import computing
 from experts.core_set import core_set
@@ -44,8 +45,10 @@ _FARTHER_TOGETHER = 0.15
 """The same for each of a group of parts, as a logarithm: by chance one lies far off, and hardly several together."""
 _UNLIKE = 0.01
 """The share of good parts that may be called because they look unlike every other as a whole."""
-_SMALL = 0.08
+_SMALL = 0.06
 """A part that fills less of its pictures than this share is small."""
+_SEES = 24
+"""In a grid of so many places, of an input of 192 pixels, each sees one place farther than it is."""
 _BATCH = 8
 
 
@@ -133,8 +136,9 @@ def _look(
     odd = [name for place, name in enumerate(parts.names) if place not in kept]
     strange = dict.fromkeys(odd, "it looks unlike the other good parts")
     parts = parts.of(kept)
-    remarks = []
-    if (share := _filled(parts)) < _SMALL:
+    wholes = whole(parts.seen, network.wholes.shape[1])
+    remarks = two_groups.remarks(parts.names, wholes.double().numpy())
+    if (share := _filled(parts, kind.architecture.channels[kind.stages[0]])) < _SMALL:
         remarks.append(
             f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels of the input; crop "
             "the pictures closer to the part"
@@ -153,7 +157,6 @@ def _look(
     first = 2 - len(scale.centre)
     network.centre[first:2].copy_(torch.from_numpy(scale.centre))
     network.deviation[first:2].copy_(torch.from_numpy(scale.deviation))
-    wholes = whole(parts.seen, network.wholes.shape[1])
     network.wholes.copy_(wholes[torch.arange(WHOLES) % len(kept)])
     network.centre[2], network.deviation[2] = _as_whole(wholes, limit)
     network.limit.fill_(limit)
@@ -215,11 +218,18 @@ def _fill(network: PatchNetwork, parts: Parts) -> None:
         network.examples[place].copy_(torch.from_numpy(small))
 
 
-def _filled(parts: Parts) -> float:
-    """Return about which share of their pictures parts fill: places unlike all that the pictures' edges show."""
-    seen = parts.seen
+def _filled(parts: Parts, early: int) -> float:
+    """Return about which share of their pictures parts fill: places unlike all that the pictures' edges show.
+
+    The `early` channels are of the first stage: deeper ones see a part from afar.
+    """
+    seen = functional.normalize(parts.seen[..., :early], dim=3)
+    grid = seen.shape[1]
     edge = torch.cat([seen[:, 0], seen[:, -1], seen[:, :, 0], seen[:, :, -1]], dim=1).flatten(0, 1)
     usual = edge[core_set(edge, 256)]
-    inside = seen[:, 1:-1, 1:-1].flatten(0, 2)
     # Edges differ from each other by as much as what is no part differs from them.
-    return float((torch.cdist(inside, usual).amin(dim=1) > 0.5).float().mean())
+    unlike = (torch.cdist(seen.flatten(0, 2), usual).amin(dim=1) > 0.5).view(-1, grid, grid)
+    # A place sees what lies around it, so a part seems larger than it is by so many places on each side.
+    around = grid // _SEES
+    other = functional.max_pool2d((~unlike).float()[:, None], 2 * around + 1, 1, around)
+    return float(1 - other[:, :, 1:-1, 1:-1].mean())

@@ -13,10 +13,12 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from coe.board.photo_labels import Answers
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.rates import tolerance_factor
 from coe.store.kinds import Progress, Trained, TrainingPlan
+from experts import two_groups
 from experts.backbone import load_backbone
 from experts.classifier_train import HeldAnswers, computing
 from experts.labelled_folder import LabelledImages, read
@@ -73,11 +75,12 @@ def train(kind: Probe, expert: Expert, plan: TrainingPlan, progress: Progress) -
     answers = HeldAnswers(torch.from_numpy(truth), torch.from_numpy(logits.argmax(axis=1)), mean_loss(logits, truth))
     metrics = {**answers.measures(), "held_out": float(len(truth)), "in_doubt": float(far.mean())}
     progress(plan.epochs, plan.epochs, metrics)
+    remarks = _remarks(taken, expert, distances[: len(learning.labels)], seen.features)
     return Trained(
         {name: value.contiguous().clone() for name, value in module.state_dict().items()},
         expert.labels,
         metrics,
-        (*_remarks(taken, expert, distances[: len(learning.labels)]), *answers.unseen_labels(expert.labels)),
+        (*remarks, *answers.unseen_labels(expert.labels)),
         taken.sentence(),
         learned=taken.learned,
         preprocessing=expert.preprocessing or kind.preprocessing,
@@ -168,14 +171,20 @@ def _refuse_same(taken: TakenPictures, expert: Expert) -> None:
                 )
 
 
-def _remarks(taken: TakenPictures, expert: Expert, distances: Numbers) -> list[str]:
+def _remarks(taken: TakenPictures, expert: Expert, distances: Numbers, features: Numbers) -> list[str]:
     learned = [p for part in (DataPart.TRAINING, DataPart.CHOOSING) for p in taken.pictures if p.part is part]
     remarks = list(taken.identical())
     strange = [p.path for p, far in zip(learned, _strange(np.log(distances.clip(1e-6))), strict=True) if far]
     if strange:
-        names = ", ".join(path.relative_to(taken.root).as_posix() for path in strange[:_SHOWN])
+        names = ", ".join(taken.name(path) for path in strange[:_SHOWN])
         more = f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else ""
         remarks.append(f"{names}{more}: unlike all other pictures; is this the same part, with the same camera?")
+    for label in Answers.of_labels(expert).good:
+        good = [place for place, one in enumerate(learned) if one.label == label]
+        looks = features[good, : features.shape[1] // 2]  # means: the largest values are those of single places
+        spread = looks.std(axis=0)
+        looks = looks / np.maximum(spread, 0.1 * spread.mean() + 1e-6)
+        remarks += two_groups.remarks([taken.name(learned[place].path) for place in good], looks)
     for label in expert.labels:
         count = sum(p.label == label for p in learned)
         if count < _FEW:

@@ -75,7 +75,7 @@ class TakenPictures:
 
     def sentence(self) -> str:
         """Say how many pictures were taken from which folder, and which files there are no pictures that are read."""
-        folders = Counter(self._name(picture.path.parent) for picture in self.pictures)
+        folders = Counter(self.name(picture.path.parent) for picture in self.pictures)
         taken = ", ".join(f"{count} from {folder}" for folder, count in sorted(folders.items()))
         over = self._passed_over()
         names = ", ".join(over[:_SHOWN])
@@ -91,7 +91,7 @@ class TakenPictures:
                 read = not hidden and path.suffix.lower() in EXTENSIONS
                 meant = is_called_picture(path.name) or not hidden
                 if meant and not read and not path.is_dir() and not goes_with_pictures(path):
-                    over.add(self._name(path))
+                    over.add(self.name(path))
         return sorted(over, key=natural)
 
     def identical(self) -> Iterable[str]:
@@ -111,10 +111,10 @@ class TakenPictures:
             yield f"identical pictures are given more than once, {self._told(twice)}; each counts as often"
 
     def _told(self, groups: Sequence[Sequence[TrainingPicture]]) -> str:
-        names = "; ".join(" = ".join(self._name(p.path) for p in group[:_SHOWN]) for group in groups[:_SHOWN])
+        names = "; ".join(" = ".join(self.name(p.path) for p in group[:_SHOWN]) for group in groups[:_SHOWN])
         return f"{len(groups)} of them, such as {names}" if len(groups) > 1 else names
 
-    def _name(self, path: Path) -> str:
+    def name(self, path: Path) -> str:
         """Return a path as it lies in the data set."""
         inside = path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
         return self.root.name if inside == "." else inside

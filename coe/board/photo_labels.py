@@ -244,12 +244,18 @@ class _Meaning:
     def _is_good(self, words: Sequence[str]) -> bool:
         against = {letters(one) for one in (*self.expert.labels, *self.expert.reject)}
         names = [word for word in words if word]
-        if all(letters(name) in GOOD - against for name in names):
+        # Without rules that say that `none` passes it may as well mean that a part is missing.
+        open_ = self.board is None and NOTHING in map(letters, names)
+        if not open_ and all(letters(name) in GOOD - against for name in names):
             return True
         others = {letters(one) for one in labels_of(self.own.values())}
-        if len(names) == 1 and (
-            letters(names[0]) in BAD | against | others
-            or (self.board is not None and letters(names[0]) not in GOOD and not is_undecided(names[0]))
+        if (
+            len(names) == 1
+            and not open_
+            and (
+                letters(names[0]) in BAD | against | others
+                or (self.board is not None and letters(names[0]) not in GOOD and not is_undecided(names[0]))
+            )
         ):
             return False
         raise ConfigError(

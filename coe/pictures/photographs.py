@@ -105,8 +105,12 @@ def is_undecided(name: str) -> bool:
 
 
 def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
-    """Raise ConfigError with the folders that lie where those of labels do, and are undecided."""
-    if undecided := sorted({one.name.rpartition("/")[0] for one in found if one.label and is_undecided(one.label)}):
+    """Raise ConfigError with the folders that lie where those of labels do, and are undecided.
+
+    So is `none`: before a board says what a detector answers, it may as well mean that the part is missing.
+    """
+    open_ = (one for one in found if one.label and (is_undecided(one.label) or letters(one.label) == NOTHING))
+    if undecided := sorted({one.name.rpartition("/")[0] for one in open_}):
         raise ConfigError(
             f"{root}: {', '.join(undecided)}: is that good or bad? Sort these pictures into folders of labels, rename "
             "a folder after what is wrong with its parts, or take them out"

@@ -164,15 +164,22 @@ def test_another_part_among_the_good_is_left_out_and_named(learn: Learn) -> None
     assert trained.metrics["left_out"] == 1
 
 
-def test_pictures_of_another_part_do_not_hide_each_other(learn: Learn) -> None:
-    def other(seed: int) -> Pixels:
-        picture = np.full((SIDE, SIDE, 3), 128, np.uint8)
-        cv2.circle(picture, (48, 48), 30, (250, 240, 20), 6)
-        return (picture + np.random.default_rng(seed).normal(0, 3, picture.shape)).clip(0, 255).astype(np.uint8)
+def other(seed: int) -> Pixels:
+    picture = np.full((SIDE, SIDE, 3), 128, np.uint8)
+    cv2.circle(picture, (48, 48), 30, (250, 240, 20), 6)
+    return (picture + np.random.default_rng(seed).normal(0, 3, picture.shape)).clip(0, 255).astype(np.uint8)
 
+
+def test_pictures_of_another_part_do_not_hide_each_other(learn: Learn) -> None:
     trained = learn([*(part(seed) for seed in range(10)), *(other(seed) for seed in range(3))])
     assert trained.metrics["left_out"] == 3
     assert all(any(f"{number}.png" in remark for remark in trained.remarks) for number in (10, 11, 12))
+
+
+def test_pictures_of_another_part_that_are_too_many_to_be_left_out_are_named(learn: Learn) -> None:
+    trained = learn([*(part(seed) for seed in range(8)), *(other(seed) for seed in range(6))])
+    assert trained.metrics["left_out"] == 0
+    assert [remark for remark in trained.remarks if "08.png, 09.png, 10.png and 3 more" in remark]
 
 
 def test_one_odd_good_part_does_not_let_defects_pass(learn: Learn) -> None:
@@ -210,6 +217,24 @@ def test_a_part_that_is_small_in_its_pictures_is_told(learn: Learn) -> None:
         return picture
 
     assert [remark for remark in learn([small(seed) for seed in range(12)]).remarks if "crop" in remark]
+
+
+def test_a_part_that_fills_five_hundredths_of_its_pictures_is_told(backbone: Path, tmp_path: Path) -> None:
+    def at(seed: int, side: int) -> Pixels:
+        picture = np.full((4 * SIDE, 4 * SIDE, 3), (40, 110, 60), np.uint8)
+        left, top = np.random.default_rng(seed).integers(20, 360 - side, 2)
+        picture[top : top + side, left : left + side] = cv2.resize(part(seed, at=(20, 30)), (side, side))
+        return picture
+
+    def remarks(side: int) -> list[str]:
+        data = saved(tmp_path / str(side), [at(seed, side) for seed in range(5)])
+        plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=0.1, threads=1, init=backbone)
+        trained = patch.train(replace(EXPERT, input_size=224), plan, lambda *_: None)
+        return [remark for remark in trained.remarks if "crop" in remark]
+
+    # The part has a sixth of the square that is pasted.
+    assert remarks(200)
+    assert not remarks(330)
 
 
 def test_grey_pictures_are_learned_as_they_are(learn: Learn) -> None:

@@ -129,6 +129,21 @@ def test_a_picture_of_another_part_and_few_pictures_are_named(start: Path, tmp_p
     assert "identical pictures stand under two labels" in said
 
 
+def other(seed: int) -> np.ndarray:
+    picture = np.full((160, 160, 3), (40, 60, 150), np.uint8)
+    picture[30:130:12, 20:140] = (240, 220, 40)
+    return noisy(picture, seed)
+
+
+def test_good_pictures_of_another_part_that_are_many_are_named(start: Path, tmp_path: Path) -> None:
+    data = folder(tmp_path, 12)
+    assert not [remark for remark in learn(data, start).remarks if "another part" in remark]
+    for number in range(8):
+        Image.fromarray(other(number)).save(data / "ok" / f"other{number}.png")
+    (told,) = [remark for remark in learn(data, start).remarks if "another part" in remark]
+    assert "ok/other0.png, ok/other1.png, ok/other2.png and 5 more" in told
+
+
 def test_several_labels(start: Path, tmp_path: Path) -> None:
     data = saved(folder(tmp_path), "gone", *(noisy(np.full((160, 160, 3), 90, np.uint8), seed) for seed in range(10)))
     labels = ("bad", "gone", "ok")

@@ -179,3 +179,11 @@ def test_a_folder_that_nobody_has_sorted_is_neither_good_nor_bad(tmp_path: Path,
 def test_folders_as_people_call_them(tmp_path: Path, board: Rules, folder: str, label: str) -> None:
     make(tmp_path, f"U3/{folder}/1.png")
     assert truths(tmp_path, board) == [(f"U3/{folder}/1.png", "strange", label)]
+
+
+def test_a_folder_none_is_good_only_where_rules_say_that_none_passes(tmp_path: Path, board: Rules) -> None:
+    make(tmp_path, "U3/good/1.png", "U3/none/2.png")
+    expert = board.experts["strange"]
+    assert set(learned(tmp_path, board, expert, good_only=True).values()) == {"good"}
+    with pytest.raises(ConfigError, match="none: nobody knows"):
+        learned(tmp_path / "U3", None, expert, good_only=True)
