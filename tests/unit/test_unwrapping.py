@@ -235,6 +235,7 @@ def test_labels_by_text_stand_in_the_order_of_their_numbers(tmp_path: Path) -> N
     assert read_checkpoint(tmp_path / "x.pt").labels == tuple(f"c{number}" for number in range(11))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")  # what users saved in its time still comes
 def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path, call: Call) -> None:
     scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2)))
     scripted.save(str(tmp_path / "script.pt"))
@@ -253,6 +254,7 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path, call: Ca
         assert (said.status, way in said.words) == (2, True), said.err
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.quantize:UserWarning")
 def test_a_quantised_network_says_so(tmp_path: Path) -> None:
     packed = (torch.quantize_per_tensor(torch.ones(2, 2), 1, 0, torch.qint8), torch.ones(2))
     torch.save({"model": {"fc.scale": torch.ones(()), "fc._packed_params._packed_params": packed}}, tmp_path / "x.pt")

@@ -31,6 +31,8 @@ def errors() -> Iterator[None]:
     except RuntimeError as error:
         if (meant := _meant(error)) is None:
             raise
+        # Python 3.12 and later: this frame leads to that of contextlib, which holds the error: a cycle, as below.
+        error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
         try:
             raise meant from error
         finally:
