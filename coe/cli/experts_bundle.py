@@ -19,11 +19,11 @@ from coe.cli.common import err, out, point_out
 from coe.cli.console import Progress, words
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.errors import ConfigError, StoreError, sentence_of
-from coe.files import DiskFull, alone, is_full, replacing, why_not
+from coe.files import TEMPORARY, DiskFull, alone, is_full, why_not
 from coe.inspector import weights_used
 from coe.prepare import verification
 from coe.spelling import by_spelling
-from coe.store import bundle_file, installing
+from coe.store import bundle_file, installing, version_history
 from coe.store.bundle_file import FILES, RULES, STORE, BundleContents
 from coe.store.references import FOLDER as REFERENCES
 from coe.store.references import References
@@ -116,11 +116,12 @@ def install(
         with alone(shelf.root):
             _install(file, contents, shelf, folder, replace=replace, allowed=allow_kind or ())
     except OSError as error:
+        half = f"board {contents.board} is half installed, and no line opens it until the same command has ended"
+        state = half if shelf.install_mark(contents.board).exists() else "nothing was replaced"
         if is_full(error):
-            raise DiskFull(
-                f"there is no room for {file} ({error.strerror}); nothing was replaced: make room"
-            ) from error
-        raise StoreError(f"{error.filename or shelf.root} cannot be written: {error.strerror or error}") from error
+            raise DiskFull(f"there is no room for {file} ({error.strerror}); make room; {state}") from error
+        why = error.strerror or error
+        raise StoreError(f"{error.filename or shelf.root} cannot be written: {why}; {state}") from error
     out.print(
         f"{contents.board}: {len(contents.experts)} experts and {len(contents.references)} references, each proved and "
         f"run once; the board file is {folder / Path(contents.board_file).name}"
@@ -145,17 +146,25 @@ def _install(
         others = installing.differing(shelf, staged, contents.experts, contents.references)
         targets = _targets(contents, place, folder)
         others += [str(path) for path, source in targets.items() if path.exists() and not _same(path, source)]
-        half = shelf.install_mark(contents.board).exists()
-        if others and not replace and not half:
+        goes_on = installing.half_installed(shelf, contents.board) == str(file.resolve())
+        if others and not replace and not goes_on:
             few = ", ".join(others[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else "")
             raise ConfigError(
                 f"{few}: there already, with other content; nothing was changed. --replace puts those of the bundle in "
                 "their places, and keeps the former"
             )
-        with installing.marked(shelf, contents.board, str(file.resolve())):
-            installing.put_all(shelf, staged, contents.experts, contents.references, lambda id: None)
-            for path, source in targets.items():
-                _put(path, source)
+        # The files beside their places first: without room for them, or the right to, no expert is replaced.
+        new = [path for path, source in targets.items() if not _same(path, source)]
+        try:
+            for path in new:
+                _stage(path, targets[path])
+            with installing.marked(shelf, contents.board, str(file.resolve())):
+                installing.put_all(shelf, staged, contents.experts, contents.references, lambda id: None)
+                for path in new:
+                    _put(path)
+        finally:
+            for path in new:
+                _beside(path).unlink(missing_ok=True)
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -203,16 +212,23 @@ def _same(path: Path, other: Path) -> bool:
     return path.is_file() and path.read_bytes() == other.read_bytes()
 
 
-def _put(path: Path, source: Path) -> None:
-    """Put a file into its place, whole; one that it replaces stays beside it."""
-    if _same(path, source):
-        return
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}{TEMPORARY}")
+
+
+def _stage(path: Path, source: Path) -> None:
+    """Write a file beside its place; raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, _beside(path))
+    with _beside(path).open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _put(path: Path) -> None:
+    """Put a staged file into its place; one that it replaces stays beside it. Raises OSError."""
     if os.path.lexists(path):
         before = path.with_name(path.name + BEFORE)
-        before.unlink(missing_ok=True)
-        shutil.copy2(path, before)
+        version_history.take(path, before)
         point_out("kept", str(before), err)
-    with replacing(path) as file:
-        file.write(source.read_bytes())
+    system.replace(_beside(path), path)
     system.save_names(path.parent)

@@ -97,8 +97,7 @@ class WatchRun(InspectionRun):
             if now >= look_at and not self._ending:
                 if self._look(now):
                     last_s = now
-                took_s = time.monotonic() - now
-                look_at = now + max(self._watching.settle_s / 4, took_s / _SHARE, _PAUSE_S)
+                look_at = now + max(self._watching.settle_s / 4, (time.monotonic() - now) / _SHARE, _PAUSE_S)
                 for name in [] if self._away else self._arrivals.look(self._listing.files, now, self._room):
                     self._hand_in(line, name)
             if self._take_answers() or self._under_way or self._awaited:
@@ -109,7 +108,7 @@ class WatchRun(InspectionRun):
             if idle_s is not None and time.monotonic() - last_s >= idle_s:
                 self._ending = True
             time.sleep(_PAUSE_S)
-        self._close_boards()
+        self._close_boards(at_end=True)
         self._name_odd()
 
     @property
@@ -140,8 +139,7 @@ class WatchRun(InspectionRun):
                 self._serials[name] = self._source.serials_of(name)
             for serial in self._serials[name]:
                 self._boards.come(serial, now)
-            if self._watching.done is not None and name in self._judged:
-                self._to_move.add(name)
+            self._to_move |= {name} & self._judged
         return bool(changed)
 
     def _hand_in(self, line: Line, name: str) -> None:
@@ -242,11 +240,11 @@ class WatchRun(InspectionRun):
                     point_out("not moved", f"{name}: {error.strerror or error}; it is tried again")
                 self._not_moved.add(name)
 
-    def _close_boards(self) -> None:
+    def _close_boards(self, *, at_end: bool = False) -> None:
         if self._away:
             return
         awaited = {serial for name in self._awaited for serial in self._serials.get(name, ())}
-        for board in self._boards.close(time.monotonic(), awaited):
+        for board in self._boards.close(time.monotonic(), awaited, at_end=at_end):
             self._boards_file.write(board)
             if not self._quiet:
                 err.print(styled((f"{board.verdict} ", _COLOURS[board.verdict]), _sentence(board)))

@@ -19,12 +19,12 @@ from coe.files import write_atomically, writing
 from coe.results.summary import RunFigures, summarise
 
 BOARDS = "boards.jsonl"
-COMPLETE, QUIET = "complete", "quiet"
+COMPLETE, QUIET, ENDED = "complete", "quiet", "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedBoard:
-    """The verdict of a board: of so many `pictures`, `closed` because it is `complete` or `quiet`.
+    """The verdict of a board: of so many `pictures`, `closed` as it is `complete` or `quiet`, or at the end (`ended`).
 
     `lacking` are places that no picture shows, `not_inspected` images without a verdict.
     """
@@ -70,16 +70,17 @@ class ClosingBoards:
         """Note that nobody sees what comes: no board is quiet meanwhile."""
         self._last_s = dict.fromkeys(self._last_s, now)
 
-    def close(self, now: float, awaited: Collection[str]) -> Iterator[ClosedBoard]:
+    def close(self, now: float, awaited: Collection[str], *, at_end: bool = False) -> Iterator[ClosedBoard]:
         """Yield the boards that are to be closed now; `awaited` are serials of which pictures have no result yet."""
         for serial, last_s in list(self._last_s.items()):
             results = self._results.get(serial, {})
             if serial in awaited or not results:
                 continue
             whole = self._expected is not None and not self._expected.lacking(r.request for r in results.values())
-            if whole or now - last_s >= self._quiet_s:
+            quiet = now - last_s >= self._quiet_s
+            if whole or quiet or at_end:
                 del self._last_s[serial]
-                board = self._judge(serial, list(results.values()), COMPLETE if whole else QUIET)
+                board = self._judge(serial, list(results.values()), COMPLETE if whole else QUIET if quiet else ENDED)
                 if board != self._closed.get(serial):
                     self._closed[serial] = board
                     yield board

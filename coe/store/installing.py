@@ -27,6 +27,12 @@ def marked(store: Store, board: str, source: str) -> Iterator[None]:
     path.unlink()
 
 
+def half_installed(store: Store, board: str) -> str:
+    """Return of which bundle a board is half installed; "" if it is not. Raises OSError."""
+    path = store.install_mark(board)
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
 def differing(store: Store, staged: Store, experts: tuple[str, ...], references: tuple[str, ...]) -> list[str]:
     """Return what the store has under the same names with other content, as users name it; raises StoreError."""
     others = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import resource
 import shutil
 import zipfile
@@ -25,7 +27,7 @@ from coe.core import Expert
 from coe.errors import StoreError
 from coe.inspector import weights_used
 from coe.prepare.sharing import Sharing
-from coe.store import kinds
+from coe.store import installing, kinds
 from coe.store.references import EncodedReference, NewReference, References
 from coe.store.store import Store
 
@@ -208,6 +210,47 @@ def test_a_full_disk_changes_nothing(packed: Path, install, tmp_path: Path, call
         assert call("bundle", packed.with_name("lamps.yaml"), *at, command=experts_command).status == 4
     assert not (tmp_path / "more.coe").exists()
     assert Store(tmp_path / "box").ids() == []
+    assert install(packed) == 0
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_board_file_that_cannot_be_written_leaves_the_experts_as_they_are(
+    packed: Path, install, tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The board files may lie on another disk than the experts."""
+    put(Store(tmp_path / "box"), packed.with_name("lamp.onnx"), "ours")
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "lamps.yaml").write_text(BOARD + "# ours\n")
+    before = content(tmp_path / "box"), content(tmp_path / "rules")
+
+    def no_room(source: Path, target: Path) -> None:
+        raise OSError(number, os.strerror(number), str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", no_room)
+    assert install(packed, "--replace") in (2, 4)
+    assert (content(tmp_path / "box"), content(tmp_path / "rules")) == before
+    monkeypatch.undo()
+    Store(tmp_path / "box").check_installed("lamps")
+    assert install(packed, "--replace") == 0
+    assert (tmp_path / "rules" / "lamps.yaml.before").read_text().endswith("# ours\n")
+
+
+def test_a_half_install_goes_on_with_its_own_bundle_alone(
+    packed: Path, install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(Store(tmp_path / "box"), packed.with_name("lamp.onnx"), "ours")
+    other = tmp_path / "other.coe"
+    shutil.copy(packed, other)
+
+    def killed(*_: object) -> None:
+        raise OSError(errno.EIO, "the disk ends here")
+
+    monkeypatch.setattr(installing, "put_all", killed)
+    assert install(packed, "--replace") == 2
+    monkeypatch.undo()
+    with pytest.raises(StoreError):
+        Store(tmp_path / "box").check_installed("lamps")
+    assert install(other) == 2, "another bundle replaces nothing without --replace"
     assert install(packed) == 0
 
 

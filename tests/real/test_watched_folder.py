@@ -16,10 +16,8 @@ from lamp import lamp
 from tiny_line import Call
 
 from coe.cli import inspect as inspect_cli
-from coe.core import Request, Result, Verdict
 from coe.pictures.arriving import FileStamp
 from coe.pictures.watched_folder import WatchedFolder
-from coe.results.closing_boards import ClosingBoards
 from coe.store.store import Store
 
 BOARD = """
@@ -205,34 +203,6 @@ def test_a_picture_that_was_judged_as_its_share_went_is_moved_once_it_is_back(
     assert (tmp_path / "done" / "SN1" / "R1__L.png").exists()
 
 
-def test_a_picture_that_is_replaced_as_it_is_moved_is_not_taken_for_the_one_before(
-    into, tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    watched, path = WatchedFolder(into, tmp_path / "done"), into / "SN1" / "R1__L.png"
-    path.write_bytes(picture(BRIGHT))
-    stamp, rename = watched.stamp("SN1/R1__L.png"), os.replace
-    assert stamp is not None
-
-    def late(source: Path, target: Path) -> None:
-        path.write_bytes(picture(DARK, side=60))
-        monkeypatch.setattr(os, "replace", rename)
-        rename(source, target)
-
-    monkeypatch.setattr(os, "replace", late)
-    assert not watched.put_away("SN1/R1__L.png", stamp)
-    assert path.read_bytes() == picture(DARK, side=60), "the watch will see it"
-
-
-def test_no_board_is_quiet_while_its_share_is_away() -> None:
-    boards = ClosingBoards(None, quiet_s=30.0)
-    boards.come("SN1", 0.0)
-    boards.take(Result(Request(1, "L", "R1.png", "SN1"), Verdict.OK, (), 0.1), 1.0)
-    for now in (10.0, 40.0, 70.0):
-        boards.lose_sight(now)
-    assert not list(boards.close(71.0, ()))
-    assert [board.closed for board in boards.close(100.0, ())] == ["quiet"]
-
-
 def test_a_board_is_closed_by_its_parts_list_and_lacks_what_never_came(watch, into, tmp_path) -> None:
     (tmp_path / "parts.csv").write_text("refdes,component\nR1,L\nR2,L\n", encoding="utf-8")
     (into / "SN2").mkdir()
@@ -242,6 +212,15 @@ def test_a_board_is_closed_by_its_parts_list_and_lacks_what_never_came(watch, in
     boards = {row["serial"]: row for row in rows(tmp_path / "out", "boards.jsonl")}
     assert (boards["SN1"]["closed"], boards["SN1"]["verdict"]) == ("complete", "OK")
     assert (boards["SN2"]["closed"], boards["SN2"]["verdict"], boards["SN2"]["lacking"]) == ("quiet", "REVIEW", ["R2"])
+
+
+def test_the_end_of_a_watch_closes_boards_that_are_open_still(watch, into, tmp_path) -> None:
+    (into / "SN1" / "R1__L.png").write_bytes(picture(BRIGHT, seed=1))
+    assert watch() == 0
+    (into / "SN1" / "R2__L.png").write_bytes(picture(DARK, seed=2))
+    assert watch("--quiet-time", "60min") == 1
+    last = rows(tmp_path / "out", "boards.jsonl")[-1]
+    assert (last["verdict"], last["pictures"], last["closed"]) == ("NG", 2, "ended")
 
 
 def test_a_folder_that_goes_away_and_comes_back_is_gone_on_with(watch, into, tmp_path, writer) -> None:
