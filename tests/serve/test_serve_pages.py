@@ -10,7 +10,7 @@ from dataclasses import replace
 import httpx
 import pytest
 from serve_rows import ng, the
-from serving import Served, hand_in, signed_in
+from serving import Served, hand_in, problem, signed_in
 from tiny_line import TINY
 
 from coe.core import Verdict
@@ -128,6 +128,26 @@ def test_who_is_not_signed_in_is_asked_for_a_key_and_comes_back(served: Served) 
 @pytest.mark.parametrize("way", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)"])
 def test_after_signing_in_nobody_is_sent_elsewhere(served: Served, way: str) -> None:
     assert 'data-next="/"' in served.nobody.get("/login", params={"next": way}).text
+
+
+def test_a_path_that_leads_nowhere_is_a_page_for_people_and_a_problem_for_programs(
+    served: Served, person: httpx.Client
+) -> None:
+    by_person = {"Accept": "text/html,*/*;q=0.8"}
+    page = person.get("/nothing/here", headers=by_person)
+    assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (404, "text/html")
+    assert "<nav" in page.text
+    assert served.nobody.get("/nothing/here", headers=by_person).headers["location"].startswith("/login?next=")
+    for client in (served.operator, served.nobody):
+        problem(client.get("/api/v1/nothing"), 404, "not-found")
+
+
+def test_every_page_has_one_heading_and_no_column_without_a_word(served: Served, person: httpx.Client) -> None:
+    with_hostile_texts(served)
+    for path in [*PATHS, "/login"]:
+        text = person.get(path).text
+        assert text.count("<h1") == 1, path
+        assert not re.search(r"<th[^>]*></th>", text), path
 
 
 def test_a_wrong_role_and_a_missing_board_are_pages_too(served: Served, person: httpx.Client) -> None:

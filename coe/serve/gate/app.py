@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 from starlette.applications import Starlette
 from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -101,11 +103,17 @@ def application(gate: Gate) -> ASGIApp:
         for operation in [*operations, *PARTS]
     ]
     routes += [Route(shown.path, page_routes.paged(gate, shown), methods=[shown.method]) for shown in page_routes.PAGES]
-    errors = (Problem, CoeError, HTTPException, ClientDisconnect, OSError, Exception)
+    nowhere = page_routes.paged(gate, page_routes.NOWHERE)
+
+    async def missing(request: Request, error: Exception) -> Response:
+        by_person = "text/html" in request.headers.get("accept", "")
+        return await (nowhere(request) if by_person else answer(request, error))
+
+    errors: tuple[type[Exception], ...] = (Problem, CoeError, HTTPException, ClientDisconnect, OSError, Exception)
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        exception_handlers=dict.fromkeys(errors, answer),
+        exception_handlers={**dict.fromkeys(errors, answer), HTTPStatus.NOT_FOUND: missing},
     )
     # A redirect would name the host that the client claims to have asked.
     app.router.redirect_slashes = False

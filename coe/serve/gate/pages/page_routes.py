@@ -245,6 +245,13 @@ def paged(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[Res
     return handle
 
 
+async def _nowhere(visit: Visit) -> Response:
+    raise not_found("such page", "take one of those above")
+
+
+NOWHERE = Operation("GET", "/", _nowhere, READ, {HTTPStatus.NOT_FOUND: "no such page"}, query=None)
+"""What a person gets at a path that leads nowhere."""
+
 _ROUTERS = (
     router,
     boards_page.router,
