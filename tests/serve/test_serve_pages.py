@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
@@ -23,7 +24,7 @@ from coe.serve.database.fault_log import NewFault
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.tallies import Tally
 from coe.serve.enums import CallReason, FaultKind, Process, Role, TrialState
-from coe.serve.gate.pages import svg
+from coe.serve.gate.pages import rendering, svg
 from coe.serve.gate.pages.page_routes import PAGES
 from coe.serve.gate.pages.rendering import STATIC
 from coe.serve.gate.pages.svg import Spot
@@ -148,6 +149,10 @@ def test_every_page_has_one_heading_and_no_column_without_a_word(served: Served,
         text = person.get(path).text
         assert text.count("<h1") == 1, path
         assert not re.search(r"<th[^>]*></th>", text), path
+    for template in Path(rendering.__file__).parent.glob("*.j2"):
+        text = template.read_text()
+        assert not re.search(r'<a [^>]*><img [^>]*alt=""', text), f"{template.name} has a link without words"
+        assert not re.search(r"<h\d[^>]* role=", text), f"{template.name} has a heading that is none"
 
 
 def test_a_wrong_role_and_a_missing_board_are_pages_too(served: Served, person: httpx.Client) -> None:

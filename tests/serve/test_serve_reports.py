@@ -23,6 +23,7 @@ from coe.serve.gate import report_routes
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.statistics import report_pdf
 from coe.serve.statistics.pareto import Bar
+from coe.serve.statistics.pdf_fonts import in_fonts
 from coe.serve.statistics.report_pdf import ReportContent
 from coe.serve.statistics.yields import Unit, figure
 
@@ -85,6 +86,14 @@ def test_a_report_is_a_pdf(worked: Served) -> None:
     assert answer.headers["content-type"] == "application/pdf"
     assert answer.content.startswith(b"%PDF-")
     assert answer.content.rstrip().endswith(b"%%EOF")
+
+
+def test_names_of_any_script_are_drawn_without_a_complaint() -> None:
+    """Warnings are errors here; what no font of the machine has is written as its code."""
+    names = ("线路-电容", "مقاومة", "R😀", "ギ抵抗")
+    bars = [Bar(name, 2, 1, 1, 0, 0, 1.0) for name in names]
+    assert report_pdf.draw(ReportContent("工場: 早番", "", [], [], "label", bars)).startswith(b"%PDF-")
+    assert in_fonts("Ü7\U0001fffe")[0] == "Ü7\\U0001fffe"  # no character, so that no font has it
 
 
 def test_a_pdf_is_opened_by_another_program_with_its_words(tmp_path: Path) -> None:

@@ -59,8 +59,17 @@ def draw(content: ReportContent) -> bytes:
 
 
 def _write(sheet: Sheet, x: float, y: float, text: str, size: float = 10, **more: Any) -> None:
+    written, families = _in_fonts(text)
+    if not text.isascii():  # the bold faces have fewer scripts
+        more.pop("weight", None)
     # A `$` in a name begins no formula.
-    sheet.text(x, y, text, fontsize=size, va="top", parse_math=False, **more)
+    sheet.text(x, y, written, fontsize=size, va="top", parse_math=False, family=families, **more)
+
+
+def _in_fonts(text: str) -> tuple[str, list[str]]:
+    from coe.serve.statistics.pdf_fonts import in_fonts  # it imports matplotlib
+
+    return in_fonts(text)
 
 
 def _figures(sheet: Sheet, figures: Sequence[Figure], at: float) -> float:
@@ -93,7 +102,10 @@ def _pareto(sheet: Sheet, bars: Sequence[Bar], top: float) -> None:
         widths = [getattr(bar, name) for bar in bars]
         axes.barh(places, widths, left=so_far, color=colour, edgecolor=_QUIET, linewidth=0.6, height=0.7, label=title)
         so_far = [before + width for before, width in zip(so_far, widths, strict=True)]
-    axes.set_yticks(places, [bar.name or "none" for bar in bars], fontsize=8, parse_math=False)
+    names = [_in_fonts(bar.name or "none") for bar in bars]
+    axes.set_yticks(places, [name for name, _ in names], fontsize=8, parse_math=False)
+    for label, (_, families) in zip(axes.get_yticklabels(), names, strict=True):
+        label.set_fontfamily(families)
     axes.invert_yaxis()
     axes.tick_params(axis="x", labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
