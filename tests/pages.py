@@ -82,11 +82,17 @@ def commands() -> Iterator[tuple[str, str]]:
                     yield block.place, line.strip().removeprefix(".venv/bin/")
 
 
-def links(page: Path) -> Iterator[Path]:
-    """Yield the files of this repository that a page points to."""
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", _FENCED.sub("", page.read_text(encoding="utf-8"))):
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """Yield (file, name of a heading or "") for each place of this repository that a page points to."""
+    for target, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", _FENCED.sub("", page.read_text(encoding="utf-8"))):
         if "://" not in target:
-            yield page.parent / target
+            yield page.parent / target if target else page, heading
+
+
+def headings(page: Path) -> set[str]:
+    """Return the names by which links call the headings of a page."""
+    lines = re.findall(r"^#+ (.+)$", _FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
 
 
 def inline(page: Path) -> list[str]:

@@ -113,8 +113,13 @@ def test_options_in_sentences_exist() -> None:
     assert stale == []
 
 
-def test_links_lead_to_files() -> None:
-    dead = [(page.name, str(file)) for page in pages.PAGES for file in pages.links(page) if not file.exists()]
+def test_links_lead_to_files_and_headings() -> None:
+    dead = [
+        (page.name, file.name, heading)
+        for page in pages.PAGES
+        for file, heading in pages.links(page)
+        if not file.exists() or (heading and heading not in pages.headings(file))
+    ]
     assert dead == []
 
 
