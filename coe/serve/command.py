@@ -183,6 +183,8 @@ def set_person(
                 f"there is '{name}' already; leave --role out, or choose another name" if known
                 else f"there is no '{name}' yet; say with --role what the person may do"
             )  # fmt: skip
+        if role is not None and not (badge or pin):
+            raise ConfigError(f"'{name}' could not sign in: give a badge or a PIN, or make a key with add-key")
         if role is not None:  # the key of a person is for nobody to use
             keys.add(connection, name, role, keys.generate(), now_us=moment_us)
         if not people.set_secrets(connection, name, badge, pin, moment_us):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, create_model, field_validator, model_validator
 
 from coe import config, strict_yaml, values
 from coe.errors import ConfigError, did_you_mean
@@ -243,6 +243,13 @@ class ServeConfig(StrictModel):
     """Whether engineers see figures of each person who answers calls."""
     drain_s: Seconds = 30.0
     """How long begun boards may take to finish after SIGTERM; the rest stay queued."""
+
+    @field_validator("shifts")
+    @classmethod
+    def _begin_apart(cls, shifts: dict[str, time]) -> dict[str, time]:
+        if len(set(shifts.values())) < len(shifts):
+            raise ValueError("two shifts begin at the same time; a shift ends where the next one begins")
+        return shifts
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The model of these sinks was made for this file, and no other process knows it by its name.

@@ -66,6 +66,7 @@ def test_a_config_has_a_zone_and_shifts(tmp_path: Path) -> None:
         ("zone: ../../etc/passwd", "time zone"),
         ('shifts: {early: "6 am"}', "time of day"),
         ('shifts: {early: "24:00"}', "time of day"),
+        ('shifts: {early: "06:00", late: "06:00"}', "same time"),
     ],
 )
 def test_a_wrong_zone_or_time_is_named_with_its_line(text: str, words: str, tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from coe.serve.database.hourly import Window
 from coe.serve.database.repairs import NewRepair, NothingToRepair, Repair
 from coe.serve.database.tables import repair
 from coe.serve.enums import EventKind, Outcome, RepairOutcome, Role
+from coe.serve.gate import repair_routes
+from coe.serve.gate.pages import repair_page
 
 REPAIRED, SCRAPPED, NO_DEFECT = RepairOutcome.REPAIRED, RepairOutcome.SCRAPPED, RepairOutcome.NO_DEFECT
 ALL = Window(0, 2 * NOON)
@@ -50,14 +52,14 @@ def verified(database: Database, *calls: Any, **outcomes: Outcome) -> None:
 
 def test_once_each_confirmed_defect_has_a_word_the_board_is_told(database: Database) -> None:
     verified(database, ng("R1"), ng("R2"), ng("R3"), R1=Outcome.CONFIRMED, R2=Outcome.CONFIRMED, R3=Outcome.FALSE_CALL)
-    assert [(board.id, number) for board, number in read(database, repairs.waiting)] == [(1, 2)]
+    assert [(board.id, number) for board, number in read(database, repairs.waiting, limit=9)] == [(1, 2)]
     mend(database, "R1", REPAIRED)
     assert told(database) == []
     mend(database, "R2", SCRAPPED)
     [event] = told(database)
     assert (event["outcome"], event["by"]) == ("scrapped", "eve")
     assert [(one["refdes"], one["repair"]) for one in event["repairs"]] == [("R1", "repaired"), ("R2", "scrapped")]
-    assert read(database, repairs.waiting) == []
+    assert read(database, repairs.waiting, limit=9) == []
     assert read(database, repairs.outcomes, ALL) == {REPAIRED: 1, SCRAPPED: 1}
 
 
@@ -116,6 +118,19 @@ def test_ipc_cfx_hears_of_the_repair_with_the_defects_that_were_told(sqlite_data
     assert message["TransactionId"] == inspected[0]["TransactionId"]
 
 
+def test_a_list_that_is_cut_says_so(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repair_routes, "_MOST", 1)
+    monkeypatch.setattr(repair_page, "_LISTED", 1)
+    verified(served.database, ng("R1"), R1=Outcome.CONFIRMED)
+    assert served.operator.get("/api/v1/repairs").json()["more"] is False
+    write(served.database, decided, "k2", ng("R1"))
+    answer(served.database, 2, R1=Outcome.CONFIRMED)
+    answered = served.operator.get("/api/v1/repairs").json()
+    assert ([board["board"] for board in answered["boards"]], answered["more"]) == ([2], True)
+    with closing(signed_in(served)) as person:
+        assert "Older boards wait" in person.get("/repair").text
+
+
 def test_the_api_takes_a_word_on_the_call_as_it_was_seen(served: Served) -> None:
     verified(served.database, ng("R1"), R1=Outcome.CONFIRMED)
     path, word = "/api/v1/calls/1/repair", {"outcome": "repaired", "note": "new part"}
@@ -126,7 +141,7 @@ def test_the_api_takes_a_word_on_the_call_as_it_was_seen(served: Served) -> None
     added = served.operator.post(path, json=word, headers={"If-Match": '"1"'})
     assert (added.status_code, added.headers["etag"]) == (201, '"2"')
     assert added.json()["by"] == "operator"
-    assert served.operator.get("/api/v1/repairs").json() == {"boards": []}
+    assert served.operator.get("/api/v1/repairs").json() == {"boards": [], "more": False}
     with served.database.reading() as connection:
         [entry] = [entry for entry in audit.newest(connection) if entry.action == "repair"]
     assert (entry.actor, entry.about, entry.detail["outcome"]) == ("operator", "call 1", "repaired")

@@ -14,8 +14,9 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete,
 
 from coe.errors import ConfigError
 from coe.serve.database.row_types import found, record, records
-from coe.serve.database.tables import api_key, session
+from coe.serve.database.tables import NAME, api_key, session
 from coe.serve.enums import Process, Role
+from coe.visible import is_visible
 
 PREFIX = "coe_"
 
@@ -46,10 +47,12 @@ def hash_of(key: str) -> str:
 
 
 def add(connection: Connection, name: str, role: Role, key: str, *, now_us: int, expires_us: int | None = None) -> Key:
-    """Add a key; raises ConfigError if its name was used before, also for a key that was ended.
+    """Add a key; raises ConfigError if its name was used before, also for a key that was ended, or is none.
 
     What a person does must not look like a deed of the service's own processes.
     """
+    if not 0 < len(name) <= NAME or name != name.strip() or not is_visible(name) or "\n" in name:
+        raise ConfigError(f"{name[:NAME]!r} is no name: give 1 to {NAME} visible characters without blanks around them")
     if name in set(Process):
         raise ConfigError(f"'{name}' is a process of the service; choose another name for the key")
     if connection.execute(select(api_key.c.id).where(api_key.c.name == name)).first() is not None:

@@ -130,7 +130,7 @@ def of_calls(connection: Connection, call_ids: Sequence[int]) -> list[Repair]:
     return records(Repair, connection.execute(query))
 
 
-def waiting(connection: Connection, *, limit: int = 50) -> list[tuple[Board, int]]:
+def waiting(connection: Connection, *, limit: int) -> list[tuple[Board, int]]:
     """Return boards with confirmed defects that have no word yet, the newest first, each with how many."""
     newest = select(func.coalesce(func.max(call.c.id), 0)).scalar_subquery()
     query = (

@@ -23,6 +23,7 @@ from coe.strict_model import StrictModel
 
 router = OperationRouter()
 
+_MOST = 500
 _WORD = JsonForm(
     "Repair",
     Repair,
@@ -33,7 +34,7 @@ _WORD = JsonForm(
     at="repaired_us",
 )
 _BOARD = JsonForm("BoardToRepair", Board, "key serial panel", {"defects": int}, board="id")
-_BOARDS = JsonForm("BoardsToRepair", more={"boards": _BOARD.many})
+_BOARDS = JsonForm("BoardsToRepair", more={"boards": _BOARD.many, "more": bool})
 
 
 class RepairRequest(StrictModel):
@@ -78,6 +79,7 @@ def post_repair(visit: Visit, connection: Connection) -> Response:
 
 @router.read("/api/v1/repairs", VERIFY, answers={200: "boards, the newest first"}, sends=_BOARDS)
 def get_waiting(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """Boards with confirmed defects of which the repair station has not heard yet."""
-    found = repairs.waiting(connection, limit=500)
-    return _BOARDS(boards=[_BOARD(board, defects=number) for board, number in found])
+    """Boards with confirmed defects of which the repair station has not heard yet; `more` if others wait, too."""
+    found = repairs.waiting(connection, limit=_MOST + 1)
+    boards = [_BOARD(board, defects=number) for board, number in found[:_MOST]]
+    return _BOARDS(boards=boards, more=len(found) > _MOST)

@@ -21,6 +21,7 @@ from coe.serve.gate.pages.rendering import PageRouter, Shown, page
 from coe.serve.gate.problems import not_found
 
 router = PageRouter()
+_LISTED = 50
 
 
 @router.add("GET", "/repair", VERIFY, query=FindQuery)
@@ -32,7 +33,12 @@ async def waiting(visit: Visit) -> Response:
         # The newest is the one in somebody's hands.
         where = f"/repair/{found.boards[0].id}" if found.boards else where
         return RedirectResponse(str(where), int(HTTPStatus.SEE_OTHER))
-    return await page(visit, "repair.j2", lambda connection: {"waiting": repairs.waiting(connection)})
+    return await page(visit, "repair.j2", _waiting)
+
+
+def _waiting(connection: Connection) -> Shown:
+    found = repairs.waiting(connection, limit=_LISTED + 1)
+    return {"waiting": found[:_LISTED], "more": len(found) > _LISTED}
 
 
 @router.page("/repair/{id:int}", "repair_board.j2", roles=VERIFY)
