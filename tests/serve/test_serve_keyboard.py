@@ -319,6 +319,19 @@ def test_a_hidden_tab_has_no_stream_of_events_and_a_refresh_keeps_the_focus(serv
     page.wait_for_function("streams.length === 2 && streams[1].readyState === EventSource.OPEN")
 
 
+def test_a_page_without_news_says_since_when(served: Served, browser: Any) -> None:
+    page = signed_in(served, browser, Role.VIEWER, "/")
+    page.wait_for_selector("#live .lead")
+    ask_again = "document.dispatchEvent(new Event('visibilitychange'))"
+    page.route("**/line/part", lambda route: route.abort())
+    page.evaluate(ask_again)
+    page.wait_for_selector("#outdated:has-text('No news since')")
+    page.unroute("**/line/part")
+    page.wait_for_timeout(1100)  # it asks once a second at most
+    page.evaluate(ask_again)
+    page.wait_for_selector("#outdated", state="detached")
+
+
 def test_enter_in_a_note_of_the_repair_station_keeps_the_page_and_the_note(served: Served, browser: Any) -> None:
     write(served.database, decided, "k1", ng("R1"))
     answer(served.database, 1, R1=Outcome.CONFIRMED)

@@ -134,13 +134,18 @@ document.querySelectorAll("img[data-outlines]").forEach((image) => {
 const live = document.getElementById("live");
 if (live) {
   const kinds = ["board.accepted", "board.started", "board.endangered", "board.decided", "board.amended", "board.verified", "board.aborted", "board.repaired", "call.verified", "recipe.activated", "recipe.failed", "state.changed", "fault.raised", "fault.cleared"];
-  let waiting = false, again = false, events = null;
+  let waiting = false, again = false, events = null, newest = new Date();
   const refresh = async () => {
     if (waiting || document.hidden) { again = true; return; }
     waiting = true;
     const answer = await send("GET", live.dataset.part);
-    if (answer) redraw(await answer.text());
+    if (answer) { newest = new Date(); redraw(await answer.text()); } else outdated();
     setTimeout(() => { waiting = false; if (again) { again = false; refresh(); } }, 1000);
+  };
+  // A screen on the wall must not show for ever what was once so.
+  const outdated = () => {
+    if (live.querySelector("#outdated")) return;
+    live.insertAdjacentHTML("afterbegin", `<p class="banner ng" id="outdated" role="alert"><b>No news since ${newest.toLocaleTimeString()}</b> <span>What stands below was so then.</span></p>`);
   };
   // What has the focus keeps it: its link or its button is found again in what is new.
   const redraw = (html) => {
