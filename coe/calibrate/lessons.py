@@ -37,7 +37,7 @@ def of_marks(board: Rules, marks: Iterable[PictureMark], folder: Path) -> list[V
         path = folder / mark.image
         try:
             if not path.is_file():
-                raise ConfigError("there is no such picture")
+                raise ConfigError("there is no such picture; --images says where the pictures lie now")
             if mark.expert:
                 truths: Mapping[str, str] = {mark.expert: mark.label}
                 if mark.expert not in board.experts or mark.label not in {*board.experts[mark.expert].labels, "none"}:

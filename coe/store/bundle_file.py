@@ -17,11 +17,12 @@ from typing import IO, Literal
 import xxhash
 from pydantic import Field, ValidationError
 
+import coe
 from coe.errors import StoreError, first_line
 from coe.files import replacing, writing
 from coe.strict_model import Bytes, StrictModel
 
-CONTENTS = "bundle.json"
+CONTENTS, FORMAT = "bundle.json", 1
 RULES, STORE, FILES = "rules", "store", "files"
 """The folders of a bundle: the board file with its calibration, the parts of a store, and what else belongs to it."""
 _MOST_CONTENTS = 64 << 20
@@ -83,7 +84,14 @@ def read(path: Path) -> BundleContents:
             info = bundle.getinfo(CONTENTS)
             if info.file_size > _MOST_CONTENTS:
                 raise ValueError(f"{CONTENTS} is too large")
-            contents = BundleContents.model_validate(json.loads(bundle.read(info)))
+            data = json.loads(bundle.read(info))
+            if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
+                made_by = str(data.get("made_by") or "another version of coe")[:100]
+                raise StoreError(
+                    f"{path} is of {made_by}, in a format of bundles that coe {coe.__version__} does not read; install "
+                    "that version here, or pack the board with this one"
+                )
+            contents = BundleContents.model_validate(data)
             names = [info.filename for info in bundle.infolist()]
     except (OSError, KeyError, ValueError, ValidationError, zipfile.BadZipFile, RecursionError, EOFError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)

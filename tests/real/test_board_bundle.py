@@ -27,7 +27,7 @@ from coe.core import Expert
 from coe.errors import StoreError
 from coe.inspector import weights_used
 from coe.prepare.sharing import Sharing
-from coe.store import installing, kinds
+from coe.store import bundle_file, installing, kinds
 from coe.store.references import EncodedReference, NewReference, References
 from coe.store.store import Store
 
@@ -163,6 +163,15 @@ def test_a_bundle_that_is_cut_off_or_none_at_all_is_refused(packed: Path, instal
     (tmp_path / "half.coe").write_bytes(data[: int(size * len(data)) if size < 1 else int(size)])
     assert install(tmp_path / "half.coe") == 2
     assert install(tmp_path / "none.coe") == 2
+
+
+def test_a_bundle_of_a_later_version_is_not_called_damaged(packed: Path, tmp_path: Path) -> None:
+    def later(files: dict[str, bytes]) -> None:
+        contents = json.loads(files[bundle_file.CONTENTS]) | {"format": 2, "made_by": "coe 99.1"}
+        files[bundle_file.CONTENTS] = json.dumps(contents).encode()
+
+    with pytest.raises(StoreError, match=r"coe 99\.1"):
+        bundle_file.read(damaged(packed, tmp_path / "later.coe", later))
 
 
 def test_an_install_that_is_killed_anywhere_opens_no_line_or_the_whole_board(packed: Path, tmp_path: Path) -> None:
