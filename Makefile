@@ -1,6 +1,7 @@
 # Two commands on a fresh machine: `make inspect` and `make test`. Each sets up all it needs.
 PYTHON ?= python3
 BIN := .venv/bin
+bounds: BIN := build/bounds/bin
 # The first look takes a minute and a half of CPU time; FULL=1 trains the experts in full, in minutes.
 FULL ?=
 BOARD := $(if $(FULL),demo,first_look)
@@ -13,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # The files of serial tests: the second pass imports no others.
 SERIAL := $(shell grep -rlF mark.serial tests --include='test_*.py')
 
-.PHONY: inspect serve test test-all stress coverage check first-look demo setup lock clean help
+.PHONY: inspect serve test test-all stress coverage check first-look demo setup lock bounds clean help
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -102,6 +103,14 @@ lock: ## write the versions that are installed into requirements.lock; those in 
 	@{ head -1 requirements.lock; $(BIN)/python -m pip freeze --all --exclude pip --exclude-editable | \
 	    grep -viE "^($$(sed -n 's/==.*//p' requirements.real.lock | paste -sd '|'))=="; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
+
+bounds: ## the tests of `make test` with the lowest versions that pyproject.toml allows (PYTHON=python3.11)
+	@$(PYTHON) -m venv build/bounds
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --resolution lowest-direct --requirements pyproject.toml --extra dev
+	@$(BIN)/python -m pip install --quiet --no-deps "$$(grep ^rapidocr= requirements.lock)"
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(call passes,not slow and not gpu and not stress)
 
 clean: ## remove what was built; .venv stays
 	rm -rf build runs store *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*

@@ -117,12 +117,12 @@ def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path
 
     for number in range(3):
         save(tmp_path / f"{number}.png", noisy(part(), number))
-    for number, folder in enumerate(("none", "Good", "ok/pass", ".thumbs")):
+    for number, folder in enumerate(("pass", "Good", "ok/pass", ".thumbs")):
         save(tmp_path / folder / "x.png", noisy(part(), 10 + number))
     trained = train(tmp_path)
     assert trained.metrics["good_parts"] == 6
     assert "3 from" in trained.took
-    assert "1 from none" in trained.took
+    assert "1 from pass" in trained.took
     assert trained.learned is not None
     assert trained.learned.holds(digests(tmp_path / "ok/pass/x.png"))
     for number, folder in enumerate(("gut/2026-11-25", "20261125", "Good parts")):
@@ -136,13 +136,13 @@ def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path
     bad_one = save(tmp_path / label / "y.png", bad(part()))
     save(tmp_path / "defects" / "y.png", bad(part()))
     assert train(tmp_path).metrics["good_parts"] == 6, "what is known to be bad is left out"
-    save(tmp_path / "none" / "rejects" / "y.png", bad(part()))
+    save(tmp_path / "pass" / "rejects" / "y.png", bad(part()))
     save(tmp_path / "what" / "y.png", bad(part()))
-    with pytest.raises(ConfigError, match=r"none/rejects.*what"):
+    with pytest.raises(ConfigError, match=r"pass/rejects.*what"):
         train(tmp_path)
     with pytest.raises(ConfigError, match="label against a part"):
         train(bad_one.parent)
-    shutil.rmtree(tmp_path / "none" / "rejects")
+    shutil.rmtree(tmp_path / "pass" / "rejects")
     shutil.rmtree(tmp_path / "what")
     against = replace(expert, reject=frozenset({*expert.reject, "OK"}))  # then it is no word for good
     with pytest.raises(ConfigError, match="ok/pass"):
