@@ -9,7 +9,7 @@ from coe.errors import ConfigError, did_you_mean
 from coe.placement.board_recipe import BoardRecipe
 from coe.placement.panel_split import split
 from coe.placement.placements import Placement
-from coe.placement.recipe_spec import UnitSpec, fits
+from coe.placement.recipe_spec import MappingSpec, UnitSpec, fits
 from coe.spelling import look
 
 
@@ -39,12 +39,13 @@ def is_left_out(recipe: BoardRecipe, place: Placement) -> bool:
     return any(fits(word, place.refdes) for word in recipe.not_inspected)
 
 
-def component_of(recipe: BoardRecipe, place: Placement) -> str | None:
+def component_of(recipe: BoardRecipe, place: Placement, placed_as: Sequence[MappingSpec] | None = None) -> str | None:
     """Return the component of a placement: by `placed_as`, else by its own column, or by its value; None if by none.
 
-    The first entry of `placed_as` that fits counts. Signs of one look are one sign (`coe.spelling.look`).
+    The first entry of `placed_as` that fits counts, of all that the recipe has or of those that are given. Signs of one
+    look are one sign (`coe.spelling.look`).
     """
-    for entry in recipe.placed_as:
+    for entry in recipe.placed_as if placed_as is None else placed_as:
         if entry.fits(place.package, place.value, place.refdes):
             return entry.component
     return next((name for name in map(look, (place.component, place.value)) if name in recipe.components), None)
@@ -56,7 +57,12 @@ def _inspected(recipe: BoardRecipe, places: Sequence[Placement]) -> list[tuple[P
     A place without a designator that is no component, such as a fiducial or a logo, is none of them. Raises ConfigError
     for parts that are no component, all in one sentence, and for a designator that is missing or stands twice.
     """
-    found = [(place, component_of(recipe, place)) for place in places]
+    # Large boards have thousands of parts, and hundreds of kinds and entries: these are compared once for each kind.
+    of_kind = {
+        kind: [entry for entry in recipe.placed_as if entry.fits(*kind, entry.refdes or "")]
+        for kind in {(place.package, place.value) for place in places}
+    }
+    found = [(place, component_of(recipe, place, of_kind[place.package, place.value])) for place in places]
     if unmapped := [place for place, component in found if component is None and place.refdes]:
         raise ConfigError(_unmapped(recipe, unmapped))
     inspected = [(place, component) for place, component in found if component is not None]

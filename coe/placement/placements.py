@@ -342,7 +342,7 @@ class _PlacementReader:
             return unit, f"{unit}, as {where} states"
         if self._asked is not None:
             return self._asked, ""
-        raise ConfigError(f"{self._path}: the file does not say its unit; give it with --units: mm, um, mil or inch")
+        raise ConfigError(f"{self._path}: the file does not say its unit; choose mm, um, mil or inch (--units)")
 
     def _error(self, number: int, message: str) -> ConfigError:
         return ConfigError(f"{self._path}:{number}: {message}")

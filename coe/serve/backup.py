@@ -1,4 +1,4 @@
-"""`coe-serve backup`: a whole copy of a running service's data. The copy is consistent, or there is none."""
+"""`coe-serve backup`: a whole copy of a running service's data. It is consistent, drafts aside, or there is none."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from coe.files import writing
 from coe.serve.database import views
 from coe.serve.database.connecting import open_database, sqlite_url
 from coe.serve.service_config import DATABASE, PICTURES, ServeConfig
+from coe.serve.teach.teach_draft import FOLDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Backup:
 
 
 def back_up(config: ServeConfig, folder: Path) -> Backup:
-    """Copy the database as it is at one moment, and the pictures that it names, into a new folder.
+    """Copy the database as it is at one moment, the pictures that it names, and all drafts of boards, to a new folder.
 
     The folder gets its name once it is whole, and can then take the place of the service's data. Raises ConfigError for
     a database that is not embedded, and for a folder that is there already.
@@ -47,9 +48,22 @@ def back_up(config: ServeConfig, folder: Path) -> Backup:
             with copy, suppress(sqlite3.OperationalError):  # a schema before 0005 has no sessions
                 copy.execute("DELETE FROM session")  # who signs out later must not be signed in by the backup
         copied, missing = _pictures(config.pictures, unfinished)
+        _drafts(config.data / FOLDER, unfinished / FOLDER)
         system.replace(unfinished, folder)
         system.save_names(folder.parent)
     return Backup(folder, copied, missing)
+
+
+def _drafts(source: Path, backup: Path) -> None:
+    """Copy the drafts of boards; each file is whole, and one that goes meanwhile is left out."""
+    for path in source.rglob("*"):
+        target = backup / path.relative_to(source)
+        if path.is_dir():
+            target.mkdir(parents=True, exist_ok=True)
+            continue
+        with suppress(FileNotFoundError):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, target)
 
 
 def _pictures(source: Path, backup: Path) -> tuple[int, int]:

@@ -391,7 +391,10 @@ def test_a_backup_can_take_the_place_of_the_data(filled: ServeConfig, database: 
     with database.writing() as connection:
         key = keys.add(connection, "ann", Role.OPERATOR, keys.generate(), now_us=1)
         keys.begin_session(connection, key, "a", now_us=1, ends_us=10)
+    (photo := filled.data / "teach" / "line7" / "photos" / "R10k" / "good" / "P1.png").parent.mkdir(parents=True)
+    photo.write_bytes(LIGHT)
     made = backup.back_up(filled, tmp_path / "copy")
+    assert (tmp_path / "copy" / photo.relative_to(filled.data)).read_bytes() == LIGHT
     assert (made.pictures, made.missing) == (2, 0)
     with database.writing() as connection:
         connection.exec_driver_sql("DELETE FROM view")

@@ -141,7 +141,7 @@ def test_a_session_needs_its_token(served: Served) -> None:
 
 
 def test_a_name_that_no_board_can_have_is_a_sentence(served: Served) -> None:
-    for name in ("", "../x", "a/b", ".x", "routing_rules", "x" * 101, "<b>"):
+    for name in ("", "../x", "a/b", ".x", "routing_rules", "line7.calibration", "x" * 101, "<b>"):
         problem(served.engineer.post("/teach", json={"name": name}), 422, "invalid")
     assert not list((served.gate.config.data / "teach").glob("*"))
 
@@ -158,7 +158,9 @@ def test_a_file_of_any_name_stays_in_its_folder(served: Served) -> None:
     names = {
         "../../../etc/passwd": "passwd.png",
         "C:\\boards\\SN1.PNG": "SN1.PNG",
-        "\u0441\u0435\u0440\u0438\u044f 7.png": "7.png",
+        "\u0441\u0435\u0440\u0438\u044f 7.png": "\u0441\u0435\u0440\u0438\u044f-7.png",
+        "\u4e3b\u677f.png": "\u4e3b\u677f.png",
+        "\U0001d505" * 90 + ".png": "\U0001d505" * 39 + ".png",
         "<img src=x onerror=alert(1)>.png": "img-src-x-onerror-alert-1-.png",
         "....": "file.png",
         "a" * 190 + ".png": "a" * 76 + ".png",
@@ -475,6 +477,23 @@ def test_nothing_is_learned_before_all_is_said(served: Served, asked: Asked) -> 
     served.engineer.post("/teach/line7/marks", json={"marks": {"SW_B3U/missing/P4-SN1.png": "good"}})
     assert served.engineer.post("/teach/line7/learn", json={"keep_back": True}).status_code == 202
     assert [words[:2] for words in asked.commands[:2]] == [("coe-experts", "split"), ("coe-experts", "choose")]
+
+
+def test_all_pictures_are_learned_from_unless_some_are_kept_back(served: Served, asked: Asked) -> None:
+    draft = with_files(served)
+    with_photos(draft)
+    rows_sent(served)
+    served.engineer.post("/teach/line7/marks", json={"marks": dict.fromkeys(photos_of(draft), "good")})
+    assert served.engineer.post("/teach/line7/learn", json={"keep_back": True}).is_success
+    draft.split.write_text("by split")
+    assert 'id="keep-back" checked' in served.engineer.get("/teach/line7/learn").text
+    assert served.engineer.post("/teach/line7/learn", json={"keep_back": False}).is_success
+    assert not draft.split.is_file(), "choose would obey it"
+    assert 'id="keep-back" checked' not in served.engineer.get("/teach/line7/learn").text
+    served.engineer.post("/teach/line7/undo")
+    assert draft.split.read_text() == "by split"
+    served.engineer.post("/teach/line7/undo")
+    assert not draft.split.is_file()
 
 
 def test_lines_of_chosen_experts_go_into_the_board_file(served: Served) -> None:

@@ -4,17 +4,45 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from serve_rows import the
 from waiting import eventually
 
 from coe.errors import ConfigError
-from coe.serve.teach import yaml_edit
+from coe.serve.teach import undo_stack, yaml_edit
 from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.take_found import take_crops, take_map
 from coe.serve.teach.teach_draft import BoardDraft
-from coe.serve.teach.teach_work import Works, log_of
+from coe.serve.teach.teach_work import WORK, Work, Works, log_of
+
+
+def test_files_of_one_name_come_back_each_to_its_place(tmp_path: Path) -> None:
+    draft = BoardDraft(tmp_path, "recipe")  # routing_rules/recipe.yaml and recipe/recipe.yaml
+    for path in (draft.rules, draft.recipe):
+        path.parent.mkdir()
+        path.write_text(f"{path.parent.name} before")
+    undo_stack.remember(draft, "a step")
+    for path in (draft.rules, draft.recipe):
+        path.write_text("after")
+    undo_stack.take_back(draft)
+    assert [path.read_text() for path in (draft.rules, draft.recipe)] == ["routing_rules before", "recipe before"]
+
+
+def test_work_runs_until_a_next_step_can_begin(tmp_path: Path) -> None:
+    draft, works = BoardDraft(tmp_path, "line7"), Works()
+    draft.folder.mkdir()
+    done = Work(what="", then="learn", commands=(("coe-experts",),), at=1, state="done")
+    (draft.folder / WORK).write_text(done.model_dump_json())
+    wait = "import sys; sys.stdin.read()"
+    works.running[draft.folder] = subprocess.Popen([sys.executable, "-c", wait], stdin=subprocess.PIPE)
+    assert (the(works.of(draft)).state, works.is_running(draft)) == ("running", True)
+    works.running[draft.folder].communicate()
+    assert (the(works.of(draft)).state, works.is_running(draft)) == ("done", False)
+
 
 TEXT = """\
 # head

@@ -10,6 +10,7 @@ import pytest
 from coe.errors import ConfigError
 from coe.placement import Side, lay_out, parse_placements, parse_recipe, read_file, read_placements
 from coe.placement.file_form import FileForm
+from coe.placement.recipe_spec import MappingSpec
 
 FILES: dict[str, tuple[str, str]] = {
     "german.csv": (
@@ -181,6 +182,25 @@ def test_a_person_says_side_and_rotation_that_no_column_tells() -> None:
     raw = b"Ref,X,Y,Rot,Side\nR1,1,2,45,bottom\n"
     (one,) = parse_placements(path, raw, "generic", "mm", FileForm(side=Side.TOP, rotation=90))
     assert (one.side, one.rotation_deg) == (Side.BOTTOM, 45.0), "what the file says counts"
+
+
+def test_entries_are_compared_once_for_each_kind_of_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [f"R{number},{number},2,0,top,P,{number % 4}k" for number in range(40)]
+    raw = "\n".join(["Ref,X,Y,Rot,Side,Package,Val", *rows]).encode()
+    head = "recipe: a\nside: top\num_per_pixel: 50\noutline: {x: [0, 50], y: [0, 50]}\nheld: true\n"
+    sizes = "".join(f"  R{kind}: {{size: [1, 1]}}\n" for kind in range(4))
+    entries = "".join(f"  - {{package: P, value: {kind}k, refdes: R*, component: R{kind}}}\n" for kind in range(4))
+    recipe = parse_recipe(Path("a.yaml"), f"{head}components:\n{sizes}placed_as:\n{entries}".encode())
+    compared, fits = [], MappingSpec.fits
+
+    def counted(entry: MappingSpec, *words: str) -> bool:
+        compared.append(entry)
+        return fits(entry, *words)
+
+    monkeypatch.setattr(MappingSpec, "fits", counted)
+    sites = lay_out(recipe, parse_placements(Path("a.csv"), raw, "generic", "mm")).sites
+    assert [site.component for site in sites] == [f"R{number % 4}" for number in range(40)]
+    assert len(compared) == 4 * 4 + 40, "else 20,000 parts and 300 entries take seconds"
 
 
 def test_a_column_that_is_not_there_is_refused_by_its_name() -> None:

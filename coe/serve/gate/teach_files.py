@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from coe.strict_model import StrictModel
 router = OperationRouter()
 _T = TypeVar("_T")
 MOST_PICTURES = 100
+_NAME_BYTES = 160
 _ENDINGS = {"Jpeg": ".jpg", "Png": ".png", "Bmp": ".bmp", "Tiff": ".tif"}
 
 
@@ -82,9 +84,10 @@ async def put_file(visit: Visit) -> Mapping[str, Any]:
 
 
 def _safe(name: str) -> str:
-    """Return a name for a file that comes from anywhere: the last part of it, of plain signs."""
-    last = re.split(r"[/\\]", name)[-1]
-    return re.sub(r"[^A-Za-z0-9._+-]+", "-", last).strip(".-")[-80:].strip(".-") or "file"
+    """Return a name for a file that comes from anywhere: the last part of it, of letters, digits and plain signs."""
+    last = unicodedata.normalize("NFC", re.split(r"[/\\]", name)[-1])
+    plain = re.sub(r"[^\w.+-]+", "-", last).strip(".-")[-80:]
+    return plain.encode("utf-8", "ignore")[-_NAME_BYTES:].decode("utf-8", "ignore").strip(".-") or "file"
 
 
 def _keep_picture(draft: BoardDraft, content: bytes, name: str, most_pixels: int) -> str:

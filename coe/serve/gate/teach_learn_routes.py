@@ -38,7 +38,9 @@ async def learn(visit: Visit) -> Mapping[str, Any]:
     def begin(draft: BoardDraft) -> None:
         if told := missing(draft):
             raise ConfigError("; ".join(told))
-        undo_stack.remember(draft, "Learned", made_in=[])
+        undo_stack.remember(draft, "Learned")
+        if not visit.body.form.keep_back:
+            draft.split.unlink(missing_ok=True)  # it would keep pictures back
         draft.say(draft.state.model_copy(update={"bounded": False}))
         store, photos = _store(visit), draft.named(draft.photos)
         board = f"{fresh(draft, CHOSEN)}/{draft.name}.yaml"

@@ -20,6 +20,7 @@ from coe.cli import first_board
 from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.pictures.finding import EXTENSIONS
+from coe.pictures.photo_split import SPLIT
 from coe.placement import Bottom, Layout, Placement, PlacementFile, join, lay_out, read_bom, read_file, read_recipe
 from coe.placement.bom import BomJoin
 from coe.placement.file_form import FileForm
@@ -102,6 +103,11 @@ class BoardDraft:
     def photos(self) -> Path:
         """The photographs of its components."""
         return self.folder / "photos"
+
+    @property
+    def split(self) -> Path:
+        """Which photographs are to learn from, if some are kept back."""
+        return self.photos / SPLIT
 
     @property
     def pictures(self) -> list[Path]:

@@ -80,13 +80,18 @@ class Works:
         return running is not None and running.poll() is None
 
     def of(self, draft: BoardDraft) -> Work | None:
-        """Return what runs for a draft, or ran last; work that a restart of the service ended has failed."""
+        """Return what runs for a draft, or ran last; work that a restart of the service ended has failed.
+
+        It runs until its process has ended: before that no step can be begun.
+        """
         path = draft.folder / WORK
         if not path.is_file():
             return None
         running = self.is_running(draft)
         work = of_json(json.loads(path.read_bytes()), Work)
-        return work if work.state != "running" or running else work.model_copy(update={"state": "failed", "exit": -1})
+        if running:
+            return work.model_copy(update={"state": "running"})
+        return work if work.state != "running" else work.model_copy(update={"state": "failed", "exit": -1})
 
     def stop(self, draft: BoardDraft) -> None:
         """End the commands of a draft."""

@@ -13,7 +13,7 @@ from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.serve.teach.teach_draft import SCORES, STATE, BoardDraft
 
-_STACK, _NOTE, _REPLACED = "undo", "step.json", "replaced"
+_STACK, _NOTE, _REPLACED, _KEPT = "undo", "step.json", "replaced", "kept"
 _MOST = 200
 """So many steps can be taken back."""
 
@@ -39,7 +39,8 @@ def remember(
     for path in _texts(draft):
         kept[draft.named(path)] = path.is_file()
         if path.is_file():
-            shutil.copyfile(path, place / path.name)
+            (kept_as := place / _KEPT / draft.named(path)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, kept_as)
     there = {draft.named(folder): _listed(folder) for folder in made_in}
     moved |= {(name := _inner(draft, path)): f"{_inner(draft, place)}/{_REPLACED}/{name}" for path in replaced}
     note = {"what": what, "kept": kept, "moves": moved, "there": there}
@@ -72,7 +73,7 @@ def take_back(draft: BoardDraft) -> str:
         path = draft.root / name
         if was_there:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, [(place / path.name).read_text(encoding="utf-8")])
+            write_atomically(path, [(place / _KEPT / name).read_text(encoding="utf-8")])
         else:
             path.unlink(missing_ok=True)
     (place / _NOTE).unlink()  # first, so that a kill leaves no step of which half is gone
@@ -82,7 +83,7 @@ def take_back(draft: BoardDraft) -> str:
 
 def _texts(draft: BoardDraft) -> list[Path]:
     calibration = calibration_file.path_for(draft.rules)
-    return [draft.rules, calibration, draft.recipe, draft.folder / STATE, draft.folder / SCORES]
+    return [draft.rules, calibration, draft.recipe, draft.folder / STATE, draft.folder / SCORES, draft.split]
 
 
 def _steps(draft: BoardDraft) -> list[Path]:

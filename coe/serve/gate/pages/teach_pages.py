@@ -142,9 +142,9 @@ def _learn(draft: BoardDraft) -> Shown:
     rows = [
         (name, counts[name]["good"], counts[name]["bad"], one.root.expert) for name, one in board.components.items()
     ]
-    many = min((good for _, good, _, _ in rows), default=0) >= _MANY
+    keeps_back = draft.split.is_file() or min((good for _, good, _, _ in rows), default=0) >= _MANY
     learned = (draft.folder / SCORES).is_file()
-    return {"rows": rows, "open": missing(draft), "many": many, "learned": learned}
+    return {"rows": rows, "open": missing(draft), "keeps_back": keeps_back, "learned": learned}
 
 
 def _threshold(draft: BoardDraft) -> Shown:
