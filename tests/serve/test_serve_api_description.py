@@ -174,7 +174,12 @@ def test_defaults_of_a_query_may_be_sent(served: Served, description: Descriptio
         for one in methods.get("get", {"parameters": []})["parameters"]:
             default = one["schema"].get("default")
             assert not isinstance(default, int) or default < 2**53, (path, one)
+    [refdes] = [
+        one for one in description.operation("GET", "/api/v1/boards/1/part")["parameters"] if one["name"] == "refdes"
+    ]
+    assert refdes["required"]
     queried = description.operation("GET", "/api/v1/calls")["parameters"]
+    assert [one["schema"].get("maximum") for one in queried if one["name"] == "limit"] == [500]
     defaults = {one["name"]: default for one in queried if (default := one["schema"].get("default")) is not None}
     for status in ("open", "answered"):
         assert served.operator.get("/api/v1/calls", params={**defaults, "status": status}).status_code == 200

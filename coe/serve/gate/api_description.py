@@ -69,7 +69,7 @@ def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
                 "name": name,
                 "in": "path",
                 "required": True,
-                "schema": {"type": "integer" if kind == "int" else "string"},
+                "schema": {"type": "integer", "minimum": 0} if kind == "int" else {"type": "string"},
             }
             for name, kind in re.findall(r"{(\w+)(?::(\w+))?}", operation.path)
         ]
@@ -78,7 +78,13 @@ def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
             for name in operation.needs + operation.reads
         ]
         + [
-            {"name": name, "in": "query", "description": schema.pop("description", ""), "schema": schema}
+            {
+                "name": name,
+                "in": "query",
+                "required": name in query.get("required", ()),
+                "description": schema.pop("description", ""),
+                "schema": schema,
+            }
             for name, schema in query.get("properties", {}).items()
         ],
         "responses": {

@@ -25,7 +25,7 @@ from coe.serve.enums import UNDECIDED
 from coe.serve.gate import role_views
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.json_form import JsonForm
-from coe.serve.gate.operations import ANY, FEED, OperationRouter, Visit, Whole
+from coe.serve.gate.operations import ANY, DIGITS, FEED, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_confirmed
 from coe.serve.gate.request_data import JsonBody
@@ -193,7 +193,7 @@ class BoardQuery(StrictModel):
     wait: Annotated[
         float, Field(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="seconds to wait for the decision")
     ] = 0
-    good: Annotated[Whole, Field(ge=0, le=1, description="1: with the components that are OK, too")] = 0
+    good: Annotated[int, Field(ge=0, le=1, description="1: with the components that are OK, too"), DIGITS] = 0
 
 
 @router.add(

@@ -22,7 +22,7 @@ from coe.serve.database.verifications import NewVerification, Verification
 from coe.serve.enums import Outcome
 from coe.serve.gate.image_routes import golden_of
 from coe.serve.gate.json_form import JsonForm
-from coe.serve.gate.operations import VERIFY, OperationRouter, RowId, Visit, Whole
+from coe.serve.gate.operations import DIGITS, VERIFY, OperationRouter, RowId, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.text_checks import Note, Text
 from coe.strict_model import StrictModel
@@ -99,8 +99,8 @@ class CallsQuery(NextQuery):
     """Which calls are listed, and how many: `after` and `component` are for open calls, `before` for answered ones."""
 
     status: Annotated[CallStatus, Field(description="open (if not given) or answered")] = CallStatus.OPEN
-    before: Annotated[RowId | None, Field(ge=1, description="answered calls before the call of this id")] = None
-    limit: Annotated[Whole, Field(ge=1, le=_MOST_LISTED, description="how many")] = 100
+    before: Annotated[RowId | None, Field(description="answered calls before the call of this id")] = None
+    limit: Annotated[int, Field(ge=1, le=_MOST_LISTED, description="how many"), DIGITS] = 100
     component: Annotated[str, Field(description="open calls of this component type")] = ""
 
 

@@ -41,9 +41,9 @@ def _decimal(given: Any) -> Any:
     return given
 
 
-Whole = Annotated[int, BeforeValidator(_decimal)]
-"""A whole number of a query, in digits alone."""
-RowId = Annotated[Whole, Field(ge=0, le=LARGEST_ID)]
+DIGITS = BeforeValidator(_decimal)
+"""For a whole number of a query: it is written in digits alone."""
+RowId = Annotated[int, Field(ge=0, le=LARGEST_ID), DIGITS]
 
 
 QUOTED = "coe.is_quoted"

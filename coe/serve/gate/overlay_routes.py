@@ -25,7 +25,7 @@ from coe.serve.database import audit, recipe_versions
 from coe.serve.database.recipe_versions import Confirmation, Recipe
 from coe.serve.gate import access
 from coe.serve.gate.json_form import JsonForm
-from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit, Whole
+from coe.serve.gate.operations import DIGITS, ENGINEER, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipe_routes import version_of
 from coe.serve.gate.request_data import whole_body
@@ -61,7 +61,7 @@ class ConfirmationRequest(StrictModel):
 class OverlayQuery(StrictModel):
     """How large an overlay is drawn."""
 
-    side: Annotated[Whole, Field(ge=LEAST_SIDE, le=MOST_SIDE, description="pixels of the longer side")] = SIDE
+    side: Annotated[int, Field(ge=LEAST_SIDE, le=MOST_SIDE, description="pixels of the longer side"), DIGITS] = SIDE
 
 
 @dataclass(frozen=True, slots=True)

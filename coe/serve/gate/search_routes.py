@@ -20,7 +20,7 @@ from coe.serve.enums import BoardState
 from coe.serve.gate import role_views
 from coe.serve.gate.board_routes import FACTS, OF_RECIPE, RENAMED
 from coe.serve.gate.json_form import JsonForm
-from coe.serve.gate.operations import ANY, OperationRouter, RowId, Visit, Whole
+from coe.serve.gate.operations import ANY, DIGITS, OperationRouter, RowId, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.stats_routes import Moment
 from coe.strict_model import StrictModel
@@ -45,7 +45,7 @@ class BoardsQuery(StrictModel):
     state: Annotated[_Given[BoardState], Field(description="where the board stands")] = None
     since: Annotated[Moment, Field(description="accepted at this time or later, in UTC or with its offset")] = None
     until: Annotated[Moment, Field(description="accepted before this time, in UTC or with its offset")] = None
-    limit: Annotated[Whole, Field(ge=1, le=_MOST_FOUND, description="how many")] = 100
+    limit: Annotated[int, Field(ge=1, le=_MOST_FOUND, description="how many"), DIGITS] = 100
     after: Annotated[_Given[RowId], Field(description="`next` of the answer before: the boards that follow")] = None
 
     @property

@@ -27,7 +27,7 @@ from coe.serve.enums import FaultKind, Intake, LineState, Process, Subject
 from coe.serve.gate import access
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.json_form import JsonForm
-from coe.serve.gate.operations import ANY, ENGINEER, READ, VERIFY, OperationRouter, Visit, Whole
+from coe.serve.gate.operations import ANY, DIGITS, ENGINEER, READ, VERIFY, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.strict_model import StrictModel
 
@@ -112,7 +112,7 @@ def _change(visit: Visit, connection: Connection, state: Intake, action: str) ->
 class FaultsQuery(StrictModel):
     """Which faults are listed."""
 
-    all: Annotated[Whole, Field(ge=0, le=1, description="1: with those that were cleared")] = 0
+    all: Annotated[int, Field(ge=0, le=1, description="1: with those that were cleared"), DIGITS] = 0
 
 
 @router.read("/api/v1/faults", READ, query=FaultsQuery, answers={200: "the faults"}, sends=_FAULTS)

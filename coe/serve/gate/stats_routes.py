@@ -19,7 +19,7 @@ from coe.serve.database.keys import Key
 from coe.serve.database.tallies import Tally
 from coe.serve.enums import By, CallKind, Dimension, RepairOutcome
 from coe.serve.gate.json_form import JsonForm
-from coe.serve.gate.operations import ENGINEER, READ, OperationRouter, Visit, Whole
+from coe.serve.gate.operations import DIGITS, ENGINEER, READ, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.gate.role_views import is_blind
@@ -66,7 +66,7 @@ Moment = Annotated[datetime | None, BeforeValidator(_time)]
 class WindowQuery(StrictModel):
     """The window of statistics."""
 
-    hours: Annotated[Whole, Field(ge=1, le=MOST_HOURS, description="how many whole hours to look back")] = HOURS
+    hours: Annotated[int, Field(ge=1, le=MOST_HOURS, description="how many whole hours to look back"), DIGITS] = HOURS
     until: Annotated[Moment, Field(description="the end, in UTC or with its offset; else now")] = None
     since: Annotated[Moment, Field(description="the beginning, in the place of `hours`")] = None
     recipe: Annotated[str, Field(description="only boards of this recipe")] = ""

@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 
 from coe.core import Verdict
 from coe.serve.enums import BoardState
-from coe.serve.gate.operations import READ, Visit, Whole
+from coe.serve.gate.operations import DIGITS, READ, Visit
 from coe.serve.gate.pages.rendering import PageRouter, Shown, page
 from coe.serve.gate.search_routes import BoardsQuery, FoundBoards, search
 
@@ -27,7 +27,7 @@ class FindQuery(BoardsQuery):
     """What the page searches: `scan` is a serial or, if no board has it, a key."""
 
     scan: Annotated[str, Field(description="what a person scanned or typed")] = ""
-    limit: Annotated[Whole, Field(ge=1, le=_LISTED, description="how many")] = _LISTED
+    limit: Annotated[int, Field(ge=1, le=_LISTED, description="how many"), DIGITS] = _LISTED
 
     @property
     def scanned(self) -> str:
