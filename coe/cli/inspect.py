@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -177,7 +178,7 @@ def _out(at: Path, watching: Watching | None, board: Rules, out_dir: Path | None
     from coe.results.run_file import RUN
 
     # A folder that fills may be away now, or lie elsewhere behind its link.
-    named = at.resolve() if watching is None else at.absolute()
+    named = at.resolve() if watching is None else Path(os.path.abspath(at))
     name = datetime.now().strftime("%Y%m%d-%H%M%S") if watching is None else named.name
     out_dir = out_dir or Path(config.RUNS_FOLDER, board.board, name)
     if watching is not None and not at.is_dir() and not (out_dir / RUN).exists():
