@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from coe.serve.text_checks import Word
-from coe.strict_model import StrictModel
+from coe.strict_model import Name, StrictModel
 
 Seconds = Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)]
 
@@ -31,3 +32,13 @@ class FolderSection(StrictModel):
         if self.done.absolute().is_relative_to(self.path.absolute()):
             raise ValueError("`done` lies in `path`, so what is done would be handed in again; choose another folder")
         return self
+
+
+def _each_alone(folders: dict[str, FolderSection]) -> dict[str, FolderSection]:
+    for (name, one), (other, outer) in permutations(folders.items(), 2):
+        if one.path.absolute().is_relative_to(outer.path.absolute()):
+            raise ValueError(f"'{name}' lies in the folder of '{other}', so its pictures would be handed in twice")
+    return folders
+
+
+Folders = Annotated[dict[Name, FolderSection], AfterValidator(_each_alone)]

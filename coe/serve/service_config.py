@@ -23,7 +23,7 @@ from coe.inspector.line_options import OPTIONS, LineOptions, options_of, taken
 from coe.inspector.option import Door
 from coe.serve.bridge import sink_section
 from coe.serve.bridge.sink_section import MakeError, Sinks
-from coe.serve.folder_section import FolderSection
+from coe.serve.folder_section import Folders
 from coe.serve.local_time import LocalTime
 from coe.serve.stop_rules import StopRule
 from coe.strict_model import Name, StrictModel, of_yaml, paths_from
@@ -232,7 +232,7 @@ class ServeConfig(StrictModel):
     audits: Audits = Audits()
     verify: VerifySection = VerifySection()
     trials: TrialSection = TrialSection()
-    folders: dict[Name, FolderSection] = Field(default_factory=dict)
+    folders: Folders = Field(default_factory=dict)
     stop_rules: dict[Name, StopRule] = Field(default_factory=dict)
     sinks: Sinks = Sinks()
     zone: Annotated[str, AfterValidator(_zone)] = "UTC"

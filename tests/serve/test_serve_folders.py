@@ -255,3 +255,6 @@ def test_a_config_names_folders(tmp_path: Path) -> None:
     path.write_text(text.replace("done: out", "done: in/done"), encoding="utf-8")
     with pytest.raises(CoeError, match=r"serve\.yaml:3"):
         service_config.load(path)
+    path.write_text(text + "  other: {path: in/SN1, done: out2, recipe: tiny}\n", encoding="utf-8")
+    with pytest.raises(CoeError, match="'other'"):
+        service_config.load(path)
