@@ -47,6 +47,7 @@ _UNLIKE = 0.01
 """The share of good parts that may be called because they look unlike every other as a whole."""
 _SMALL = 0.06
 """A part that fills less of its pictures than this share is small."""
+_TWO_WAYS = "name a reference of each (`reference: [A, B]`): one limit for both may let defects of one pass"
 _SEES = 24
 """In a grid of so many places, of an input of 192 pixels, each sees one place farther than it is."""
 _BATCH = 8
@@ -137,7 +138,7 @@ def _look(
     strange = dict.fromkeys(odd, "it looks unlike the other good parts")
     parts = parts.of(kept)
     wholes = whole(parts.seen, network.wholes.shape[1])
-    remarks = two_groups.remarks(parts.names, wholes.double().numpy())
+    remarks = two_groups.remarks(parts.names, wholes.double().numpy(), _TWO_WAYS)
     if (share := _filled(parts, kind.architecture.channels[kind.stages[0]])) < _SMALL:
         remarks.append(
             f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels of the input; crop "

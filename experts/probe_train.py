@@ -184,7 +184,7 @@ def _remarks(taken: TakenPictures, expert: Expert, distances: Numbers, features:
         looks = features[good, : features.shape[1] // 2]  # means: the largest values are those of single places
         spread = looks.std(axis=0)
         looks = looks / np.maximum(spread, 0.1 * spread.mean() + 1e-6)
-        remarks += two_groups.remarks([taken.name(learned[place].path) for place in good], looks)
+        remarks += two_groups.remarks([taken.name(learned[place].path) for place in good], looks, "nothing is wrong")
     for label in expert.labels:
         count = sum(p.label == label for p in learned)
         if count < _FEW:

@@ -24,8 +24,11 @@ Of one part it was at most 0.16 in a hundred draws of ten to twenty photographs,
 _SHOWN = 3
 
 
-def remarks(names: Sequence[str], looks: NDArray[np.floating]) -> list[str]:
-    """Return a remark that names the smaller of two groups, of pictures by how they look as wholes (n, d); or none."""
+def remarks(names: Sequence[str], looks: NDArray[np.floating], two_ways: str) -> list[str]:
+    """Return a remark that names the smaller of two groups, of pictures by how they look as wholes (n, d); or none.
+
+    `two_ways` is what to do if good parts look in two ways.
+    """
     group = smaller(looks)
     if not group:
         return []
@@ -34,7 +37,7 @@ def remarks(names: Sequence[str], looks: NDArray[np.floating]) -> list[str]:
     return [
         f"{named}{more} look like each other and unlike the other {len(names) - len(group)} good pictures: if they "
         "show another part, take them out, for it counts as good now; if good parts look in two ways, as those of two "
-        "suppliers do, nothing is wrong"
+        f"suppliers do, {two_ways}"
     ]
 
 
