@@ -269,6 +269,33 @@ def test_points_that_a_person_shows_tell_the_map(served: Served) -> None:
         )
 
 
+HELD = """\
+recipe: line7-top
+side: top
+um_per_pixel: 50  # TODO: the board was not found
+outline: {x: [0, 20], y: [0, 16]}
+held: true  # TODO: does a fixture hold each board in this place?
+components:
+  part: {size: [2.4, 1.2]}
+placed_as: [{package: "*", component: part}]
+not_inspected: ["F*"]
+"""
+
+
+def test_a_board_that_a_fixture_holds_is_decided_by_who_looked_at_it(served: Served) -> None:
+    draft = with_files(served)
+    draft.recipe.write_text(HELD)
+    draft.say(draft.state.model_copy(update={"held": True, "fits": False, "named": True}))
+    shown = served.engineer.get("/teach/line7/map/SN1.png").json()
+    assert (shown["registered"], shown["held"]) == (False, True), "nobody knows the scale"
+    problem(served.engineer.post("/teach/line7/fits"), 422, "invalid")
+    draft.recipe.write_text(HELD.replace("  # TODO: the board was not found", ""))
+    assert served.engineer.get("/teach/line7/map/SN1.png").json()["registered"]
+    assert served.engineer.post("/teach/line7/fits").status_code == 204
+    assert {one.step for one in states(draft) if one.can} >= {TeachStep.PICTURES}, "nothing is left to decide"
+    assert read_recipe(draft.recipe).held
+
+
 def rows_sent(served: Served, *changes: tuple[int, dict[str, object]]) -> httpx.Response:
     rows = [dict(row) for row in NAMED]
     for number, change in changes:

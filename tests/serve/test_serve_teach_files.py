@@ -17,7 +17,7 @@ from coe.serve.teach import undo_stack, yaml_edit
 from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.take_found import take_crops, take_map
 from coe.serve.teach.teach_draft import BoardDraft
-from coe.serve.teach.teach_work import WORK, Work, Works, log_of
+from coe.serve.teach.teach_work import RESTARTED, STOPPED, WORK, Work, Works, log_of
 
 
 def test_files_of_one_name_come_back_each_to_its_place(tmp_path: Path) -> None:
@@ -42,6 +42,17 @@ def test_work_runs_until_a_next_step_can_begin(tmp_path: Path) -> None:
     assert (the(works.of(draft)).state, works.is_running(draft)) == ("running", True)
     works.running[draft.folder].communicate()
     assert (the(works.of(draft)).state, works.is_running(draft)) == ("done", False)
+
+
+def test_work_that_a_person_stops_was_not_ended_by_a_restart(tmp_path: Path) -> None:
+    draft, works = BoardDraft(tmp_path, "line7"), Works()
+    draft.folder.mkdir()
+    for ended, exit_of in ((works.stop, STOPPED), (lambda _: works.close(), RESTARTED)):
+        (draft.folder / WORK).write_text(Work(what="", then="learn", commands=(("coe-experts",),)).model_dump_json())
+        works.running[draft.folder] = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        works.running[draft.folder].communicate(b"x")  # so that it has ended before anybody kills its group
+        ended(draft)
+        assert (the(works.of(draft)).state, the(works.of(draft)).exit) == ("failed", exit_of)
 
 
 TEXT = """\

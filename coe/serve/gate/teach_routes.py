@@ -15,13 +15,14 @@ from pydantic import Field
 from starlette.responses import Response
 
 from coe.errors import ConfigError, ImageError
+from coe.files import write_atomically
 from coe.pictures.finding import EXTENSIONS
 from coe.pictures.image_source import ImageSource
 from coe.serve.database import audit
 from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.teach_files import draft_named, draft_of, idle
-from coe.serve.teach import board_map, crop_gallery, package_table, teach_work, undo_stack
+from coe.serve.teach import board_map, crop_gallery, package_table, teach_work, undo_stack, yaml_edit
 from coe.serve.teach.crop_gallery import Mark
 from coe.serve.teach.package_table import NamedPackage
 from coe.serve.teach.take_found import CUT, FOUND, fresh
@@ -124,7 +125,12 @@ async def fits(visit: Visit) -> None:
 
     def keep(draft: BoardDraft) -> None:
         draft.layout  # noqa: B018 - raises ConfigError for a recipe that cannot be used
+        if not draft.is_found:
+            raise ConfigError("the board was found in no picture; show two points of it, or search again")
         undo_stack.remember(draft, "Place confirmed")
+        if any(line.startswith("held:") for line in draft.open_lines):  # decided by who looked at all pictures
+            text = draft.recipe.read_text(encoding="utf-8")
+            write_atomically(draft.recipe, [yaml_edit.with_value(text, ("held",), "true")])
         draft.say(draft.state.model_copy(update={"fits": True}))
 
     await idle(visit, keep)

@@ -58,9 +58,9 @@ def shown(draft: BoardDraft, picture: Path) -> dict[str, Any]:
     return {
         "picture": picture.name,
         "size": [width, height],
-        "registered": location.fit is not None,
+        "registered": location.fit is not None and draft.is_found,
         "held": layout.recipe.held,
-        "why": location.why,
+        "why": location.why or ("" if draft.is_found else "show where points of it lie"),
         "residual_um": location.residual_um,
         "um_per_pixel": (location.fit or location.expected).um_per_pixel,
         "turn_deg": (location.fit or location.expected).turn_deg,

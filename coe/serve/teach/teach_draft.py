@@ -174,6 +174,11 @@ class BoardDraft:
         ]
 
     @property
+    def is_found(self) -> bool:
+        """Tell whether pictures, or a person, have told the scale."""
+        return not any(line.startswith("um_per_pixel:") for line in self.open_lines)
+
+    @property
     def placing(self) -> tuple[str, ...]:
         """The words with which a command reads the placement file as it was confirmed."""
         state, placements, bom = self.state, self.placements, self.bom

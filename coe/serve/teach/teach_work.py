@@ -25,6 +25,8 @@ from coe.serve.teach.teach_draft import BoardDraft
 from coe.strict_model import StrictModel, of_json
 
 WORK, LOG = "work.json", "work.log"
+RESTARTED, STOPPED = -1, -2
+"""How work ended that a restart of the service, or a person, ended."""
 _LOG_BYTES = 6000
 _NICE = 10
 
@@ -91,13 +93,15 @@ class Works:
         work = of_json(json.loads(path.read_bytes()), Work)
         if running:
             return work.model_copy(update={"state": "running"})
-        return work if work.state != "running" else work.model_copy(update={"state": "failed", "exit": -1})
+        return work if work.state != "running" else work.model_copy(update={"state": "failed", "exit": RESTARTED})
 
     def stop(self, draft: BoardDraft) -> None:
         """End the commands of a draft."""
         with self._lock:
             if (running := self.running.pop(draft.folder, None)) is not None:
                 _end(running)
+                if (work := self.of(draft)) is not None and work.exit == RESTARTED:
+                    _tell(draft.folder / WORK, work, exit=STOPPED)
 
     def close(self) -> None:
         """End all commands."""
