@@ -523,6 +523,14 @@ def test_all_pictures_are_learned_from_unless_some_are_kept_back(served: Served,
     assert not draft.split.is_file()
 
 
+def test_scores_of_the_experts_before_do_not_stay_when_learning_ends_halfway(served: Served, asked: Asked) -> None:
+    draft = learned(served)
+    assert served.engineer.post("/teach/line7/learn", json={}).is_success  # no command runs, as after a kill
+    assert not any(one.can for one in states(draft) if one.step in (TeachStep.THRESHOLD, TeachStep.ACTIVATE))
+    served.engineer.post("/teach/line7/undo")
+    assert all(one.can for one in states(draft) if one.step in (TeachStep.THRESHOLD, TeachStep.ACTIVATE))
+
+
 def test_lines_of_chosen_experts_go_into_the_board_file(served: Served) -> None:
     draft = with_files(served)
     chosen = draft.folder / "chosen" / "line7.yaml"

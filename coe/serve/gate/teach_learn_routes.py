@@ -41,6 +41,7 @@ async def learn(visit: Visit) -> Mapping[str, Any]:
         undo_stack.remember(draft, "Learned")
         if not visit.body.form.keep_back:
             draft.split.unlink(missing_ok=True)  # it would keep pictures back
+        draft.forget_scores()  # those of the experts before, if it is ended halfway
         draft.say(draft.state.model_copy(update={"bounded": False}))
         store, photos = _store(visit), draft.named(draft.photos)
         board = f"{fresh(draft, CHOSEN)}/{draft.name}.yaml"
