@@ -22,11 +22,9 @@ from experts.findings import Cut, Floats, detected, of_corners
 from experts.geometry import fitted_image
 from experts.good import heat_of
 from experts.pair import PairInput, compared, in_picture, letterboxed
-from experts.patch_network import SHOWN, SIDE, PatchNetwork, features
+from experts.patch_network import CELL, SHOWN, SIDE, PatchNetwork, features, window
 
 LEAST_INPUT = 64
-CELL = 8
-"""The side in pixels of the input of one place."""
 _HEAT_FROM = 0.1
 """The least score of a picture whose heat map is kept."""
 
@@ -122,13 +120,6 @@ class Patch(BackboneKind, Comparing):
         from experts import patch_train
 
         return patch_train.train(self, expert, plan, progress)
-
-
-def window(column: int, row: int, grid: int, side: float) -> tuple[float, float]:
-    """Return left and top of the window around a place of a grid, in a square of `side` that it does not leave."""
-    width = side * SHOWN / SIDE
-    left, top = ((middle + 0.5) * side / grid - width / 2 for middle in (column, row))
-    return min(max(left, 0.0), side - width), min(max(top, 0.0), side - width)
 
 
 def _regions(scores: Floats, score: float, threshold: float, cell: float) -> np.ndarray[Any, np.dtype[np.float64]]:

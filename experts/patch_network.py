@@ -16,6 +16,8 @@ from coe.store.outputs import unhidden
 from experts.backbone import patches
 from experts.good_network import PIXELS, of_pixels, smooth
 
+CELL = 8
+"""The side in pixels of the input of one place."""
 ROWS = 2048
 """The rows of a bank. Fewer are repeated."""
 WHOLES = 64
@@ -151,6 +153,13 @@ def on_grid_of(maps: torch.Tensor, grid: int) -> torch.Tensor:
     if maps.shape[-1] == grid:
         return maps
     return functional.interpolate(maps[:, None], size=(grid, grid), mode="bilinear", align_corners=False)[:, 0]
+
+
+def window(column: int, row: int, grid: int, side: float) -> tuple[float, float]:
+    """Return left and top of the window around a place of a grid, in a square of `side` that it does not leave."""
+    width = side * SHOWN / SIDE
+    left, top = ((middle + 0.5) * side / grid - width / 2 for middle in (column, row))
+    return min(max(left, 0.0), side - width), min(max(top, 0.0), side - width)
 
 
 def whole(seen: torch.Tensor, deepest: int) -> torch.Tensor:

@@ -20,15 +20,26 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.rates import Rate, prediction_factor, tolerance_factor
 from coe.store.kind_data import BACKBONE
-from coe.store.kinds import ExpertInput, Image, Progress, Trained, TrainingPlan
+from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Trained, TrainingPlan
 from experts import good_parts, good_train, two_groups
-from experts.backbone import load_backbone
+from experts.backbone import BackboneKind, load_backbone
 from experts.classifier_train import computing
 from experts.core_set import core_set
 from experts.good_train import ADVISED, FEW, PIXEL_FLOOR, Numbers, Scale
-from experts.patch import Patch, window
 from experts.patch_deviations import LeftOut, Parts, apart, bank_of, cross_validated, usual_at
-from experts.patch_network import EXAMPLES, ROWS, SIDE, USUAL, WHOLES, PatchNetwork, logarithms, whole
+from experts.patch_network import (
+    CELL,
+    EXAMPLES,
+    ROWS,
+    SIDE,
+    USUAL,
+    WHOLES,
+    PatchNetwork,
+    features,
+    logarithms,
+    whole,
+    window,
+)
 from experts.taken import TakenPictures
 
 MOST = WHOLES
@@ -53,7 +64,7 @@ _SEES = 24
 _BATCH = 8
 
 
-def train(kind: Patch, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
     """Learn from the pictures in the folder of the plan; `plan.init` gives the backbone.
 
     Raises ConfigError without a backbone, for frozen parts, for too few good parts, and if most do not fit.
@@ -77,7 +88,7 @@ def train(kind: Patch, expert: Expert, plan: TrainingPlan, progress: Progress) -
 
 
 def _pictures(
-    kind: Patch, expert: Expert, plan: TrainingPlan, taken: TakenPictures
+    kind: BackboneKind, expert: Expert, plan: TrainingPlan, taken: TakenPictures
 ) -> tuple[dict[str, dict[str, Image]], dict[str, str], list[str]]:
     """Return the inputs (3, S, S) uint8 of different good parts by name, for each reference by its id.
 
@@ -98,6 +109,7 @@ def _pictures(
         prepared: ExpertInput
         id = ""
         if reference is not None:
+            assert isinstance(kind, Comparing), "a kind without references was given one"
             best = best_of(image, reference.alternates)
             prepared, id = kind.compare(image, best, expert), best.id
             if prepared.doubt:
@@ -122,12 +134,12 @@ def _pictures(
 
 
 def _look(
-    kind: Patch, network: PatchNetwork, plan: TrainingPlan, reference: str, inputs: dict[str, Image]
+    kind: BackboneKind, network: PatchNetwork, plan: TrainingPlan, reference: str, inputs: dict[str, Image]
 ) -> good_train.Look:
     """Learn how the good parts of one reference look; the network is used as that of this one alone."""
     images = torch.from_numpy(np.stack(list(inputs.values())))
     groups = images.split(_BATCH)
-    seen = torch.cat([kind.features(network, group) for group in groups])
+    seen = torch.cat([features(kind.maps(network, group), group.shape[-1] // CELL) for group in groups])
     pixels = torch.cat([network.pixels(group) for group in groups]) if plan.references else None
     parts = Parts(list(inputs), images, seen, pixels)
     if pixels is not None:

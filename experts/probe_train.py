@@ -19,11 +19,11 @@ from coe.errors import ConfigError
 from coe.rates import tolerance_factor
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from experts import two_groups
-from experts.backbone import load_backbone
+from experts.backbone import BackboneKind, load_backbone, pooled
 from experts.classifier_train import HeldAnswers, computing
 from experts.labelled_folder import LabelledImages, read
 from experts.logistic import LinearHead, Numbers, Places, judged_by_others, mean_loss, softness
-from experts.probe import EXAMPLES, Probe, ProbeNetwork, distances_of
+from experts.probe_network import EXAMPLES, ProbeNetwork, distances_of
 from experts.proof import unproven_answers
 from experts.taken import DataPart, TakenPictures
 
@@ -47,7 +47,7 @@ class _Seen:
     groups: Places
 
 
-def train(kind: Probe, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
     """Learn; raises ConfigError as `labelled_folder.read`, for frozen parts, and for labels with the same pictures."""
     if plan.freeze:
         raise ConfigError(f"expert '{expert.id}': all but the head of kind '{kind.name}' is frozen; leave 'freeze' out")
@@ -112,13 +112,13 @@ def _numbers(taken: TakenPictures) -> Places:
     return np.array([known[digest] for digest in digests], np.intp)
 
 
-def _seen(kind: Probe, module: ProbeNetwork, parts: LabelledImages, groups: Places, turns: int) -> _Seen:
+def _seen(kind: BackboneKind, module: ProbeNetwork, parts: LabelledImages, groups: Places, turns: int) -> _Seen:
     images = turned(parts.images, turns)
-    features = torch.cat([kind.features(module, batch) for batch in images.split(_BATCH)])
+    features = torch.cat([pooled(kind.maps(module, batch)) for batch in images.split(_BATCH)])
     return _Seen(features.double().numpy(), np.tile(parts.labels.numpy(), turns), np.tile(groups, turns))
 
 
-def _outputs(kind: Probe, module: ProbeNetwork, images: torch.Tensor) -> torch.Tensor:
+def _outputs(kind: BackboneKind, module: ProbeNetwork, images: torch.Tensor) -> torch.Tensor:
     return torch.cat([kind.forward(module, batch) for batch in images.split(_BATCH)])
 
 
