@@ -81,7 +81,7 @@ def network(
     module = folded_skeleton(bare_skeleton(kind, expert), pairs).eval().requires_grad_(False)
     if dtype is not None:
         # Channels-last, as the engine runs it; else a CPU without fp16 arithmetic takes nine times as long.
-        module = module.to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        module = module.to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload, unused-ignore]
     try:
         module.load_state_dict(dict(state))
     except RuntimeError as error:
