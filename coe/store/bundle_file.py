@@ -17,7 +17,7 @@ from typing import IO, Literal
 import xxhash
 from pydantic import Field, ValidationError
 
-import coe
+from coe import versions
 from coe.errors import StoreError, first_line
 from coe.files import replacing, writing
 from coe.strict_model import Bytes, StrictModel
@@ -88,7 +88,7 @@ def read(path: Path) -> BundleContents:
             if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
                 made_by = str(data.get("made_by") or "another version of coe")[:100]
                 raise StoreError(
-                    f"{path} is of {made_by}, in a format of bundles that coe {coe.__version__} does not read; install "
+                    f"{path} is of {made_by}, in a format of bundles that coe {versions.own()} does not read; install "
                     "that version here, or pack the board with this one"
                 )
             contents = BundleContents.model_validate(data)
