@@ -88,6 +88,12 @@ def test_a_board_is_taught_without_a_text_editor(station: Served, browser: Any, 
     page.select_option("[name=units]", "mm")
     page.click("button[name=right]")
     page.wait_for_selector("#map-says:has-text('Found')")
+    looks = (
+        "button => { button.disabled = true; const { opacity } = getComputedStyle(button); return Number(opacity); }"
+    )
+    assert page.locator("#map-fits").evaluate(looks) < 1, "a button that does nothing looks so"
+    page.reload()
+    page.wait_for_selector("#map-says:has-text('Found')")
     draft = BoardDraft(station.gate.config.data / "teach", "line7")
     found = read_recipe(draft.recipe).camera
     photographed(page, "serve_teach.png", 1040)
