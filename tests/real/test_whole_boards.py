@@ -127,7 +127,7 @@ def test_placements_are_the_parts_list_of_a_strategy_that_looks_ahead() -> None:
 @pytest.mark.parametrize(
     ("left_out", "more", "complaint"),
     [
-        ("--units", [], "the file does not say its unit; give it with --units"),
+        ("--units", [], "the file does not say its unit"),
         ("--dialect", [], "Then give --yes, or --dialect generic --units mm"),
         ("--recipe", [], "--placements needs --recipe too"),
         ("", ["--bottom-x", "top"], "give --bottom-x and --bottom-angle together, or neither"),

@@ -173,6 +173,8 @@ def test_a_step_ends_when_the_runs_are_ended(
         os._exit(99)
     while not (pid.exists() and pid.read_text()):
         time.sleep(0.05)
+    while psutil.Process(runs).status() != psutil.STATUS_SLEEPING:  # it waits for the step, which it knows by then
+        time.sleep(0.01)
     os.kill(runs, number)
     assert os.waitstatus_to_exitcode(os.waitpid(runs, 0)[1]) == 128 + number
     step = int(pid.read_text())
