@@ -8,7 +8,9 @@ half, which is McNemar's exact test, one-sided; and if it lets no more bad parts
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 
 import xxhash
@@ -57,6 +59,17 @@ def of_marks(board: Rules, marks: Iterable[PictureMark], folder: Path) -> list[V
         few = list(faults)[:5]
         raise ConfigError(f"{folder}: {'; '.join(few)}{f'; and {len(faults) - 5} more' if len(faults) > 5 else ''}")
     return found
+
+
+def changed_since(marks: Iterable[PictureMark], folder: Path) -> list[str]:
+    """Return the pictures in a folder whose files are younger than the word on them: it may mean an earlier picture."""
+    changed = []
+    for mark in marks:
+        # A time may be written in whole seconds.
+        with suppress(ValueError, OSError):
+            if (folder / mark.image).stat().st_mtime > datetime.fromisoformat(mark.at).timestamp() + 1:
+                changed.append(mark.image)
+    return changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,15 @@ def _marked(board: Rules, folder: Path, images_at: Path | None) -> list[Verified
             f"{folder} is a run of pictures of whole boards; mark their crops (coe-experts crop, or an export of the "
             "station)"
         )
-    return lessons.of_marks(board, words_said, place if place.is_dir() else place.parent)
+    pictures = place if place.is_dir() else place.parent
+    marked = lessons.of_marks(board, words_said, pictures)
+    if changed := lessons.changed_since(words_said, pictures):
+        point_out(
+            "note",
+            f"{len(changed)} of {len(words_said)} marked pictures are younger than the word on them, as {changed[0]}; "
+            "where another picture was taken under the name, mark it again",
+        )
+    return marked
 
 
 class _Lesson:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +95,17 @@ def test_an_expert_learns_from_marks_and_the_former_can_be_gone_back_to(
     assert store.learned(ID) is not None
     assert run("restore", f"{ID}@1") == 0
     assert store.manifest(ID).source == "naive"
+
+
+def test_a_picture_that_is_younger_than_the_word_on_it_is_named(tmp_path: Path) -> None:
+    at = "2026-11-26T06:00:00Z"
+    said_s = datetime.fromisoformat(at).timestamp()
+    for name, taken_s in {"before": said_s - 60, "within the second": said_s + 0.9, "after": said_s + 60}.items():
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (taken_s, taken_s))
+    (tmp_path / "undated").touch()
+    words = [PictureMark(image=name, label="good", at=at) for name in ("before", "within the second", "after", "gone")]
+    assert lessons.changed_since([*words, PictureMark(image="undated", label="good")], tmp_path) == ["after"]
 
 
 def evaluation(*right: bool, bad: bool = False) -> Evaluation:
