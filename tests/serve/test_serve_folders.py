@@ -14,7 +14,7 @@ from tiny_line import TINY
 from whole_boards import WHOLE, layout_of, picture_of
 from whole_boards import png as png_of
 
-from coe.errors import CoeError
+from coe.errors import CoeError, ConfigError
 from coe.pictures.watched_folder import WatchedFolder
 from coe.serve import failpoints, service_config
 from coe.serve.clock import now_us
@@ -23,7 +23,7 @@ from coe.serve.database.board_rows import Board
 from coe.serve.enums import FaultKind, Intake, Subject
 from coe.serve.failpoints import Failpoint
 from coe.serve.folder_section import FolderSection
-from coe.serve.gate.folder_feeder import AGAIN_S, GIVE_UP_S, FolderFeeder
+from coe.serve.gate.folder_feeder import AGAIN_S, GIVE_UP_S, NOTES, FolderFeeder
 
 PARTS = {"R1": "A", "R2": "B"}
 
@@ -229,6 +229,22 @@ def test_each_board_is_handed_in_once_whenever_the_gate_is_killed(
     assert all(shown(counted, board).keys() == PARTS.keys() for board in boards)
     assert counted.left == ["R1__A.png"]
     assert not list((counted.served.gate.config.data / "folders").rglob("*.json"))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"SN1/R1__A.png": [1]}', '{"SN1/R1__A.png": ["a", "b"]}'])
+def test_a_note_that_cannot_be_read_stops_its_folder_and_no_process(counted: Camera, text: str) -> None:
+    note = counted.served.gate.config.data / NOTES / "camera" / "camera-1.json"
+    note.parent.mkdir(parents=True)
+    note.write_text(text)
+    for number, component in ((1, "A"), (2, "B")):
+        counted.write(f"SN1/R{number}__{component}.png", png(number))
+    counted.begin_again()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="camera-1"):
+            counted.look(5)
+    assert counted.left == ["R1__A.png", "R2__B.png"]
+    note.unlink()
+    assert [board.serial for board in counted.look(5)] == ["SN1"]
 
 
 def test_a_picture_of_a_whole_board_is_a_board(camera: Camera) -> None:

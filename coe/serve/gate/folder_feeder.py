@@ -124,7 +124,7 @@ class FolderFeeder:
             await asyncio.sleep(max(self._section.settle_s / 4, _LEAST_PAUSE_S))
 
     async def turn(self) -> None:
-        """Look at the folder once, and hand in what is there; raises DatabaseError."""
+        """Look at the folder once, and hand in what is there; raises DatabaseError, ConfigError."""
         gate, now = self._gate, self._now_s()
         await gate.run(self._taken.settle)
         asked = await self._recipe()

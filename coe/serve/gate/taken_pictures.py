@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from coe.errors import ImageError, sentence_of
+from coe.errors import ConfigError, ImageError, sentence_of
 from coe.files import write_atomically
 from coe.pictures.arriving import FileStamp
 from coe.pictures.watched_folder import Listing, WatchedFolder
@@ -29,7 +29,8 @@ class TakenPictures:
 
     def __init__(self, gate: Gate, folder: Path, watched: WatchedFolder) -> None:
         self._gate, self._folder, self._watched = gate, folder, watched
-        self._noted = {path.stem: _read(path) for path in folder.glob("*.json")}
+        self._recalled = False
+        self._noted: dict[str, dict[str, FileStamp]] = {}
         self._accepted: dict[str, dict[str, FileStamp]] = {}
 
     def note(self, key: str, pictures: Mapping[str, FileStamp]) -> None:
@@ -40,7 +41,13 @@ class TakenPictures:
         write_atomically(self._path(key), [json.dumps(files)])
 
     def settle(self) -> None:
-        """Find out of each note whether its board was accepted, and forget it if not; raises DatabaseError."""
+        """Find out of each note whether its board was accepted, and forget it if not.
+
+        Raises DatabaseError, and ConfigError for a note of an earlier process that cannot be read.
+        """
+        if not self._recalled:
+            self._noted = {path.stem: _read(path) for path in self._folder.glob("*.json")}
+            self._recalled = True
         for key, pictures in list(self._noted.items()):
             with self._gate.database.reading() as connection:
                 is_accepted = board_rows.of_key(connection, key) is not None
@@ -82,5 +89,11 @@ class TakenPictures:
 
 
 def _read(path: Path) -> dict[str, FileStamp]:
-    pictures = json.loads(path.read_text(encoding="utf-8"))
-    return {name: FileStamp(*stamp) for name, stamp in pictures.items()}
+    try:
+        pictures = json.loads(path.read_text(encoding="utf-8"))
+        return {name: FileStamp(*map(int, stamp)) for name, stamp in pictures.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error}), and names pictures that must not be handed in twice: if board "
+            f"'{path.stem}' was accepted, move its pictures away; then remove the file"
+        ) from None
