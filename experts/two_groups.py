@@ -19,7 +19,7 @@ _LEAST = 0.25
 _GAP = 0.3
 """By how much, as a logarithm, nearest pictures of two groups lie farther apart than those within them.
 
-Of one part it was at most 0.16 in a hundred draws of ten to twenty photographs, of two parts 0.67 or more.
+With it 417 of 420 mixtures of two parts were named, and 4 of 1,280 draws of one part (kind `patch`, docs/results.md).
 """
 _SHOWN = 3
 
