@@ -6,14 +6,18 @@ left half done, and an interruption ends the process at once.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
 import sys
+from contextlib import suppress
 from enum import IntEnum
 from importlib import import_module
 
 from coe.cli.streams import steady
+
+_M_ARENA_MAX = -8  # malloc.h of glibc
 
 
 class Exit(IntEnum):
@@ -68,6 +72,7 @@ def serve() -> None:
 
 
 def _start(command: str) -> None:
+    use_one_heap()
     # A shell that puts a command into the background ignores SIGINT; it stays ignored.
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
@@ -86,6 +91,19 @@ def _start(command: str) -> None:
         # Only the end of the interpreter is left; an interruption there would show a traceback.
         if interruptible:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def use_one_heap() -> None:
+    """Let all threads of this process, and of those it starts, share one heap, unless the environment says otherwise.
+
+    glibc gives each thread a heap of its own, and keeps in each what experts left there that came and went: over 10,000
+    switches more than the budget (docs/results.md). Another C library is left as it is.
+    """
+    if "MALLOC_ARENA_MAX" in os.environ:
+        return
+    os.environ["MALLOC_ARENA_MAX"] = "1"
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def way_out(error: ImportError) -> str:
