@@ -148,6 +148,17 @@ def test_the_engine_imports_none_of_the_annexes() -> None:
     assert not wrong, "; ".join(wrong) + ": an annex is found by an entry point, or passed in"
 
 
+def test_a_line_needs_nothing_of_what_prepares_it() -> None:
+    """`coe-inspect` and the API load none of the packages that experts and boxes are prepared with."""
+    reached, new = set[str](), {module for module in MODULES if re.match(r"$|inspector|cli\.inspect|testing", module)}
+    while new:
+        reached |= new
+        names = {name.removeprefix("coe.") for module in new for _, name in imports(MODULES[module])}
+        new = (names & MODULES.keys()) - reached
+    assert {"runtime.engine", "scheduler.controller", "store.store"} <= reached
+    assert not {module for module in reached if top(module) in {"prepare", "annotations", "calibrate", "profiler"}}
+
+
 def test_no_module_imports_itself_by_way_of_others() -> None:
     graph = {
         module: {name.removeprefix("coe.") for _, name in imports(path, lazy=False) if name.startswith("coe.")}
