@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
 
@@ -51,9 +51,19 @@ class DamagedImage(ImageError):
 
 
 class LateImage(ImageError):
-    """The picture's file was not read in time: its disk or share does not answer."""
+    """The picture's file was not read in time: its disk or share does not answer.
+
+    `is_back` returns whether it does now, so that another read does not wait in vain, too.
+    """
 
     failure = "late"
+
+    def __init__(self, sentence: str, is_back: Callable[[], bool] = lambda: True) -> None:
+        super().__init__(sentence)
+        self.is_back = is_back
+
+    def __reduce__(self) -> tuple[type[LateImage], tuple[str]]:
+        return LateImage, (str(self),)
 
 
 class DeviceFull(CoeError):

@@ -130,6 +130,13 @@ class FolderLock:
                 raise
             os.close(number)
 
+    def holds(self) -> bool:
+        """Return whether the folder at this path has this lock: it may be another folder now; raises OSError."""
+        try:
+            return os.path.samestat(os.fstat(self._number), self._path.stat())
+        except FileNotFoundError:
+            return False
+
     def release(self) -> None:
         """Let others lock the folder; calling it again does nothing."""
         number, self._number = self._number, -1

@@ -49,7 +49,8 @@ def in_time(read: Callable[[], T]) -> T:
     if len(_lost) >= MOST_LOST:
         raise LateImage(
             f"was not read: {MOST_LOST} pictures before it do not come back from their disk or share; see to it, and "
-            "hand the picture in again"
+            "hand the picture in again",
+            lambda: len(_lost) < MOST_LOST,
         )
     helper = getattr(_own, "helper", None)
     if helper is None or helper.process != os.getpid():  # a forked child has no thread of its parent
@@ -69,7 +70,8 @@ def in_time(read: Callable[[], T]) -> T:
     future.add_done_callback(_lost.discard)
     raise LateImage(
         f"was not read: nothing of it came for {limit_s:g} s, so its disk or share does not answer; see to it, and "
-        f"hand the picture in again (${config.READ_TIMEOUT_VARIABLE} allows another time)"
+        f"hand the picture in again (${config.READ_TIMEOUT_VARIABLE} allows another time)",
+        future.done,
     )
 
 

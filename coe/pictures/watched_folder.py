@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coe import config, regular, system
-from coe.errors import DamagedImage, ImageError
+from coe.errors import DamagedImage, ImageError, LateImage
 from coe.files import TEMPORARY
 from coe.pictures.arriving import FileStamp, Sighting
 from coe.pictures.bmp import Bmp
@@ -25,6 +25,9 @@ from coe.timely import answered, in_time
 
 _TAIL_BYTES = 64
 """A file without an end mark whose last bytes are zeros may have been reserved, and be written yet."""
+_PIECE_BYTES, _LEAST_BYTES = 512, 16
+"""Files are written in multiples of so many bytes; the rest at the end counts as a tail from so many bytes on: there
+are zeros at the end of many whole files, as that of a TIFF's directory and that of a row of a BMP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,20 @@ class WatchedFolder:
     def __init__(self, path: Path, done: Path | None = None) -> None:
         self.path, self.done = path, done
         self._inside: dict[str, Path] = {}
+        self._late: LateImage | None = None
 
     def look(self) -> Listing | None:
         """Return what lies in the folder now; None if it cannot be listed, or does not answer in time."""
+        if self._late is not None and not self._late.is_back():
+            return None
+        self._late = None
         try:
             return in_time(self._look)
+        except LateImage as error:
+            self._late = error
         except (OSError, ImageError):
-            return None
+            pass
+        return None
 
     def _look(self) -> Listing:
         files: dict[str, Sighting] = {}
@@ -92,6 +102,7 @@ class WatchedFolder:
         """Raise DamagedImage if a file has no end mark and ends in zeros: nobody can tell whether it is written.
 
         Such are BMP and TIFF; `config.black_ends` allows them. A file that cannot be read passes: its reader says why.
+        Raises LateImage.
         """
         if config.black_ends():
             return
@@ -99,10 +110,14 @@ class WatchedFolder:
         def ends() -> tuple[bytes, bytes]:
             with regular.opened(self.file(name)) as number:
                 size = os.fstat(number).st_size
-                return regular.read_at(number, 8, 0), regular.read_at(number, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+                rest = size % _PIECE_BYTES
+                tail = rest if _LEAST_BYTES <= rest < _TAIL_BYTES else _TAIL_BYTES
+                return regular.read_at(number, 8, 0), regular.read_at(number, tail, max(0, size - tail))
 
         try:
             start, end = in_time(ends)
+        except LateImage:
+            raise
         except (OSError, ImageError):
             return
         if start and not start.strip(b"\0"):

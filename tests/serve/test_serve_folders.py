@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 from serve_rows import read, write
 from serving import Served, activated, png
 from tiny_line import TINY
+from waiting import eventually
 from whole_boards import WHOLE, layout_of, picture_of
 from whole_boards import png as png_of
 
 from coe.errors import CoeError, ConfigError
+from coe.pictures import watched_folder
+from coe.pictures.folder import FolderEntry, walk
+from coe.pictures.picture_file import PictureFile
 from coe.pictures.watched_folder import WatchedFolder
 from coe.serve import failpoints, service_config
 from coe.serve.clock import now_us
@@ -41,6 +48,8 @@ class Camera:
         self.begin_again()
 
     def begin_again(self) -> None:
+        if hasattr(self, "feeder"):
+            self.feeder.close()
         section = FolderSection(path=self.into, done=self.done, recipe="tiny", settle_s=2, quiet_s=30)
         self.feeder = FolderFeeder(self.served.gate, "camera", section, lambda: self.now_s)
 
@@ -59,7 +68,7 @@ class Camera:
 
     @property
     def left(self) -> list[str]:
-        return sorted(path.name for path in self.into.rglob("*") if path.is_file())
+        return sorted(path.name for path in self.into.rglob("[!.]*") if path.is_file())
 
     def faults(self) -> list[str]:
         faults = read(self.served.database, fault_log.open_faults)
@@ -172,6 +181,93 @@ def test_a_share_that_goes_away_is_told_and_its_time_does_not_count(camera: Came
     assert camera.look(20) == []
     assert camera.faults() == []
     assert len(camera.look(20)) == 1
+
+
+def bmp(width: int, height: int) -> bytes:
+    """Return a picture in which no byte is zero, but those of its header and at the end of its rows."""
+    pixels = np.random.default_rng(0).integers(1, 255, (height, width, 3), np.uint8)
+    return cv2.imencode(".bmp", pixels)[1].tobytes()
+
+
+@pytest.mark.parametrize(("width", "height"), [(128, 128), (50, 37), (40, 50)])
+def test_a_picture_that_waits_for_its_last_piece_is_not_handed_in(camera: Camera, width: int, height: int) -> None:
+    """Its file has its full size, and stands still, as while a network stalls."""
+    data = bmp(width, height)
+    written = len(data) // 512 * 512
+    assert 16 <= len(data) - written < 512
+    camera.write("SN1/R1__A.bmp", data[:written] + bytes(len(data) - written))
+    assert camera.look(40) == []
+    camera.write("SN1/R1__A.bmp", data)
+    assert len(camera.look(40)) == 1
+    assert camera.faults() == []
+
+
+def test_a_share_that_answers_again_later_costs_no_picture_and_no_other_folder(
+    camera: Camera, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COE_READ_TIMEOUT", "50ms")
+    answers, read, asked = threading.Event(), PictureFile.read, list[str]()
+
+    def waits(file: PictureFile, limit_bytes: int) -> bytes:
+        asked.append(file.path.name)
+        answers.wait()
+        return read(file, limit_bytes)
+
+    monkeypatch.setattr(PictureFile, "read", waits)
+    try:
+        camera.write("SN1/R1__A.png", png(1))
+        camera.write("SN1/R2__A.png", png(2))
+        assert camera.look(2 * GIVE_UP_S) == []
+        assert "does not answer" in camera.faults()[0]
+        assert len(asked) == 1, "what waits is not asked again and again"
+    finally:
+        answers.set()
+    monkeypatch.setenv("COE_READ_TIMEOUT", "30s")
+    eventually(lambda: len(camera.look(40)) == 1)
+    assert camera.faults() == []
+
+
+def test_a_folder_that_cannot_be_listed_is_asked_once(camera: Camera, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COE_READ_TIMEOUT", "50ms")
+    answers, asked = threading.Event(), list[Path]()
+
+    def waits(folder: Path, *, hidden: bool = False) -> Iterator[FolderEntry]:
+        asked.append(folder)
+        answers.wait()
+        return walk(folder, hidden=hidden)
+
+    monkeypatch.setattr(watched_folder, "walk", waits)
+    try:
+        camera.write("SN1/R1__A.png", png(1))
+        assert camera.look(100) == []
+        assert str(camera.into) in camera.faults()[0]
+        assert len(asked) == 1
+    finally:
+        answers.set()
+    monkeypatch.setenv("COE_READ_TIMEOUT", "30s")
+    eventually(lambda: len(camera.look(40)) == 1)
+
+
+def test_of_two_services_on_one_folder_one_hands_in(camera: Camera, tmp_path: Path) -> None:
+    camera.write("SN1/R1__A.png", png(1))
+    first = camera.feeder
+    camera.look()
+    del camera.feeder
+    camera.begin_again()
+    assert camera.look(60) == []
+    assert "another service" in camera.faults()[0]
+    first.close()
+    assert len(camera.look(60)) == 1
+    assert camera.faults() == []
+
+
+def test_what_is_no_file_is_told(camera: Camera) -> None:
+    os.mkfifo(camera.into / "pipe.png")
+    assert camera.look(2) == []
+    assert "pipe.png" in camera.faults()[0]
+    (camera.into / "pipe.png").unlink()
+    camera.look(2)
+    assert camera.faults() == []
 
 
 def test_what_cannot_be_moved_is_not_handed_in_again(counted: Camera) -> None:

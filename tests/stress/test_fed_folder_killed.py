@@ -108,7 +108,7 @@ def test_each_picture_is_handed_in_once(tmp_path: Path, chance: random.Random) -
                 kills += 1
                 kill_gate(database)
         until_s = time.monotonic() + 300
-        while any(path.is_file() for path in into.rglob("*")) and time.monotonic() < until_s:
+        while any(path.is_file() for path in into.rglob("[!.]*")) and time.monotonic() < until_s:
             time.sleep(1)
         with database.reading() as connection:
             boards = board_rows.newest(connection, limit=10 * BOARDS)

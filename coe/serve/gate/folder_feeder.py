@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
-from coe.errors import CoeError, ConfigError, ImageError, UnsupportedImage, sentence_of
+from coe.errors import CoeError, ImageError, LateImage, UnsupportedImage, sentence_of
+from coe.files import FolderLock
 from coe.pictures.arriving import Arrivals
 from coe.pictures.decoding import decode
 from coe.pictures.finding import image_at, serial_in
@@ -27,6 +26,7 @@ from coe.serve.database.database_errors import DatabaseError
 from coe.serve.enums import FaultKind
 from coe.serve.folder_section import FolderSection
 from coe.serve.gate.board_routes import hand_in
+from coe.serve.gate.folder_boards import FolderBoard, FolderGroup, FolderRecipe
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.problems import Problem, ProblemKind, problem_of
 from coe.serve.gate.request_data import JsonBody
@@ -45,44 +45,8 @@ AGAIN_S = 10.0
 """After this time a board that was refused is handed in again."""
 CHECKED_AT_A_TIME = 64
 _LEAST_PAUSE_S = 0.2
-_WHOLE = "board"
-"""The name of the view that shows a whole board."""
 _TOLD = 5
 """How many troubles a fault names; the others it counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Which pictures are one board: those of a serial; a picture that names neither serial nor place is one alone."""
-
-    serial: str
-    alone: str = ""
-
-    @classmethod
-    def of(cls, item: FoundImage) -> _Group:
-        """Return that of a picture."""
-        return cls(item.serial, "" if item.serial or item.refdes else item.name)
-
-    def __str__(self) -> str:
-        return self.alone or f"board '{self.serial}'"
-
-
-@dataclass(slots=True)
-class _FolderRecipe:
-    """The recipe whose boards the pictures are."""
-
-    id: int
-    content: RecipeContent
-    known: Components
-
-
-@dataclass(slots=True)
-class _FolderBoard:
-    """The pictures of a board that lie in the folder, and until when it is let alone."""
-
-    last_s: float
-    again_s: float = 0.0
-    names: list[str] = field(default_factory=list)
 
 
 async def feed_folders(gate: Gate) -> None:
@@ -105,9 +69,12 @@ class FolderFeeder:
         self._items: dict[str, FoundImage | None] = {}
         self._files: dict[str, PictureFile] = {}
         """The pictures that are whole, as they lie there."""
-        self._boards: dict[_Group, _FolderBoard] = {}
-        self._asked: _FolderRecipe | None = None
+        self._boards: dict[FolderGroup, FolderBoard] = {}
+        self._asked: FolderRecipe | None = None
+        self._late: LateImage | None = None
+        self._lock: FolderLock | None = None
         self._troubles: dict[str, str] = {}
+        self._odd: list[str] = []
         self._unmoved: dict[str, str] = {}
         self._told: str | None = None
 
@@ -138,28 +105,54 @@ class FolderFeeder:
             away = f"{self._section.path} does not answer; it is waited for"
             self._troubles[self._name] = away if seen is None else lacks
             return
+        if not await asyncio.to_thread(self._is_ours):
+            self._troubles[self._name] = f"another service takes the pictures of {self._section.path}; end one of them"
+            return
         await asyncio.to_thread(self._take_in, asked, seen, now)
         await asyncio.to_thread(self._put_away)
-        for name in self._arrivals.look(seen.files, now, CHECKED_AT_A_TIME):
-            await gate.draw(partial(self._check, asked, name, now))
+        is_away = self._late is not None and not self._late.is_back()
+        self._late = self._late if is_away else None
+        for name in self._arrivals.look(seen.files, now, 0 if is_away else CHECKED_AT_A_TIME):
+            if self._late is None:
+                await gate.draw(partial(self._check, asked, name, now))
+            else:
+                self._arrivals.put_back(name)
+        if self._late is not None:
+            self._troubles[self._name] = f"a picture in {self._section.path} {self._late}"
         for group in list(self._ready(asked, now)):
             await self._hand_in(asked, group)
         await gate.run(self._taken.settle)
         await asyncio.to_thread(self._put_away)
 
-    async def _recipe(self) -> _FolderRecipe | None:
+    def close(self) -> None:
+        """Let another service take the pictures."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def _is_ours(self) -> bool:
+        """Return whether no other service takes the pictures; where nothing can be locked, nobody can tell."""
+        try:
+            if self._lock is None or not in_time(self._lock.holds):
+                self.close()
+                self._lock = in_time(partial(FolderLock.take, self._section.path, wait=False))
+        except (OSError, ImageError):
+            return True
+        return self._lock is not None
+
+    async def _recipe(self) -> FolderRecipe | None:
         active = await self._gate.read(lambda connection: recipe_versions.active(connection, self._section.recipe))
         if active is None:
             return None
         if self._asked is None or self._asked.id != active.id:
             content = RecipeContent.model_validate(active.content)
-            self._asked = _FolderRecipe(active.id, content, Components(content.board(active.name).components))
+            known = Components(content.board(active.name).components)
+            self._asked = FolderRecipe(active.name, active.id, content, known)
             # What a name says may be something else now.
             self._items, self._files, self._listing = {}, {}, Listing()
             self._arrivals = Arrivals(self._section.settle_s, GIVE_UP_S)
         return self._asked
 
-    def _take_in(self, asked: _FolderRecipe, seen: Listing, now: float) -> None:
+    def _take_in(self, asked: FolderRecipe, seen: Listing, now: float) -> None:
         """Take in a listing: what is new or changed in it is not known to be whole, and its board not quiet."""
         for name in self._items.keys() - seen.files.keys():
             self._forget(name)
@@ -175,25 +168,27 @@ class FolderFeeder:
             item = self._items[name]
             if item is None or self._taken.holds(name, sighting.stamp):  # a note, or handed in
                 continue
-            board = self._boards.setdefault(_Group.of(item), _FolderBoard(now))
+            board = self._boards.setdefault(FolderGroup.of(item), FolderBoard(now))
             board.names.append(name)
             board.last_s = now if is_new else board.last_s
         for group in [group for group, board in self._boards.items() if not board.names]:
             del self._boards[group]
             self._troubles.pop(str(group), None)
+        # What was there for one look alone was moved while it was looked at.
+        self._odd = [f"{name} {odd.reason}" for name, odd in seen.odd.items() if name in self._listing.odd]
         self._listing = seen  # at the end: what has gone wrong on the way is new once more
 
     def _forget(self, name: str) -> None:
         for known in (self._items, self._files, self._troubles):
             known.pop(name, None)
 
-    def _item(self, asked: _FolderRecipe, name: str) -> FoundImage | None:
+    def _item(self, asked: FolderRecipe, name: str) -> FoundImage | None:
         entry = FolderEntry(self._watched.file(name), EntryKind.FILE)
         if asked.content.whole is None:
             return image_at(entry, self._section.path, asked.known)
         return None if goes_with_pictures(entry.path) else FoundImage(entry.path, "", serial_in(entry.path), name=name)
 
-    def _check(self, asked: _FolderRecipe, name: str, now: float) -> None:
+    def _check(self, asked: FolderRecipe, name: str, now: float) -> None:
         """Find out whether a picture that stands still is whole."""
         item = self._items.get(name)
         if item is None or item.failure is not None:
@@ -207,6 +202,10 @@ class FolderFeeder:
             decode(file, bits=asked.content.bits, limit_pixels=self._gate.config.limits.pixels)
         except UnsupportedImage:  # it may be whole, and the line says what it is
             pass
+        except LateImage as error:
+            self._late = error
+            self._arrivals.put_back(name)
+            return
         except ImageError as error:
             if self._arrivals.torn(name, now):
                 self._troubles[name] = f"{name} {error}"
@@ -214,7 +213,7 @@ class FolderFeeder:
         if self._arrivals.judged(name, self._watched.stamp(name)):
             self._files[name] = file
 
-    def _ready(self, asked: _FolderRecipe, now: float) -> Iterator[_Group]:
+    def _ready(self, asked: FolderRecipe, now: float) -> Iterator[FolderGroup]:
         """Yield the boards that are to be handed in now.
 
         A picture that stays torn, or cannot be used, holds its board, because nobody has seen its part; but not where
@@ -227,20 +226,19 @@ class FolderFeeder:
             whole = [name for name in names if name in self._files]
             if now < board.again_s or not whole or any(name not in self._troubles or not parts for name in missing):
                 continue
-            there = {item.refdes for item in map(self._items.get, whole) if item}
-            is_complete = bool(asked.content.whole or group.alone or (parts and there >= parts.keys()))
+            items = [item for item in map(self._items.get, whole) if item]
+            is_complete = asked.is_complete(group, items)
             if is_complete or now - board.last_s >= self._section.quiet_s:
                 yield group
 
-    async def _hand_in(self, asked: _FolderRecipe, group: _Group) -> None:
+    async def _hand_in(self, asked: FolderRecipe, group: FolderGroup) -> None:
         """Hand a board in; what is refused is told, and tried again."""
         gate, board, key = self._gate, self._boards[group], f"{self._name}-{secrets.token_hex(16)}"
         names = [name for name in board.names if name in self._files]
         stamps = {name: self._listing.files[name].stamp for name in names}
         self._troubles.pop(str(group), None)
         try:
-            by_view = self._views(asked, names)
-            data = self._request(asked, group, by_view)
+            data, by_view = asked.request(group, {name: item for name in names if (item := self._items[name])})
             body = JsonBody(data, of_json(data, BoardRequest))
             await gate.run(partial(self._taken.note, key, stamps))
             for view, name in by_view.items():
@@ -253,35 +251,12 @@ class FolderFeeder:
             if problem.kind not in (ProblemKind.DRAINING, ProblemKind.BUSY):  # those wait, as every feeder does
                 self._troubles[str(group)] = f"{group}: {problem.detail}; {problem.way_out}"
 
-    def _views(self, asked: _FolderRecipe, names: Sequence[str]) -> dict[str, str]:
-        """Return the files of a board by the names of its views; raises ConfigError."""
-        if asked.content.whole is not None:
-            if len(names) > 1:
-                raise ConfigError(f"{names[0]} and {names[1]} have one serial; take one of them away")
-            return {_WHOLE: names[0]}
-        by_view: dict[str, str] = {}
-        for name in names:
-            item = self._items[name]
-            assert item is not None
-            view = item.refdes or item.component
-            if by_view.setdefault(view, name) != name:
-                raise ConfigError(f"{by_view[view]} and {name} show one part; take one of them away")
-        return by_view
-
-    def _request(self, asked: _FolderRecipe, group: _Group, by_view: Mapping[str, str]) -> dict[str, Any]:
-        request: dict[str, Any] = {"recipe": self._section.recipe, "serial": group.serial}
-        if asked.content.whole is not None:
-            return request | {"whole": _WHOLE, "side": asked.content.whole.layout.recipe.side.value}
-        items = {view: self._items[name] for view, name in by_view.items()}
-        shown = {view: {"refdes": view, "component": item.component} for view, item in items.items() if item}
-        return request | {"views": shown}
-
     def _put_away(self) -> None:
         self._unmoved = self._taken.put_away(self._listing)
 
     async def _tell(self) -> None:
         """Raise a fault of what a person has to see to; clear it once there is nothing."""
-        lines = [*self._troubles.values(), *self._unmoved.values()]
+        lines = [*self._troubles.values(), *self._odd, *self._unmoved.values()]
         more = f"; and {len(lines) - _TOLD} more" if len(lines) > _TOLD else ""
         text = "; ".join(lines[:_TOLD]) + more
         if text == self._told:
