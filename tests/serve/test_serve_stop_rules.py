@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 
 import pytest
 from serve_rows import NOON, accepted, decided, decision, late, ng, read, the, write
 from serving import Served
-from stations import DARK, LIGHT, Shop
+from stations import DARK, LIGHT, Shop, quick_opener
 from tiny_line import TINY
 from waiting import eventually
 
@@ -29,9 +31,21 @@ from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database
 from coe.serve.database.fault_log import Fault
 from coe.serve.database.verifications import NewVerification
-from coe.serve.enums import By, CallReason, EventKind, FaultKind, Intake, LineState, Outcome, Process, Subject
+from coe.serve.enums import (
+    BoardState,
+    By,
+    CallReason,
+    EventKind,
+    FaultKind,
+    Intake,
+    LineState,
+    Outcome,
+    Process,
+    Subject,
+)
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.stop_rules import SeenBoard, SeenCall, StopRule, StopRules, alarms
+from coe.serve.worker.station import Station
 from coe.strict_model import of_json
 
 AT_R1 = StopRule(same=(By.REFDES, By.LABEL), times=3)
@@ -227,6 +241,38 @@ def test_a_line_that_a_rule_holds_begins_no_board_and_goes_on_when_it_is_cleared
     write(shop.database, stop_alarms.clear, alarm.id, by="ann", now_us=now_us())
     shop.decide(waits)
     assert shop.state(waits).verdict is Verdict.OK
+
+
+def test_a_hold_by_a_persons_answer_lets_no_board_begin_that_the_line_saw_before(shop: Shop) -> None:
+    waits = shop.accept({"R1": LIGHT})
+    station = Station(shop.config, shop.database, open_line=quick_opener(shop.tiny, shop.device))
+    station._next_look_s = math.inf
+    station._look()
+    write(shop.database, states.hold, by=Process.WORKER, now_us=now_us(), reason="stop rule 'real'")
+    station._next_look_s = math.inf
+    until_s = time.monotonic() + 30
+    while station._state() is not LineState.HELD and time.monotonic() < until_s:
+        station._work()
+        time.sleep(0.01)
+    assert shop.state(waits).state is BoardState.ACCEPTED
+    station.close()
+
+
+def test_a_drain_that_ends_does_not_release_a_line_that_an_alarm_holds(served: Served) -> None:
+    for number in range(3):
+        decide(served.database, f"k{number}", ng("R1"), rules=HOLDING)
+    [holding] = raised(served.database)
+
+    def intake() -> str:
+        return str(served.engineer.get("/api/v1/state").json()["intake"])
+
+    assert served.engineer.post("/api/v1/resume").status_code == 409
+    assert served.engineer.post("/api/v1/drain").is_success
+    assert served.engineer.post("/api/v1/resume").status_code == 409
+    assert intake() == "draining"
+    assert served.engineer.post(f"/api/v1/faults/{holding.id}/clear").is_success
+    assert intake() == "draining", "this is another person's word"
+    assert served.engineer.post("/api/v1/resume").json()["intake"] == "open"
 
 
 def test_operators_clear_alarms_and_engineers_what_holds_the_line(served: Served) -> None:

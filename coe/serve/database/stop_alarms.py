@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Select, bindparam, func, select
 
 from coe.serve.database import board_rows, fault_log, recipe_versions, states
 from coe.serve.database.board_rows import Board
-from coe.serve.database.fault_log import NewFault
+from coe.serve.database.fault_log import Fault, NewFault
 from coe.serve.database.row_types import in_turn
 from coe.serve.database.tables import NAME, board, call, fault, state_change, verification
 from coe.serve.enums import BoardState, By, CallKind, FaultKind, Intake, Process, Subject
@@ -97,10 +97,20 @@ def clear(connection: Connection, id: int, *, by: str, now_us: int) -> bool:
     in_turn(connection, state_change)
     if not fault_log.clear(connection, id, by=by, now_us=now_us):
         return False
-    held = any(one.kind is FaultKind.LINE_HELD for one in fault_log.open_faults(connection))
-    if not held and states.intake(connection) is Intake.HELD:
+    if not _holding(connection) and states.intake(connection) is Intake.HELD:
         states.change(connection, Subject.INTAKE, Intake.OPEN, by=by, now_us=now_us)
     return True
+
+
+def why_held(connection: Connection) -> str:
+    """Return the newest alarm that holds the line, until the end of the transaction; empty if none does."""
+    in_turn(connection, fault)
+    in_turn(connection, state_change)
+    return next((one.message for one in _holding(connection)), "")
+
+
+def _holding(connection: Connection) -> list[Fault]:
+    return [one for one in fault_log.open_faults(connection) if one.kind is FaultKind.LINE_HELD]
 
 
 def _told_until(connection: Connection, about: str) -> int:

@@ -96,9 +96,13 @@ def drain(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     return _change(visit, connection, Intake.DRAINING, "drain")
 
 
-@router.write("POST", "/api/v1/resume", ENGINEER, answers={200: "the states"}, sends=_STATE)
+@router.write(
+    "POST", "/api/v1/resume", ENGINEER, answers={200: "the states", 409: "an alarm holds the line"}, sends=_STATE
+)
 def resume(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """Accept boards again."""
+    """Accept boards again, unless a stop rule holds the line."""
+    if why := stop_alarms.why_held(connection):
+        raise Problem(ProblemKind.CONFLICT, why, "acknowledge the alarm first: /faults")
     return _change(visit, connection, Intake.OPEN, "resume")
 
 

@@ -282,6 +282,9 @@ class Station:
         board, moment_us = queued.board, self._clocks.now_us()
         located, items = self._locating.of(board), self._items(board)
         with self._database.writing() as connection:
+            if (intake := states.intake(connection)) is not Intake.OPEN:  # since the last look, as by a person's answer
+                self._intake = intake
+                return
             begun = board_rows.begin(connection, board.id, moment_us, is_counted=located is not None)
             if begun:
                 body = {**board.facts, "components": items.number}
