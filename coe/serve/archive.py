@@ -49,15 +49,19 @@ def rows_of(connection: Connection, ids: Sequence[int]) -> list[dict[str, Any]]:
 def keep(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_us: int) -> list[str]:
     """Copy pictures into the archive, prove the copies, and add them to the index; return the files that did not fit.
 
-    A picture whose file is gone has nothing that could be kept. Raises ArchiveFailed if the archive is not there, and
-    OSError.
+    A picture whose file is gone has nothing that could be kept. Raises ArchiveFailed if the archive, or the folder of
+    the pictures, is not there, and OSError.
     """
     _expect(folder)
+    if folder.samefile(pictures.folder):
+        raise ArchiveFailed(f"{folder} is the folder of the pictures itself; name another one as `retention.archive`")
     lines, wrong = [], []
     for row in rows:
         target, source = folder / row["file"], pictures.path(row["file"])
         if not _fits(target, row["sha256"]):
             if not source.exists():
+                if not source.parent.exists():  # its disk is away, and comes back with the picture
+                    raise ArchiveFailed(f"the folder {source.parent} is not there; mount the disk of the pictures")
                 continue
             if not _copied(source, target, row["sha256"]):
                 wrong.append(row["file"])
@@ -66,6 +70,7 @@ def keep(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_u
     if lines:
         _append(folder / f"index-{iso(now_us)[:7]}.jsonl", "".join(lines).encode())
         system.save_names(folder)
+        _expect(folder)  # its disk may have gone meanwhile, and the copies lie where it was
     return wrong
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -92,6 +93,52 @@ def test_a_picture_goes_once_its_copy_is_proved(sqlite_database: Database, pictu
     assert archive.prove(folder).wrong == []
     (folder / file).write_bytes(b"changed")
     assert archive.prove(folder) == archive.ArchiveProof(0, [file])
+
+
+def test_pictures_whose_disk_is_away_are_archived_once_it_is_back(
+    sqlite_database: Database, pictures: Pictures, tmp_path: Path
+) -> None:
+    file = board_with_picture(sqlite_database, pictures, "k1")
+    keep = Retention(archive=archive_in(tmp_path / "archive"))
+    pictures.folder.rename(tmp_path / "unmounted")
+    with pytest.raises(OSError, match="pictures"):
+        sweep(sqlite_database, pictures, keep, LATER_US)
+    Pictures(pictures.folder).prepare()  # a service that starts without the disk
+    with pytest.raises(ArchiveFailed, match="mount the disk"):
+        sweep(sqlite_database, pictures, keep, LATER_US)
+    shutil.rmtree(pictures.folder)
+    (tmp_path / "unmounted").rename(pictures.folder)
+    assert sweep(sqlite_database, pictures, keep, LATER_US) == 1
+    assert archive.prove(tmp_path / "archive") == archive.ArchiveProof(1, [])
+    assert [row["file"] for row in index_of(tmp_path / "archive")] == [file]
+
+
+def test_a_picture_stays_if_the_archive_goes_away_while_it_is_copied(
+    sqlite_database: Database, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = board_with_picture(sqlite_database, pictures, "k1")
+    folder, copy = archive_in(tmp_path / "archive"), shutil.copyfile
+
+    def copied(source: Path, target: Path) -> None:
+        copy(source, target)
+        (folder / archive.MARK).unlink(missing_ok=True)
+
+    monkeypatch.setattr(shutil, "copyfile", copied)
+    with pytest.raises(ArchiveFailed):
+        sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US)
+    assert pictures.path(file).exists()
+    archive_in(folder)
+    assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
+
+
+def test_the_folder_of_the_pictures_is_no_archive(
+    sqlite_database: Database, pictures: Pictures, tmp_path: Path
+) -> None:
+    file = board_with_picture(sqlite_database, pictures, "k1")
+    (tmp_path / "archive").symlink_to(archive_in(pictures.folder))
+    with pytest.raises(ArchiveFailed, match="itself"):
+        sweep(sqlite_database, pictures, Retention(archive=tmp_path / "archive"), LATER_US)
+    assert pictures.path(file).exists()
 
 
 def test_a_crash_after_the_copy_archives_again(sqlite_database: Database, pictures: Pictures, tmp_path: Path) -> None:
