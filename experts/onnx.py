@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
 from experts import onnx_checks, onnx_external, onnx_outputs, ultralytics_facts
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
+
+if TYPE_CHECKING:
+    import onnx as onnx_model
 
 _IMAGENET = NORMALIZATIONS["imagenet"]
 
@@ -102,6 +105,15 @@ class Onnx(FileKind):
                     "with a sigmoid; say with --activation what it needs: sigmoid for a logit, none for a probability"
                 )
         return means
+
+    def network(self, path: Path, expert: Expert) -> onnx_model.ModelProto:
+        """Return the model with its normalisation inside; raises StoreError for one that cannot be quantised."""
+        from experts.onnx_pixels import taking_pixels
+
+        if expert.outputs is None:
+            raise StoreError("nobody has said what its outputs mean; import it again (coe-experts import)")
+        session = self.open(path, expert, 1)
+        return taking_pixels(path, session.means.name, (session.mean, session.deviation), expert.input_size)
 
     def open(self, path: Path, expert: Expert, threads: int) -> _Session:
         """Open a model; raises StoreError if it cannot be read, or takes images of another size than the expert's."""

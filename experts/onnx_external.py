@@ -32,7 +32,7 @@ def bundled(path: Path, folder: Path) -> Path:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
     except Exception:  # no ONNX model at all: onnxruntime says so
         return path
-    outside = [tensor for tensor in _tensors_of(model) if uses_external_data(tensor)]
+    outside = [tensor for tensor in tensors_of(model) if uses_external_data(tensor)]
     if not outside:
         return path
     _check(path, [_place(path, tensor) for tensor in outside])
@@ -99,7 +99,8 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def _tensors_of(model: Any) -> Iterator[Any]:
+def tensors_of(model: Any) -> Iterator[Any]:
+    """Yield all tensors that a model holds, those inside of its nodes and functions too."""
     yield from _tensors(model.graph)
     for function in model.functions:
         yield from _of_nodes(function.node)

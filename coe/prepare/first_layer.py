@@ -66,6 +66,7 @@ def on_pixels(model: onnx.ModelProto, size: int) -> OnPixels | None:
         "weight": squares.astype(np.float32),
         "bias": (bias + (weight * (offset + zero * slope)[:, None, None]).sum(axis=(1, 2, 3))).astype(np.float32),
         "scale": np.float32(1),
+        "split": np.ones(3, np.int64),
         "zero": np.uint8(zero),
         "pads": np.array([0, 0, window.before, window.before, 0, 0, window.after, window.after]),
         **{f"empty{channel}": pixel for channel, pixel in enumerate(empty.astype(np.uint8))},
@@ -73,7 +74,7 @@ def on_pixels(model: onnx.ModelProto, size: int) -> OnPixels | None:
     named = {name: f"{PIXELS}_{name}" for name in constants}
     channels = [f"{PIXELS}_{channel}" for channel in range(3)]
     nodes = [
-        helper.make_node("Split", ["images"], channels, axis=1),
+        helper.make_node("Split", ["images", named["split"]], channels, axis=1),
         *(
             helper.make_node("Pad", [channel, named["pads"], named[f"empty{number}"]], [f"{channel}_padded"])
             for number, channel in enumerate(channels)
@@ -127,7 +128,7 @@ def _normalisation(model: onnx.ModelProto, tensor: str, size: int) -> tuple[Floa
     pictures = np.stack([np.full((3, size, size), pixel, np.uint8) for pixel in (0, 255, 0, 0)])
     pictures[2:] = chance.integers(0, 256, pictures[2:].shape)
     pictures[3] //= 4
-    seen = session.run(None, {"images": pictures})[0].astype(np.float64)
+    seen = np.concatenate([session.run(None, {"images": one[None]})[0] for one in pictures]).astype(np.float64)
     if seen.shape != pictures.shape:
         return None
     offset = seen[0, :, 0, 0]

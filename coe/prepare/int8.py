@@ -10,6 +10,7 @@ stays float: scores and boxes of one tensor have no common scale. `coe.prepare.l
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 import warnings
 from collections.abc import Collection, Sequence
@@ -26,13 +27,17 @@ from coe.errors import StoreError, first_line
 from coe.prepare import first_layer
 from coe.runtime.onnx_network import OUTPUTS, OnnxNetwork, flat, nesting
 from coe.store import kinds
-from coe.store.kinds import ModuleKind
+from coe.store.kinds import FileKind, ModuleKind
 
 OPSET = 17
 OFF = 1e-3
 """By how much of the largest output the exported model may differ from torch, in float."""
 _LAYERS = ("Conv", "Gemm", "MatMul")
 """The operators that hold weights; all computation between the first and the last of them is quantised."""
+_FEW = 32
+"""With fewer weights it is no layer but a sum, as that which makes boxes of distributions in a detector's head."""
+_FLOATS = {"LayerNormalization", "InstanceNormalization"}
+"""Operators that onnxruntime computes in floats in any case."""
 LEAST = 8
 """Fewer pictures say too little about the ranges of numbers."""
 _PROVED = 3
@@ -48,7 +53,7 @@ def export(
     exported, or if the model says something else than torch does.
     """
     network = _Network(kind, module).eval()
-    batch = torch.from_numpy(np.stack([pictures[number % len(pictures)] for number in range(_PROVED)]))
+    batch = _batch(pictures)
     with torch.inference_mode():
         expected = kind.forward(module, batch)
     names = [f"output{number}" for number in range(len(flat(expected)))]
@@ -71,11 +76,35 @@ def export(
         except Exception as error:  # the exporter raises what it likes
             raise StoreError(f"kind '{kind.name}' cannot be exported as ONNX ({first_line(error):.300})") from error
     model.metadata_props.add(key=OUTPUTS, value=json.dumps(nesting(expected)))
-    actual = OnnxNetwork(model.SerializeToString(), 1, f"the model of '{expert.id}'").run(batch.numpy())
-    for exact, seen in zip(flat(expected), flat(actual), strict=True):
-        if exact.shape != seen.shape or not torch.allclose(exact, seen, atol=OFF * float(exact.abs().max()), rtol=0):
-            raise StoreError(f"kind '{kind.name}' says something else as an ONNX model than in torch")
+    _prove(
+        model, expert, batch, flat(expected), f"kind '{kind.name}' says something else as an ONNX model than in torch"
+    )
     return model
+
+
+def of_file(kind: FileKind, expert: Expert, path: Path, pictures: Sequence[kinds.Image]) -> onnx.ModelProto:
+    """Return the model of an expert whose runtime opens the file at `path`; the rest is as for `export`."""
+    model = kind.network(path, expert)
+    if model is None:
+        raise StoreError(f"kind '{kind.name}' runs its file as it is")
+    batch = _batch(pictures)
+    expected = torch.from_numpy(np.array(kind.open(path, expert, 1).run(batch.numpy())))
+    model.metadata_props.add(key=OUTPUTS, value=json.dumps(nesting(expected)))
+    _prove(model, expert, batch, [expected], "its model says something else once it takes pixels as they are")
+    return model
+
+
+def _batch(pictures: Sequence[kinds.Image]) -> torch.Tensor:
+    return torch.from_numpy(np.stack([pictures[number % len(pictures)] for number in range(_PROVED)]))
+
+
+def _prove(
+    model: onnx.ModelProto, expert: Expert, batch: torch.Tensor, expected: Sequence[torch.Tensor], fault: str
+) -> None:
+    actual = OnnxNetwork(model.SerializeToString(), 1, f"the model of '{expert.id}'").run(batch.numpy())
+    for exact, seen in zip(expected, flat(actual), strict=True):
+        if exact.shape != seen.shape or not torch.allclose(exact, seen, atol=OFF * float(exact.abs().max()), rtol=0):
+            raise StoreError(fault)
 
 
 class Quantiser:
@@ -109,7 +138,10 @@ class Quantiser:
         self._on_pixels = first_layer.on_pixels(self._model, pictures[0].shape[-1])
         if self._on_pixels is not None:
             self._model = self._on_pixels.model
+        _name_nodes(self._model.graph)
         self.layers, self.ends, self._outside = _parts(self._model.graph)
+        if not self.layers:
+            raise StoreError("it has no layers with weights, so whole numbers would make nothing faster")
 
     def quantised(self, in_float: Collection[str] = ()) -> onnx.ModelProto:
         """Return the model in int8, but for the layers named."""
@@ -169,20 +201,32 @@ class _Reader:
         return next(self._inputs, None)
 
 
+def _name_nodes(graph: onnx.GraphProto) -> None:
+    """Give a name of its own to each node: by their names nodes are left in float, and a file need not have any."""
+    seen = set[str]()
+    for number, node in enumerate(graph.node):
+        if not node.name or node.name in seen:
+            node.name = f"{node.op_type}.{number}"
+        seen.add(node.name)
+
+
 def _parts(graph: onnx.GraphProto) -> tuple[list[str], frozenset[str], list[str]]:
-    """Return the names of the layers, of their ends, and of the other nodes before all layers or after them."""
+    """Return the names of the layers, of their ends, and of other nodes that stay float, as all outside of the ends."""
     makers = {name: node for node in graph.node for name in node.output}
+    sizes = {one.name: math.prod(one.dims) for one in graph.initializer}
+    layers = [node.name for node in graph.node if node.op_type in _LAYERS and sizes.get(node.input[1], _FEW) >= _FEW]
+    is_layer = frozenset(layers)
     before: dict[str, bool] = {}
     after: dict[str, bool] = {}
     for node in graph.node:  # in the order of computation
         above = [makers[name] for name in node.input if name in makers]
-        before[node.name] = any(one.op_type in _LAYERS or before[one.name] for one in above)
+        before[node.name] = any(one.name in is_layer or before[one.name] for one in above)
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in reversed(graph.node):
         below = [reader for name in node.output for reader in readers.get(name, ())]
-        after[node.name] = any(one.op_type in _LAYERS or after[one.name] for one in below)
+        after[node.name] = any(one.name in is_layer or after[one.name] for one in below)
         for name in node.input:
             readers.setdefault(name, []).append(node)
-    layers = [node.name for node in graph.node if node.op_type in _LAYERS]
-    edge = [node.name for node in graph.node if not (before[node.name] and after[node.name])]
-    return layers, frozenset(edge).intersection(layers), [name for name in edge if name not in layers]
+    edge = {node.name: None for node in graph.node if not (before[node.name] and after[node.name])}
+    outside = [node.name for node in graph.node if node.op_type in _FLOATS or node.name in edge]
+    return layers, frozenset(edge).intersection(layers), [name for name in outside if name not in is_layer]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -11,15 +12,17 @@ from coe.errors import ConfigError, StoreError
 from coe.prepare.calibration_images import SampleImages, sample_images
 from coe.prepare.difference import Parent
 from coe.prepare.fold import fold
-from coe.prepare.variant_trial import SEARCH_S, ExpertTrial
-from coe.preprocessing import Preprocessing
+from coe.prepare.int8_trial import SEARCH_S, FileTrial, ModelTrial
+from coe.prepare.layer_search import Layers
+from coe.prepare.variant_trial import ExpertTrial
+from coe.preprocessing import Outputs, Preprocessing
 from coe.store import blob_file, bodies, kinds, variants
 from coe.store.blob_format import Variant
-from coe.store.kinds import Comparing, ModuleKind
+from coe.store.kinds import Comparing, FileKind, Kind, ModuleKind
 from coe.store.manifest import Manifest
 from coe.store.store import Store
 
-_Weights = tuple[str, str, int, int, Preprocessing | None]
+_Weights = tuple[str, str, int, int, Preprocessing | None, Outputs | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class Preparer:
         self.store, self._wanted, self._force = store, tuple(dict.fromkeys(wanted)), force
         self._search_s = search_s
         self._originals: dict[tuple[_Weights, Variant], str] = {}
+        self._in_float: dict[tuple[str, str], Layers] | None = None
+        """By kind and body, the layers that stay float in `int8`; None until they are needed."""
 
     def lacks(self, weights: str) -> bool:
         """Tell whether an expert lacks a wanted variant or its body, or its parent has changed.
@@ -99,26 +104,20 @@ class Preparer:
         """
         with self.store.changing(weights) as manifest:
             kind = kinds.resolve(manifest.kind, self.allowed)
-            if not isinstance(kind, ModuleKind):
-                return Preparation(manifest, skipped=f"kind '{manifest.kind}' runs its file as it is")
             if manifest.is_backbone:
                 return Preparation(manifest, skipped="a backbone runs nowhere")
-            whole = [v for v in self._wanted if not self._force and self._has(manifest, v)]
-            lacking = [v for v in self._wanted if v not in whole]
+            wanted, skipped = _possible(kind, self._wanted)
+            whole = [v for v in wanted if not self._force and self._has(manifest, v)]
+            lacking = [v for v in wanted if v not in whole]
             if not lacking:
-                return Preparation(manifest)
+                return Preparation(manifest, skipped=skipped)
             learned = self.store.learned(weights)
             samples = cache(lambda: sample_images(kind, manifest.expert(), images, learned))
-            shared = self._share(manifest, lacking, samples)
-            remaining = [v for v in self._wanted if v not in (*whole, *shared.shared)]
-            if "int8" in remaining and isinstance(kind, Comparing):
-                # Its input depends on a reference, and samples are prepared without one.
-                remaining.remove("int8")
-                shared = replace(shared, skipped=f"int8 is not for kind '{manifest.kind}', which compares pictures")
+            shared = replace(self._share(manifest, lacking, samples), skipped=skipped)
+            remaining = [v for v in lacking if v not in shared.shared]
             if not remaining:
                 return shared
-            subject = ExpertTrial(self.store, shared.manifest, kind, samples(), source)
-            return self._make(shared, subject, remaining)
+            return self._make(shared, _trial(self.store, shared.manifest, kind, samples(), source), remaining)
 
     def sweep(self) -> None:
         """Remove bodies that no expert names any more; call it after the last expert. Raises StoreError."""
@@ -140,24 +139,40 @@ class Preparer:
         body = manifest.variants[variant].body
         return body is not None and parent is not None and body.digest == parent.digest
 
-    def _make(self, so_far: Preparation, subject: ExpertTrial, lacking: Sequence[Variant]) -> Preparation:
+    def _make(self, so_far: Preparation, subject: ModelTrial, lacking: Sequence[Variant]) -> Preparation:
         manifest = so_far.manifest
-        made: list[Variant] = []
         failed: dict[Variant, str] = {}
         for variant in lacking:
             try:
+                if variant == "int8":
+                    made_of = subject.model(self._search_s, self._known_floats(manifest))
+                    manifest = subject.put(self.store, manifest, made_of)
+                    continue
+                assert isinstance(subject, ExpertTrial), "a file has no other variants"
                 if variant == "delta":
                     parent = self._parent_of(manifest, subject.kind)
                     manifest = subject.put(self.store, manifest, subject.difference(parent), parent)
                 else:
-                    measured = subject.model(self._search_s) if variant == "int8" else subject.measured(variant)
-                    manifest = subject.put(self.store, manifest, measured)
+                    manifest = subject.put(self.store, manifest, subject.measured(variant))
             except StoreError as error:
                 failed[variant] = str(error)
-                continue
-            made.append(variant)
+        made = [variant for variant in lacking if variant not in failed]
         self._note(manifest, made)
         return replace(so_far, manifest=manifest, made=tuple(made), failed=failed)
+
+    def _known_floats(self, manifest: Manifest) -> Layers:
+        """Return the layers that stay float in the last expert of the same body: that has nearly all of them."""
+        if self._in_float is None:
+            self._in_float = {}
+            for id in self.store.ids():
+                with suppress(StoreError):
+                    self._note_floats(self.store.manifest(id))
+        return self._in_float.get(_body_of(manifest), frozenset())
+
+    def _note_floats(self, manifest: Manifest) -> None:
+        made_of = manifest.variants["int8"].calibration if "int8" in manifest.variants else None
+        if self._in_float is not None and made_of is not None and manifest.body is not None:
+            self._in_float[_body_of(manifest)] = frozenset(made_of.in_float)
 
     def _parent_of(self, manifest: Manifest, kind: ModuleKind) -> Parent:
         """Return the parent of an expert; raises StoreError."""
@@ -194,6 +209,7 @@ class Preparer:
         return Preparation(manifest, shared=tuple(shared))
 
     def _note(self, manifest: Manifest, prepared: Collection[Variant]) -> None:
+        self._note_floats(manifest)
         for variant in prepared:
             self._originals.setdefault((_weights(manifest), variant), manifest.id)
 
@@ -204,4 +220,29 @@ def _expect_kind(parent: str, kind: str, manifest: Manifest) -> None:
 
 
 def _weights(manifest: Manifest) -> _Weights:
-    return manifest.checksum, manifest.kind, len(manifest.labels), manifest.input_size, manifest.preprocessing
+    sizes = len(manifest.labels), manifest.input_size
+    return manifest.checksum, manifest.kind, *sizes, manifest.preprocessing, manifest.outputs
+
+
+def _body_of(manifest: Manifest) -> tuple[str, str]:
+    return manifest.kind, manifest.body.digest if manifest.body is not None else ""
+
+
+def _possible(kind: Kind, wanted: Sequence[Variant]) -> tuple[list[Variant], str]:
+    """Return those of the wanted variants that a kind can have, and why it has no others."""
+    if isinstance(kind, FileKind):
+        if "int8" in wanted and type(kind).network is not FileKind.network and not isinstance(kind, Comparing):
+            return ["int8"], ""
+        return [], f"kind '{kind.name}' runs its file as it is"
+    if "int8" in wanted and isinstance(kind, Comparing):
+        # Its input depends on a reference, and samples are prepared without one.
+        rest: list[Variant] = [variant for variant in wanted if variant != "int8"]
+        return rest, f"int8 is not for kind '{kind.name}', which compares pictures"
+    return list(wanted), ""
+
+
+def _trial(store: Store, manifest: Manifest, kind: Kind, samples: SampleImages, source: str) -> ModelTrial:
+    if isinstance(kind, FileKind):
+        return FileTrial(store, manifest, kind, samples, source)
+    assert isinstance(kind, ModuleKind), "there are no other kinds"
+    return ExpertTrial(store, manifest, kind, samples, source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import onnx
 import torch
@@ -14,53 +14,32 @@ from coe.prepare.agreement import compare, escalate_below, findings
 from coe.prepare.calibration_images import SampleImages
 from coe.prepare.difference import MOST_CUT, RANKS, Parent, own_part, whole
 from coe.prepare.fold import Folded, fold, network
-from coe.prepare.layer_search import Harm, search
-from coe.prepare.layout import FLOATS, LaidOut, lay_out, lay_out_model, tensors
-from coe.prepare.stored_model import divided, fused
-from coe.runtime.onnx_network import OnnxNetwork
-from coe.runtime.trial import within
-from coe.store import variants, weights_file
+from coe.prepare.int8_trial import SECOND_LOOKS, MeasuredBlob, ModelTrial
+from coe.prepare.layout import FLOATS, lay_out, tensors
+from coe.store import weights_file
 from coe.store.blob_format import Variant
 from coe.store.kinds import Image, ModuleKind
-from coe.store.manifest import Calibration, Manifest
+from coe.store.manifest import Manifest
 from coe.store.store import Store
 
 FOLDED_DIFFERENCE = 1e-3
 """The most by which folding may change scores, in the same precision."""
-SECOND_LOOKS = 1 / 16
-"""A rank is enough if no larger share of the samples would be run again in fp32."""
-SEARCH_S = 30.0
-"""How long is searched for layers that an expert in `int8` keeps in float."""
 LARGEST = 0.75
 """A difference is worth while up to this share of the bytes of `q8`."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredBlob:
-    """A variant's blob, its findings on the samples, and the margin under which a finding is looked at again."""
-
-    blob: LaidOut
-    findings: list[Finding]
-    escalate_below: float
-    calibration: Calibration | None = None
-
-
-class ExpertTrial:
-    """One expert: its folded weights, the samples, and the original network's findings on them.
-
-    `source` says in words where the samples are from.
-    """
+class ExpertTrial(ModelTrial):
+    """An expert that is a torch module: its folded weights too."""
 
     def __init__(
         self, store: Store, manifest: Manifest, kind: ModuleKind, samples: SampleImages, source: str = ""
     ) -> None:
+        super().__init__(manifest, samples, source)
         store.check_weights(manifest.id)
-        self.kind = kind
-        self.expert = manifest.expert()
+        self.kind: ModuleKind = kind
         state = store.load(manifest.id)
         self.identity = weights_file.header(store.path(manifest.id)).identity
         self.folded: Folded = fold(kind, self.expert, state)
-        self.samples, self.source = samples, source
         self.expected = self._findings(network(kind, self.expert, state))
 
     def measured(self, variant: Variant) -> MeasuredBlob:
@@ -78,55 +57,10 @@ class ExpertTrial:
                 raise StoreError(f"folding changes its scores by {off:.2g}; kind '{self.kind.name}' cannot be folded")
         return MeasuredBlob(blob, actual, 0.0 if variant == "fp32" else escalate_below(self.expected, actual))
 
-    def model(self, limit_s: float = SEARCH_S) -> MeasuredBlob:
-        """Lay out an ONNX model in int8; raises StoreError.
-
-        If findings differ, layers that stay float are searched for `limit_s` seconds.
-        """
-        if self.samples.generated:
-            raise StoreError(
-                "it takes the ranges of its numbers from pictures of what it inspects, and there are none; coe-experts "
-                "prepare --images FOLDER makes it"
-            )
-        pictures = [sample.pixels for sample in self.samples.prepared]
-        exported = int8.export(
-            self.kind, self.expert, network(self.kind, self.expert, self.folded.state, self.folded.pairs), pictures
-        )
-        quantiser = int8.Quantiser(exported, pictures)
-        name = f"the model of '{self.expert.id}'"
-        latest: tuple[frozenset[str], onnx.ModelProto] | None = None
-
-        def harm_of(in_float: frozenset[str]) -> Harm:
-            nonlocal latest
-            model = quantiser.quantised(in_float)
-            latest = in_float, model
-            answer = OnnxNetwork(model.SerializeToString(), 0, name).run
-            actual = findings(self.kind, self.expert, self.samples.prepared, answer)
-            below = escalate_below(self.expected, actual)
-            pairs = list(zip(self.expected, actual, strict=True))
-            return Harm(
-                1 - compare(self.expected, actual, generated=False).labels_equal,
-                sum(finding.margin < below for finding in actual) / len(actual),
-                sum(abs(before.score - after.score) for before, after in pairs) / len(pairs),
-            )
-
-        in_float = search(quantiser.layers, quantiser.ends, harm_of, most_again=SECOND_LOOKS, in_time=within(limit_s))
-        if latest is None or latest[0] != in_float:  # other models are not kept: each may have a hundred megabytes
-            harm_of(in_float)
-        assert latest is not None
-        model, weights = divided(fused(latest[1]))
-        actual = findings(self.kind, self.expert, self.samples.prepared, OnnxNetwork(model, 0, name, weights).run)
-        labels = len(self.expert.labels)
-        blob = lay_out_model(model, weights, kind=self.kind.name, labels=labels, identity=self.identity)
-        calibration = Calibration(
-            pictures=len(pictures),
-            digest=self.samples.digest,
-            source=self.source,
-            learned=self.samples.learned,
-            layers=len(quantiser.layers),
-            float_layers=len(in_float),
-        )
-        return MeasuredBlob(blob, actual, escalate_below(self.expected, actual), calibration)
+    def exported(self, pictures: Sequence[Image]) -> onnx.ModelProto:
+        """Export the folded network."""
+        module = network(self.kind, self.expert, self.folded.state, self.folded.pairs)
+        return int8.export(self.kind, self.expert, module, pictures)
 
     def difference(self, parent: Parent) -> MeasuredBlob:
         """Lay out the difference to a parent in the smallest rank with few second looks; raises StoreError.
@@ -161,20 +95,6 @@ class ExpertTrial:
                 f"({blocks.header.data_bytes:,}); leave this variant out"
             )
         return MeasuredBlob(blob, actual, below)
-
-    def put(self, store: Store, manifest: Manifest, made: MeasuredBlob, parent: Parent | None = None) -> Manifest:
-        """Put a measured blob into the store, with the body of its parent that it changes, if there is one."""
-        agreement = compare(self.expected, made.findings, generated=self.samples.generated)
-        return variants.put(
-            store,
-            manifest,
-            made.blob.bytes,
-            agreement=agreement,
-            escalate_below=made.escalate_below,
-            calibration=made.calibration,
-            body=parent.body.bytes if parent is not None else None,
-            parent=parent.id if parent is not None else "",
-        )
 
     def _findings(self, module: torch.nn.Module) -> list[Finding]:
         def answer(pixels: Image) -> object:

@@ -25,7 +25,7 @@ from coe.runtime.sessions import opening_bytes, runs_as_session, session_of
 from coe.runtime.slot import NetworkKey, Slot, SlotShelf
 from coe.runtime.trial import HERE, MeasuredOnce, Trial, identity, opened, quick_cost, warmed, whole_pages
 from coe.scheduler.costs import Cost
-from coe.store.kinds import ExpertInput, FileKind, Image, Kind, Session
+from coe.store.kinds import ExpertInput, Image, Kind, Session
 from coe.store.store import Store
 from coe.system import give_memory_back
 
@@ -232,9 +232,7 @@ class CpuDevice(Device):
         Raises StoreError if the manifest cannot be read.
         """
         kind = self.kinds[expert.kind]
-        is_file = isinstance(kind, FileKind)
-        path = self.store.path(expert.weights) if is_file else weights(self.store, expert).path
-        if (file := identity(path)) is None:
+        if (file := identity(weights(self.store, expert).path)) is None:
             return None
         network = (
             expert.kind,

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 
 from coe import surroundings
@@ -41,12 +42,20 @@ class OnnxNetwork:
                 f"{name}: onnxruntime {library_version()} cannot open it ({first_line(error):.300}); update "
                 "onnxruntime, or prepare the expert again (coe-experts prepare --force)"
             ) from error
-        self._input = self._session.get_inputs()[0].name
+        self._input = self._session.get_inputs()[0]
 
     def run(self, images: Image) -> Any:
         """Run a batch, (n, 3, S, S) uint8 RGB; return tensors nested as those of the kind's `forward`."""
-        outputs = self._session.run(None, {self._input: images})
+        outputs = self._alone(images) if self._input.shape[0] == 1 < len(images) else self._run(images)
         return nested(self._nesting, map(torch.from_numpy, outputs))
+
+    def _run(self, images: Image) -> list[Any]:
+        answers: list[Any] = self._session.run(None, {self._input.name: images})
+        return answers
+
+    def _alone(self, images: Image) -> list[Any]:
+        """Run images one by one, in a model that takes no more at a time."""
+        return [np.concatenate(parts) for parts in zip(*(self._run(image[None]) for image in images), strict=True)]
 
 
 def open_session(model: bytes, threads: int, weights: Mapping[str, torch.Tensor] = _NO_WEIGHTS) -> Any:

@@ -22,7 +22,7 @@ def session_of(kind: Kind, file: Weights, threads: int, buffers: Buffers) -> Ses
 
     Raises StoreError.
     """
-    if isinstance(kind, FileKind):
+    if isinstance(kind, FileKind) and file.prepared is None:
         return kind.open_bytes(proved(file), file.path, file.manifest.fit(file.expert), threads)
     blob = file.read(buffers)
     try:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import safetensors
 import torch
@@ -35,6 +35,9 @@ from coe.store.kind_data import (
 from coe.store.store_reader import load_tensors
 from coe.store.weights_file import holds
 from coe.surroundings import quiet_torch
+
+if TYPE_CHECKING:
+    import onnx
 
 quiet_torch()  # before a kind imports torchvision, which imports torch's compiler
 
@@ -226,6 +229,15 @@ class FileKind(Kind):
         """Return what the outputs of a file for import mean; `expert.outputs` holds what the user said of them.
 
         Raises StoreError if that stays open. The default leaves it to the kind.
+        """
+        return None
+
+    def network(self, path: Path, expert: Expert) -> onnx.ModelProto | None:
+        """Return an expert's network as an ONNX model, from which the variant `int8` is made.
+
+        Its one input, `images`, takes (n, 3, S, S) uint8 RGB, n open or 1, and its one output is what `postprocess`
+        takes. Raises StoreError for a network of which there can be no such model. The default, None, says that the
+        kind has no `int8`.
         """
         return None
 

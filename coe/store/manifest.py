@@ -54,7 +54,8 @@ class Calibration(StrictModel):
     """What the whole numbers of `int8` come from: the pictures that gave their ranges, and the layers that stay float.
 
     `digest` is an xxh3-128 of the pictures as the expert gets them, `source` says in words where they are from, and
-    `learned` is how many of them the expert learned from (None: nobody knows what it learned from).
+    `learned` is how many of them the expert learned from (None: nobody knows what it learned from). `in_float` names
+    the layers that stay float, in the model's order (older manifests only count them).
     """
 
     pictures: Count
@@ -63,6 +64,7 @@ class Calibration(StrictModel):
     learned: Bytes | None = None
     layers: Count
     float_layers: Bytes = 0
+    in_float: tuple[str, ...] = ()
 
 
 class PreparedVariant(StoredFile):

@@ -47,6 +47,18 @@ def test_second_looks_count_as_harm() -> None:
     assert found(network) == "k"
 
 
+def test_layers_that_another_network_keeps_in_float_are_taken_if_they_do() -> None:
+    def asked(harmful: str, first: str) -> tuple[str, int]:
+        network = Network(harmful)
+        kept = search(LAYERS, ENDS, network, most_again=1 / 16, first=frozenset(first))
+        return "".join(sorted(kept)), len(network.asked)
+
+    assert asked("gh", "gh") == ("gh", 2)
+    assert asked("", "gh") == ("", 1)
+    assert asked("gh", "ck")[0] == "gh"
+    assert asked("gh", "z")[0] == "gh"
+
+
 def test_nothing_is_measured_twice() -> None:
     assert found(network := Network("bjs")) == "bjs"
     assert len(network.asked) == len(set(network.asked))
