@@ -16,6 +16,7 @@ from coe.errors import StoreError
 from coe.store import torch_file
 from coe.store.kinds import Foreign, Layer
 from experts.stand_ins import Arguments, NetworkPart, stand_ins
+from experts.stated_facts import stated_labels, stated_normalization
 from experts.ultralytics_facts import labels_of
 
 _USUAL = ("state_dict", "model_state_dict", "model", "net")
@@ -85,6 +86,7 @@ def _collected(content: Any) -> Foreign:
             layers |= {f"{prefix}{name}".removesuffix("."): layer for name, layer in _layers(found.network).items()}
             if labels is None or "ema" in found.keys:
                 labels = labels_of(found.network.__dict__.get("names"), "its network") or labels
+    labels = labels or stated_labels(content, "beside its weights")
     return Foreign(state, labels, layers, arguments=_arguments(content))
 
 
@@ -117,14 +119,17 @@ def _walked(content: Any, keys: tuple[str, ...], seen: set[int]) -> Iterator[_We
 def _arguments(content: Any) -> dict[str, Any]:
     """Return the arguments of a training that lie beside its weights, plain ones alone; empty if there are none.
 
-    `arch` is the name of the network, which scripts keep beside them.
+    `arch` is the name of the network, which scripts keep beside them; `mean` and `std` may stand anywhere.
     """
     if not isinstance(content, dict):
         return {}
     found = next((content[key] for key in ("train_args", "args", "hyper_parameters") if key in content), None)
     arguments = found if isinstance(found, dict) else vars(found) if isinstance(found, Arguments) else {}
-    named = {"arch": content["arch"]} if isinstance(content.get("arch"), str) else {}
-    return {name: value for name, value in arguments.items() if isinstance(name, str) and _is_plain(value)} | named
+    named: dict[str, Any] = {"arch": content["arch"]} if isinstance(content.get("arch"), str) else {}
+    plain = {name: value for name, value in arguments.items() if isinstance(name, str) and _is_plain(value)}
+    if (seen := stated_normalization(content)) is not None:
+        named |= dict(zip(("mean", "std"), seen, strict=True))
+    return plain | named
 
 
 def _parts(network: NetworkPart) -> Iterator[tuple[str, NetworkPart]]:
@@ -154,10 +159,14 @@ def _tensors(network: NetworkPart) -> dict[str, torch.Tensor]:
 
 def _layers(network: NetworkPart) -> dict[str, Layer]:
     """Return what each part of a network is, by its name."""
-    return {
-        prefix.removesuffix("."): Layer(type(part).__name__, {n: v for n, v in part.__dict__.items() if _is_plain(v)})
-        for prefix, part in _parts(network)
-    }
+    found: dict[str, Layer] = {}
+    for prefix, part in _parts(network):
+        plain = {name: value for name, value in part.__dict__.items() if _is_plain(value)}
+        found[prefix.removesuffix(".")] = Layer(type(part).__name__, plain)
+        for name, child in part.__dict__["_modules"].items():
+            if child is not None and not isinstance(child, NetworkPart):  # it computes, and cannot be looked into
+                found[f"{prefix}{name}"] = Layer(type(child).__name__, {})
+    return found
 
 
 def _is_plain(value: Any) -> bool:

@@ -45,7 +45,7 @@ class EfficientNet(ResNet):
         """Open a file for import: safetensors, or a state dict in timm's names or in the wheel's; raises StoreError."""
         if path.suffix == ".safetensors":
             return ModuleKind.read(self, path)
-        foreign = read_checkpoint(path)
+        foreign = self.with_facts(path, read_checkpoint(path))
         if _FIRST not in foreign.state:
             return foreign
         # The wheel has timm's tensors in timm's order under other names.

@@ -18,9 +18,10 @@ from coe.errors import StoreError, first_line
 from coe.preprocessing import NORMALIZATIONS, WHOLLY, Layout, Outputs, Preprocessing
 from coe.runtime.onnx_network import library_version, open_session
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
-from experts import onnx_checks, onnx_external, onnx_outputs, ultralytics_facts
+from experts import onnx_checks, onnx_external, onnx_outputs, onnx_stated, ultralytics_facts
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
+from experts.stated_facts import labels_in_text
 
 if TYPE_CHECKING:
     import onnx as onnx_model
@@ -30,7 +31,10 @@ _IMAGENET = NORMALIZATIONS["imagenet"]
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The shapes that a model file states; None for an open size. `rank` is the rank of its first output."""
+    """The shapes that a model file states; None for an open size.
+
+    `rank` is that of its first output of scores or boxes: a table for each picture, or a row; else of its first output.
+    """
 
     input_size: int | None
     batch: int | None
@@ -78,7 +82,11 @@ class Onnx(FileKind):
             mean, deviation = NORMALIZATIONS["0..255"]
             seen = seen.model_copy(update={"mean": mean, "std": deviation})
         said = WHOLLY if is_stated else frozenset[str]()
-        return Foreign({}, stated.labels, input_size=size, preprocessing=seen, stated=said)
+        if not is_stated and not session.takes_bytes:
+            pixels = onnx_stated.stated_pixels(path, session.metadata)
+            seen, said = seen.model_copy(update=pixels), frozenset(pixels)
+        labels = stated.labels or labels_in_text(session.metadata, str(path))
+        return Foreign({}, labels, input_size=size, preprocessing=seen, stated=said)
 
     def bundled(self, path: Path, work: Path) -> Path:
         """Take weights in other files beside the model into one file; raises StoreError."""
@@ -182,7 +190,7 @@ class _Session:
         batch, channels, height, width = (value if isinstance(value, int) else None for value in shape)
         if channels not in (3, None) or height != width or batch not in (1, None):
             raise onnx_checks.misfit(path, self._input.type, shape, 1)
-        self.description = Description(input_size=height, batch=batch, rank=len(self._outputs[0].shape))
+        self.description = Description(input_size=height, batch=batch, rank=_rank(self._outputs))
         self.shape = tuple(size if isinstance(size, int) else None for size in self._outputs[0].shape)
         self.takes_bytes = self._input.type == "tensor(uint8)"
         self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
@@ -221,6 +229,11 @@ class _Session:
             )
             scaled = (scaled - mean) / deviation
         return np.ascontiguousarray(scaled, dtype=wanted)
+
+
+def _rank(outputs: Sequence[Any]) -> int:
+    ranks = [len(output.shape) for output in outputs]
+    return next((rank for rank in ranks if rank in (2, 3)), ranks[0])
 
 
 def _refusal(reason: str, version: str) -> str:

@@ -21,6 +21,7 @@ from experts.findings import classified
 from experts.geometry import fitted_image
 
 MEAN, DEVIATION = NORMALIZATIONS["imagenet"]
+_ANOTHER_WAY = "is it of another kind? Any network can be exported as ONNX and imported with --kind onnx"
 PADDING = (124, 116, 104)
 """The mean colour of ImageNet, which normalisation turns into 0."""
 
@@ -64,7 +65,10 @@ class ResNet(ModuleKind):
         """Open a file for import: safetensors, or a state dict, bare or under a usual key; raises StoreError."""
         if path.suffix == ".safetensors":
             return super().read(path)
-        foreign = read_checkpoint(path)
+        return self.with_facts(path, read_checkpoint(path))
+
+    def with_facts(self, path: Path, foreign: Foreign) -> Foreign:
+        """Add what the arguments of a training say of the pictures; raises StoreError for another network's weights."""
         if (other := script_facts.another_network(foreign.arguments)) is not None:
             raise StoreError(
                 f"{path}: its network is a {other:.60}, which has the tensors of {self.name} and computes something "
@@ -109,25 +113,44 @@ def normalise(
     return torch.stack([scaled[:, channel].sub(middle).div_(width) for channel, (middle, width) in channels], dim=1)
 
 
+def _counts(name: str) -> bool:
+    return name.endswith("num_batches_tracked")
+
+
+def _channels(name: str, given: torch.Tensor, wanted: torch.Tensor) -> str:
+    """Say what to do about a first layer that takes other pictures than those of three colours."""
+    if given.dim() != wanted.dim() or given.dim() != 4 or wanted.shape[1] != 3 or given.shape[1] == 3:
+        return ""
+    return (
+        f"; it takes {given.shape[1]} channels: export it as ONNX behind a layer that makes them of red, green and "
+        "blue, and import that with --kind onnx"
+    )
+
+
 def fitted(state: dict[str, torch.Tensor], kind: ModuleKind, expert: Expert) -> dict[str, torch.Tensor]:
     """Return exactly the tensors of the kind's skeleton, taken from `state`; missing batch counters become 0.
 
-    Raises StoreError that names the first tensor that is missing, surplus, or of another shape or type.
+    Raises StoreError that names the first tensor that is missing, surplus, or of another shape or type, and how many
+    are missing or surplus.
     """
     wanted = bare_skeleton(kind, expert).state_dict()
-    for name in state:
-        if name not in wanted:
-            raise StoreError(f"weights of '{expert.id}': {kind.name} has no tensor '{name}'; is it of another kind?")
+    wrong = [f"has no tensor '{name}'" for name in state if name not in wanted]
+    wrong += [
+        f"needs a tensor '{name}', which the file lacks" for name in wanted if name not in state and not _counts(name)
+    ]
+    if wrong:
+        more = f" and {len(wrong) - 1} faults like it" if len(wrong) > 1 else ""
+        raise StoreError(f"weights of '{expert.id}': {kind.name} {wrong[0]}{more}; {_ANOTHER_WAY}")
     result: dict[str, torch.Tensor] = {}
     for name, tensor in wanted.items():
-        if name not in state and name.endswith("num_batches_tracked"):
-            result[name] = torch.zeros_like(tensor)
-        elif name not in state:
-            raise StoreError(f"weights of '{expert.id}': {kind.name} needs a tensor '{name}', which the file lacks")
+        if _counts(name):  # nothing is computed with it, and half precision rounds it
+            kept = state.get(name)
+            is_sound = kept is not None and (kept.dtype, kept.shape) == (tensor.dtype, tensor.shape)
+            result[name] = kept.detach() if kept is not None and is_sound else torch.zeros_like(tensor)
         elif state[name].shape != tensor.shape:
             raise StoreError(
                 f"weights of '{expert.id}': '{name}' is {tuple(state[name].shape)}, {kind.name} with "
-                f"{len(expert.labels)} labels needs {tuple(tensor.shape)}"
+                f"{len(expert.labels)} labels needs {tuple(tensor.shape)}{_channels(name, state[name], tensor)}"
             )
         elif state[name].is_floating_point() != tensor.is_floating_point():
             actual, needed = (str(value.dtype).removeprefix("torch.") for value in (state[name], tensor))

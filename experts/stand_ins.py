@@ -89,4 +89,4 @@ def _of(name: str) -> Callable[..., Any] | None:
         return _list
     if _ARGUMENTS.fullmatch(name):
         return Arguments
-    return _Ignored if _BESIDE.fullmatch(name) else None
+    return type(name.rpartition(".")[2], (_Ignored,), {}) if _BESIDE.fullmatch(name) else None

@@ -36,6 +36,12 @@ _IGNORED_SETTINGS = frozenset({"training", "inplace", "momentum", "i", "np", "ty
 _SAME_LAYER = {"SyncBatchNorm": "BatchNorm2d"}
 _NOTHING_DONE = {"Dropout", "Dropout1d", "Dropout2d", "Identity", "Flatten"}
 """Layers that may stand before the last one in its place: they do nothing to a row of features."""
+_AFTERWARDS = {"Softmax", "LogSoftmax"}
+"""Layers that may stand behind a network: its scores get a softmax in any case."""
+_APART = ("backbone.", "head.")
+"""MMPretrain keeps the last layer beside the network that it belongs to, as backbone.conv1 and head.fc."""
+_NEARLY = 0.9
+"""A network that lacks fewer of its tensors is meant."""
 _SHOWN = 3
 
 
@@ -58,8 +64,10 @@ def unwrapped(
     out.
     """
     needed = [name for name in wanted if not name.endswith(_COUNTER)]
-    found = [part for prefix in _prefixes(foreign.state, needed) if (part := _part(foreign.state, prefix, wanted))]
+    prefixes = _prefixes(foreign.state, needed)
+    found = [part for prefix in prefixes if (part := _part(foreign.state, prefix, wanted))]
     if not found:
+        _expect_no_torn_network(foreign.state, prefixes, needed, where)
         plain = {_INSIDE.sub("", name): value for name, value in foreign.state.items()}
         if plain.keys() == foreign.state.keys() or len(plain) < len(foreign.state):
             return Unwrapped(foreign.state, foreign.layers)
@@ -81,6 +89,11 @@ def unwrapped(
     taken |= {name: foreign.state[name] for name in unknown}  # the kind refuses them, or knows them by these names
     left_out = [name for name in surplus if name not in unknown]
     remarks = [*part.remarks, *([f"left out: {_few(left_out)}"] if left_out else [])]
+    if not drop_rest and (around := _around(foreign.layers, part.prefix)):
+        raise StoreError(
+            f"{where}: other layers stand around the network under '{part.prefix}' ({_few(around)}), and what it sees "
+            "or says goes through them; export the whole as ONNX and import that with --kind onnx"
+        )
     if part.prefix:
         also = f"; it also holds a network under {_quoted(others)}" if others else ""
         remarks.insert(0, f"took the weights under '{part.prefix}'{also}")
@@ -117,6 +130,42 @@ def backbone(foreign: Foreign, kind: ModuleKind, expert: Expert, where: str) -> 
         raise StoreError(f"{where}: {_few(odd, '; ')}; is it of another kind than {kind.name}?")
     exact = {name: state[name].detach().to(tensor.dtype).contiguous() for name, tensor in wanted.items()}
     return Unwrapped(exact, taken.layers, taken.remarks)
+
+
+def _expect_no_torn_network(
+    state: Mapping[str, Any], prefixes: Sequence[str], needed: Sequence[str], where: str
+) -> None:
+    """Raise StoreError if nearly the whole network lies under a prefix, and the rest under another one."""
+    for prefix in filter(None, prefixes):
+        missing = [name for name in needed if f"{prefix}{name}" not in state]
+        beside = [name for name in state if not name.startswith(prefix)]
+        if len(missing) < (1 - _NEARLY) * len(needed):
+            others = f", and holds {_few(beside)} beside it" if beside else ""
+            raise StoreError(
+                f"{where}: the network under '{prefix}' lacks {_few(missing)}{others}; put its last layer into the "
+                "network where it was made (`network.fc = head`) and save that, or export the whole as ONNX and import "
+                "that with --kind onnx"
+            )
+
+
+def _around(layers: Mapping[str, Layer], prefix: str) -> list[str]:
+    """Return the layers that compute something beside a part of a whole network, in the containers that it lies in."""
+    words = prefix.split(".")[:-1]
+    containers = [above for end in range(len(words)) if (above := ".".join(words[:end])) in layers]
+    if not containers:
+        return []
+    root = f"{containers[0]}." if containers[0] else ""
+    containers_of_any = {containers[0], *(name.rpartition(".")[0] for name in layers)}
+    harmless = _NOTHING_DONE | _AFTERWARDS
+    return [
+        f"{layer.name} as '{name}'"
+        for name, layer in layers.items()
+        if name.startswith(root)
+        and not f"{name}.".startswith(prefix)
+        and not prefix.startswith(f"{name}.")
+        and name not in containers_of_any
+        and layer.name not in harmless
+    ]
 
 
 def _heads(wanted: Mapping[str, Any]) -> tuple[str, ...]:
@@ -171,6 +220,10 @@ def _part(state: Mapping[str, torch.Tensor], prefix: str, wanted: Mapping[str, t
     remarks = []
     for layer in dict.fromkeys(name.rpartition(".")[0] for name in missing):
         behind = _behind(state, f"{prefix}{layer}.")
+        network, apart = _APART
+        if behind is None and f".{prefix}".endswith(f".{network}"):
+            there = f"{prefix.removesuffix(network)}{apart}{layer}."
+            behind = there if any(name.startswith(there) for name in state) else None
         if behind is None:
             return None
         leaves = [name.rpartition(".")[2] for name in missing if name.rpartition(".")[0] == layer]

@@ -109,11 +109,12 @@ def check_tensors(where: str, state: Mapping[Any, Any], *, most_bytes: int | Non
     for name, tensor in state.items():
         if not isinstance(name, str) or not name or not name.isprintable():
             raise StoreError(f"{where}: a tensor has the name {name!r:.60}; a name is a text of letters, digits and .")
-        if fault := _fault(tensor):
+        if fault := _fault(tensor, is_count=name.endswith("num_batches_tracked")):
             raise StoreError(f"{where}: '{name[:100]}' {fault}")
 
 
-def _fault(tensor: Any) -> str | None:
+def _fault(tensor: Any, *, is_count: bool) -> str | None:
+    """Return what is wrong with a tensor; a count, with which nothing is computed, may be too large for its type."""
     if not isinstance(tensor, torch.Tensor):
         return f"is a {type(tensor).__name__}, not a tensor"
     if tensor.is_quantized:
@@ -126,7 +127,7 @@ def _fault(tensor: Any) -> str | None:
         return f"holds {str(tensor.dtype).removeprefix('torch.')}, which is no type of weights; save it in fp32"
     if _overlaps(tensor):
         return f"claims {tuple(tensor.shape)} numbers, many of which share one place; save it with `contiguous()`"
-    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+    if not is_count and tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
         return "holds numbers that are infinite or nan; it was badly trained, or is damaged"
     return None
 

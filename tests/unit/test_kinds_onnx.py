@@ -5,6 +5,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from coe.core import Expert
 from coe.errors import StoreError
+from coe.preprocessing import NORMALIZATIONS
 from coe.store.kinds import resolve
 from experts.onnx import describe
 from experts.onnx import onnx as kind
@@ -169,3 +170,68 @@ def test_a_model_that_was_fitted_to_a_processor_is_no_expert(tmp_path):
     path.write_bytes(b"\x18\0\0\0ORTM" + bytes(100))  # the form of its own in which onnxruntime saves
     with pytest.raises(StoreError, match="processor"):
         kind.settle(path, COLOUR)
+
+
+def beginning_with(path, *steps):
+    """A classifier that first applies operators, each with a constant, to its pictures."""
+    nodes, constants, last = [helper.make_node("Cast", ["images"], ["x"], to=TensorProto.FLOAT)], [], "x"
+    for number, (operator, value) in enumerate(steps):
+        constants.append((f"c{number}", np.asarray(value, np.float32)))
+        nodes.append(helper.make_node(operator, [last, f"c{number}"], [f"x{number}"]))
+        last = f"x{number}"
+    nodes.append(helper.make_node("ReduceMean", [last], ["means"], axes=[2, 3], keepdims=0))
+    return save(path, nodes, ["n", 3, 32, 32], "means", constants=constants, out_shape=["n", 3])
+
+
+def channels(*values):
+    return np.reshape(values, (1, 3, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("steps", "seen"),
+    [
+        ([("Div", 255.0), ("Sub", channels(*MEAN)), ("Div", channels(*DEVIATION))], "0..255"),
+        ([("Sub", channels(123.7, 116.3, 103.5)), ("Div", 58.0)], "0..255"),
+        ([("Mul", 1 / 255)], "0..255"),
+        ([("Div", 127.5), ("Sub", 1.0)], "0..255"),
+        ([("Sub", channels(*MEAN)), ("Div", channels(*DEVIATION))], "0..1"),
+        ([("Mul", 2.0), ("Sub", 1.0)], "0..1"),
+        ([("Sub", 0.0)], "imagenet"),
+        ([("Max", 0.0)], "imagenet"),
+        ([], "imagenet"),
+    ],
+)
+def test_a_model_that_normalises_its_pictures_itself_gets_them_as_it_takes_them(tmp_path, steps, seen):
+    said = kind.read(beginning_with(tmp_path / "c.onnx", *steps))
+    assert said.preprocessing.normalization == NORMALIZATIONS[seen]
+    assert said.stated == (frozenset() if seen == "imagenet" else {"mean", "std"})
+
+
+def with_metadata(path, **entries):
+    model = onnx.load(str(path))
+    helper.set_model_props(model, entries)
+    onnx.save(model, str(path))
+    return path
+
+
+@pytest.mark.parametrize("text", ["red, green,blue", '["red", "green", "blue"]', "{0: 'red', 2: 'blue', 1: 'green'}"])
+def test_labels_in_the_metadata_of_any_exporter_count(tmp_path, text):
+    assert kind.read(with_metadata(classifier(tmp_path / "c.onnx"), class_names=text)).labels == COLOUR.labels
+
+
+def test_what_windows_writes_of_pixels_counts(tmp_path):
+    entries = {"Image.BitmapPixelFormat": "Bgr8", "Image.NominalPixelRange": "NominalRange_0_255"}
+    seen = kind.read(with_metadata(classifier(tmp_path / "c.onnx"), **entries)).preprocessing
+    assert (seen.channels, seen.normalization) == ("bgr", NORMALIZATIONS["0..255"])
+
+
+def test_a_classifier_whose_first_output_is_the_number_of_a_label_is_one(tmp_path):
+    nodes = [
+        helper.make_node("ReduceMean", ["images"], ["means"], axes=[2, 3], keepdims=0),
+        helper.make_node("ReduceMax", ["means"], ["best"], axes=[1], keepdims=0),
+    ]
+    path = save(tmp_path / "c.onnx", nodes, ["n", 3, 32, 32], "best", out_shape=["n"])
+    model = onnx.load(str(path))
+    model.graph.output.append(helper.make_tensor_value_info("means", TensorProto.FLOAT, ["n", 3]))
+    onnx.save(model, str(path))
+    assert kind.read(path).preprocessing.normalization == NORMALIZATIONS["imagenet"]

@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import save_file
 from tiny_line import Call
 from torch import nn
+from torchvision import transforms
 
 from coe.cli import experts_command
 from coe.core import Expert
@@ -29,6 +30,7 @@ from coe.store import kinds
 from coe.store.kinds import Foreign
 from coe.store.store import Store
 from experts.checkpoint import read_checkpoint
+from experts.resnet import resnet18
 
 EXPERT = Expert("x", "narrow", ("ok", "bad"), 32, "t/x")
 OPTIONS = ("--kind", "narrow", "--input", "32", "--labels", "ok,bad", "--no-prepare")
@@ -122,6 +124,12 @@ WRAPPED: dict[str, Callable[[State], Any]] = {
     },
     "without counters": lambda s: {n: v for n, v in s.items() if not n.endswith("num_batches_tracked")},
     "halves": lambda s: {n: v.half() if v.is_floating_point() else v for n, v in s.items()},
+    "halves of counters too": lambda s: {
+        n: torch.tensor(70_000.0).half() if n.endswith("num_batches_tracked") else v for n, v in s.items()
+    },
+    "its last layer beside it": lambda s: {
+        f"{'head' if n.startswith('fc.') else 'backbone'}.{n}": v for n, v in s.items()
+    },
     "doubles": lambda s: {n: v.double() if v.is_floating_point() else v for n, v in s.items()},
 }
 SAID = {
@@ -131,6 +139,7 @@ SAID = {
     "lightning": "left out: callbacks",
     "AveragedModel": "left out: n_averaged",
     "behind a Dropout": "took 'model.fc.1' as the layer 'fc'",
+    "its last layer beside it": "took 'head.fc' as the layer 'fc'",
     "weights": "took the weights under 'weights.'",
     "parts that were compiled": "took _fsdp_wrapped_module., _orig_mod. out of the names",
 }
@@ -163,6 +172,9 @@ UNCLEAR: dict[str, Callable[[State], Any]] = {
     "two in one dict": lambda s: under("left.", s) | under("right.", altered(s)),
     "another head behind it": lambda s: under("backbone.", s) | {"head.weight": torch.ones(2, 2)},
     "a normalisation before it": lambda s: under("model.", s) | {"normalize.mean": torch.ones(3)},
+    "a last layer of another name beside it": lambda s: {
+        n.replace("fc.", "classifier.") if n.startswith("fc.") else f"backbone.{n}": v for n, v in s.items()
+    },
     "an encoder and a classifier": lambda s: {"encoder": s, "classifier": {"0.weight": torch.ones(3, 2)}},
     "two layers in the place of the last": lambda s: (
         {n.replace("fc.", "fc.3."): v for n, v in s.items()} | {"fc.0.weight": torch.ones(4, 4)}
@@ -210,6 +222,27 @@ def test_a_whole_network_is_taken(tmp_path: Path, call: Call, state: State) -> N
         assert all(torch.equal(stored[n], state[n]) for n in state)
 
 
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda m: nn.Sequential(nn.Upsample(scale_factor=2), m),
+        lambda m: nn.Sequential(transforms.Normalize((0.5,) * 3, (0.5,) * 3), m),
+        lambda m: nn.Sequential(nn.Sequential(nn.ReflectionPad2d(2)), nn.DataParallel(m)),
+        lambda m: nn.Sequential(m, nn.ReLU()),
+    ],
+)
+def test_layers_around_a_whole_network_are_not_passed_over(tmp_path: Path, around: Callable[[Any], nn.Module]) -> None:
+    torch.save({"model": around(network()), "criterion": nn.CrossEntropyLoss()}, tmp_path / "x.pt")
+    with pytest.raises(StoreError, match="around the network"):
+        unwrapped(read_checkpoint(tmp_path / "x.pt"), network().state_dict(), "x")
+
+
+def test_layers_around_it_that_change_nothing_are_left_out(tmp_path: Path, state: State) -> None:
+    torch.save(nn.Sequential(nn.Identity(), network(), nn.Dropout(0.1), nn.Softmax(dim=1)), tmp_path / "x.pt")
+    taken = unwrapped(read_checkpoint(tmp_path / "x.pt"), state, "x")
+    assert taken.state.keys() == state.keys()
+
+
 OTHER_NETWORKS: dict[str, Callable[[Any], None]] = {
     "eps": lambda m: setattr(m.bn1, "eps", 0.01),
     "stride": lambda m: setattr(m.layer1.conv1, "stride", (1, 1)),
@@ -233,6 +266,49 @@ def test_labels_by_text_stand_in_the_order_of_their_numbers(tmp_path: Path) -> N
     module.names = {str(number): f"c{number}" for number in range(11)}
     torch.save({"model": module}, tmp_path / "x.pt")
     assert read_checkpoint(tmp_path / "x.pt").labels == tuple(f"c{number}" for number in range(11))
+
+
+ORDERED = ("bad", "odd", "ok")
+STATED: dict[str, Any] = {
+    "class_to_idx": {"ok": 2, "bad": 0, "odd": 1},
+    "classes": ["bad", "odd", "ok"],
+    "CLASSES": ("bad", "odd", "ok"),
+    "idx_to_class": {0: "bad", 1: "odd", 2: "ok"},
+    "id2label": {"0": "bad", "2": "ok", "1": "odd"},
+    "meta": {"dataset_meta": {"classes": ("bad", "odd", "ok")}},
+    "args": argparse.Namespace(class_names=["bad", "odd", "ok"], labels=["x", "x"], classes=3),
+}
+
+
+@pytest.mark.parametrize("key", STATED)
+def test_labels_beside_the_weights_count(tmp_path: Path, state: State, key: str) -> None:
+    torch.save({"state_dict": state, key: STATED[key]}, tmp_path / "x.pt")
+    assert read_checkpoint(tmp_path / "x.pt").labels == ORDERED
+
+
+def test_labels_in_two_orders_are_refused(tmp_path: Path, state: State) -> None:
+    torch.save({"state_dict": state, "classes": ["a", "b"], "hyper_parameters": {"labels": ["b", "a"]}}, tmp_path / "x")
+    with pytest.raises(StoreError, match="in two ways"):
+        read_checkpoint(tmp_path / "x")
+
+
+def test_what_is_no_labels_says_nothing_of_them(tmp_path: Path, state: State) -> None:
+    itself: dict[str, Any] = {"classes": [1, 2], "labels": {"a": 3, "b": 9}, "class_names": "abc", "num_classes": 2}
+    itself["again"] = itself
+    torch.save({"state_dict": state, "config": itself}, tmp_path / "x.pt")
+    assert read_checkpoint(tmp_path / "x.pt").labels is None
+
+
+@pytest.mark.parametrize("scale", [1.0, 255.0])
+def test_a_normalisation_beside_the_weights_is_what_the_network_sees(
+    tmp_path: Path, state: State, scale: float
+) -> None:
+    said = {"mean": [0.5 * scale, 0.25 * scale, 0.5 * scale], "std": (0.5 * scale,) * 3}
+    torch.save({"state_dict": state, "config": {"data_preprocessor": said}}, tmp_path / "x.pt")
+    seen = resnet18.read(tmp_path / "x.pt")
+    assert seen.preprocessing is not None
+    assert seen.preprocessing.normalization == ((0.5, 0.25, 0.5), (0.5, 0.5, 0.5))
+    assert seen.stated == {"mean", "std"}
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")  # what users saved in its time still comes

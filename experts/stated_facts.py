@@ -1,0 +1,113 @@
+"""What files of weights say beside them, in the words that trainings use: labels, and how pictures were normalised."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from coe.errors import StoreError
+from coe.preprocessing import Colour
+from experts.stand_ins import Arguments
+
+_LABELS = re.compile(
+    r"(class|cls|label|category|target)_?names?|classes|labels|categories|"
+    r"(class|cls|label|category|name)e?s?_?(to|2)_?(idx|index|id|ix|i)|"
+    r"(idx|index|id|ix|i)_?(to|2)_?(class|cls|label|category|name)e?s?",
+    re.IGNORECASE,
+)
+"""The keys under which labels stand, with their numbers or in their order."""
+_DEEPEST = 5
+_BRIGHTEST = 2.0
+"""A larger mean is one of pixels from 0 to 255."""
+
+
+def stated_labels(content: Any, where: str) -> tuple[str, ...] | None:
+    """Return the labels that nested dicts name, in the order of their numbers; None if they name none.
+
+    `where` begins the sentence of the StoreError that is raised if they name different ones.
+    """
+    found = [
+        labels
+        for level in _levels(content, set())
+        for key, value in level.items()
+        if isinstance(key, str) and _LABELS.fullmatch(key) and (labels := _labels(value))
+    ]
+    if len(set(found)) > 1:
+        first, other = list(dict.fromkeys(found))[:2]
+        raise StoreError(
+            f"{where}: it names its labels in two ways, {', '.join(first):.80} and {', '.join(other):.80}; save the "
+            "`state_dict()` alone with torch.save, and give --labels in the order of its outputs"
+        )
+    return found[0] if found else None
+
+
+def labels_in_text(metadata: Mapping[str, str], where: str) -> tuple[str, ...] | None:
+    """Return the labels that the metadata of a model file name, in JSON, as Python writes them, or between commas."""
+    return stated_labels({key: _read(text) for key, text in metadata.items() if _LABELS.fullmatch(key)}, where)
+
+
+def stated_normalization(content: Any) -> tuple[Colour, Colour] | None:
+    """Return the mean and the standard deviation that stand side by side in nested dicts, as shares of 255.
+
+    None if they do not, or if several pairs do.
+    """
+    found = {
+        (mean, std)
+        for level in _levels(content, set())
+        if (mean := _colour(level.get("mean"))) is not None and (std := _colour(level.get("std"))) is not None
+    }
+    if len(found) != 1:
+        return None
+    mean, std = found.pop()
+    scale = 255.0 if max(*mean, *std) > _BRIGHTEST else 1.0
+    return _scaled(mean, scale), _scaled(std, scale)
+
+
+def _levels(content: Any, seen: set[int], depth: int = 0) -> Iterator[Mapping[Any, Any]]:
+    """Yield nested dicts, and the arguments of scripts as dicts, each once: a dict may also hold itself."""
+    level = vars(content) if isinstance(content, Arguments) else content
+    if isinstance(level, dict) and depth <= _DEEPEST and id(level) not in seen:
+        seen.add(id(level))
+        yield level
+        for value in level.values():
+            yield from _levels(value, seen, depth + 1)
+
+
+def _labels(value: Any) -> tuple[str, ...] | None:
+    """Return the labels that a list or a mapping holds, by their numbers; None if it holds something else."""
+    if isinstance(value, dict):
+        texts = {key: text for key, text in value.items() if isinstance(text, str)}
+        if not texts:  # numbers by label
+            texts = {number: label for label, number in value.items() if isinstance(label, str)}
+        numbered = {int(key): text for key, text in texts.items() if re.fullmatch(r"\d{1,6}", str(key))}
+        if len(numbered) < len(value) or sorted(numbered) != list(range(len(numbered))):
+            return None
+        value = [numbered[number] for number in range(len(numbered))]
+    if not isinstance(value, list | tuple) or len(value) < 2 or not all(isinstance(one, str) and one for one in value):
+        return None
+    return tuple(value) if len(set(value)) == len(value) else None
+
+
+def _read(text: str) -> Any:
+    for read in (json.loads, ast.literal_eval):
+        try:
+            value = read(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        return value
+    return [word.strip() for word in re.split(r"[,;\n]", text.strip())]
+
+
+def _colour(value: Any) -> Colour | None:
+    if not isinstance(value, list | tuple) or len(value) != 3:
+        return None
+    if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in value):
+        return None
+    return float(value[0]), float(value[1]), float(value[2])
+
+
+def _scaled(values: Colour, scale: float) -> Colour:
+    return values[0] / scale, values[1] / scale, values[2] / scale
