@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 
 from coe import config
 from coe.board.graph import ExpertGraph
@@ -17,11 +16,12 @@ from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
 from coe.core import Batch, Failure, FailureKind, Stage
 from coe.scheduler import policies
-from coe.scheduler.backlog import Backlog, Group
+from coe.scheduler.backlog import Backlog
 from coe.scheduler.cases import Advance, Cases
-from coe.scheduler.costs import CostTable, Tier
+from coe.scheduler.costs import CostTable
 from coe.scheduler.deadlines import Deadlines
 from coe.scheduler.demand import Demand
+from coe.scheduler.dispatcher import Dispatcher
 from coe.scheduler.events import (
     Arrived,
     Command,
@@ -32,7 +32,6 @@ from coe.scheduler.events import (
     Filled,
     FillFailed,
     Finished,
-    Late,
     Loaded,
     LoadFailed,
     Lost,
@@ -40,10 +39,8 @@ from coe.scheduler.events import (
     Rejected,
     Reply,
     RulesChanged,
-    Run,
     RunFailed,
     Stopped,
-    Why,
 )
 from coe.scheduler.executor import Executor
 from coe.scheduler.expert_state import State
@@ -52,7 +49,7 @@ from coe.scheduler.history import History
 from coe.scheduler.least_time import LeastTime
 from coe.scheduler.line_foresight import LineForesight
 from coe.scheduler.plan import Plan
-from coe.scheduler.policies.base import Arrange, Assign, Prefetch, Select, World
+from coe.scheduler.policies.base import Arrange, Assign, World
 from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 
 
@@ -81,9 +78,8 @@ class Controller:
         self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
         self.plan = strategy.pooled(plan)
         self._commands: list[Command] = []
-        self._residency = strategy.residency(self.plan, strategy.eviction, self._emit)
+        self._residency = strategy.residency(self.plan, strategy.eviction, self._commands.append)
         self.pools, self.cache = self._residency.pools, self._residency.cache
-        self._uses_idle_disk = self.cache is not None or strategy.varies
         self.demand = Demand(_usage(graph), router.followers())
         self._shared = Backlog(self.demand.changed) if strategy.shared else None
         self.executors = {
@@ -99,13 +95,14 @@ class Controller:
         self._residency.watch(self.world)
         self._assign: Assign = policies.make("assign", strategy.assign)
         self._arrange: Arrange = policies.make("arrange", strategy.arrange)
-        self._make_rankings()
+        self._broken = BrokenExperts()
+        self._dispatcher = Dispatcher(strategy, self._residency, self._broken, self._commands.append)
+        self._dispatcher.follow(self.world)
         self._cases = Cases(router)
         self._deadlines: Deadlines | None = None
         if strategy.hurries:
             self._least_time = LeastTime(self.world, self._cases)
             self._deadlines = Deadlines(max_wait_s or config.MAX_WAIT_S, self._least_time.too_late_s)
-        self._broken = BrokenExperts()
         self._gone: dict[str, Executor] = {}
         self._lost: dict[str, Failure] = {}
         self._stopped = False
@@ -142,7 +139,7 @@ class Controller:
         self._hurry(now)
         if not self._stopped:
             self._residency.issue()
-            self._dispatch(now)
+            self._dispatcher.dispatch(now)
         return self._flush()
 
     def _take_in(self, event: Event, now: float) -> None:  # noqa: PLR0912 - a branch for each event
@@ -219,7 +216,7 @@ class Controller:
             self._least_time.follow(self.world)
         if self.executors:
             self._residency.change(self.world, self.plan)
-            self._make_rankings()
+            self._dispatcher.follow(self.world)
         if self._stopped:
             self._residency.stop()
 
@@ -268,8 +265,7 @@ class Controller:
             for expert in self._cases.awaits(change.request_id):
                 for backlog in self._backlogs:
                     backlog.hurry(change.request_id, expert, change.due_s, change.was_s)
-        for missed in self._deadlines.missed():
-            self._commands.append(Late(missed.name, missed.due_s))
+        self._commands += self._deadlines.missed()
 
     def _finished(self, event: Finished, now: float) -> None:
         executor = self._executor(event.executor)
@@ -348,22 +344,12 @@ class Controller:
             self._gone[executor.id] = self.executors.pop(executor.id)
             self._residency.lose(executor.pool.id)
         if self.executors:
-            self._make_rankings()
+            self._dispatcher.follow(self.world)
         for executor in self._gone.values():
             if self._shared is None or not self.executors:
                 for expert in {group.expert: None for group in executor.backlog.groups()}:
                     for stage in executor.backlog.drop(expert):
                         self._queue(stage, now)
-
-    def _make_rankings(self) -> None:
-        """Make the policies that rank groups and loads, for the executors that are left."""
-        self._select: Select = policies.make("select", self.strategy.select)
-        self._prefetch: Prefetch = policies.make("prefetch", self.strategy.prefetch)
-        self._select.watch(self.world)
-        self._prefetch.watch(self.world)
-        self._looks_ahead = self._prefetch.looks_ahead()
-        executors = self.executors.values()
-        self._teams = [[e for e in executors if e.backlog is backlog] for backlog in self.world.backlogs()]
 
     def _executor(self, id: str) -> Executor:
         return self.executors.get(id) or self._gone[id]
@@ -380,140 +366,10 @@ class Controller:
                 for stage in executor.backlog.drop(expert):
                     self._fail(stage, STOPPED, now)
 
-    # Executors and pools
-
-    def _dispatch(self, now: float) -> None:
-        if self._residency.is_overfull:
-            self._residency.shrink(now)
-        self._is_idle = False
-        if self._looks_ahead:
-            self._residency.withdraw()
-        for executor in self.executors.values():
-            while executor.is_free and self._feed(executor, now):
-                pass
-        self._load_ahead(now)
-        for team in self._teams if self._is_idle else ():
-            if team[0].batch is None and team[0].backlog.size and not team[0].pool.is_moving():
-                self._go_on_anyhow(team, now)
-        if self._residency.is_reading():
-            return
-        # Before the first image there is no pace: what is foreseen comes with the initial experts, in the same order.
-        if self._looks_ahead and self.history.images:
-            self._look_ahead(now)
-        self._residency.load_initial(now)
-        if self._uses_idle_disk:
-            self._residency.use_idle_disk(now)
-
-    def _look_ahead(self, now: float) -> None:
-        """Begin a load for images that have not come, while nothing else is loaded; called while nothing is read."""
-        if any(pool.is_moving() for pool in self.pools.values()):
-            return
-        for executor in self.executors.values():
-            for expert in self._prefetch.ahead(executor, self.world, now):
-                # An expert that is still leaving cannot come back yet.
-                if executor.pool.state(expert) is None and self._broken.failure(expert, now) is None:
-                    if self._residency.make_room(executor.pool, expert, Why.SPECULATIVE, (), now):
-                        return
-                    break
-
-    def _feed(self, executor: Executor, now: float) -> bool:
-        """Give an executor the first group that can run, or make room for the first expert that can be loaded.
-
-        Return whether a batch began.
-        """
-        if self._shared is None and not executor.backlog.size:
-            return False
-        is_held_up = is_awaited = False
-        for group in self._select.rank(executor, self.world, now):
-            state = executor.pool.state(group.expert)
-            if state is State.READY and self._run(executor, group, now):
-                return True
-            if state is None:
-                if self._residency.make_room(executor.pool, group.expert, _why(executor), (), now):
-                    return False
-                is_held_up = executor.batch is None
-            elif state is not State.READY:
-                is_awaited = True
-        if is_held_up and self._run_who_came(executor, now):
-            return True
-        self._is_idle = self._is_idle or (executor.batch is None and not is_awaited)
-        return False
-
-    def _run_who_came(self, executor: Executor, now: float) -> bool:
-        """Run a group whose expert came on demand and has not run: until then it stays, and may hold up all others.
-
-        Return whether a batch began.
-        """
-        groups = map(executor.backlog.first, executor.pool.untried())
-        return any(group is not None and self._run(executor, group, now) for group in groups)
-
-    def _go_on_anyhow(self, team: Sequence[Executor], now: float) -> None:
-        """Let executors that share a backlog go on if their policies leave them idle and nothing is on its way to them.
-
-        The last resort: policies that know each other's needs never come here. The first group whose expert is there
-        runs, what is due first before others; else the first expert that can come is loaded, whoever must leave for it.
-        """
-        if not all(executor.batch is None and executor.pool.is_still() for executor in team):
-            return
-        groups = sorted(team[0].backlog.groups(), key=lambda group: group.due_s)
-        for group, executor in product(groups, team):
-            if executor.pool.state(group.expert) is State.READY and self._run(executor, group, now):
-                return
-        for group, executor in product(groups, team):
-            if executor.pool.state(group.expert) is None and self._residency.force_room(
-                executor.pool, group.expert, now
-            ):
-                return
-
-    def _run(self, executor: Executor, group: Group, now: float) -> bool:
-        cost = self.costs.of(executor.device, group.expert, executor.pool.variant(group.expert))
-        room_bytes = executor.pool.batch_room_bytes()
-        # What free memory allows, at most the profiled maximum (paper section 4.2).
-        size = min(len(group), cost.max_batch, cost.images_in(room_bytes))
-        if size < 1:
-            return False
-        batch = Batch(group.expert, executor.backlog.take(group, size, now))
-        until_s = executor.idle_from_s(now) + cost.batch_s(size)
-        self._residency.begin(executor, batch, cost.batch_bytes(size), until_s)
-        self._commands.append(Run(executor.id, batch))
-        return True
-
-    def _load_ahead(self, now: float) -> None:
-        """Begin the next loads for executors that are busy, or share a backlog."""
-        # A lane that is busy now stays busy: only an event frees it.
-        busy: set[str] = set()
-        for executor in self.executors.values():
-            if executor.pool.id in busy or (executor.batch is None and self._shared is None):
-                continue
-            if idle := self._residency.idle_tiers(executor.pool):
-                self._prefetch_for(executor, idle, now)
-            else:
-                busy.add(executor.pool.id)
-
-    def _prefetch_for(self, executor: Executor, idle: list[Tier], now: float) -> None:
-        """Begin the next load from each of the tiers from which nothing comes into the executor's pool."""
-        pool = executor.pool
-        ahead: set[str] = set()
-        for expert in self._prefetch.rank(executor, self.world, now):
-            if expert in pool:
-                ahead.add(expert)
-            elif (source := self.world.source_for(pool, expert)) in idle:
-                if pool.state(expert) is None:
-                    self._residency.make_room(pool, expert, _why(executor), ahead, now)
-                idle.remove(source)
-                if not idle:
-                    return
-
-    def _emit(self, command: Command) -> None:
-        self._commands.append(command)
-
     def _flush(self) -> list[Command]:
-        commands, self._commands = self._commands, []
+        commands = self._commands.copy()
+        self._commands.clear()
         return commands
-
-
-def _why(executor: Executor) -> Why:
-    return Why.DEMAND if executor.batch is None else Why.PREFETCH
 
 
 def _usage(graph: ExpertGraph) -> dict[str, float]:

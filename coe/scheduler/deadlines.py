@@ -15,6 +15,8 @@ from itertools import count, takewhile
 from sortedcontainers import SortedDict
 
 from coe.core import Request
+from coe.scheduler.events import Late
+from coe.scheduler.wake_times import WakeTimes
 
 TooLateFrom = Callable[[Mapping[int, float], float], float]
 """A function of the due times by request and of the time now; see `coe.scheduler.least_time`."""
@@ -40,8 +42,7 @@ class DueBoard:
     `dues` holds the images by due time, the earliest first, and `missed` those whose due time is certain to be missed:
     these count no more. The board last missed a due time at `told_s`. At the last placement all `placed` images got the
     due time `placed_s` (infinity: no hurry); `fresh` holds the images that came since. `needs_s` is the least time that
-    the board needed when it was last checked, with `checked` images. It is looked at again at `wakes_s`, and checked
-    again at `checks_s`.
+    the board needed when it was last checked, with `checked` images.
     """
 
     key: BoardKey
@@ -56,8 +57,6 @@ class DueBoard:
     placed: int = 0
     checked: int = 0
     needs_s: float = 0.0
-    wakes_s: float = math.inf
-    checks_s: float = math.inf
 
     @property
     def due_s(self) -> float:
@@ -99,14 +98,6 @@ class DueChange:
     was_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Missed:
-    """The name of a board, and a due time of it that is certain to be missed."""
-
-    name: str
-    due_s: float
-
-
 class Deadlines:
     """Puts requests into a hurry once half of their time is over, and names boards that will not be done in time.
 
@@ -130,11 +121,10 @@ class Deadlines:
         self._hurried: dict[int, float] = {}
         self._boards: dict[BoardKey, DueBoard] = {}
         self._board_of: dict[int, DueBoard] = {}
-        # Heaps. A board has one time in each; earlier entries of it, and those of answered images, are passed over.
-        self._to_hurry: list[tuple[float, int, DueBoard]] = []
-        self._to_check: list[tuple[float, int, DueBoard]] = []
+        self._to_hurry: WakeTimes[DueBoard] = WakeTimes()
+        self._to_check: WakeTimes[DueBoard] = WakeTimes()
         self._too_late: list[int] = []
-        self._missed: list[Missed] = []
+        self._missed: list[Late] = []
         self._ties = count()
 
     def __repr__(self) -> str:
@@ -159,9 +149,9 @@ class Deadlines:
             board.hurry_s = min(board.hurry_s, (since_s + request.due_s) / 2)
         if board.dues:
             # Needed even if the other images are in a hurry already: this image must join them.
-            self._hurry_from(board, board.hurry_s)
+            self._to_hurry.wake(board, board.hurry_s)
             if len(board.images) >= _GROWN * board.checked:
-                self._check_from(board, now)
+                self._to_check.wake(board, now)
 
     def due_s(self, request_id: int) -> float:
         """Return when a request in a hurry is due; infinity for a request in no hurry."""
@@ -182,7 +172,8 @@ class Deadlines:
         board.remove(request)
         if not board.images:
             del self._boards[board.key]
-            self._tidy()
+            self._to_hurry.forget(board)
+            self._to_check.forget(board)
         if now > request.due_s:
             self._miss(board, [*takewhile(now.__gt__, board.dues)], request.due_s, now)
         elif since_s > board.told_s and request.due_s < math.inf:
@@ -196,24 +187,18 @@ class Deadlines:
         old_s = self._max_wait_s / 2
         while self._aging and (self._aging[0][2] not in self._arrived_s or self._aging[0][0] + old_s <= now):
             yield from self._set(heapq.heappop(self._aging)[2], now)
-        while self._to_check and self._to_check[0][0] <= now:
-            time_s, _, board = heapq.heappop(self._to_check)
-            if time_s == board.checks_s:
-                board.checks_s = math.inf
-                self._check(board, now)
-        while self._to_hurry and self._to_hurry[0][0] <= now:
-            time_s, _, board = heapq.heappop(self._to_hurry)
-            if time_s == board.wakes_s:
-                board.wakes_s = math.inf
-                if now < board.hurry_s < math.inf and board.images:
-                    self._hurry_from(board, board.hurry_s)
-                for request_id in self._to_place(board, now):
-                    yield from self._set(request_id, now)
+        for board in self._to_check.due(now) if self._to_check.next_s <= now else ():
+            self._check(board, now)
+        for board in self._to_hurry.due(now) if self._to_hurry.next_s <= now else ():
+            if now < board.hurry_s < math.inf:
+                self._to_hurry.wake(board, board.hurry_s)
+            for request_id in self._to_place(board, now):
+                yield from self._set(request_id, now)
         too_late, self._too_late = self._too_late, []
         for request_id in too_late:
             yield from self._set(request_id, now)
 
-    def missed(self) -> list[Missed]:
+    def missed(self) -> list[Late]:
         """Return the boards that are newly certain to miss a due time."""
         missed, self._missed = self._missed, []
         return missed
@@ -260,33 +245,15 @@ class Deadlines:
                 board.checked = len(board.images)
                 board.needs_s = max(0.0, board.due_s - too_late_s)
                 board.hurry_s = min(board.hurry_s, (now + too_late_s) / 2)
-                self._hurry_from(board, board.hurry_s)
+                self._to_hurry.wake(board, board.hurry_s)
                 again_s = now + max(_SOON_S, _PATIENCE * (board.due_s - now))
-                self._check_from(board, max(too_late_s, again_s))
+                self._to_check.wake(board, max(too_late_s, again_s))
                 return
             alone = [(due_s, dict.fromkeys(images, due_s)) for due_s, images in board.dues.items()]
             gone = [due_s for due_s, dues in alone if now > self._too_late_from(dues, now)]
             # Each due time could be met by itself: together their images need longer than the last of them has left.
             gone = gone or list(board.dues)
             self._miss(board, gone, gone[0], now)
-
-    def _hurry_from(self, board: DueBoard, time_s: float) -> None:
-        if time_s < board.wakes_s:
-            board.wakes_s = time_s
-            heapq.heappush(self._to_hurry, (time_s, next(self._ties), board))
-
-    def _check_from(self, board: DueBoard, time_s: float) -> None:
-        if time_s < board.checks_s:
-            board.checks_s = time_s
-            heapq.heappush(self._to_check, (time_s, next(self._ties), board))
-
-    def _tidy(self) -> None:
-        """Forget entries of answered boards once they are the majority: they may be due in a day."""
-        most = 2 * len(self._boards) + _CHANGED
-        if len(self._to_hurry) > most:
-            self._to_hurry = sorted(e for e in self._to_hurry if e[2].images and e[0] == e[2].wakes_s)
-        if len(self._to_check) > most:
-            self._to_check = sorted(e for e in self._to_check if e[2].images and e[0] == e[2].checks_s)
 
     def _due_with_next(self, board: DueBoard, now: float) -> None:
         """Give a board whose earliest due time counts no more the next due time, and hurry by that."""
@@ -297,8 +264,8 @@ class Deadlines:
         if board.dues:
             half_s = (self._arrived_s[min(board.dues[board.due_s])] + board.due_s) / 2
             board.hurry_s = min(half_s, (now + board.due_s - board.needs_s) / 2)
-            self._hurry_from(board, board.hurry_s)
-        self._hurry_from(board, now)
+            self._to_hurry.wake(board, board.hurry_s)
+        self._to_hurry.wake(board, now)
 
     def _to_place(self, board: DueBoard, now: float) -> list[int]:
         """Return the images of a board whose due times may have changed by now."""
@@ -315,7 +282,7 @@ class Deadlines:
             board.missed[due_s] = board.dues.pop(due_s)
             self._too_late += board.missed[due_s]
         if board.told_s == math.inf:
-            self._missed.append(Missed(board.name, missed_s))
+            self._missed.append(Late(board.name, missed_s))
         board.told_s = now
         self._due_with_next(board, now)
 

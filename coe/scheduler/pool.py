@@ -1,4 +1,4 @@
-"""The experts resident in one tier of one device, as a book of bytes. Only `coe.scheduler.residency` writes in it.
+"""The experts resident in one tier of one device, as a book of bytes. Only the residency writes in it.
 
 An expert is planned (it waits for room), then loading, ready, and leaving. Its bytes count from the beginning of its
 load until it is gone, so a slow copy cannot overcommit. The pool never chooses: it counts, refuses, and keeps the facts

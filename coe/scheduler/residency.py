@@ -1,30 +1,21 @@
-"""The owner of all pools: it decides which experts come and which leave, and issues the commands. Policies rank them.
-
-Bytes are reserved before a load is issued and become free only when an eviction has ended, so a slow copy cannot
-overcommit.
-"""
+"""The owner of all pools: it decides which experts come and which leave. Policies rank them."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import replace
-from itertools import filterfalse
 from typing import ClassVar
 
-from coe.core import Batch
 from coe.scheduler import policies
-from coe.scheduler.costs import Body, Cost, Tier
-from coe.scheduler.events import Command, Evict, Fill, Load, Why
-from coe.scheduler.executor import Executor
-from coe.scheduler.host_cache import HostCache, Passage
+from coe.scheduler.events import Command, Fill, Why
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Eviction, World
 from coe.scheduler.pool import ModelPool
+from coe.scheduler.transfers import Transfers
 
 
-class Residency:
-    """All pools of a run, and the host cache if the plan has one. `emit` takes the commands.
+class Residency(Transfers):
+    """Brings experts into the pools, and lets others leave for them. `emit` takes the commands.
 
     A strategy may bring a subclass, say to choose the variant of each load (`coe.lab.strategies.by_load`).
     """
@@ -33,13 +24,10 @@ class Residency:
     """Whether two loads of an expert may have different variants: then findings depend on the order of loads."""
 
     def __init__(self, plan: Plan, eviction: str | type[Eviction], emit: Callable[[Command], None]) -> None:
-        self.pools = {spec.id: ModelPool(spec) for spec in plan.pools}
-        self.cache = HostCache(plan.cache) if plan.cache else None
+        super().__init__(plan, emit)
         self.evictions: dict[str, Eviction] = {}
         self._eviction = eviction
         self._guessed: set[tuple[str, str]] = set()
-        self._emit = emit
-        self._lost: set[str] = set()
         self.is_overfull = False
         """Whether experts may take the workspace of other rules: see `shrink`."""
         self._unread: deque[str] = deque()
@@ -50,9 +38,8 @@ class Residency:
 
         The policies are made for it, and told of the experts that are here.
         """
-        self._world = world
+        super().watch(world)
         self.evictions.update({id: policies.make("eviction", self._eviction) for id in self.pools})
-        self._backlogs = {id: world.backlogs(id) for id in self.pools}
         if self.cache is not None:
             self._unread = deque(world.graph.by_probability)
         # Foreseen experts first.
@@ -62,7 +49,6 @@ class Residency:
             pool.device: min(world.costs(pool.device, expert).weights_bytes for expert in world.graph.experts)
             for pool in self._turn
         }
-        self._tiers = {id: world.tiers(pool.device) for id, pool in self.pools.items()}
         self._early = {id: world.loads_ahead(pool.device) for id, pool in self.pools.items()}
         for id, pool in self.pools.items():
             self.evictions[id].watch(pool, world)
@@ -90,12 +76,6 @@ class Residency:
             self.cache.release(expert for expert in self.cache.copies() if expert not in world.graph.experts)
         for pool in self.pools.values():
             self._dismiss(pool)
-
-    def _dismiss(self, pool: ModelPool) -> None:
-        """Let the experts leave that no rule names any more and that do not run; no stage can wait for them."""
-        for expert in pool.unnamed() if pool.id not in self._lost else ():
-            body = pool.leave(expert)
-            self._emit(Evict(pool.id, expert, body=body))
 
     def shrink(self, now: float) -> None:
         """Let experts leave until each pool leaves its workspace to activations, if other rules need more of it.
@@ -169,17 +149,6 @@ class Residency:
                 if pool.why(expert) is Why.SPECULATIVE and not self._is_wanted(pool, expert):
                     self._cancel(pool, expert)
 
-    def is_loading(self) -> bool:
-        """Return whether an expert is on its way into a pool or into host memory."""
-        return self.is_reading() or any(pool.is_moving() for pool in self.pools.values())
-
-    def is_reading(self) -> bool:
-        """Return whether an expert is on its way from the disk."""
-        for pool in self.pools.values():
-            if pool.is_moving_from(Tier.DISK):
-                return True
-        return self.cache is not None and self.cache.is_filling()
-
     def use_idle_disk(self, now: float) -> None:
         """Let an idle disk read the likeliest expert that lies nowhere into host memory, for the devices behind it.
 
@@ -197,67 +166,6 @@ class Residency:
             if self.cache.begin_fill(expert, self._cost(served[0], expert, variant).weights_bytes, variant):
                 self._emit(Fill(served[0].device, expert, variant))
                 return
-
-    def fill_ended(self, expert: str, *, is_there: bool) -> None:
-        """Note that the fill under way has ended; `is_there` tells whether the copy is in host memory."""
-        if self.cache is not None:
-            self.cache.end_fill()
-            if not is_there:
-                self.cache.forget(expert)
-
-    def issue(self) -> None:
-        """Reserve the bytes of planned experts for which there is room by now, and emit their `Load`.
-
-        First come, first served in each pool: an expert without room holds up those that were planned after it. With a
-        host cache, the books of copies change, too.
-        """
-        for pool in self.pools.values():
-            for expert in pool.to_reserve():
-                if not pool.reserve(expert):
-                    break
-                self._begin_load(pool, expert)
-
-    def _begin_load(self, pool: ModelPool, expert: str) -> None:
-        why, variant = pool.why(expert), pool.variant(expert)
-        if why is Why.SPECULATIVE and self._is_wanted(pool, expert):
-            why = Why.PREFETCH
-        passage = Passage(Tier.DISK)
-        if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
-            passage = cache.fetch(expert, pool.size(expert), variant)
-        body = pool.missing_body(expert)
-        if body is not None:
-            # Host memory has no bodies, so both are read.
-            passage = replace(passage, source=Tier.DISK)
-        pool.lies_in(expert, passage.source)
-        self._emit(Load(pool.id, expert, why, passage.source, passage.keep_copy, passage.drops, variant, body))
-
-    def idle_tiers(self, pool: ModelPool) -> list[Tier]:
-        """Return the tiers from which a pool can load and does not: a lane of its own reads each."""
-        return list(filterfalse(pool.is_moving_from, self._tiers[pool.id]))
-
-    def fetched(self, pool: str, expert: str) -> None:
-        """Note that an expert on its way has been read from disk."""
-        self.pools[pool].lies_in(expert, Tier.HOST)
-
-    def loaded(self, pool: str, expert: str) -> None:
-        """Note that a load has ended well."""
-        book = self.pools[pool]
-        self._landed(book, expert)
-        book.commit(expert)
-        self._give_up_lost(book)
-        self._dismiss(book)
-
-    def evicted(self, pool: str, expert: str) -> None:
-        """Note that an evicted expert is gone: its bytes are free."""
-        self.pools[pool].release(expert)
-
-    def failed(self, pool: str, expert: str) -> None:
-        """Note that a load failed; the copy in host memory that it used is dropped, because it may be damaged."""
-        book = self.pools[pool]
-        self._landed(book, expert)
-        self._drop_body(book, expert, book.abandon(expert))
-        if (cache := self._cache_of(book)) is not None:
-            cache.forget(expert)
 
     def make_room(self, pool: ModelPool, expert: str, why: Why, staying: Collection[str], now: float) -> bool:
         """Evict until an expert fits, and plan its load; evict nothing and return False if it cannot fit.
@@ -330,83 +238,14 @@ class Residency:
         """Return whether a load is a guess, and its victim is waited for or is no older guess."""
         return why is Why.SPECULATIVE and ((pool.id, victim) in self._guessed or self._is_wanted(pool, victim))
 
-    def _evict(self, pool: ModelPool, victim: str, wanted: str | None = None, staying_body: Body | None = None) -> None:
-        """Let an expert leave for the expert `wanted`, if it leaves for one, whose body, `staying_body`, stays."""
-        cache = self._cache_of(pool)
-        passage = Passage(Tier.DISK)
-        if cache is not None:
-            passage = cache.leave(victim, pool.size(victim), wanted, pool.variant(victim))
-        body = pool.leave(victim, staying_body)
-        self._emit(Evict(pool.id, victim, passage.keep_copy, passage.drops, body))
-
-    def _cancel(self, pool: ModelPool, expert: str) -> None:
-        """Give up a planned expert; a body that is in place, and that it alone still holds, leaves."""
-        self._drop_body(pool, expert, pool.cancel(expert))
-
-    def _drop_body(self, pool: ModelPool, expert: str, body: str | None) -> None:
-        """Let a body leave, if there is one, whose expert did not come; if the device is lost, note that it is gone."""
-        if body is not None and pool.id in self._lost:
-            pool.release(expert)
-        elif body is not None:
-            self._emit(Evict(pool.id, expert, body=body))
-
-    def begin(self, executor: Executor, batch: Batch, held_bytes: int, until_s: float) -> None:
-        """Begin a batch on an executor, and pin its expert. Raises ValueError if `held_bytes` are not free."""
-        executor.pool.pin(batch.expert, held_bytes)
-        executor.begin(batch, held_bytes, until_s)
-
-    def end(self, executor: Executor) -> Batch:
-        """End the oldest batch of an executor, and unpin its expert. Raises ValueError if there is no batch."""
-        flight = executor.end()
-        executor.pool.unpin(flight.batch.expert, flight.held_bytes)
-        self._give_up_lost(executor.pool)
-        self._dismiss(executor.pool)
-        return flight.batch
-
-    def lose(self, pool: str) -> None:
-        """Drop all experts of a pool whose device is lost: at once, or after their load or batch has ended."""
-        self._lost.add(pool)
-        self._give_up_lost(self.pools[pool])
-
-    def stop(self) -> None:
-        """Cancel all loads that wait for room, or for an expert to leave first."""
-        self._initial.clear()
-        for pool in self.pools.values():
-            for expert in pool.planned():
-                self._cancel(pool, expert)
-
-    def check(self, *, idle: bool = False) -> None:
-        """Prove the books of all pools; raises AssertionError."""
-        for pool in self.pools.values():
-            pool.check(idle=idle)
-        if self.cache is not None:
-            self.cache.check(idle=idle)
-
-    def _landed(self, pool: ModelPool, expert: str) -> None:
-        if pool.why(expert) is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
-            cache.landed(expert)
-
-    def _cache_of(self, pool: ModelPool) -> HostCache | None:
-        return self.cache if self.cache is not None and self.cache.serves(pool.device) else None
-
-    def _is_wanted(self, pool: ModelPool, expert: str) -> bool:
-        return any(backlog.waiting(expert) for backlog in self._backlogs[pool.id])
-
-    def _give_up_lost(self, pool: ModelPool) -> None:
-        if pool.id not in self._lost:
-            return
-        for expert in pool.planned():
-            self._cancel(pool, expert)
-        for expert in [expert for expert in pool.by_arrival() if pool.evictable(expert)]:
-            pool.leave(expert)
-            pool.release(expert)
-
     def _variant(self, pool: ModelPool, expert: str, why: Why, now: float) -> str:
         """Return the variant of a load: that of the board, chosen before the run."""
         return self._world.graph.experts[expert].variant
 
-    def _cost(self, pool: ModelPool, expert: str, variant: str) -> Cost:
-        return self._world.costs.of(pool.device, expert, variant)
+    def stop(self) -> None:
+        """Cancel all loads that wait for room, or for an expert to leave first."""
+        self._initial.clear()
+        super().stop()
 
 
 def _sharers(device: str, world: World) -> dict[str, dict[str, None]]:

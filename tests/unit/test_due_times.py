@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.core import Request
-from coe.scheduler.deadlines import Deadlines, DueChange, Missed
+from coe.scheduler.deadlines import Deadlines, DueChange
+from coe.scheduler.events import Late
 
 
 def made(least_s: float = 0.0, max_wait_s: float = 100.0) -> Deadlines:
@@ -56,7 +57,7 @@ def test_a_board_that_misses_is_told_once_and_what_is_due_then_is_in_no_hurry_an
         *(DueChange(number, math.inf, 10.0) for number in (0, 1)),
         DueChange(2, math.inf, 10.0),
     ]
-    assert book.missed() == [Missed("S", 10.0)]
+    assert book.missed() == [Late("S", 10.0)]
     # The third still has its time; when it misses too, the board has been named already.
     assert list(book.changes(10.0)) == [DueChange(2, 20.0, math.inf)]
     for number in range(2):
@@ -71,7 +72,7 @@ def test_images_that_come_after_a_miss_hurry_by_their_own_due_times() -> None:
     """A serial that goes on, as of a lot, while the image that missed is still under way."""
     book = made(least_s=1.0)
     book.arrived(Request(0, "R", serial="LOT", due_s=-1.0), 0.0)
-    assert (list(book.changes(0.0)), book.missed()) == ([], [Missed("LOT", -1.0)])
+    assert (list(book.changes(0.0)), book.missed()) == ([], [Late("LOT", -1.0)])
     for number in range(1, 4):
         begin = 10.0 * number
         image = Request(number, "R", serial="LOT", due_s=begin + 4.0)
@@ -82,7 +83,7 @@ def test_images_that_come_after_a_miss_hurry_by_their_own_due_times() -> None:
     # Since then the lot was in time, so it is named again.
     book.arrived(Request(4, "R", serial="LOT", due_s=50.5), 50.0)
     list(book.changes(50.0))
-    assert book.missed() == [Missed("LOT", 50.5)]
+    assert book.missed() == [Late("LOT", 50.5)]
     book.check()
 
 
@@ -92,7 +93,7 @@ def test_an_image_with_a_due_time_that_was_missed_is_in_no_hurry() -> None:
     list(book.changes(7.0))
     book.arrived(Request(1, "R", serial="S", due_s=10.0), 7.5)
     assert [*book.changes(7.5), *book.changes(9.0)] == []
-    assert book.missed() == [Missed("S", 10.0)]
+    assert book.missed() == [Late("S", 10.0)]
     book.check()
 
 
@@ -101,7 +102,7 @@ def test_images_that_are_too_many_together_are_all_late_and_later_ones_are_not()
     book = Deadlines(100.0, lambda dues, now: max(dues.values()) - len(dues))
     for number in range(8):
         book.arrived(Request(number, "R", serial="LOT", due_s=5.0 + number / 8), 0.0)
-    assert (list(book.changes(0.0)), book.missed()) == ([], [Missed("LOT", 5.0)])
+    assert (list(book.changes(0.0)), book.missed()) == ([], [Late("LOT", 5.0)])
     book.arrived(Request(8, "R", serial="LOT", due_s=9.0), 1.0)
     assert list(book.changes(5.0)) == [DueChange(8, 9.0, math.inf)]
     book.check()
@@ -129,11 +130,11 @@ def test_a_serial_that_passes_again_by_a_new_version_of_its_board_is_a_board_by_
     book = made(least_s=4.0)
     book.arrived(Request(0, "R", serial="S", due_s=10.0, board="A", board_key="A"), 0.0)
     assert list(book.changes(7.0)) == []
-    assert [board.name for board in book.missed()] == ["S"]
+    assert [late.board for late in book.missed()] == ["S"]
     book.arrived(Request(1, "R", serial="S", due_s=15.0, board="A", board_key="A#2"), 7.0)
     assert [*book.changes(7.0), *book.changes(9.0)] == [DueChange(1, 15.0, math.inf)]
     assert list(book.changes(12.0)) == [DueChange(1, math.inf, 15.0)]
-    assert [board.name for board in book.missed()] == ["S"]
+    assert [late.board for late in book.missed()] == ["S"]
 
 
 def test_a_late_reply_that_nobody_foresaw_is_told() -> None:
@@ -143,7 +144,7 @@ def test_a_late_reply_that_nobody_foresaw_is_told() -> None:
     list(book.changes(9.0))
     book.replied(late, 11.0)
     assert list(book.changes(11.0)) == []
-    assert [(board.name, board.due_s) for board in book.missed()] == [("x.png", 10.0)]
+    assert [(late.board, late.due_s) for late in book.missed()] == [("x.png", 10.0)]
     book.check(idle=True)
 
 
@@ -222,7 +223,7 @@ def test_a_board_that_misses_says_when_it_was_due_though_others_are_due_later() 
     book.arrived(first, 0.0)
     book.arrived(Request(1, "R", serial="S", due_s=50.0), 0.0)
     book.replied(first, 11.0)
-    assert [(board.name, board.due_s) for board in book.missed()] == [("S", 10.0)]
+    assert [(late.board, late.due_s) for late in book.missed()] == [("S", 10.0)]
 
 
 @pytest.mark.parametrize("apart_s", [0.0, 1e-3], ids=["due together", "each due a moment later"])
