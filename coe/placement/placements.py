@@ -16,11 +16,9 @@ from coe.errors import ConfigError
 from coe.placement.cad_tables import lines_of
 from coe.placement.dialects import (
     GROUP,
-    MIRRORED,
     MIRRORS,
     NOT_FITTED,
     TABLE,
-    UNIT_WORDS,
     Side,
     Units,
     plain,
@@ -31,6 +29,8 @@ from coe.placement.openpnp_board import places_of
 from coe.placement.placement_header import PlacementHeader, find_header
 from coe.placement.placement_numbers import CellNumber, has_decimal_commas, may_be_thousands, number_of
 from coe.placement.placement_rows import PlacementRow, rows, without_header
+from coe.placement.placement_sides import PlacementSides
+from coe.placement.placement_units import PlacementUnits, unit_in_name, unit_remarks
 from coe.placement.program_forms import as_table
 from coe.placement.spaced_row import MIRRORED_TURN
 from coe.text_table import TextLine
@@ -78,13 +78,9 @@ class PlacementFile:
 
 _NOUN = "the placement file"
 _AS_IT_IS = FileForm()
-_STATED = re.compile(r"^[#\s\"]*(?:u?units?(?:\s+used)?\s*[:=]|x\s*,\s*y\s+in\s)(.*)", re.IGNORECASE)
 _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
 _MOST_TOLD = 5
-_LIKE_A_SIDE = re.compile("side|layer|mirror|face|bottom", re.IGNORECASE)
-_OTHER_WORDS = ("comp", "solder")
-"""Words for sides which the name of a file may have for another reason, as solder-station.csv."""
 
 
 def read_placements(
@@ -126,10 +122,11 @@ class _PlacementReader:
     """Reads one file; knows it, its dialect and its unit for what it refuses."""
 
     def __init__(self, path: Path, name: str, form: FileForm, unit: Units | None) -> None:
-        self._path, self._name, self._form, self._asked = path, name, form, unit
+        self._path, self._name, self._form = path, name, form
         self._dialect = form.applied_to(resolve(name))
-        self._stated: dict[Units, str] = {}
-        self._comma = self._has_mirrored = False
+        self._units = PlacementUnits(path, unit)
+        self._sides = PlacementSides(path, self._dialect, form)
+        self._comma = False
 
     def is_table(self, lines: Sequence[TextLine]) -> bool:
         """Tell whether a line names the columns that the dialect needs."""
@@ -145,28 +142,26 @@ class _PlacementReader:
         if not lines:
             raise ConfigError(f"{self._path}: the placement file is empty; export it again")
         header = self._header(lines)
-        statements = {line.number: match[1] for line in lines if (match := _STATED.match(line.text))}
-        for number, words in statements.items():
-            self._state(_unit_word(words), f"line {number}", number)
+        remarks = unit_remarks(lines)
+        for number, word in remarks.items():
+            self._units.state(word, f"line {number}", number)
         for axis in ("x", "y"):
             name = header.names[header.columns[axis]]
-            if stated := re.search(
-                r"[(\[]\s*([a-zµμ]{2,})\s*[)\]]$|[\s_-](mm|[uµμ]m|mils?|inch)$", name, re.IGNORECASE
-            ):
-                self._state(stated[1] or stated[2], f"the column '{name}'", header.number)
-        parts = list(rows([line for line in lines if line.number not in statements], header))
+            if word := unit_in_name(name):
+                self._units.state(word, f"the column '{name}'", header.number)
+        parts = list(rows([line for line in lines if line.number not in remarks], header))
         if not parts:
             raise ConfigError(f"{self._path}: there is no part in the placement file; export it again")
         self._expect_cells(parts, header)
         parts, not_placed = self._fitted(parts)
         self._comma = self._has_decimal_commas(parts)
         turns = [(row.cells or {}).get("rotation", "") for row in parts]
-        self._has_mirrored = any(turn.startswith("M") for turn in turns) and all("R" in turn for turn in turns)
+        self._sides.has_mirrored = any(turn.startswith("M") for turn in turns) and all("R" in turn for turn in turns)
         for row in parts:
             for axis in ("x", "y"):
                 if unit := self._number(row, axis)[1]:
-                    self._state(unit, f"line {row.number}", row.number)
-        units, stated_where = self._unit()
+                    self._units.state(unit, f"line {row.number}", row.number)
+        units, stated_where = self._units.agreed()
         names = {field: header.names[index] for field, index in header.columns.items()}
         placements = tuple(self._placement(row, header, units) for row in parts)
         return PlacementFile(placements, units, stated_where, names, header.unused, not_placed)
@@ -181,8 +176,8 @@ class _PlacementReader:
         places = places_of(self._path, raw)
         for place in places:
             cells = place.row.cells or {}
-            self._state(place.unit, f"placement '{cells['refdes']}'", place.row.number)
-        units, stated = self._unit()
+            self._units.state(place.unit, f"placement '{cells['refdes']}'", place.row.number)
+        units, stated = self._units.agreed()
         columns = {field: field for field in places[0].row.cells or ()}
         header = PlacementHeader(0, ",", tuple(columns), (), {field: index for index, field in enumerate(columns)})
         placements = tuple(
@@ -231,7 +226,7 @@ class _PlacementReader:
             raise self._error(
                 wrong[0], f"this line does not have the {width} cells of the header; {quote}{_more(wrong)}"
             )
-        for field in ("x", "y", "rotation", *(("side",) if self._sides(header) is not MIRRORS else ())):
+        for field in ("x", "y", "rotation", *(("side",) if self._sides.words(header) is not MIRRORS else ())):
             lacking = [row.number for row in parts if field in header.columns and not (row.cells or {}).get(field)]
             if lacking:
                 raise self._error(lacking[0], f"this line has no {field}; complete it, or take it out{_more(lacking)}")
@@ -243,8 +238,7 @@ class _PlacementReader:
         numbers = [(row.cells or {})[axis] for row in parts for axis in ("x", "y")]
         if not has_decimal_commas(numbers):
             return False
-        units = self._asked or next(iter(self._stated), None)
-        if units is not Units.MM and (doubtful := may_be_thousands(numbers)):
+        if self._units.known is not Units.MM and (doubtful := may_be_thousands(numbers)):
             raise ConfigError(
                 f"{self._path}: '{doubtful}' may be a decimal or thousands; export it with decimal points, or say "
                 "`decimal: comma` under placement_file of the recipe"
@@ -257,53 +251,13 @@ class _PlacementReader:
         rotation, unit = self._number(row, "rotation") if "rotation" in cells else (form.rotation or 0.0, "")
         if unit.casefold() not in _DEGREES:
             raise self._error(row.number, f"{cells['refdes']}: rotation '{cells['rotation']}' is not in degrees")
-        side = self._side(row, header)
+        side = self._sides.of(row, header)
         at = x_mm + form.offset[0], (y_mm if form.y == "up" else -y_mm) + form.offset[1]
         turned = (-rotation if form.clockwise else rotation) % 360.0
         is_fiducial = cells.get("kind", "").casefold() == "fiducial"
         package, value, component = (cells.get(field, "") for field in ("package", "value", "component"))
         return Placement(
             cells["refdes"], at[0], at[1], turned, side, package, value, component, row.number, is_fiducial
-        )
-
-    def _sides(self, header: PlacementHeader) -> Mapping[str, Side]:
-        index = header.columns.get("side")
-        is_mirror = index is not None and plain(header.names[index]) in MIRRORED
-        return MIRRORS if is_mirror and self._dialect.columns is TABLE.columns else self._dialect.sides
-
-    def _side(self, row: PlacementRow, header: PlacementHeader) -> Side:
-        sides, cells = self._sides(header), row.cells or {}
-        if "side" not in header.columns:
-            if self._has_mirrored:
-                return Side.BOTTOM if cells["rotation"].startswith("M") else Side.TOP
-            return self._side_by_name(header)
-        word = cells.get("side", "")
-        side = sides.get(word.casefold(), sides.get(plain(word)))
-        if side is None:
-            known = ", ".join(name for name in sides if name)
-            raise self._error(row.number, f"{cells['refdes']}: '{word}' is not a side; known: {known}")
-        return side
-
-    def _side_by_name(self, header: PlacementHeader) -> Side:
-        """Return the side that the name of the file tells, as board.mnt or board-bottom.csv; raises ConfigError."""
-        if other := next((name for name in header.unused if _LIKE_A_SIDE.search(name)), None):
-            raise self._error(header.number, f"the column '{other}' may tell the sides; call it Side, or take it out")
-        if self._form.side is not None:
-            return self._form.side
-        if (ending := self._path.suffix.lower()) in self._dialect.endings:
-            return self._dialect.endings[ending]
-        words = {
-            self._dialect.sides[word]
-            for word in re.split(r"[^a-z]+", self._path.stem.casefold())
-            if len(word) > 1 and word in self._dialect.sides and word not in _OTHER_WORDS
-        }
-        if len(words) == 1:
-            return words.pop()
-        known = ", ".join(f"{ending} ({side})" for ending, side in self._dialect.endings.items()) or "-top or -bottom"
-        raise ConfigError(
-            f"{self._path}: no column tells the side of a part, and so the name of the file must: let it end with "
-            f"{known}, or have -top or -bottom in it; or say `side: top` under placement_file of the recipe (--form, "
-            "before there is one)"
         )
 
     def _millimetres(self, row: PlacementRow, axis: str, units: Units) -> float:
@@ -324,38 +278,8 @@ class _PlacementReader:
             )
         return number
 
-    def _state(self, word: str, where: str, number: int) -> None:
-        """Note that the file states a unit; raises ConfigError for another than was asked for, or two."""
-        unit = UNIT_WORDS.get(word.casefold())
-        if unit is None:
-            raise self._error(number, f"the file states '{word}' as its unit; export it in mm, um, mil or inch")
-        if self._asked is not None and unit is not self._asked:
-            raise self._error(number, f"the file states '{word}' as its unit, and {self._asked} was asked for")
-        if self._stated and unit not in self._stated:
-            before, place = next(iter(self._stated.items()))
-            raise self._error(number, f"the file states '{word}' here and {before} in {place}; export it with one unit")
-        self._stated.setdefault(unit, where)
-
-    def _unit(self) -> tuple[Units, str]:
-        if self._stated:
-            unit, where = next(iter(self._stated.items()))
-            return unit, f"{unit}, as {where} states"
-        if self._asked is not None:
-            return self._asked, ""
-        raise ConfigError(f"{self._path}: the file does not say its unit; choose mm, um, mil or inch (--units)")
-
     def _error(self, number: int, message: str) -> ConfigError:
         return ConfigError(f"{self._path}:{number}: {message}")
-
-
-def _unit_word(text: str) -> str:
-    """Return the word for a unit in a remark such as "Rotation - degrees, X, Y - thou"; its first word without one.
-
-    "in" counts if it comes first and there is no other, because it is a word of sentences too.
-    """
-    words: list[str] = re.findall("[a-zµμ]+", text, re.IGNORECASE)
-    units = [word for word in words if word.casefold() in UNIT_WORDS]
-    return next((word for word in units if word.casefold() != "in"), (words or [text])[0])
 
 
 def _more(lines: Sequence[int]) -> str:

@@ -1,0 +1,75 @@
+"""The unit of a placement file: what the file states, in agreement with what was asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from coe.errors import ConfigError
+from coe.placement.dialects import UNIT_WORDS, Units
+from coe.text_table import TextLine
+
+_STATED = re.compile(r"^[#\s\"]*(?:u?units?(?:\s+used)?\s*[:=]|x\s*,\s*y\s+in\s)(.*)", re.IGNORECASE)
+_IN_NAME = re.compile(r"[(\[]\s*([a-zµμ]{2,})\s*[)\]]$|[\s_-](mm|[uµμ]m|mils?|inch)$", re.IGNORECASE)
+
+
+class PlacementUnits:
+    """The units that one file states. A person may have `asked` for one: then the file must not state another."""
+
+    def __init__(self, path: Path, asked: Units | None) -> None:
+        self._path, self._asked = path, asked
+        self._stated: dict[Units, str] = {}
+
+    @property
+    def known(self) -> Units | None:
+        """The unit so far: that asked for, else the first that the file states."""
+        return self._asked or next(iter(self._stated), None)
+
+    def state(self, word: str, where: str, number: int) -> None:
+        """Note that the file states a unit; raises ConfigError for another than was asked for, or two."""
+        unit = UNIT_WORDS.get(word.casefold())
+        if unit is None:
+            raise ConfigError(
+                f"{self._path}:{number}: the file states '{word}' as its unit; export it in mm, um, mil or inch"
+            )
+        if self._asked is not None and unit is not self._asked:
+            raise ConfigError(
+                f"{self._path}:{number}: the file states '{word}' as its unit, and {self._asked} was asked for"
+            )
+        if self._stated and unit not in self._stated:
+            before, place = next(iter(self._stated.items()))
+            raise ConfigError(
+                f"{self._path}:{number}: the file states '{word}' here and {before} in {place}; export it with one unit"
+            )
+        self._stated.setdefault(unit, where)
+
+    def agreed(self) -> tuple[Units, str]:
+        """Return the unit, and the sentence that says where the file states it, "" if it does not; or ConfigError."""
+        if self._stated:
+            unit, where = next(iter(self._stated.items()))
+            return unit, f"{unit}, as {where} states"
+        if self._asked is not None:
+            return self._asked, ""
+        raise ConfigError(f"{self._path}: the file does not say its unit; choose mm, um, mil or inch (--units)")
+
+
+def unit_remarks(lines: Sequence[TextLine]) -> dict[int, str]:
+    """Return the words for units in remarks, as "# Units used = mm", by the number of their line."""
+    return {line.number: _unit_word(match[1]) for line in lines if (match := _STATED.match(line.text))}
+
+
+def unit_in_name(name: str) -> str:
+    """Return the word for a unit in the name of a column, as X (mm) or X_mm; "" if there is none."""
+    stated = _IN_NAME.search(name)
+    return (stated[1] or stated[2]) if stated else ""
+
+
+def _unit_word(text: str) -> str:
+    """Return the word for a unit in a remark such as "Rotation - degrees, X, Y - thou"; its first word without one.
+
+    "in" counts if it comes first and there is no other, because it is a word of sentences too.
+    """
+    words: list[str] = re.findall("[a-zµμ]+", text, re.IGNORECASE)
+    units = [word for word in words if word.casefold() in UNIT_WORDS]
+    return next((word for word in units if word.casefold() != "in"), (words or [text])[0])
