@@ -9,7 +9,6 @@ import threading
 import weakref
 from collections.abc import Collection, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,7 @@ from coe.pictures.image_source import ImageLike as Image
 from coe.pictures.image_source import ImageSource, Picture, ReferenceSource
 from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
-from coe.runtime.engine import Trace
+from coe.runtime.decider import Trace
 from coe.scheduler.demand import Drift
 from coe.scheduler.plan import Plan
 from coe.scheduler.strategies import check_hurry, check_parts
@@ -277,19 +276,13 @@ class Line:
         return _taken_over(picture, now, board)
 
     def _submit(self, taken: TakenPicture, *, wait: bool) -> Future[Result]:
-        with self._ticket(taken, wait=wait) as ticket:
+        ticket = self._admission.enter(taken.size, wait=wait)
+        try:
             if not ticket.granted.done():
                 self._engine.line_threads.expect_waitable("submit() on a full line")
             ticket.wait()
             return self._hand_in(taken, ticket)
-
-    @contextmanager
-    def _ticket(self, taken: TakenPicture, *, wait: bool) -> Iterator[Ticket]:
-        """Give a place in the queue, and take it back if the block raises before the image is handed in."""
-        ticket = self._admission.enter(taken.size, wait=wait)
-        try:
-            yield ticket
-        except BaseException:
+        except BaseException:  # an interrupt, perhaps: the place is free again
             ticket.leave()
             raise
 
@@ -393,7 +386,7 @@ class Line:
 
 
 def _taken_over(picture: Picture, now: float, board: LineBoard) -> TakenPicture:
-    """Take over the pixels of a picture; raises TypeError."""
+    """Take over the pixels of a picture of a board, at the time `now` of the line; raises TypeError."""
     bits = board.member.rules.bits if picture.bits is None else picture.bits
     source = ImageSource.of(picture.image, picture.order, bits)
     size = source.held_bytes + board.first_bytes.get(picture.component, 0)

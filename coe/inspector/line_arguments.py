@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from coe.inspector.precision import LineCosts
     from coe.inspector.profile import Profile
     from coe.results.metrics import Watcher
-    from coe.runtime.engine import MakeDecider
+    from coe.runtime.decider import MakeDecider
     from coe.scheduler.strategies import Strategy
     from coe.store.store import Store
 

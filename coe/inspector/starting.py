@@ -10,7 +10,8 @@ from coe import plugins
 from coe.errors import ConfigError
 from coe.inspector.line_options import LineOptions
 from coe.inspector.opening import Assembly, assemble
-from coe.runtime.engine import Engine, Trace
+from coe.runtime.decider import Trace
+from coe.runtime.engine import Engine
 from coe.runtime.line_engine import LineEngine
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Demand

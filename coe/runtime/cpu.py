@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,18 +13,18 @@ import torch
 
 from coe.core import Expert, Finding
 from coe.errors import CoeError, KindFailed, StoreError
-from coe.runtime.arena import Arena
 from coe.runtime.blob import PLAIN, Blob
+from coe.runtime.blob_trial import blob_trial
 from coe.runtime.buffers import Buffers
 from coe.runtime.device import Device
 from coe.runtime.processor import bound_threads, on_fresh_thread
 from coe.runtime.reading import Needs, Weights, weights
 from coe.runtime.runner import findings_of
 from coe.runtime.sessions import opening_bytes, runs_as_session, session_of
-from coe.runtime.slot import NetworkKey, Slot, SlotShelf
-from coe.runtime.trial import HERE, MeasuredOnce, Trial, identity, opened, quick_cost, warmed, whole_pages
+from coe.runtime.slot import NetworkKey, SlotShelf
+from coe.runtime.trial import HERE, MeasuredOnce, Trial, identity, opened, quick_cost, whole_pages
 from coe.scheduler.costs import Cost
-from coe.store.kinds import ExpertInput, Image, Kind, Session
+from coe.store.kinds import ExpertInput, Kind, Session
 from coe.store.store import Store
 from coe.system import give_memory_back
 
@@ -248,36 +247,14 @@ class CpuDevice(Device):
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[Trial]:
         """Give an expert to measure, on the calling thread; raises StoreError if its manifest cannot be read."""
-        kind = self.kinds[expert.kind]
         bound_threads(self.threads)
-        if runs_as_session(kind, expert):
-            session_file = weights(self.store, expert)
-            load = partial(session_of, kind, session_file, self.threads, Buffers())
-            yield opened(load, expert.input_size, session_file.path)
+        file = weights(self.store, expert)
+        if runs_as_session(kind := self.kinds[expert.kind], expert):
+            yield opened(partial(session_of, kind, file, self.threads, Buffers()), expert.input_size, file.path)
             return
-        file, buffers = weights(self.store, expert), Buffers()
         needs = self._needs(expert)
-        slot = self._slots.build(expert, needs.structure if needs else PLAIN)
-        blobs: list[Blob] = []
-        turns = itertools.count()
-
-        def answer(pixels: Image) -> Any:
-            # The two blobs take turns, as experts do on a line: each batch binds weights, but for a common body.
-            blobs.extend([] if blobs else _read_twice(file, slot, buffers))
-            return slot.run(blobs[next(turns) % len(blobs)] if blobs else None, torch.from_numpy(pixels))
-
-        try:
-            trial = warmed(answer, expert.input_size, file.whole_bytes, file.path, partial(_read, file, buffers))
-            # The first load is not timed: on a line, loads reuse the memory of evicted experts.
-            trial.load()
+        with blob_trial(file, self._slots.build(expert, needs.structure if needs else PLAIN)) as trial:
             yield trial
-        finally:
-            slot.unbind()
-            slot.arena = Arena()
-            for blob in blobs:
-                blob.release()
-            buffers.make_room(buffers.idle_bytes)
-            give_memory_back()
 
     def _needs(self, expert: Expert) -> Needs | None:
         """Return the skeleton and the bytes that an expert needs; None if it needs none, or is damaged.
@@ -289,20 +266,3 @@ class CpuDevice(Device):
         with contextlib.suppress(StoreError):
             return weights(self.store, expert).needs()
         return None
-
-
-def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:
-    """Read weights two times; return an empty list for damaged weights, which their load will report."""
-    with contextlib.suppress(CoeError):
-        first = file.read(buffers)
-        blobs = [first, file.read(buffers, first.body)]
-        for blob in blobs:
-            blob.expect(slot.spec)
-        return blobs
-    return []
-
-
-def _read(file: Weights, buffers: Buffers) -> None:
-    # The load on the line will report a damaged file.
-    with contextlib.suppress(CoeError):
-        file.read(buffers).release()

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 from coe.board.router import Router
 from coe.core import Expert, Failure, FailureKind, Request
@@ -22,6 +21,7 @@ from coe.errors import ImageError, RulesError, sentence_of
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics, Recorder, Watcher
 from coe.runtime.copy_lane import CopyLanes, Disk
+from coe.runtime.decider import Decider, Trace
 from coe.runtime.device import Device
 from coe.runtime.inputs import ANY_SIZE, Decoding, ImageInputs, Inputs
 from coe.runtime.line_engine import Job, LineEngine, Pending, end_at_exit
@@ -41,17 +41,13 @@ from coe.scheduler.events import (
     Stopped,
     single_steps,
 )
-from coe.scheduler.executor import Executor
 from coe.scheduler.failures import STOPPED
-from coe.scheduler.pool import ModelPool
 from coe.store.kinds import ExpertInput, Kind
 
 _LAST_READ_S = 1.0
 """How long a stopped line that is closed waits for pictures that are read and prepared for nobody."""
 _MOST_TOGETHER = 64
 """How many events are taken in before a decision: executors wait meanwhile."""
-
-Trace = list[tuple[float, Event | None, list[Command]]]
 
 
 @dataclass(slots=True)
@@ -80,47 +76,6 @@ def _crashing(events: _EventQueue) -> Callable[[BaseException], None]:
 def _threads(functions: Mapping[str, Callable[[], None]]) -> list[threading.Thread]:
     """Return a thread for each function, by the thread's name; none is started."""
     return [threading.Thread(target=function, name=name, daemon=True) for name, function in functions.items()]
-
-
-class Decider(Protocol):
-    """Answers events with commands. Called by one thread.
-
-    The engine reads `router`, `pools` and `executors` once, when it is made. A decider may later take another router
-    (the event `RulesChanged`) and drop executors (`Lost`): the engine hands in these events, and never asks again.
-    """
-
-    @property
-    def router(self) -> Router:
-        """The router, which tells where a component's inspection begins."""
-        ...
-
-    @property
-    def pools(self) -> Mapping[str, ModelPool]:
-        """The pools, by id."""
-        ...
-
-    @property
-    def executors(self) -> Mapping[str, Executor]:
-        """The executors, by id."""
-        ...
-
-    def lacks_initial(self) -> bool:
-        """Return whether the pools do not hold their initial experts yet."""
-        ...
-
-    def start(self, now: float) -> list[Command]:
-        """Return the commands to carry out before the first event; `now` is in seconds."""
-        ...
-
-    def handle(self, event: Event, now: float) -> list[Command]:
-        """Take one event and return the commands to carry out, in order; `now` never decreases."""
-        ...
-
-
-MakeDecider = Callable[..., Decider]
-"""Takes the arguments of `coe.scheduler.controller.Controller`: `router`, `graph`, `costs`, `plan`, `strategy`,
-`max_wait_s` and `parts`.
-"""
 
 
 class Engine(LineEngine[Event | _Crash, ImageJob]):

@@ -131,7 +131,7 @@ def test_a_copy_on_its_way_does_not_hold_up_the_lane(board):
     device = gpu(board)
     expert = found.experts["body-a"]
     device.load("pool", expert)
-    resident = device._loaded["pool", expert.id].resident
+    resident = device.memory.expert("pool", expert.id).resident
     resident.written.wait()
     assert resident.written.is_past()
     assert len(device.run("one", "pool", expert, images(expert, 3))) == 3

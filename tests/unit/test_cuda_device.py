@@ -263,12 +263,12 @@ def test_who_leaves_the_device_goes_down_and_comes_up_again(store, monkeypatch, 
 def test_blobs_are_moved_where_gaps_are_too_small(store, tmp_path):
     driver, device = ready(store, "abc", room=4.4)
     device.load("pool", expert("d"))
-    size = device._loaded["pool", "b"].resident.extent.size
+    size = device.memory.expert("pool", "b").resident.extent.size
     # The gaps of `a` and `c` are taken by something smaller each, so that none is large enough.
     smaller = []
     for name in "ac":
         device.evict("pool", expert(name))
-        unpacking = device._loaded["pool", "b"].resident.unpacking
+        unpacking = device.memory.expert("pool", "b").resident.unpacking
         blob = [torch.zeros(int(0.6 * size), dtype=torch.uint8)]
         smaller.append(device.memory.blobs.put(f"in the place of {name}", blob, unpacking))
     device.load("pool", expert("e"))

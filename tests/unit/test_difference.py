@@ -436,7 +436,7 @@ def test_a_gpu_changes_the_body_for_each_expert_in_turn(store: Store, driver: Fa
     written = [line.removeprefix("activate ") for line in log if line.startswith("activate")]
     assert written == [part for name in "abcaba" for part in ("body of a", name)]
     # Two experts of one recipe run on the same graphs.
-    loaded = {name: device._loaded["pool", name].resident.unpacking for name in "abc"}
+    loaded = {name: device.memory.expert("pool", name).resident.unpacking for name in "abc"}
     assert loaded["a"] is loaded["b"]
     assert loaded["a"] is not loaded["c"]  # a head of other labels
 

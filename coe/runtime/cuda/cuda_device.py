@@ -9,25 +9,23 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from coe import config
 from coe.config import format_bytes
 from coe.core import Expert, Finding
 from coe.errors import BoardsClash, ConfigError, DeviceFull, DeviceLost, StoreError
-from coe.runtime.blob import Content
-from coe.runtime.cuda.blob_memory import SCRATCH_BYTES, BlobMemory, Resident
-from coe.runtime.cuda.device_bodies import DeviceBodies, DeviceBody
+from coe.runtime.cuda.blob_memory import SCRATCH_BYTES, BlobMemory
 from coe.runtime.cuda.gpu_driver import Driver, give_back
+from coe.runtime.cuda.gpu_memory import GpuMemory
 from coe.runtime.cuda.networks import Networks
-from coe.runtime.cuda.pinned_memory import Copy, HostMemory, passing_bytes
+from coe.runtime.cuda.pinned_memory import HostMemory, passing_bytes
 from coe.runtime.cuda.probe import GpuTrial, gpu_trial
 from coe.runtime.cuda.sizing import PIECES_BYTES, Sizes, Sizing, largest_first
 from coe.runtime.cuda.unpacking import Unpacking
-from coe.runtime.cuda.worker import DEPTH, Template, Worker
+from coe.runtime.cuda.worker import DEPTH, Worker
 from coe.runtime.device import Device
 from coe.runtime.processor import bound_threads, on_fresh_thread
-from coe.runtime.reading import Weights, weights
+from coe.runtime.reading import weights
 from coe.runtime.runner import findings_of
 from coe.runtime.trial import HERE, identity, quick_cost
 from coe.scheduler.costs import Cost
@@ -35,30 +33,6 @@ from coe.scheduler.load_queue import STAGED
 from coe.store.blob_format import PAGE, padded
 from coe.store.kinds import ExpertInput, Kind
 from coe.store.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class _LoadedExpert:
-    """An expert on the device, with all that its batches need.
-
-    `body` is the digest of its body, "" if it has none; `owns_body` if no other expert uses that.
-    """
-
-    resident: Resident
-    content: Content
-    template: Template
-    most: int
-    body: str = ""
-    owns_body: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class GpuMemory:
-    """What `prepare` takes for weights: pinned memory, device memory for blobs, and the bodies that lie in both."""
-
-    host: HostMemory
-    blobs: BlobMemory
-    bodies: DeviceBodies
 
 
 class CudaDevice(Device):
@@ -93,7 +67,6 @@ class CudaDevice(Device):
         self._sizing = Sizing(store, self._networks, driver, graphs_bytes)
         self._lane = driver.stream("lane")
         self.memory: GpuMemory | None = None
-        self._loaded: dict[tuple[str, str], _LoadedExpert] = {}
         self._spare: list[Worker] = []
         self._workers: dict[str, Worker] = {}
         self._capturing = threading.Lock()
@@ -105,7 +78,7 @@ class CudaDevice(Device):
         self._limit(driver.usage().reserved)
 
     def __repr__(self) -> str:
-        return f"<CudaDevice {len(self._loaded)} resident, {self.memory!r}>"
+        return f"<CudaDevice {self.memory!r}>"
 
     # Before anything runs
 
@@ -175,7 +148,7 @@ class CudaDevice(Device):
                 later = executors * sizes.products + SCRATCH_BYTES + PIECES_BYTES
                 taken = self.driver.usage().reserved - before + later
                 blobs = BlobMemory(self.driver, self._lane, self._check_left(taken, sizes))
-                self.memory = GpuMemory(host, blobs, DeviceBodies(self.store, host, blobs))
+                self.memory = GpuMemory(self.store, self._networks, self._sizing, host, blobs)
             except DeviceFull as error:
                 reason = str(error)
             else:
@@ -246,22 +219,13 @@ class CudaDevice(Device):
 
         Raises StoreError, DeviceFull, DeviceLost.
         """
-        memory = self._taken()
         with self._watched():
-            file = weights(self.store, expert)
-            try:
-                if body and file.body is not None:
-                    memory.bodies.read(pool, expert.id, file.body)
-                memory.host.keep((pool, expert.id), _copy(file, memory.host))
-            except BaseException:
-                memory.bodies.let_go(pool, expert.id)
-                raise
+            self._taken().read(pool, expert, body=body)
 
     def fill(self, expert: Expert) -> None:
         """Read an expert into pinned memory, where its copy stays; raises StoreError, DeviceFull, DeviceLost."""
-        host = self._taken().host
         with self._watched():
-            host.keep(expert.id, _copy(weights(self.store, expert), host))
+            self._taken().fill(expert)
 
     def _taken(self) -> GpuMemory:
         """Return the memory that `prepare` took."""
@@ -275,39 +239,8 @@ class CudaDevice(Device):
         gone, it is read first. An expert whose body nobody has brought into the pool has a copy of its own. Raises
         StoreError, DeviceFull, DeviceLost.
         """
-        memory, read = self._taken(), (pool, expert.id)
-        host = memory.host
-        with self._watched(), host.lock, contextlib.ExitStack() as ended:
-            ended.callback(memory.bodies.let_go, pool, expert.id)
-            if (copy := host.copy_of(expert.id) or host.copy_of(read)) is None:
-                copy = _copy(weights(self.store, expert), host)
-                host.keep(read, copy)
-            try:
-                # Before any memory is taken: what has a place and no entry in the books would never leave.
-                template, most = self._networks.template(expert), self._sizing.held(expert).most
-                structure = self._networks.of(expert).structure
-                with memory.bodies.under(pool, copy.body, expert, structure, bring=body) as common:
-                    resident = self._put(memory.blobs, expert, copy, common)
-            except BaseException:
-                keep_copy = False
-                # The next load reads the disk, as the books say.
-                host.forget(expert.id)
-                raise
-            finally:
-                was_read = host.pull(read)
-                if was_read is not None and keep_copy:
-                    host.keep(expert.id, was_read)
-                elif was_read is not None:
-                    host.give(was_read.buffer)
-            content, owns = replace(copy.content, start=0), common is not None and common.is_private
-            self._loaded[read] = _LoadedExpert(resident, content, template, most, copy.body, owns)
-
-    def _put(self, blobs: BlobMemory, expert: Expert, copy: Copy, common: DeviceBody | None) -> Resident:
-        if copy.unpacking is None:
-            copy.unpacking = self._networks.unpacking(copy.content, expert, common.content if common else None)
-        resident = blobs.put(expert.id, copy.data(), copy.unpacking, common.resident if common else None)
-        copy.buffer.busy = resident.written
-        return resident
+        with self._watched():
+            self._taken().load(pool, expert, keep_copy=keep_copy, body=body)
 
     def forget(self, expert: str) -> None:
         """Drop the copy of an expert in host memory, if there is one."""
@@ -316,22 +249,8 @@ class CudaDevice(Device):
 
     def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         """Free an expert's device memory without waiting: on the device, later writes there wait for its last reads."""
-        memory = self._taken()
-        loaded = self._loaded.pop((pool, expert.id), None)
-        common = memory.bodies.pop(pool, body) if body is not None else None
-        if self._lost is not None:
-            return
         with contextlib.suppress(DeviceLost), self._watched():
-            if loaded is not None:
-                if keep_copy and memory.host.copy_of(expert.id) is None:
-                    # It is only a copy: if there is no room for it, the next load reads the disk.
-                    with contextlib.suppress(DeviceFull):
-                        _bring_down(expert.id, loaded, memory)
-                memory.blobs.drop(loaded.resident)
-                if common is None and loaded.owns_body and loaded.resident.body is not None:
-                    memory.blobs.drop(loaded.resident.body)
-            if common is not None:
-                memory.blobs.drop(common.resident)
+            self._taken().evict(pool, expert.id, keep_copy=keep_copy, body=body)
 
     def close(self) -> None:
         """Wait until the GPU neither copies nor runs: its memory, pinned memory and graphs may go only then."""
@@ -358,7 +277,7 @@ class CudaDevice(Device):
         At most `depth` batches of an executor may be without findings.
         """
         memory = self._taken()
-        loaded, kind = self._loaded[pool, expert.id], self._networks.kind(expert)
+        loaded, kind = memory.expert(pool, expert.id), self._networks.kind(expert)
         with self._watched():
             worker = self._worker(executor)
             worker.activate(memory.blobs, loaded.resident)
@@ -377,9 +296,10 @@ class CudaDevice(Device):
 
     def activate(self, executor: str, pool: str, expert: Expert) -> None:
         """Make a loaded expert ready to run and wait until it is, to measure that alone; raises DeviceLost."""
+        memory = self._taken()
         with self._watched():
             worker = self._worker(executor)
-            worker.activate(self._taken().blobs, self._loaded[pool, expert.id].resident)
+            worker.activate(memory.blobs, memory.expert(pool, expert.id).resident)
             worker.stream.mark().wait()
 
     def _worker(self, executor: str) -> Worker:
@@ -400,19 +320,3 @@ class CudaDevice(Device):
             # Not the error itself, which holds all objects that were being made.
             self._lost = str(error)
             raise
-
-
-def _copy(file: Weights, host: HostMemory) -> Copy:
-    return Copy(*file.content(host), body=file.body.digest if file.body is not None else "")
-
-
-def _bring_down(expert: str, loaded: _LoadedExpert, memory: GpuMemory) -> None:
-    host = memory.host
-    with host.lock:
-        buffer = host.take(loaded.resident.size)
-        try:
-            buffer.busy = memory.blobs.bring_down(loaded.resident, buffer.pieces(0, loaded.resident.size))
-        except BaseException:
-            host.give(buffer)
-            raise
-        host.keep(expert, Copy(buffer, loaded.content, loaded.resident.unpacking, loaded.body))

@@ -11,8 +11,8 @@ from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.preprocessing import Colour
 from coe.runtime.blob import PLAIN, Content, Structure, expect
+from coe.runtime.cuda.template import Template
 from coe.runtime.cuda.unpacking import Unpacking, structure_on_gpu, unpacking_like
-from coe.runtime.cuda.worker import Template
 from coe.runtime.processor import on_fresh_thread
 from coe.runtime.reading import Weights, weights
 from coe.store.kinds import Kind, ModuleKind

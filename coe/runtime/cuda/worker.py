@@ -8,7 +8,6 @@ what a network keeps from batch to batch (YOLO's anchors) stays with the graph t
 from __future__ import annotations
 
 import contextlib
-import copy
 import itertools
 import threading
 from collections.abc import Sequence
@@ -19,14 +18,12 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from coe.core import Expert
 from coe.errors import DeviceFull, DeviceLost
-from coe.runtime.blob import Spec, Structure, folded_skeleton
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.gpu_driver import Driver, Graph, StreamMark, give_back, uncollected
+from coe.runtime.cuda.template import Template
 from coe.runtime.cuda.unpacking import Unpacking
-from coe.store.kinds import Image, ModuleKind
-from coe.store.skeletons import bare_skeleton
+from coe.store.kinds import Image
 
 SIZES = (1, 4, 8, 16, 32)
 """The batch sizes that graphs are captured for. A smaller batch runs as the next size, with leftover images.
@@ -42,28 +39,6 @@ def sizes(most: int) -> list[int]:
     """Return the sizes that graphs are captured for if a batch has at most `most` images, in rising order."""
     largest = min(most, SIZES[-1])
     return [*(size for size in SIZES if size < largest), largest]
-
-
-class Template:
-    """A kind's network for a number of labels and a structure, without weights: it is copied, and never run."""
-
-    def __init__(self, kind: ModuleKind, expert: Expert, structure: Structure, device: torch.device) -> None:
-        """Build the skeleton; raises StoreError if the kind lacks a layer that the structure folds."""
-        self.kind = kind
-        module = folded_skeleton(bare_skeleton(kind, expert), structure.folded).eval().requires_grad_(False)
-        state = module.state_dict(keep_vars=True)
-        self.spec: Spec = {name: (tuple(t.shape), t.dtype) for name, t in state.items()}
-        for target in state.values():
-            target.data = torch.empty(0, dtype=target.dtype)
-        self._module = module.to(device=device, dtype=structure.dtype)
-
-    def bound(self, unpacking: Unpacking, weights: torch.Tensor) -> torch.nn.Module:
-        """Return a copy of the network whose parameters are views of `weights`."""
-        module = copy.deepcopy(self._module)
-        views = unpacking.views(weights)
-        for name, target in module.state_dict(keep_vars=True).items():
-            target.data = views[name]
-        return module
 
 
 @dataclass(frozen=True, slots=True)

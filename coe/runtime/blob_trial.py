@@ -1,0 +1,67 @@
+"""An expert whose weights are bound to a network, ready to be measured on the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from coe.errors import CoeError
+from coe.runtime.arena import Arena
+from coe.runtime.blob import Blob
+from coe.runtime.buffers import Buffers
+from coe.runtime.reading import Weights
+from coe.runtime.slot import Slot
+from coe.runtime.trial import Trial, warmed
+from coe.store.kinds import Image
+from coe.system import give_memory_back
+
+
+@contextlib.contextmanager
+def blob_trial(file: Weights, slot: Slot) -> Iterator[Trial]:
+    """Give a trial of the weights in a file, in a slot of its own; their memory is free at the end.
+
+    Weights that are damaged run as they happen to lie in the slot: their load on the line will report the damage.
+    """
+    buffers = Buffers()
+    blobs: list[Blob] = []
+    turns = itertools.count()
+
+    def answer(pixels: Image) -> Any:
+        # The two blobs take turns, as experts do on a line: each batch binds weights, but for a common body.
+        blobs.extend([] if blobs else _read_twice(file, slot, buffers))
+        return slot.run(blobs[next(turns) % len(blobs)] if blobs else None, torch.from_numpy(pixels))
+
+    try:
+        trial = warmed(answer, file.expert.input_size, file.whole_bytes, file.path, partial(_read, file, buffers))
+        # The first load is not timed: on a line, loads reuse the memory of evicted experts.
+        trial.load()
+        yield trial
+    finally:
+        slot.unbind()
+        slot.arena = Arena()
+        for blob in blobs:
+            blob.release()
+        buffers.make_room(buffers.idle_bytes)
+        give_memory_back()
+
+
+def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:
+    """Read weights two times; return an empty list for damaged weights, which their load will report."""
+    with contextlib.suppress(CoeError):
+        first = file.read(buffers)
+        blobs = [first, file.read(buffers, first.body)]
+        for blob in blobs:
+            blob.expect(slot.spec)
+        return blobs
+    return []
+
+
+def _read(file: Weights, buffers: Buffers) -> None:
+    # The load on the line will report a damaged file.
+    with contextlib.suppress(CoeError):
+        file.read(buffers).release()
