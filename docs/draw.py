@@ -32,7 +32,7 @@ WAY = (
     ),
     ("coe-control", "scheduler/residency.py", "Residency.make_room", "no room: the cheapest expert to give up leaves"),
     ("coe-disk", "runtime/cpu.py", "CpuDevice.load", "reads the expert's blob into the memory that was left"),
-    ("coe-control", "scheduler/residency.py", "Residency.begin", "Loaded: its group runs, the expert is pinned"),
+    ("coe-control", "scheduler/transfers.py", "Transfers.begin", "Loaded: its group runs, the expert is pinned"),
     ("coe-executor", "runtime/cpu.py", "CpuDevice.run", "one forward pass for the whole group"),
     ("coe-control", "board/router.py", "Router.next", "Finished: a verdict, or the next expert's stage"),
     ("coe-reply", "runtime/line_engine.py", "Pending.answer", "sets the result of the caller's future"),
