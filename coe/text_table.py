@@ -19,6 +19,7 @@ MAX_BYTES = 64 << 20
 SEPARATORS = (",", ";", "\t", None)
 """What may stand between cells; None means spaces."""
 _LONGEST_LINE = 1 << 16
+_SIGNS = 64
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
@@ -90,13 +91,21 @@ def content(path: Path, noun: str) -> bytes:
         raise ConfigError(f"{noun} {path} cannot be read: {error.strerror or error}") from None
 
 
+def _unmarked(raw: bytes) -> list[str]:
+    """Return UTF-16 in a byte order if the first signs of a file without a mark are western ones written so."""
+    first, second = raw[:_SIGNS:2], raw[1:_SIGNS:2]
+    if any(first) == any(second):
+        return []
+    return ["utf-16-be"] if any(second) else ["utf-16-le"]
+
+
 def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> list[TextLine]:
     """Return the lines, of a file's bytes, that are not empty; raises ConfigError, which calls the file `noun`.
 
-    A file that begins with a byte order mark is in UTF-8 or UTF-16, as the mark says; other files are in UTF-8, or in
-    the encoding `fallback` if one is given.
+    A file that begins with a byte order mark is in UTF-8 or UTF-16, as the mark says, or without one in UTF-16 as its
+    zeros say; other files are in UTF-8, or in the encoding `fallback` if one is given.
     """
-    marked = [encoding for mark, encoding in _MARKS if raw.startswith(mark)]
+    marked = [encoding for mark, encoding in _MARKS if raw.startswith(mark)] or _unmarked(raw)
     for encoding in marked or ["utf-8", fallback or "utf-8"]:
         try:
             text = raw.decode(encoding)

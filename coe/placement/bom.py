@@ -17,10 +17,21 @@ from coe.errors import ConfigError
 from coe.placement import safe_xml
 from coe.placement.cad_tables import lines_of
 from coe.placement.dialects import TABLE
+from coe.placement.not_fitted import FITTED, LEFT_OUT, is_left_out, says_so
 from coe.placement.placement_header import PlacementHeader, find_header
 from coe.placement.placements import Placement
 
-_ROWS_OR_TYPES = ("id", "name", "part", "part id", "part name", "component name", "bauteil")
+_ROWS_OR_TYPES = (
+    "comp name",
+    "placement id",
+    "id",
+    "name",
+    "part",
+    "part id",
+    "part name",
+    "component name",
+    "bauteil",
+)
 """Columns of placement files that in a BOM are a number of the line, or a kind of part."""
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "refdes": (
@@ -31,20 +42,13 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "value": ("value", "val", "comment", "designation", "name", *TABLE.columns["value"], "part"),
     "package": (*TABLE.columns["package"][:-2], "case package"),
-    "left_out": ("dnp", "dni", "dnf", "do not populate", "do not place", "do not fit", "no stuff", "not fitted"),
+    "left_out": LEFT_OUT,
     "config": ("config",),
-    "fitted": ("fitted", "populate", "populated", "placed", "mounted", "assembly", "fit"),
+    "fitted": FITTED,
 }
 _NOUN = "the BOM"
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
-_YES = ("1", "x", "y", "yes", "true", "excluded from bom")
-_NOT_FITTED = re.compile(
-    r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed)|do not (?:populate|place|fit|mount|assemble)|"
-    r"no[ -]?stuff|no[ -]?pop|unpopulated|nicht best(?:ü|ue)ckt|non mont[ée]|no montar)\b|不贴|不焊",
-    re.IGNORECASE,
-)
-_NO = ("0", "n", "no", "false")
-_RANGE = re.compile(r"([A-Za-z_]+)(\d+)\s*(?:-|\.\.\.?|\u2013)\s*([A-Za-z_]*)(\d+)")
+_RANGE = re.compile(r"([A-Za-z_]+)(\d+)\s*(?:-|\.\.\.?|[\u2013~\uff5e\u301c:])\s*([A-Za-z_]*)(\d+)")
 _MOST_IN_RANGE = 1000
 
 
@@ -121,7 +125,8 @@ def _rows(
     reader = csv.reader((line.text + "\n" for line in lines), delimiter=header.separator, skipinitialspace=True)
     for row in reader:
         number = lines[min(reader.line_num, len(lines)) - 1].number
-        if any(row[len(header.names) :]):
+        # Behind tabs, what stands beside the names of the header is a note: no list of designators has a tab.
+        if any(row[header.width if header.separator == "\t" else len(header.names) :]):
             raise ConfigError(
                 f"{path}:{number}: this line has more cells than the header; put a list of designators, and any other "
                 "cell with a separator, in quotes"
@@ -145,11 +150,10 @@ def _of_netlist(path: Path, raw: bytes) -> Iterator[tuple[int, dict[str, str], l
 def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) -> dict[str, BomPart]:
     parts: dict[str, BomPart] = {}
     for number, cells, row in rows:
-        fitted, value = cells.get("fitted", ""), cells.get("value", "")
-        left_out = cells.get("left_out", "").casefold() in _YES or fitted.casefold() in _NO
-        words = [value, fitted, cells.get("left_out", ""), cells.get("config", "")]
+        value = cells.get("value", "")
+        left_out = is_left_out(cells) or says_so(value) or says_so(cells.get("config", ""))
         # Anywhere else a cell says so if it says nothing else.
-        left_out = left_out or any(map(_NOT_FITTED.search, words)) or any(map(_NOT_FITTED.fullmatch, row))
+        left_out = left_out or any(says_so(cell, alone=True) for cell in row)
         part = BomPart(value, cells.get("package", ""), not left_out, number)
         for refdes in designators(cells.get("refdes", "")):
             before = parts.setdefault(refdes, part)

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from coe import plugins
 from coe.errors import ConfigError
+from coe.placement.not_fitted import FITTED, LEFT_OUT
 
 
 class Side(StrEnum):
@@ -62,13 +63,17 @@ class Dialect:
 GROUP = "coe.dialects"
 
 
+UNIT_BEHIND = r"(?:[\s_-]|,\s*)(mm|мм|[uµμ]m|mils?|inch|град)"
+"""A unit behind the name of a column, as in X_mm."""
+
+
 @lru_cache(maxsize=4096)
 def plain(name: str) -> str:
     """Return the name of a column as it is compared: without case, unit and signs between its words.
 
     Example: `plain("Center-X(mm)")` is "center x".
     """
-    bare = re.sub(r"\s*[(\[](?![xy][)\]])[^)\]]*[)\]]?|(?<=.)[\s_-](mm|[uµμ]m|mils?|inch)$", "", name.casefold())
+    bare = re.sub(rf"\s*[(\[](?![xy][)\]])[^)\]]*[)\]]?|(?<=.){UNIT_BEHIND}$", "", name.casefold())
     return " ".join(re.split(r"[\s_./:*#-]+", bare)).strip()
 
 
@@ -80,7 +85,18 @@ _AXES = (
     *("pos@", "pos @", "position @", "@ position", "@ pos", "@pos", "center @", "centre @", "@ center", "center@"),
     *("center(@)", "mid @", "mid@", "@ mid", "symbol @", "sym @", "centroid @", "@ centroid", "@ location"),
     *("location @", "@ loc", "loc @", "location@", "@ coord", "coord @", "@ coordinate", "coordinate @", "placement @"),
-    *("part @", "@", "koordinate @", "@ koordinate", "coordonnée @", "coordenada @", "posición @", "posizione @"),
+    *(
+        "part @",
+        "mnt @",
+        "mount @",
+        "@",
+        "koordinate @",
+        "@ koordinate",
+        "coordonnée @",
+        "coordenada @",
+        "posición @",
+        "posizione @",
+    ),
     *("posição @", "coordinata @", "@坐标", "坐标@", "中心@", "@轴", "@座標", "座標@", "координата @", "pozycja @"),
     *("współrzędna @", "pozice @", "souřadnice @", "positie @", "@좌표", "ref @"),
 )
@@ -90,10 +106,11 @@ MIRRORED = ("mirror", "mirrored", "sym mirror", "symbol mirror")
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "refdes": (
         *("refdes", "ref", "designator", "ref des", "reference designator", "reference", "ref designator", "part id"),
+        *("placement id", "comp name"),
         *("references", "designators", "component designator", "component name", "part name", "name", "id", "part"),
         *("referenz", "bezeichner", "bauteil", "référence", "repère", "referencia", "designador", "riferimento"),
         *("位号", "标号", "元件位号", "部品番号", "リファレンス", "позиционное обозначение", "обозначение", "compname"),
-        *("oznaczenie", "označení", "referentie", "부품번호"),
+        *("oznaczenie", "označení", "referentie", "부품번호", "поз обозначение", "referans", "部品記号", "回路記号"),
     ),
     "x": _axis("x"),
     "y": _axis("y"),
@@ -102,15 +119,18 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("degrees", "sym rotate", "symbol rotate", "sym rotation", "symbol rotation", "drehung", "winkel", "rotación"),
         *("ángulo", "rotazione", "angolo", "rotação", "ângulo", "旋转", "角度", "旋转角度", "回転", "回転角度", "угол"),
         *("поворот", "obrót", "kąt", "natočení", "otočení", "úhel", "rotatie", "draaiing", "hoek", "회전", "회전각도"),
+        *("phi", "mnt r", "θ", "угол поворота", "açı"),
     ),
     "side": (
         *("side", "layer", "tb", "top bottom", "board side", "placement side", "pcb side", "placed side", "t b"),
         *("mount side", "mounting side", "component side", "seite", "lage", "face", "côté", "lado", "cara", "lato"),
         *("层", "面", "板层", "层面", "実装面", "сторона", "слой", "strona", "strana", "zijde", "면", *MIRRORED),
+        *("couche", "warstwa", "vrstva", "katman", "面别", "层别"),
     ),
     "value": (
         *("value", "val", "comment", "comp value", "part value", "part number", "device", "wert", "valeur", "valor"),
         *("valore", "值", "参数", "型号", "номинал", "part type", "wartość", "hodnota", "waarde", "값"),
+        *("备注", "品名", "değer"),
     ),
     "package": (
         *("footprint", "package", "pattern", "decal", "part decal", "partdecal", "pcb decal", "symbol name"),
@@ -133,7 +153,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("name", "description"),
     ),
     "component": ("component",),
-    "fitted": ("populate", "populated", "fitted"),
+    "fitted": FITTED,
+    "left_out": LEFT_OUT,
     "kind": ("type",),
 }
 MIRRORS = {
@@ -156,6 +177,7 @@ _TOP = (
         "顶面",
         "正面",
     ),
+    *("top copper", "copper top", "top view", "superiore", "верхняя", "верхний", "üst"),
     *("верх", "上", "上面", "表", "表面", "oberseite", "górna", "góra", "horní", "boven", "bovenkant", "상면", "윗면"),
 )
 _BOTTOM = (
@@ -177,11 +199,10 @@ _BOTTOM = (
         "dolní",
         "spodní",
     ),
+    *("bottom copper", "copper bottom", "inferiore", "нижняя", "нижний", "alt", "16"),
     *("onder", "onderkant", "하면", "아랫면"),
 )
 SIDES = {**dict.fromkeys(_TOP, Side.TOP), **dict.fromkeys(_BOTTOM, Side.BOTTOM)}
-NOT_FITTED = ("0", "no", "n", "false", "dnp", "dni", "dnf", "not fitted")
-"""The words of a column `fitted` for a part that is not there."""
 _EAGLE = {".mnt": Side.TOP, ".mnb": Side.BOTTOM}
 TABLE = Dialect(COLUMNS, sides=SIDES, endings=_EAGLE)
 """A table with a header, of any of these programs."""
@@ -217,9 +238,9 @@ class _Dialects(Mapping[str, Dialect]):
 DIALECTS: Mapping[str, Dialect] = _Dialects()
 
 UNIT_WORDS = {
-    **dict.fromkeys(("mm", "millimeter", "millimeters", "millimetre", "millimetres"), Units.MM),
+    **dict.fromkeys(("mm", "мм", "毫米", "millimeter", "millimeters", "millimetre", "millimetres"), Units.MM),
     **dict.fromkeys(("um", "µm", "μm", "micron", "microns", "micrometer", "micrometers"), Units.UM),
     **dict.fromkeys(("mil", "mils", "thou", "th"), Units.MIL),
-    **dict.fromkeys(("in", "inch", "inches"), Units.INCH),
+    **dict.fromkeys(("in", "inch", "inches", '"', "\u2033", "''"), Units.INCH),
 }
 """The words that files have for units."""

@@ -13,7 +13,7 @@ from coe.placement.dialects import Dialect, Side
 from coe.strict_model import StrictModel, of_yaml
 
 Shift = Annotated[float, Field(ge=-10_000, le=10_000, allow_inf_nan=False)]
-FieldName = Literal["refdes", "x", "y", "rotation", "side", "value", "package", "component", "fitted"]
+FieldName = Literal["refdes", "x", "y", "rotation", "side", "value", "package", "component", "fitted", "left_out"]
 
 
 class FileForm(StrictModel):

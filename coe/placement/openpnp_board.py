@@ -9,6 +9,7 @@ from pathlib import Path
 from coe.errors import ConfigError
 from coe.placement import safe_xml
 from coe.placement.placement_rows import PlacementRow
+from coe.visible import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,10 @@ def places_of(path: Path, raw: bytes) -> list[OpenPnpPlace]:
     root = safe_xml.parse(path, raw, "a board of OpenPnP")
     places = [_place(path, number, element) for number, element in enumerate(root.iter("placement"), 1)]
     if not places:
-        raise ConfigError(f"{path}: there is no placement in it; export the board again")
+        raise ConfigError(
+            f"{path}: there is no placement of OpenPnP in this XML, whose root is '{visible(root.tag):.40}'; export "
+            "the board again, or of another program a placement file as CSV"
+        )
     return places
 
 

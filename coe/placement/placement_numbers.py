@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple
 
-_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z\u00b0\u00ba\u00b5\u03bc]*)")
+_NUMBER = re.compile(
+    r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*"
+    r"""([A-Za-z\u00b0\u00ba\u00b5\u03bcм]*|"|\u2033|'')"""
+)
 _POINT_THOUSANDS = re.compile(r"([+-]?\d{1,3}(?:\.\d{3})+),(\d+.*)")
 _COMMA_THOUSANDS = re.compile(r"([+-]?\d{1,3}(?:,\d{3})+)\.(\d+.*)")
 _MINUS = str.maketrans("\u2212\u2013", "--")

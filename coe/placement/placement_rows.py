@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from coe.placement.placement_header import PlacementHeader
-from coe.placement.spaced_row import LIKE_A_NUMBER, MIRRORED_TURN, NUMBERS, spaced
+from coe.placement.spaced_row import LIKE_A_NUMBER, MIRRORED_TURN, NUMBERS, spaced, unquoted
 from coe.text_table import TextLine
 
 _MOST_JOINED = 20
@@ -117,7 +117,7 @@ def _separated(text: str, header: PlacementHeader, widest: int) -> dict[str, str
         ways.append(re.split(rf'"\s*{re.escape(separator)}\s*"', line[1:-1]))
     ways.append(_csv(text, separator))
     if "\n" not in text:
-        ways.append([cell.strip().strip('"') for cell in text.split(separator)])
+        ways.append([unquoted(cell.strip()) for cell in text.split(separator)])
     fitting = [
         {field: cells[index].replace('""', '"') for field, index in header.columns.items() if index < len(cells)}
         for cells in ways

@@ -13,8 +13,9 @@ from coe.placement.placement_header import PlacementHeader
 from coe.placement.placement_rows import PlacementRow
 
 _LIKE_A_SIDE = re.compile("side|layer|mirror|face|bottom", re.IGNORECASE)
-_OTHER_WORDS = ("comp", "solder")
+_OTHER_WORDS = ("comp", "solder", "alt")
 """Words for sides which the name of a file may have for another reason, as solder-station.csv."""
+_MOST_TOLD = 5
 
 
 class PlacementSides:
@@ -41,8 +42,12 @@ class PlacementSides:
         word = cells.get("side", "")
         side = sides.get(word.casefold(), sides.get(plain(word)))
         if side is None:
-            known = ", ".join(name for name in sides if name)
-            raise ConfigError(f"{self._path}:{row.number}: {cells['refdes']}: '{word}' is not a side; known: {known}")
+            known = ", ".join([*filter(None, sides)][:_MOST_TOLD])
+            own = f'; say which side it is, `sides: {{"{word}": top}}`, under placement_file of the recipe (--form)'
+            raise ConfigError(
+                f"{self._path}:{row.number}: {cells['refdes']}: '{word}' is not a side; known: {known} ..."
+                f"{own if sides is not MIRRORS else ''}"
+            )
         return side
 
     def _by_name(self, header: PlacementHeader) -> Side:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coe.errors import ConfigError
-from coe.placement.dialects import UNIT_WORDS, Units
+from coe.placement.dialects import UNIT_BEHIND, UNIT_WORDS, Units
 from coe.text_table import TextLine
 
 _STATED = re.compile(r"^[#\s\"]*(?:u?units?(?:\s+used)?\s*[:=]|x\s*,\s*y\s+in\s)(.*)", re.IGNORECASE)
-_IN_NAME = re.compile(r"[(\[]\s*([a-zµμ]{2,})\s*[)\]]$|[\s_-](mm|[uµμ]m|mils?|inch)$", re.IGNORECASE)
+_IN_NAME = re.compile(rf"[(\[]\s*([\d./]*\s*[a-zµμм]{{2,}}|[\"\u2033])\s*[)\]]$|{UNIT_BEHIND}$", re.IGNORECASE)
 
 
 class PlacementUnits:
@@ -70,6 +70,8 @@ def _unit_word(text: str) -> str:
 
     "in" counts if it comes first and there is no other, because it is a word of sentences too.
     """
+    if (share := re.search(r"([\d./]*\d)\s*([a-zµμ]+)", text, re.IGNORECASE)) and share[1] not in ("1", "1.0"):
+        return share[0]  # as 0.1 mil, which is no unit here
     words: list[str] = re.findall("[a-zµμ]+", text, re.IGNORECASE)
     units = [word for word in words if word.casefold() in UNIT_WORDS]
     return next((word for word in units if word.casefold() != "in"), (words or [text])[0])

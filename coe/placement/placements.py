@@ -17,7 +17,6 @@ from coe.placement.cad_tables import lines_of
 from coe.placement.dialects import (
     GROUP,
     MIRRORS,
-    NOT_FITTED,
     TABLE,
     Side,
     Units,
@@ -25,6 +24,7 @@ from coe.placement.dialects import (
     resolve,
 )
 from coe.placement.file_form import FileForm
+from coe.placement.not_fitted import is_left_out
 from coe.placement.openpnp_board import places_of
 from coe.placement.placement_header import PlacementHeader, find_header
 from coe.placement.placement_numbers import CellNumber, has_decimal_commas, may_be_thousands, number_of
@@ -149,6 +149,8 @@ class _PlacementReader:
             name = header.names[header.columns[axis]]
             if word := unit_in_name(name):
                 self._units.state(word, f"the column '{name}'", header.number)
+        if "rotation" in header.columns:
+            self._expect_degrees(header)
         parts = list(rows([line for line in lines if line.number not in remarks], header))
         if not parts:
             raise ConfigError(f"{self._path}: there is no part in the placement file; export it again")
@@ -166,9 +168,21 @@ class _PlacementReader:
         placements = tuple(self._placement(row, header, units) for row in parts)
         return PlacementFile(placements, units, stated_where, names, header.unused, not_placed)
 
+    def _expect_degrees(self, header: PlacementHeader) -> None:
+        """Raise ConfigError for a column of radians, or of angles that grow clockwise where nobody has said so."""
+        name = header.names[header.columns["rotation"]]
+        if re.search(r"[(\[]\s*rad", name, re.IGNORECASE):
+            raise self._error(header.number, f"the column '{name}' is in radians; export it in degrees")
+        if not self._form.clockwise and re.search(r"[(\[]\s*(cw|clockwise)\b", name, re.IGNORECASE):
+            raise self._error(
+                header.number,
+                f"the angles of the column '{name}' grow clockwise; say `clockwise: true` under placement_file of the "
+                "recipe (--form, before there is one)",
+            )
+
     def _fitted(self, parts: list[PlacementRow]) -> tuple[list[PlacementRow], tuple[str, ...]]:
         """Return the parts without those that a column of the file leaves out, and the designators of these."""
-        out = [row for row in parts if (row.cells or {}).get("fitted", "").casefold() in NOT_FITTED]
+        out = [row for row in parts if is_left_out(row.cells or {})]
         return [row for row in parts if row not in out], tuple((row.cells or {})["refdes"] for row in out)
 
     def openpnp(self, raw: bytes) -> PlacementFile:
@@ -210,7 +224,9 @@ class _PlacementReader:
             wanted = f"columns {names}" if names else "refdes x y angle value package"
             raise ConfigError(
                 f"{self._path}: no line is the header of a {self._name} placement file ({wanted}); name its "
-                f"columns so, or give the dialect that the file has: {', '.join(plugins.names(GROUP))}"
+                "columns so, or say which they are, `columns: {refdes: ..., x: ...}` under placement_file of the "
+                "recipe (--form, before there is one), or give the dialect that the file has: "
+                f"{', '.join(plugins.names(GROUP))}"
             )
         bare = [plain(name) for name in found.names]
         if twice := [bare[index] for index in found.columns.values() if bare.count(bare[index]) > 1]:

@@ -13,13 +13,20 @@ from coe.placement.placement_header import FURTHER_NUMBERS, PlacementHeader
 
 NUMBERS = ("x", "y", "rotation")
 LIKE_A_NUMBER = re.compile(
-    r"[+\u2212-]?(\d{1,3}(,\d{3})+\.\d+|\d{1,3}(\.\d{3})+,\d+|\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?\s*([a-zµμ]{1,4}|°|º)?",
+    r"[+\u2212-]?(\d{1,3}(,\d{3})+\.\d+|\d{1,3}(\.\d{3})+,\d+|\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?\s*"
+    r"""([a-zµμ]{1,4}|мм|°|º|"|\u2033|'')?""",
     re.IGNORECASE,
 )
 MIRRORED_TURN = re.compile("^M?S?R(?=[+-]?[0-9])")
 """What Eagle writes before an angle; M is for a part that is mirrored, on the bottom side."""
 _MOST_ASKEW = 2
 """So many signs a text may begin before the name of its column."""
+
+
+def unquoted(cell: str) -> str:
+    """Return a cell without quotes around it; one behind a number is an inch mark."""
+    bare = cell.strip('"')
+    return cell if cell == f'{bare}"' and LIKE_A_NUMBER.fullmatch(cell) else bare
 
 
 def spaced(text: str, header: PlacementHeader) -> dict[str, str] | None:
@@ -53,7 +60,7 @@ def spaced(text: str, header: PlacementHeader) -> dict[str, str] | None:
             return None
         below = []
     if in_order and not (below and (below != [first] or _is_moved(tokens[:first], header))):
-        return {field: tokens[index][0].strip('"') for field, index in header.columns.items()}
+        return {field: unquoted(tokens[index][0]) for field, index in header.columns.items()}
     # Without a place below the header, a row of fewer cells tells nowhere which of them lacks.
     found = [at for at in found if min(after, 1) <= len(tokens) - at - size <= (len(tokens) if after else 0)]
     chosen = below or (found if len(tokens) > len(names) or not header.number else [])
@@ -68,7 +75,7 @@ def spaced(text: str, header: PlacementHeader) -> dict[str, str] | None:
         if below and len(right) < after
         else _trailing([token for token, _ in right], after, is_eagle=not header.number)
     )
-    return {field: cells[index].strip('"') for field, index in header.columns.items()}
+    return {field: unquoted(cells[index]) for field, index in header.columns.items()}
 
 
 def _is_below_header(

@@ -21,6 +21,7 @@ from coe.placement.bom import designators
         ("C1 C2;C3", ["C1", "C2", "C3"]),
         ("R1..R3, U7", ["R1", "R2", "R3", "U7"]),
         ("R8-10", ["R8", "R9", "R10"]),
+        ("R1~R3 D1:D2", ["R1", "R2", "R3", "D1", "D2"]),
         ("R5-C9", ["R5-C9"]),  # no range
         ("J1-J1", ["J1-J1"]),
         ("TP_1, R1, R1", ["TP_1", "R1"]),
@@ -45,13 +46,27 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "位号,型号,封装,备注\nR1 R2,10k,R_0402,\nU2,24C64,SOIC-8,\nR9,1k,R_0402,不贴\n",
         "Partlist exported from parts and value at noon\n\nQty Value     Package   Parts \n"
         "2   10k       R_0402    R1, R2\n1   24C64     SOIC-8    U2\n1   1k DNP    R_0402    R9\n",
+        "Designator\tValue\tFootprint\t\nR1 R2\t10k\tR_0402\ta note\nU2\t24C64\tSOIC-8\t\nR9\t1k\tR_0402\tDNP\n",
+        "Bezeichner;Wert;Gehäuse;Bestückt\nR1,R2;10k;R_0402;ja\nU2;24C64;SOIC-8;ja\nR9;1k;R_0402;nein\n",
         '<?xml version="1.0"?><export><components>'
         '<comp ref="R1"><value>10k</value><footprint>R:R_0402</footprint></comp>'
         '<comp ref="R2"><value>10k</value><footprint>R:R_0402</footprint></comp>'
         '<comp ref="U2"><value>24C64</value><footprint>SOIC-8</footprint><property name="Sheet" value="a"/></comp>'
         '<comp ref="R9"><value>1k</value><property name="dnp"/></comp></components></export>',
     ],
-    ids=["jlc", "kicad", "eagle", "text", "line breaks", "in any column", "chinese", "columns of spaces", "kicad xml"],
+    ids=[
+        "jlc",
+        "kicad",
+        "eagle",
+        "text",
+        "line breaks",
+        "in any column",
+        "chinese",
+        "columns of spaces",
+        "notes without a name",
+        "german",
+        "kicad xml",
+    ],
 )
 def test_a_bom_names_values_packages_and_what_is_not_fitted(tmp_path: Path, text: str) -> None:
     (tmp_path / "bom.csv").write_text(text)

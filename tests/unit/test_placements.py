@@ -260,6 +260,36 @@ R1, U2 = ("R1", 12.7, -3.5, 90.0, TOP), ("U2", 30.0, 4.0, 315.0, BOTTOM)
         ("hashes in values.csv", "Val,Ref,X(mm),Y(mm),Rot,Side\n#1,R1,12.7,-3.5,90,top\n,U2,30,4,315,bottom\n", ""),
         ("angles.csv", "ref,x,y,rot,layer\nR1,12.7mm,-3.5mm,R90,Top Layer\nU2,30mm,4mm,-45\u00b0,Bottom Layer\n", ""),
         (
+            "inches behind numbers.csv",
+            'Designator,X,Y,Rotation,Layer\nR1,0.500",-0.1377953",90,Top\nU2,1.1811024",0.1574803",315,16\n',
+            "",
+        ),
+        (
+            "no mark.txt",
+            "Ref\tX(mm)\tY(mm)\tRot\tSide\r\nR1\t12.7\t-3.5\t90\ttop\r\n"
+            "U2\t30\t4\t315\tbottom\r\n".encode("utf-16-le"),
+            "",
+        ),
+        (
+            "units behind commas.csv",
+            "Поз. обозначение;X, мм;Y, мм;Угол, град;Сторона\nR1;12,7;-3,5;90;Верх\nU2;30,0;4,0;315;Низ\n",
+            "",
+        ),
+        (
+            "part names beside.txt",
+            "Comp Name  Part Name  X(mm)  Y(mm)  Rot  Side\n"
+            "R1         RES10K     12.7   -3.5   90   Top Copper\n"
+            "U2         EEPROM     30     4      315  Bottom Copper\n",
+            "",
+        ),
+        ("phi.csv", "Placement ID,Component Name,X(mm),Y(mm),Phi,Side\nR1,R,12.7,-3.5,90,A\nU2,E,30,4,315,B\n", ""),
+        (
+            "not fitted.csv",
+            "Ref,X(mm),Y(mm),Rot,Side,DNP,Variation\nR1,12.7,-3.5,90,top,,Fitted\n"
+            "R2,1,1,0,top,DNP,\nR3,1,1,0,top,x,\nR4,1,1,0,top,,Not Fitted\nU2,30,4,315,bottom,,\n",
+            "",
+        ),
+        (
             "mirror.txt",
             "# refdes ! symbol_x ! symbol_y ! rotation ! mirror !\nR1 ! 12.7 ! -3.5 ! 90 ! !\nU2!30!4!315!YES!\n",
             "mm",
@@ -310,6 +340,10 @@ def test_a_file_tells_what_was_read_and_what_was_not(tmp_path: Path) -> None:
     "text",
     [
         "Ref,PosX,PosY,Rot,Side\nR1,1,2,0,top\n",  # no unit
+        "Ref,X(0.01mm),Y(0.01mm),Rot,Side\nR1,1,2,0,top\n",  # hundredths
+        "Units: 0.1 mil\nRef,X,Y,Rot,Side\nR1,1,2,0,top\n",
+        "Ref,X(mm),Y(mm),Rotation (rad),Side\nR1,1,2,0,top\n",
+        "Ref,X(mm),Y(mm),Rotation (CW),Side\nR1,1,2,0,top\n",
         "Ref,PosX(mm),PosY(mil),Rot,Side\nR1,1,2,0,top\n",  # two units
         "Ref;PosX;PosY;Rot;Side\nR1;1,250;2,500mil;0;top\n",  # thousands, or decimals
         "Ref,Side,Val,PosX(mm),PosY(mm),Rot\nR1,top,100,5,12.7,3.5,90\n",  # a comma in a value moves the numbers
