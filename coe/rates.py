@@ -58,12 +58,12 @@ def trials_needed(rate: float, confidence: float = CONFIDENCE) -> int:
     return max(1, math.ceil(math.log(1 - confidence) / math.log1p(-rate))) if rate < 1 else 1
 
 
-def tolerance_factor(count: int, share: float, confidence: float = CONFIDENCE) -> float:
+def tolerance_factor(count: int, share: float) -> float:
     """Return how many deviations above the mean of `count` normal values at most a `share` of all values lies.
 
-    This holds with the `confidence`, for 2 values or more; mean and deviation are those of the values. It is the factor
+    This holds with `CONFIDENCE`, for 2 values or more; mean and deviation are those of the values. It is the factor
     of a one-sided tolerance limit, a quantile of the noncentral t distribution (ISO 16269-6).
     """
     from scipy.stats import nct, norm  # slow to import
 
-    return float(nct.ppf(confidence, count - 1, norm.isf(share) * math.sqrt(count))) / math.sqrt(count)
+    return float(nct.ppf(CONFIDENCE, count - 1, norm.isf(share) * math.sqrt(count))) / math.sqrt(count)

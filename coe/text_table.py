@@ -75,12 +75,9 @@ def find_header(
     return None
 
 
-def lines(path: Path, noun: str, fallback: str | None = None) -> list[TextLine]:
-    """Return the lines of a text file that are not empty; raises ConfigError, which calls the file `noun`.
-
-    See `parse` for `fallback`.
-    """
-    return parse(path, content(path, noun), noun, fallback)
+def lines(path: Path, noun: str) -> list[TextLine]:
+    """Return the lines of a text file that are not empty; raises ConfigError, which calls the file `noun`."""
+    return parse(path, content(path, noun), noun)
 
 
 def content(path: Path, noun: str) -> bytes:

@@ -13,7 +13,7 @@ from coe.lab.machine import Configuration, SimulatedMachine
 from coe.lab.rows import Bounds, Heading, Latencies, Row, row
 from coe.lab.time_limits import ANY_TIME, Times
 from coe.lab.workloads.workload import Workload
-from coe.results.metrics import Recorder, Watcher
+from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
@@ -90,9 +90,8 @@ def run_plan(
     bounded: bool = True,
     trace: Path | None = None,
     times: Times = ANY_TIME,
-    watchers: Sequence[Watcher] = (),
 ) -> Row:
-    """Run a workload on given pools and executors in virtual time; `watchers` see its steps, the start included."""
+    """Run a workload on given pools and executors in virtual time, as `simulated_run` does."""
     board = workload.board
     heeded = times.heeded_by(contender.strategy)
     oracle: Oracle = SampledOracle(board, seed, workload.doubtful)
@@ -114,7 +113,7 @@ def run_plan(
         controller,
         oracle,
         speeds=Speeds(box.scaling),
-        watchers=[recorder, latencies, *([drawing] if drawing else []), *watchers],
+        watchers=[recorder, latencies, *([drawing] if drawing else [])],
         span=drawing.span if drawing else None,
         preloaded=not workload.cold,
         agenda=Agenda(time.perf_counter),

@@ -73,12 +73,12 @@ def _needed(board: Rules, component: str, findings: Mapping[str, Finding]) -> se
     return needed
 
 
-def differences(rows: Sequence[UsageRow], images: int, level: float = LEVEL) -> tuple[UsageDifference, ...]:
+def differences(rows: Sequence[UsageRow], images: int) -> tuple[UsageDifference, ...]:
     """Return the experts whose two usages differ by more than chance explains, the most certain first.
 
     The test is the exact two-sided binomial test: if the rules are right, the number of `images` that need an expert is
     binomial, and p is twice the smaller tail. By Holm's method the probability to name any expert wrongly is at most
-    `level`, however many experts there are. Images of one panel resemble each other, so a small sample from few panels
+    `LEVEL`, however many experts there are. Images of one panel resemble each other, so a small sample from few panels
     differs by chance more often than this test assumes.
     """
     tested = []
@@ -88,7 +88,7 @@ def differences(rows: Sequence[UsageRow], images: int, level: float = LEVEL) -> 
             tested.append(UsageDifference(row.expert, row.by_rules, row.by_images, p_value))
     tested.sort(key=lambda difference: (difference.p_value, difference.expert))
     for rank, difference in enumerate(tested):
-        if difference.p_value > level / (len(tested) - rank):
+        if difference.p_value > LEVEL / (len(tested) - rank):
             return tuple(tested[:rank])
     return tuple(tested)
 

@@ -44,13 +44,12 @@ def write_evaluation(
     source: PixelSource,
     *,
     confidence: float,
-    pictures: int = config.REPORT_PICTURES,
 ) -> None:
-    """Write the report, as a whole or not at all: all rates, and the first `pictures` wrong pictures.
+    """Write the report, as a whole or not at all: all rates, and the first `config.REPORT_PICTURES` wrong pictures.
 
     `failed` are the pictures that could not be judged. Raises DiskFull, or NotWritten for another reason.
     """
-    shown = wrong[:pictures]
+    shown = wrong[: config.REPORT_PICTURES]
     summary = summarise([one.result for one in wrong], RunFigures(board))
     write_atomically(
         path,

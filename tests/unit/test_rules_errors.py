@@ -50,6 +50,7 @@ CHANGES = [
     ("    kind: resnet18\n", "", 3, "experts.chip-resistor.kind"),
     ("board: demo\n", "", 1, "board"),
     ("      missing: NG\n", "", 9, "missing|chip-resistor"),
+    ("      ok: joint\n      missing: NG\n", "      ok: {inspect: joint}\n", 9, "missing|chip-resistor"),
     ("missing: NG", "mising: NG", 16, "mising|chip-resistor|missing"),
     ("shares: {ok: 0.9}", "shares: {okay: 0.9}", 13, "okay|chip-resistor|ok"),
     ("{ok: 0.9}", "{ok: 0.9, missing: 0.2}", 13, "chip-resistor|1.1"),
