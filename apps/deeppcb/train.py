@@ -24,6 +24,7 @@ from apps.deeppcb.data import Pair
 from apps.deeppcb.drawn import drawn
 from coe.board import rules
 from coe.errors import CoeError, ConfigError
+from coe.prepare import learning
 from coe.store import kinds
 from coe.store.kinds import TrainingPlan
 from coe.store.store import Store
@@ -92,17 +93,7 @@ def main(  # noqa: PLR0913
         trained = kinds.resolve(expert.kind).train(expert, plan, progress)
         for remark in trained.remarks:
             typer.echo(remark)
-        manifest = Store(store).put(
-            expert.weights,
-            kind=expert.kind,
-            labels=expert.labels,
-            input_size=expert.input_size,
-            state=trained.state,
-            metrics=trained.metrics,
-            learned=trained.learned,
-            unproven=trained.unproven,
-            source=f"apps.deeppcb.train, {epochs} epochs",
-        )
+        manifest = learning.put(Store(store), expert, trained, None, f"apps.deeppcb.train, {epochs} epochs")
         typer.echo(f"{manifest.id}: {manifest.bytes / 1e6:.1f} MB")
     except (deeppcb.DataMissing, CoeError) as error:
         typer.echo(str(error), err=True)

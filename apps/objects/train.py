@@ -16,6 +16,7 @@ from apps.objects.data import TYPES, DataMissing, find, read
 from coe.board import rules
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError
+from coe.prepare import learning
 from coe.store.kinds import Progress, TrainingPlan
 from coe.store.store import Store
 from experts.augment import Augment
@@ -65,17 +66,7 @@ def main(  # noqa: PLR0913
                 held_out=held_out,
             )
             trained = ResNet(18, augment=AUGMENT[name]).train(expert, plan, _say(expert))
-            manifest = Store(store).put(
-                expert.weights,
-                kind=expert.kind,
-                labels=expert.labels,
-                input_size=expert.input_size,
-                state=trained.state,
-                metrics=trained.metrics,
-                learned=trained.learned,
-                unproven=trained.unproven,
-                source=f"apps.objects.train, {epochs} epochs",
-            )
+            manifest = learning.put(Store(store), expert, trained, None, f"apps.objects.train, {epochs} epochs")
             measured = "  ".join(f"{key} {value:.4f}" for key, value in trained.metrics.items())
             typer.echo(f"{manifest.id}: {manifest.bytes / 1e6:.1f} MB  {measured}")
     except (DataMissing, CoeError) as error:
