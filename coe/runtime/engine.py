@@ -8,7 +8,6 @@ line. Whatever a user's code raises, SystemExit included, every image gets its r
 from __future__ import annotations
 
 import math
-import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -66,13 +65,6 @@ class _Crash:
     error: BaseException
 
 
-_EventQueue = queue.SimpleQueue[Event | _Crash | None]
-
-
-def _crashing(events: _EventQueue) -> Callable[[BaseException], None]:
-    return lambda error: events.put(_Crash(error))
-
-
 def _threads(functions: Mapping[str, Callable[[], None]]) -> list[threading.Thread]:
     """Return a thread for each function, by the thread's name; none is started."""
     return [threading.Thread(target=function, name=name, daemon=True) for name, function in functions.items()]
@@ -104,9 +96,11 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
         self._recorder = Recorder(controller.pools, controller.router.second_looks)
         self._watchers = (self._recorder, *watchers)
         # These refer to the queue, not to this engine: a cycle would keep weights in memory until garbage collection.
-        tell, crash = self._queue.put, _crashing(self._queue)
+        tell = self._queue.put
         pools = {id: pool.device for id, pool in controller.pools.items()}
-        self._copy_lanes = CopyLanes(devices, pools, self.experts, disk or Disk({}, None), tell=tell, crash=crash)
+        self._copy_lanes = CopyLanes(
+            devices, pools, self.experts, disk or Disk({}, None), tell=tell, crash=lambda error: tell(_Crash(error))
+        )
         self._runners = {
             id: Runner(executor, devices[executor.device], self.experts, prepared=self._prepared, tell=tell)
             for id, executor in controller.executors.items()

@@ -14,21 +14,13 @@ from coe.scheduler.expert_state import State
 
 
 @dataclass(slots=True, eq=False)
-class _HeldBody:
+class HeldBody:
     """A body and its holders, each with its own state: a body that a holder brought is ready, whatever the others'."""
 
     id: str
     bytes: int
     state: State = State.PLANNED
     holders: dict[str, State] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class LeavingBody:
-    """A body that leaves with its last holder."""
-
-    id: str
-    bytes: int
 
 
 class HeldBodies:
@@ -38,8 +30,8 @@ class HeldBodies:
         self.bytes = dict.fromkeys(State, 0)
         self._changed = changed
         self._sharers: Mapping[str, Collection[str]] = {}
-        self._bodies: dict[str, _HeldBody] = {}
-        self._by_holder: dict[str, _HeldBody] = {}
+        self._bodies: dict[str, HeldBody] = {}
+        self._by_holder: dict[str, HeldBody] = {}
 
     def __repr__(self) -> str:
         return f"<HeldBodies {len(self._bodies)} bodies of {len(self._by_holder)} experts>"
@@ -91,7 +83,7 @@ class HeldBodies:
         """Let a planned expert hold a body from now on."""
         held = self._bodies.get(body.id)
         if held is None:
-            held = self._bodies[body.id] = _HeldBody(body.id, body.bytes)
+            held = self._bodies[body.id] = HeldBody(body.id, body.bytes)
             self.bytes[State.PLANNED] += body.bytes
             self._changed(self._sharers.get(body.id, ()))
         self._by_holder[expert] = held
@@ -115,7 +107,7 @@ class HeldBodies:
             if held.state is before:
                 self._move(held, state)
 
-    def let_go(self, expert: str, kept: Body | None = None) -> LeavingBody | None:
+    def let_go(self, expert: str, kept: Body | None = None) -> HeldBody | None:
         """Let an expert hold its body no more.
 
         Return the body if it is in place and must leave with the expert, because nobody else holds it. The body `kept`
@@ -136,7 +128,7 @@ class HeldBodies:
         del self._bodies[held.id]
         self.bytes[held.state] -= held.bytes
         self._changed(self._sharers.get(held.id, ()))
-        return LeavingBody(held.id, held.bytes) if held.state is State.READY else None
+        return held if held.state is State.READY else None
 
     def check(self, states: Mapping[str, State]) -> None:
         """Prove the book by the states of all experts of the pool; raises AssertionError."""
@@ -155,7 +147,7 @@ class HeldBodies:
                 assert State.READY not in held.holders.values(), f"{self!r}: '{held.id}' of a ready expert is not there"
                 assert held.state is furthest, f"{self!r}: '{held.id}' is {held.state}, not {furthest}"
 
-    def _move(self, held: _HeldBody, state: State) -> None:
+    def _move(self, held: HeldBody, state: State) -> None:
         self.bytes[held.state] -= held.bytes
         held.state = state
         self.bytes[state] += held.bytes
