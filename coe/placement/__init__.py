@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from coe.placement.dialects import Dialect, Side, Units
     from coe.placement.location import Location, locate
     from coe.placement.overlay_picture import overlay
-    from coe.placement.placements import Placement, PlacementFile, parse_placements, read_file, read_placements
+    from coe.placement.placement_file import Placement, PlacementFile
+    from coe.placement.placements import parse_placements, read_file, read_placements
     from coe.placement.wrong_ways import blind_to, warnings_of
 
 # In this order, so that whoever needs no picture waits for no OpenCV.

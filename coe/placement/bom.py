@@ -18,8 +18,8 @@ from coe.placement import safe_xml
 from coe.placement.cad_tables import lines_of
 from coe.placement.dialects import TABLE
 from coe.placement.not_fitted import FITTED, LEFT_OUT, is_left_out, says_so
+from coe.placement.placement_file import Placement
 from coe.placement.placement_header import PlacementHeader, find_header
-from coe.placement.placements import Placement
 
 _ROWS_OR_TYPES = (
     "comp name",

@@ -16,7 +16,7 @@ from coe.placement.board_layout import Bottom
 from coe.placement.dialects import Side
 from coe.placement.package_sizes import NamedSize, size_of
 from coe.placement.panel_split import pattern_of
-from coe.placement.placements import Placement
+from coe.placement.placement_file import Placement
 from coe.placement.recipe_spec import Look
 
 _FIDUCIAL = re.compile(r"fid|fd\d|fm\d", re.IGNORECASE)

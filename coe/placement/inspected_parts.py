@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from coe.errors import ConfigError, did_you_mean
 from coe.placement.board_recipe import BoardRecipe
 from coe.placement.panel_split import split
-from coe.placement.placements import Placement
+from coe.placement.placement_file import Placement
 from coe.placement.recipe_spec import MappingSpec, UnitSpec, fits
 from coe.spelling import look
 

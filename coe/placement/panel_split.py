@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import dist
 
 from coe.errors import ConfigError
-from coe.placement.placements import Placement
+from coe.placement.placement_file import Placement
 
 ORIG, NUMBER = "{orig}", "{n}"
 _NAMED = re.compile(r"(.*?)(\d+)([-_./])([A-Za-z]+\d+\w*)")

@@ -7,8 +7,8 @@ its unit or its side, is asked for and never guessed.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from coe import plugins, text_table
@@ -18,7 +18,6 @@ from coe.placement.dialects import (
     GROUP,
     MIRRORS,
     TABLE,
-    Side,
     Units,
     plain,
     resolve,
@@ -26,6 +25,7 @@ from coe.placement.dialects import (
 from coe.placement.file_form import FileForm
 from coe.placement.not_fitted import is_left_out
 from coe.placement.openpnp_board import places_of
+from coe.placement.placement_file import FARTHEST_MM, Placement, PlacementFile
 from coe.placement.placement_header import PlacementHeader, find_header
 from coe.placement.placement_numbers import CellNumber, has_decimal_commas, may_be_thousands, number_of
 from coe.placement.placement_rows import PlacementRow, rows, without_header
@@ -34,47 +34,6 @@ from coe.placement.placement_units import PlacementUnits, unit_in_name, unit_rem
 from coe.placement.program_forms import as_table
 from coe.placement.spaced_row import MIRRORED_TURN
 from coe.text_table import TextLine
-
-FARTHEST_MM = 10_000.0
-"""Coordinates beyond it are refused: no board is as large."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A part as a placement file has it: mm and degrees (counterclockwise) in the frame of the file.
-
-    `refdes` is empty for a place without a designator. `package`, `value` and `component` are empty if the file has no
-    such column. `line` is its line in the file. `is_fiducial` says that the file calls it a fiducial, which is no part.
-    """
-
-    refdes: str
-    x_mm: float
-    y_mm: float
-    rotation_deg: float
-    side: Side
-    package: str = ""
-    value: str = ""
-    component: str = ""
-    line: int = 0
-    is_fiducial: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementFile:
-    """A placement file as it was read: its parts of both sides in its order, and what a person should confirm.
-
-    `units` is the unit of its coordinates, `stated` the sentence that says where the file states it ("" if it does
-    not). `columns` holds the name of each field's column, `unused` those of columns that nothing is read from.
-    `not_placed` are the designators of what the file itself leaves out; they are not among the placements.
-    """
-
-    placements: tuple[Placement, ...]
-    units: Units
-    stated: str
-    columns: Mapping[str, str]
-    unused: tuple[str, ...]
-    not_placed: tuple[str, ...] = ()
-
 
 _NOUN = "the placement file"
 _AS_IT_IS = FileForm()

@@ -17,7 +17,7 @@ from coe.allowed_text import Patterns, Reading
 from coe.errors import ConfigError
 from coe.pictures.array_images import DecodedImage
 from coe.pictures.codes import USUAL, check_formats, read_codes
-from coe.placement.placements import FARTHEST_MM
+from coe.placement.placement_file import FARTHEST_MM
 from coe.strict_model import StrictModel
 
 _Coordinate = Annotated[float, Field(ge=-FARTHEST_MM, le=FARTHEST_MM, allow_inf_nan=False)]

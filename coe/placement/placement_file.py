@@ -1,0 +1,48 @@
+"""What a placement file says, whatever program wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coe.placement.dialects import Side, Units
+
+FARTHEST_MM = 10_000.0
+"""Coordinates beyond it are refused: no board is as large."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A part as a placement file has it: mm and degrees (counterclockwise) in the frame of the file.
+
+    `refdes` is empty for a place without a designator. `package`, `value` and `component` are empty if the file has no
+    such column. `line` is its line in the file. `is_fiducial` says that the file calls it a fiducial, which is no part.
+    """
+
+    refdes: str
+    x_mm: float
+    y_mm: float
+    rotation_deg: float
+    side: Side
+    package: str = ""
+    value: str = ""
+    component: str = ""
+    line: int = 0
+    is_fiducial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementFile:
+    """A placement file as it was read: its parts of both sides in its order, and what a person should confirm.
+
+    `units` is the unit of its coordinates, `stated` the sentence that says where the file states it ("" if it does
+    not). `columns` holds the name of each field's column, `unused` those of columns that nothing is read from.
+    `not_placed` are the designators of what the file itself leaves out; they are not among the placements.
+    """
+
+    placements: tuple[Placement, ...]
+    units: Units
+    stated: str
+    columns: Mapping[str, str]
+    unused: tuple[str, ...]
+    not_placed: tuple[str, ...] = ()
