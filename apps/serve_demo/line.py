@@ -120,7 +120,8 @@ def main() -> None:
     try:
         if not wait_until_ready(address, service):
             raise SystemExit("the service did not start; what it wrote above says why")
-        print(f"open {address}/ and sign in with this key: {keys['admin']}\nCtrl-C ends it", flush=True)
+        print(f"open {address}/ and sign in as admin with the key {keys['admin']}", flush=True)
+        print(f"keys of the other roles are in {options.folder / KEYS}\nCtrl-C ends it", flush=True)
         feed(address, keys["feeder"], boards_in(options.images), options.every, lambda: service.poll() is None)
     except KeyboardInterrupt:
         pass

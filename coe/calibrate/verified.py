@@ -117,6 +117,8 @@ def _walked(
         try:
             if len(folders) != 2:
                 raise ConfigError(f"{LAYOUTS}{', or <label>/<picture>' if alone else ''}")
+            if alone and folders[0] not in experts:
+                raise ConfigError(f"these pictures are of '{alone}' if you give {root / folders[0]}, <label>/<picture>")
             named = experts.get(folders[0])
             if not component or (named is not None and label in (*named.labels, NOTHING)):
                 of_expert = VerifiedPicture(photograph.path, photograph.name, folders[0], folders[1])

@@ -68,7 +68,8 @@ def import_(  # noqa: PLR0913
         Path | None,
         typer.Option(
             "--images",
-            help="A few labelled pictures that are judged at once: a folder <label>/<picture>, or as evaluate.",
+            help="A few labelled pictures that are judged at once: a folder <label>/<picture>; with several "
+            "experts <expert>/<label>/<picture>.",
         ),
     ] = None,
     draft: Annotated[

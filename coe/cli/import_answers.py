@@ -102,6 +102,8 @@ def _import(shelf: Store, id: str, file: Path, asked: Asked) -> None:
     for remark in brought.remarks:
         point_out("note", f"{id}: {remark}")
     out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}")
+    if (before := manifest.version - 1) in shelf.history(id).versions():
+        out.print(f"it takes the place of version {before}; `coe-experts restore {id}@{before}` takes it back")
     for sentence in facts.described(brought.expert):
         out.print(sentence)
     if asked.prepares:

@@ -11,6 +11,7 @@ from coe import strict_yaml
 from coe.board import calibration_file
 from coe.board.board_spec import BoardSpec, StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert
+from coe.core import NOTHING
 from coe.errors import RulesError, did_you_mean
 from coe.serve.recipe_content import RecipeContent
 from coe.strict_model import Name, StrictModel, of_yaml
@@ -43,7 +44,7 @@ class TrialRequest(StrictModel):
 
 
 def tried(name: str, content: RecipeContent, scores: dict[str, TriedScores]) -> RecipeContent:
-    """Return a recipe with other scores, in its calibration; raises RulesError for an expert that it does not have."""
+    """Return a recipe with other scores, in its calibration; raises RulesError for an unknown expert or label."""
     if not scores:
         return content
     path = Path(f"{name}.yaml")
@@ -52,6 +53,11 @@ def tried(name: str, content: RecipeContent, scores: dict[str, TriedScores]) -> 
     for expert, changed in scores.items():
         if expert not in spec.experts:
             raise RulesError(f"'{expert}' is not an expert of recipe '{name}'{did_you_mean(expert, spec.experts)}")
+        labels = spec.experts[expert].labels
+        for scored, known in ((changed.min_scores, [*labels, NOTHING]), (changed.ignore_under, labels)):
+            for label in scored:
+                if label not in known:
+                    raise RulesError(f"'{label}' is not a label of '{expert}'{did_you_mean(label, known)}")
         stated = spec.experts[expert].stated_scores()
         before: StatedScores = entries.get(expert, stated)
         entries[expert] = CalibratedExpert(

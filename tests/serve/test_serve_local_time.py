@@ -86,6 +86,12 @@ def test_pages_show_the_time_of_the_place_and_search_by_it(served: Served) -> No
         assert link.startswith("2023-11-14T21:00:00")
         shift = person.get(f"/statistics?since={link.replace('&amp;', '&')}").text
         assert "2023-11-14 22:00 to 2023-11-15 06:00 Europe/Berlin" in shift
+        # Another recipe or Pareto is of the same shift.
+        form = shift.partition("<form")[2].partition("</form>")[0]
+        assert 'name="since" value="2023-11-14T21:00:00' in form
+        assert 'name="until" value="2023-11-15T05:00:00' in form
+        assert 'name="hours"' not in form
+        assert 'name="hours" value="8"' in person.get("/statistics?hours=8").text
         write(served.database, decided, "k1", ng())  # accepted at 22:13:20 UTC, 23:13:20 in Berlin
         assert "2023-11-14 23:13 Europe/Berlin" in person.get("/boards/1").text
         for since, is_found in (("23:00", True), ("23:30", False), ("22:00Z", True), ("22:30Z", False)):

@@ -299,6 +299,9 @@ def test_engineers_ask_for_trials_and_adopt_what_was_tried(served: Served) -> No
         assert served.engineer.post("/api/v1/trials", json=wrong).status_code == 400
     scores = {"scores": {"body-x": {}}}
     assert served.engineer.post("/api/v1/trials", json={"recipe": "tiny", **scores}).status_code == 422
+    scores = {"scores": {"body-c": {"min_scores": {"okay": 0.9}}}}
+    answer = served.engineer.post("/api/v1/trials", json={**asked, **scores})
+    assert (answer.status_code, ".yaml" in answer.json()["detail"]) == (422, False)  # it stands in no file
     assert served.engineer.get("/trials").status_code == 200
     assert served.engineer.get(path.removeprefix("/api/v1")).status_code == 200
     assert served.operator.get("/trials").status_code == 403

@@ -59,6 +59,12 @@ def test_labelled_pictures_are_judged_at_once(run: Callable[..., Said], tmp_path
     shutil.move(tmp_path / "lamp", tmp_path / "labelled" / "lamp")
     said = run("import", "b/lamp", tmp_path / "lamp.onnx", *LAMP, "--images", tmp_path / "labelled")
     assert "lamp: 28 of 29 as labelled" in said.out
+    assert "`coe-experts restore b/lamp@2`" in said.out
+    assert run("restore", "b/lamp@2").status == 0
+    # A board's folders of components say nothing of one expert: the folder to give is named.
+    shutil.move(tmp_path / "labelled" / "lamp", tmp_path / "labelled" / "L1")
+    said = run("import", "b/lamp", tmp_path / "lamp.onnx", *LAMP, "--images", tmp_path / "labelled")
+    assert (said.status, str(tmp_path / "labelled" / "L1") in said.words) == (2, True)
 
 
 def test_without_pictures_it_says_that_nothing_was_checked(run: Callable[..., Said], tmp_path: Path) -> None:
