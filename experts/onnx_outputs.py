@@ -17,6 +17,10 @@ from experts.findings import Floats
 _NEARLY = 1e-3
 """By how much scores in 16 bits may exceed their range."""
 _RELATIVE_BOXES = "its boxes are shares of the picture; export it with boxes in pixels of the input"
+_RAW_BOXES = (
+    "its boxes are shares of the picture, or steps of a grid that were not decoded; export it with boxes in pixels of "
+    "the input (with YOLOX: --decode_in_inference)"
+)
 _STEP = 1 / 256
 """A step of scores in 8 bits: probabilities of many labels sum to 1 less or more of such steps."""
 
@@ -25,6 +29,8 @@ PICTURES = 6
 """The number of test pictures."""
 _RELATIVE = 2.0
 """Boxes none of which is larger, in pixels, are shares of the picture."""
+_NEARLY_ALL = 0.9
+"""Of the boxes of a grid so many are counted; some offsets may be as large as pixels."""
 _CHOSEN = 3
 """So many different scores that fall from row to row are those of boxes that were chosen, not those of a grid."""
 
@@ -171,7 +177,7 @@ def _fault(values: NDArray[Any], layout: Layout, count: int) -> str:
                 return "its scores of labels are whole numbers"
             if _fall(rows[:, 4]):
                 return "its rows are sorted by their scores, so that they are boxes that were chosen already"
-        return _RELATIVE_BOXES if _are_relative(rows[:, :4]) else ""
+        return _RAW_BOXES if _are_small(rows[:, :4]) else ""
     rows = values[values[:, :, 4] != 0]
     if not _are_shares(rows[:, 4]):
         return "its scores do not lie between 0 and 1"
@@ -184,6 +190,12 @@ def _fault(values: NDArray[Any], layout: Layout, count: int) -> str:
 
 def _are_relative(boxes: NDArray[Any]) -> bool:
     return bool(boxes.any() and (np.abs(boxes) <= _RELATIVE).all())
+
+
+def _are_small(boxes: NDArray[Any]) -> bool:
+    """Tell whether nearly all numbers are too small for pixels: the boxes of a grid lie all over the picture."""
+    filled = boxes.transpose(0, 2, 1)[boxes.any(axis=1)]
+    return bool(filled.size and np.quantile(np.abs(filled), _NEARLY_ALL) <= 2 * _RELATIVE)
 
 
 def _fall(scores: NDArray[Any]) -> bool:

@@ -541,3 +541,22 @@ def test_an_input_of_another_form_says_the_way_out(tmp_path: Path, call: Call, s
     onnx.save(model, str(file))
     said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
     assert (said.status, words in said.words) == (2, True), said.err
+
+
+@pytest.mark.parametrize("layout", ["yolov5", "yolov8"])
+def test_offsets_of_a_grid_are_no_boxes(layout: Any) -> None:
+    """As YOLOX gives them without --decode_in_inference: some few are as large as small boxes in pixels."""
+    chance = np.random.default_rng(0)
+    boxes, scores = chance.normal(0.5, 0.5, (6, 4, 200)), chance.random((6, 3, 200))
+    boxes[:, 2:] += 2
+    boxes[0, 2, :20] = 9
+    rows = np.concatenate((boxes, scores), axis=1)
+    answers = {"output": rows.transpose(0, 2, 1) if layout == "yolov5" else rows}
+    asked = Outputs(layout=layout)
+    count = 2 if layout == "yolov5" else 3
+    with pytest.raises(StoreError, match="grid"):
+        decide(answers, count, asked, None, strict=True)
+    boxes *= 8
+    rows = np.concatenate((boxes, scores), axis=1)
+    answers = {"output": rows.transpose(0, 2, 1) if layout == "yolov5" else rows}
+    assert decide(answers, count, asked, None, strict=True).layout == layout

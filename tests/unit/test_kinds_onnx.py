@@ -215,8 +215,9 @@ def with_metadata(path, **entries):
 
 
 @pytest.mark.parametrize("text", ["red, green,blue", '["red", "green", "blue"]', "{0: 'red', 2: 'blue', 1: 'green'}"])
-def test_labels_in_the_metadata_of_any_exporter_count(tmp_path, text):
-    assert kind.read(with_metadata(classifier(tmp_path / "c.onnx"), class_names=text)).labels == COLOUR.labels
+@pytest.mark.parametrize("key", ["class_names", "character"])
+def test_labels_in_the_metadata_of_any_exporter_count(tmp_path, key, text):
+    assert kind.read(with_metadata(classifier(tmp_path / "c.onnx"), **{key: text})).labels == COLOUR.labels
 
 
 def test_what_windows_writes_of_pixels_counts(tmp_path):
