@@ -119,6 +119,48 @@ def test_every_reference_leads_somewhere_and_no_answer_is_without_its_content(se
                     assert all("schema" in kind for kind in one["content"].values()), (method, path, status)
 
 
+def test_answers_have_no_loose_field_but_those_that_others_define(served: Served) -> None:
+    """Findings are an expert's, a recipe's content and a trial's counts are files of their own."""
+    description = Description(served.nobody.get("/openapi.json").json())
+    answers = [
+        kind["schema"]
+        for path, methods in description.document["paths"].items()
+        for one in methods.values()
+        for status, answer in one["responses"].items()
+        for kind in answer.get("content", {}).values()
+        if path.startswith(("/api", "/v2")) and status != "default"
+    ]
+    loose: set[str] = set()
+    seen: set[str] = set()
+
+    def look(schema: Any, where: str) -> None:
+        if "$ref" in schema:
+            name = schema["$ref"].rpartition("/")[2]
+            if name not in seen:
+                seen.add(name)
+                look(description.resolved(schema["$ref"]), name)
+        elif (
+            not schema
+            or (schema.get("type") == "object" and not schema.keys() & {"properties", "additionalProperties"})
+            or schema.get("additionalProperties") is True
+        ):
+            loose.add(where)
+        for name, part in schema.get("properties", {}).items():
+            look(part, f"{where}.{name}")
+        for part in (*schema.get("anyOf", ()), *([schema["items"]] if schema.get("type") == "array" else [])):
+            look(part, where)
+
+    for schema in answers:
+        look(schema, "answer")
+    assert loose == {
+        "Call.findings",
+        "GoodComponent.findings",
+        "RecipeVersion.content",
+        "StoredTrial.changed",
+        "StoredTrial.request",
+    }
+
+
 def test_answers_are_as_they_are_described(served: Served, description: Description) -> None:
     feeder, operator, engineer = served.feeder, served.operator, served.engineer
     put(feeder, "b1", "R1")
@@ -136,6 +178,8 @@ def test_answers_are_as_they_are_described(served: Served, description: Descript
         operator.get(f"/api/v1/{path}")
     for path in ("fpy", "pareto", "trend", "spc"):
         operator.get(f"/api/v1/stats/{path}?since=1971-01-01&until=1971-06-01")
+    for path in ("v2", "v2/models/tiny", "v2/models/tiny/versions/1/ready"):
+        feeder.get(f"/{path}")
     for path in ("state", "recipes", "recipes/tiny/1", "activations/1", "trials", "trials/1", "faults?all=1"):
         engineer.get(f"/api/v1/{path}")
     for path in ("/v2/health/live", "/v2/health/ready"):

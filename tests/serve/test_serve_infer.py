@@ -13,6 +13,7 @@ import pytest
 from quick_line import QuickDevice
 from serving import Served
 from stations import DARK, LIGHT, deciding, quick_opener
+from test_serve_api_description import Description
 
 from coe.errors import ConfigError
 from coe.serve.gate.tensors import OUTPUTS, answer, packed, parse
@@ -49,6 +50,7 @@ def test_a_picture_gets_its_decision_and_is_a_board_like_any_other(
     body, headers = with_bytes(picture, id="mine")
     answer = decided.feeder.post(PATH, content=body, headers=headers)
     assert answer.status_code == 200, answer.text
+    Description(decided.nobody.get("/openapi.json").json()).expect(answer)
     assert {key: answer.json()[key] for key in ("model_name", "model_version", "id")} == {
         "model_name": "tiny", "model_version": "1", "id": "mine",
     }  # fmt: skip
@@ -70,6 +72,7 @@ def test_pixels_as_numbers_and_answers_as_bytes(decided: Served) -> None:
     }
     answer = decided.feeder.post("/v2/models/tiny/versions/1/infer", json=request)
     assert answer.status_code == 200, answer.text
+    Description(decided.nobody.get("/openapi.json").json()).expect(answer)
     length = int(answer.headers["Inference-Header-Content-Length"])
     rows = json.loads(answer.content[:length])["outputs"]
     assert [row["name"] for row in rows] == ["verdict", "board"]

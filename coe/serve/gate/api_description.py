@@ -94,11 +94,11 @@ def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         "security": [] if operation.roles is None else [{"key": []}],
         "x-roles": None if operation.roles is None else sorted(operation.roles),
     }
-    if operation.body is not None:
-        content = {"application/json": {"schema": _reference(operation.body, schemas)}}
+    content = _bytes(operation.takes) if operation.takes else {}
+    if form := operation.body or operation.form:
+        content["application/json"] = {"schema": _reference(form, schemas)}
+    if content:
         described["requestBody"] = {"required": True, "content": content}
-    elif operation.takes:
-        described["requestBody"] = {"required": True, "content": _bytes(operation.takes)}
     return described
 
 
@@ -111,7 +111,8 @@ def _answer(operation: Operation, status: int, schemas: dict[str, Any]) -> dict[
     if status == HTTPStatus.NO_CONTENT or not operation.sends:
         return answer
     if isinstance(operation.sends, JsonForm):
-        return answer | {"content": {"application/json": {"schema": _reference(operation.sends.one, schemas)}}}
+        content = {"application/json": {"schema": _reference(operation.sends.one, schemas)}}
+        return answer | {"content": content | (_bytes(operation.takes) if operation.form else {})}
     return answer | {"content": _bytes(operation.sends)}
 
 

@@ -26,11 +26,12 @@ from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.enums import BoardState
 from coe.serve.gate.board_routes import hand_in, take_back, until_decided
+from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ANY, FEED, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_confirmed
 from coe.serve.gate.request_data import JsonBody, whole_body
-from coe.serve.gate.tensors import LENGTH_HEADER, OUTPUTS, InferRequest, Parsed, answer, parse
+from coe.serve.gate.tensors import LENGTH_HEADER, OUTPUTS, InferRequest, Parameters, Parsed, answer, parse
 from coe.serve.gate.upload_routes import check_pixels, discard_views, keep_view
 from coe.serve.request import BoardRequest
 from coe.strict_model import of_json
@@ -48,37 +49,59 @@ _ANSWERS = {
     422: "a request that cannot be used",
     503: "there was no decision in time",
 }
+_SERVER = JsonForm("InferenceServer", more={"name": str, "version": str, "extensions": list[str]})
+_TENSOR_FACTS = {"name": str, "datatype": str, "shape": list[int]}
+_TENSOR = JsonForm("TensorFacts", more=_TENSOR_FACTS)
+_MODEL = JsonForm(
+    "Model",
+    more={
+        "name": str,
+        "versions": list[str],
+        "platform": str,
+        "inputs": _TENSOR.many,
+        "outputs": _TENSOR.many,
+    },
+)
+_READY = JsonForm("ModelReady", more={"name": str, "ready": bool})
+_OUTPUT = JsonForm("Output", more=_TENSOR_FACTS, maybe={"data": list[str | int | float], "parameters": Parameters})
+_INFERRED = JsonForm("Inferred", more={"model_name": str, "model_version": str, "id": str, "outputs": _OUTPUT.many})
+_INFER: dict[str, Any] = {
+    "answers": _ANSWERS,
+    "takes": "application/octet-stream",
+    "form": InferRequest,
+    "sends": _INFERRED,
+}
 
 
-@router.add("GET", "/v2", ANY, answers={200: "it"})
+@router.add("GET", "/v2", ANY, answers={200: "it"}, sends=_SERVER)
 async def get_server(visit: Visit) -> Mapping[str, Any]:
     """What the server is (Open Inference Protocol v2)."""
-    return {"name": "coe-serve", "version": coe.__version__, "extensions": ["binary_tensor_data"]}
+    return _SERVER(name="coe-serve", version=coe.__version__, extensions=["binary_tensor_data"])
 
 
-@router.read(_RECIPE, ANY, answers={200: "the inputs"})
-@router.read(_VERSION, ANY, answers={200: "the inputs"})
+@router.read(_RECIPE, ANY, answers={200: "the inputs"}, sends=_MODEL)
+@router.read(_VERSION, ANY, answers={200: "the inputs"}, sends=_MODEL)
 def get_model(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Inputs and outputs of a recipe."""
     recipe = _recipe(visit, connection)
-    return {
-        "name": recipe.name,
-        "versions": [str(recipe.version)],
-        "platform": "coe",
-        "inputs": [{"name": name, "datatype": "BYTES", "shape": [1]} for name in ("image", "component")],
-        "outputs": [{"name": name, "datatype": datatype, "shape": [1]} for name, datatype in OUTPUTS.items()],
-    }
+    return _MODEL(
+        name=recipe.name,
+        versions=[str(recipe.version)],
+        platform="coe",
+        inputs=[_TENSOR(name=name, datatype="BYTES", shape=[1]) for name in ("image", "component")],
+        outputs=[_TENSOR(name=name, datatype=datatype, shape=[1]) for name, datatype in OUTPUTS.items()],
+    )
 
 
-@router.read(_RECIPE + "/ready", ANY, answers={200: "it is"})
-@router.read(_VERSION + "/ready", ANY, answers={200: "it is"})
+@router.read(_RECIPE + "/ready", ANY, answers={200: "it is"}, sends=_READY)
+@router.read(_VERSION + "/ready", ANY, answers={200: "it is"}, sends=_READY)
 def get_model_ready(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """There is such a recipe; whether the line answers, `/v2/health/ready` says."""
-    return {"name": _recipe(visit, connection).name, "ready": True}
+    return _READY(name=_recipe(visit, connection).name, ready=True)
 
 
-@router.add("POST", _RECIPE + "/infer", FEED, answers=_ANSWERS, takes="application/octet-stream")
-@router.add("POST", _VERSION + "/infer", FEED, answers=_ANSWERS, takes="application/octet-stream")
+@router.add("POST", _RECIPE + "/infer", FEED, **_INFER)
+@router.add("POST", _VERSION + "/infer", FEED, **_INFER)
 async def infer(visit: Visit) -> Response:
     """Inspect one picture of one component (Open Inference Protocol v2, with the binary extension)."""
     gate = visit.gate

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from pydantic import BeforeValidator, Field
 from sqlalchemy import Connection
@@ -26,7 +26,7 @@ from coe.serve.gate.role_views import is_blind
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.statistics import control_charts, trend, yields
 from coe.serve.statistics import pareto as paretos
-from coe.serve.statistics.control_charts import Chart, Subgroup
+from coe.serve.statistics.control_charts import Chart, ChartPoint, Subgroup
 from coe.serve.statistics.pareto import Bar
 from coe.serve.statistics.yields import CONFIDENCE, Figure
 from coe.strict_model import StrictModel
@@ -35,8 +35,16 @@ router = OperationRouter()
 _WINDOW = {"from": datetime, "until": datetime, "recipe": str}
 _YIELDS = JsonForm("Yields", more={**_WINDOW, "confidence": float, "figures": list[Figure]})
 _PARETO = JsonForm("Pareto", more={**_WINDOW, "definition": str, "bars": list[Bar]})
-_TREND = JsonForm("Trend", more={**_WINDOW, "definition": str, "points": list[dict[str, Any]]})
-_CHARTS = JsonForm("ControlCharts", more={**_WINDOW, "calls": dict[str, Any], "scores": dict[str, Any]})
+_POINT = JsonForm("TrendPoint", more={"start": datetime, **get_type_hints(trend.TrendPoint)})
+_TREND = JsonForm("Trend", more={**_WINDOW, "definition": str, "points": _POINT.many})
+_CHART_POINT = JsonForm("ChartPoint", more={"at": datetime, "signals": bool, **get_type_hints(ChartPoint)})
+_CHART_FACTS = {**get_type_hints(Chart), "points": _CHART_POINT.many}
+_CALLS_CHART = JsonForm("CallsChart", more={"definition": str, **_CHART_FACTS})
+_SCORE_CHART = JsonForm("ScoreChart", more=_CHART_FACTS)
+_SCORES = JsonForm(
+    "ScoreCharts", more={"definition": str, "from": datetime, "until": datetime, "experts": _SCORE_CHART.many}
+)
+_CHARTS = JsonForm("ControlCharts", more={**_WINDOW, "calls": _CALLS_CHART.one, "scores": _SCORES.one})
 _PEOPLE = JsonForm("People", more={**_WINDOW, "people": list[people.PersonFigures]})
 
 HOURS, MOST_HOURS = 24, 24 * 366
@@ -207,7 +215,7 @@ def get_pareto(visit: Visit, connection: Connection) -> Mapping[str, Any]:
 def get_trend(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Figures by hour or day."""
     window = window_of(visit, connection)
-    points = [{"start": iso(point.start_us), **asdict(point)} for point in counts(connection, window).trend]
+    points = [_POINT(start=iso(point.start_us), **asdict(point)) for point in counts(connection, window).trend]
     return _TREND(**_window(window), definition=trend.DEFINITION, points=points)
 
 
@@ -223,13 +231,13 @@ def get_spc(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     window = window_of(visit, connection)
     return _CHARTS(
         **_window(window),
-        calls={"definition": control_charts.U_DEFINITION, **_chart(counts(connection, window).calls_chart)},
-        scores={
-            "definition": control_charts.EWMA_DEFINITION,
+        calls=_CALLS_CHART(definition=control_charts.U_DEFINITION, **_facts_of(counts(connection, window).calls_chart)),
+        scores=_SCORES(
+            definition=control_charts.EWMA_DEFINITION,
             # They are kept by the hour, so the hours at both ends count whole.
             **dict(zip(("from", "until"), map(iso, _hours_around(window)), strict=True)),
-            "experts": [_chart(chart) for chart in score_charts(connection, window)],
-        },
+            experts=[_SCORE_CHART(**_facts_of(chart)) for chart in score_charts(connection, window)],
+        ),
     )
 
 
@@ -248,8 +256,8 @@ def get_people(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     return _PEOPLE(**_window(window), people=[asdict(one) for one in people.figures(connection, window)])
 
 
-def _chart(chart: Chart) -> dict[str, Any]:
-    points = [{"at": iso(point.at_us), "signals": point.signals, **asdict(point)} for point in chart.points]
+def _facts_of(chart: Chart) -> dict[str, Any]:
+    points = [_CHART_POINT(at=iso(point.at_us), signals=point.signals, **asdict(point)) for point in chart.points]
     return {**asdict(chart), "points": points}
 
 
