@@ -169,6 +169,12 @@ def claim(connection: Connection, id: int, *, by: str, session: str = "", until_
     return claimed.rowcount == 1
 
 
+def free(connection: Connection, session: str) -> None:
+    """Let others have the open calls that a session has reserved."""
+    mine = (call.c.verification_id.is_(None), call.c.claimed_session == session)
+    connection.execute(update(call).where(*mine).values(claimed_until_us=0))
+
+
 def raise_verdict(connection: Connection, before: Call, new: NewCall) -> bool:
     """Give an open call a more severe verdict and its findings; False if it is not less severe, or was answered.
 

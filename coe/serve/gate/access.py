@@ -168,7 +168,7 @@ async def expect_csrf(gate: Gate, request: Request) -> None:
     answers={200: "name and role", 401: "key, badge, or name and PIN are not valid", 429: "too many were wrong"},
 )
 async def sign_in(visit: Visit) -> Response:
-    """Begin a session with a key, a badge, or a name and a PIN."""
+    """Begin a session with a key, a badge, or a name and a PIN; the session of the person before ends."""
     gate, request = visit.gate, visit.request
     # A page of another site cannot send this header, so it cannot sign people in with a key of its own.
     if CSRF_HEADER not in request.headers:
@@ -178,7 +178,10 @@ async def sign_in(visit: Visit) -> Response:
             "sign in on the page /login",
         )
     form: SessionRequest = visit.body.form
-    key = await _signing_in(gate, form.key.strip(), form.name.strip(), _sender(request))
+    before = await key_of(gate, request)
+    key = await _signing_in(gate, form.key.strip(), form.name.strip(), _sender(request), before)
+    if before is not None:
+        gate.admissions.end(visit.session, before.name)
     cookie, now_us = secrets.token_urlsafe(32), gate.now_us()
     name = await signature(gate, f"session {cookie}")
     lasts_h = _lasts_h(key.role)
@@ -189,23 +192,24 @@ async def sign_in(visit: Visit) -> Response:
     return response
 
 
-async def _signing_in(gate: Gate, given: str, name: str, sender: str) -> Key:
-    """Return who signs in; raises Problem if nobody does, or if too many have failed."""
+async def _signing_in(gate: Gate, given: str, name: str, sender: str, before: Key | None) -> Key:
+    """Return who signs in, after whom; raises Problem if nobody does, or if too many have failed."""
     if given.startswith(keys.PREFIX):
         key = await gate.read(lambda connection: keys.holder(connection, given, gate.now_us()))
     else:
         async with gate.admissions.guessing:
-            key = await _guessed(gate, given, name, sender)
+            key = await _guessed(gate, given, name, f"scanned by {before.name}" if before else f"at {sender}")
     if key is None:
-        gate.admissions.refuse(sender)
+        if before is None:  # what a person who is signed in scans is most often the serial of a board
+            gate.admissions.refuse(sender)
         way_out = "scan the badge, give name and PIN, or a key as `coe-serve init` or `coe-serve add-key` wrote it"
         raise Problem(ProblemKind.NO_KEY, "nobody has this key, badge, or name and PIN", way_out)
     return key
 
 
-async def _guessed(gate: Gate, given: str, name: str, sender: str) -> Key | None:
+async def _guessed(gate: Gate, given: str, name: str, where: str) -> Key | None:
     """Return who has a badge, or a name with a PIN; raises Problem if too many were wrong."""
-    guessed = f"name {name}" if name else f"badges at {sender}"
+    guessed = f"name {name}" if name else f"badges {where}"
     if (wait_s := gate.admissions.wait_s(guessed)) > 0:
         detail = f"too many wrong tries ({visible(guessed)})"
         raise Problem(ProblemKind.TOO_MANY, detail, f"wait {wait_s:.0f} s, or sign in with a key")

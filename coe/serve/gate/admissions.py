@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from coe.serve.database import audit, keys
+from coe.serve.database import audit, call_rows, keys
 from coe.serve.database.keys import Key
 from coe.serve.enums import Role
 
@@ -108,6 +108,7 @@ class Admissions:
             audit.append(connection, one.key.name, "sign in", one.sender, now_us=one.began_us)
         for name, by in ended.items():
             keys.end_session(connection, name)
+            call_rows.free(connection, name)
             audit.append(connection, by, "sign out", "session", now_us=now_us)
         for sender, times in wrong.items():
             audit.append(connection, "nobody", "wrong key", sender, now_us=now_us, detail={"times": times})

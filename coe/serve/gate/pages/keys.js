@@ -29,6 +29,7 @@ function ended(isEnter) {
 
 function drop() { clearTimeout(quiet); burst = []; }
 
+// A scan opens its board, or changes the person if it is somebody's badge: answers that wait are those of the person before.
 async function scanned(serial) {
   let boards = [];
   for (const asked of [{ serial, limit: 2 }, { key: serial }]) {
@@ -41,7 +42,11 @@ async function scanned(serial) {
   if (to && boards.length) location.href = `${to}/${boards[0].board}`;  // the newest is the one in hand
   else if (boards.length > 1) location.href = `/boards?${new URLSearchParams({ scan: serial })}`;
   else if (boards.length) location.href = `/boards/${boards[0].board}`;
-  else say(`A scan: there is no board with the serial ${serial}. Nothing was answered.`);
+  else {
+    await beforeLeaving();
+    if (await send("POST", "/api/v1/session", { key: serial })) location.reload();
+    else say(`A scan: there is no board with the serial ${serial}, and nobody has this badge. Nothing was answered.`);
+  }
 }
 
 document.addEventListener("keydown", (event) => {
