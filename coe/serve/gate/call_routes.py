@@ -226,8 +226,8 @@ def verify(visit: Visit, connection: Connection) -> Response:
     _expect_seen(visit, call, form)
     added = verifications.record_verification(connection, call, new, visit.gate.config.stop_rules)
     word = {"outcome": added.outcome.value, "label": added.label, "supersedes": added.supersedes}
-    if form.drawn is not None:
-        word["drawn"] = form.drawn
+    word |= {"note": added.note} if added.note else {}
+    word |= {} if form.drawn is None else {"drawn": form.drawn}
     audit.append(connection, visit.caller, "verify", f"call {call.id}", now_us=new.verified_us, detail=word)
     return JSONResponse(_WORD(added), int(HTTPStatus.CREATED), {"ETag": tag_of(connection, call.id)})
 

@@ -11,12 +11,14 @@ function say(text) {
   say.timer = setTimeout(() => { place.hidden = true; }, 6000);
 }
 
+const LONGEST_MS = { answer: 15_000, file: 600_000 };
+
 // Send a request; after having said why there is no answer: null if it was refused, undefined if it may be sent again.
 async function send(method, path, body, headers = {}, keepalive = false) {
   let answer;
   try {
     answer = await fetch(path, {
-      method, keepalive, body: body === undefined || body instanceof Blob ? body : JSON.stringify(body),
+      method, keepalive, signal: AbortSignal.timeout(LONGEST_MS[body instanceof Blob ? "file" : "answer"]), body: body === undefined || body instanceof Blob ? body : JSON.stringify(body),
       headers: { "X-CSRF-Token": csrf, ...(body === undefined ? {} : { "Content-Type": body instanceof Blob ? "application/octet-stream" : "application/json" }), ...headers },
     });
   } catch {
@@ -24,7 +26,7 @@ async function send(method, path, body, headers = {}, keepalive = false) {
     return undefined;
   }
   if (answer.ok) return answer;
-  if (answer.status === 401 && !document.getElementById("sign-in")) {
+  if (answer.status === 401 && path !== "/api/v1/session") {
     location.href = "/login?next=" + encodeURIComponent(location.pathname + location.search);
     return null;
   }
@@ -36,9 +38,22 @@ async function send(method, path, body, headers = {}, keepalive = false) {
 // What a page still has to send before its person signs out.
 let beforeLeaving = async () => {};
 
-document.addEventListener("click", async (event) => {
+// Do what a button or a form asks for once, however often it is tapped meanwhile.
+async function once(element, act) {
+  if (element.ariaBusy) return;
+  element.ariaBusy = "true";
+  try { await act(); } finally { element.ariaBusy = null; }
+}
+
+// It ends with the page, so that what was pressed stays pressed until then.
+const reload = () => new Promise(() => location.reload());
+
+document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-post], [data-act]");
-  if (!button) return;
+  if (button) once(button.form ?? button, () => press(button));
+});
+
+async function press(button) {
   if (button.dataset.act === "sign-out") {
     await beforeLeaving();
     if (await send("DELETE", "/api/v1/session")) location.href = "/login";
@@ -46,9 +61,9 @@ document.addEventListener("click", async (event) => {
     print();
   } else if (!button.dataset.ask || confirm(button.dataset.ask)) {
     const { outcome, match } = button.dataset, word = outcome && { outcome, note: button.form.elements.note.value };
-    if (await send("POST", button.dataset.post, word, match ? { "If-Match": `"${match}"` } : {})) { sessionStorage.setItem("focus", button.dataset.post); location.reload(); }
+    if (await send("POST", button.dataset.post, word, match ? { "If-Match": `"${match}"` } : {})) { sessionStorage.setItem("focus", button.dataset.post); await reload(); }
   }
-});
+}
 
 document.getElementById("sign-in")?.addEventListener("submit", async (event) => {
   event.preventDefault();
@@ -56,8 +71,12 @@ document.getElementById("sign-in")?.addEventListener("submit", async (event) => 
 });
 
 // A form as the body of a request. `data-key` says where a field goes: the keys one by one, `{name}` is that of a field.
-document.querySelectorAll("form[data-json]").forEach((form) => form.addEventListener("submit", async (event) => {
+document.querySelectorAll("form[data-json]").forEach((form) => form.addEventListener("submit", (event) => {
   event.preventDefault();
+  once(form, () => submit(form));
+}));
+
+async function submit(form) {
   const body = {};
   for (const field of form.querySelectorAll("[data-key]")) {
     if (field.type === "checkbox" ? !field.checked : field.value === "") continue;
@@ -67,14 +86,15 @@ document.querySelectorAll("form[data-json]").forEach((form) => form.addEventList
     for (const key of keys) at = at[key] ??= last === "[]" ? [] : {};
     if (last === "[]") at.push(value); else at[last] = value;
   }
-  if (await send("POST", form.dataset.json, body)) location.reload();
-}));
+  if (await send("POST", form.dataset.json, body)) await reload();
+}
 
 // Whoever works with keys goes on where the page was loaded again.
 const pressed = sessionStorage.getItem("focus");
 sessionStorage.removeItem("focus");
 if (pressed) document.querySelector(`[data-post="${CSS.escape(pressed)}"]`)?.focus({ preventScroll: true });
 
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 document.querySelectorAll(".filters input, .filters select").forEach((field) =>
   field.addEventListener("change", () => field.form.submit()));
 
@@ -139,9 +159,12 @@ if (live) {
     if (waiting || document.hidden) { again = true; return; }
     waiting = true;
     const answer = await send("GET", live.dataset.part);
-    if (answer) { newest = new Date(); redraw(await answer.text()); } else outdated();
+    if (answer) { newest = new Date(); const html = await answer.text(); await lifted; redraw(html); } else outdated();
     setTimeout(() => { waiting = false; if (again) { again = false; refresh(); } }, 1000);
   };
+  // What lies under a finger stays until the finger is gone, or its tap would lead nowhere.
+  let lifted = Promise.resolve();
+  live.addEventListener("pointerdown", () => { lifted = new Promise((then) => ["pointerup", "pointercancel"].forEach((kind) => addEventListener(kind, () => setTimeout(then, 50), { once: true }))); });
   // A screen on the wall must not show for ever what was once so.
   const outdated = () => {
     if (live.querySelector("#outdated")) return;

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from sqlalchemy import Connection
 from starlette.datastructures import URL
 from starlette.requests import Request
@@ -22,7 +23,7 @@ from coe.serve.gate import access, role_views, stats_routes
 from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operations import ADMIN, ENGINEER, READ, VERIFY, Operation, OperationRouter, Visit
+from coe.serve.gate.operations import ADMIN, ENGINEER, READ, VERIFY, Operation, OperationRouter, RowId, Visit
 from coe.serve.gate.pages import (
     board_page,
     boards_page,
@@ -42,6 +43,7 @@ from coe.serve.local_time import LocalTime
 from coe.serve.statistics import control_charts, pareto
 from coe.serve.statistics import trend as trends
 from coe.serve.statistics.control_charts import Chart
+from coe.strict_model import StrictModel
 from coe.visible import is_visible
 
 router = PageRouter()
@@ -125,11 +127,17 @@ def _under_way(connection: Connection, facts: dict[str, Any]) -> list[UnderWay]:
     return listed
 
 
-@router.page("/verify", "verify.j2", roles=VERIFY)
+class VerifyQuery(StrictModel):
+    """What is verified."""
+
+    call: Annotated[RowId, Field(description="this call alone, answered or not; else the queue")] = 0
+
+
+@router.page("/verify", "verify.j2", roles=VERIFY, query=VerifyQuery)
 def verify(visit: Visit, connection: Connection) -> Shown:
-    """The operators' queue; the script claims calls and sends the answers."""
+    """The operators' queue, or one call; the script claims calls and sends the answers."""
     asked = visit.gate.config.verify
-    return {"claim_s": CLAIM_S, "asked": asked, "keys": asked.keys}
+    return {"claim_s": CLAIM_S, "asked": asked, "keys": asked.keys, "chosen": visit.query.call}
 
 
 @router.page("/statistics", "statistics.j2", query=ParetoQuery)

@@ -1,9 +1,12 @@
 // One call after the other: claim, show, answer. An answer is held for some seconds before it is sent, and can be taken
-// back until then. A claim that ends is given up, and the next call comes.
+// back until then. A claim that ends is given up, and the next call comes. A call that somebody chose on the page of its
+// board is answered at once, and then that page comes back.
 "use strict";
 
 const at = (id) => document.getElementById(id);
-const claimS = Number(at("verify").dataset.claimS), holdS = Number(at("verify").dataset.holdS);
+const claimS = Number(at("verify").dataset.claimS), chosen = Number(at("verify").dataset.call);
+const holdS = chosen ? 0 : Number(at("verify").dataset.holdS);
+const LOOK_MS = 300;  // what comes sooner after a call is shown was meant for the one before it, as a second tap
 const RETRY_S = 2, SAID = { "false call": "Good", confirmed: "Defect", accepted: "Accept" };
 let call = null, tag = "", endsAt = 0, last = null, busy = false, away = false;
 const NOT_DRAWN = "The pictures are not drawn yet: only Defect and Later are possible.", SAY_AFTER_MS = 1000;
@@ -11,10 +14,13 @@ let unseen = "";  // why this call can only be a defect, or be left for later
 let shownMs = Infinity, drawnMs = Infinity;  // since when the call is shown, and since when with its pictures
 const held = [];  // answers that are not sent yet, the oldest first
 
-function show(next) {
+// Show a call; without one, say that nothing is open, or why none is shown.
+function show(next, why = "") {
   call = next;
   at("call").hidden = !next;
-  at("queue-empty").hidden = Boolean(next);
+  at("queue-empty").hidden = Boolean(next || why);
+  at("paused").hidden = Boolean(next) || !why;
+  at("paused").textContent = why;
   shownMs = next ? performance.now() : Infinity;
   drawnMs = Infinity;
   if (!next) return;
@@ -48,7 +54,7 @@ function show(next) {
 async function allow(shown, both) {
   lack(NOT_DRAWN);
   setTimeout(() => { if (call === shown && unseen) tellUnseen(); }, SAY_AFTER_MS);
-  const [part, good] = await Promise.all(both);
+  const [part, good] = await Promise.all([...both, new Promise((then) => setTimeout(then, LOOK_MS))]);
   if (call !== shown) return;
   if (part && good) drawnMs = performance.now();
   lack(!part ? "The part could not be shown: only Defect and Later are possible." : good ? "" : "The reference could not be shown: only Defect and Later are possible.");
@@ -105,30 +111,66 @@ function showWhole(is) {
   if (is) picture("view", [], null);
 }
 
-async function take(path) {
-  const answer = await send("POST", path);
-  if (!answer) return;
+// Do one thing at a time: what is pressed meanwhile is dropped, and what lasts is seen.
+async function inTurn(act) {
+  if (busy) return;
+  busy = true;
+  at("call").setAttribute("aria-busy", "true");
+  try { await act(); } finally { busy = false; at("call").removeAttribute("aria-busy"); }
+}
+
+async function next(after = 0) {
+  if (chosen) { await choose(); return; }
+  const answer = await send("POST", `/api/v1/calls/next?after=${after}&without=${held.map((item) => item.call.call)}`);
+  if (!answer) { show(null, "The next call did not come. It is asked for again."); return; }
   tag = answer.headers.get("ETag") ?? "";
   show(answer.status === 204 ? null : await answer.json());
   at("left").textContent = Number(answer.headers.get("X-Open-Calls")) - held.length;
 }
 
-const next = (after = 0) => take(`/api/v1/calls/next?after=${after}&without=${held.map((item) => item.call.call)}`);
+async function choose() {
+  const path = `/api/v1/calls/${chosen}`;
+  const seen = await send("GET", path), found = await seen?.json();
+  const answer = found?.open ? await send("POST", `${path}/claim`) : seen;
+  if (!answer) { show(null, "This call cannot be answered now. It is asked for again."); return; }
+  tag = answer.headers.get("ETag");
+  show(found);
+  at("left").parentElement.hidden = true;
+  const before = found.verifications.at(-1);
+  at("before").hidden = !before;
+  if (!before) return;
+  at("before-said").textContent = `${SAID[before.outcome]}${before.label ? ` (${before.label})` : ""}`;
+  at("before-by").textContent = before.by;
+  document.querySelector("details.more").open = true;
+}
 
 // `atMs` is when the person pressed the key or the button: what came later was not seen.
 async function answer(outcome, atMs) {
-  if (!call || busy || atMs < shownMs) return;
+  if (!call || isEarly(atMs) || held.some((item) => item.call === call)) return;
   const isDrawn = atMs >= drawnMs;
   if (outcome !== "confirmed" && !isDrawn) { say(unseen || NOT_DRAWN); return; }
-  busy = true;
+  if (outcome !== "confirmed" && !isInSight()) { say("Look at the part first."); return; }
   const word = { outcome, label: at("new-label").value, note: at("note").value, drawn: isDrawn };
-  const item = { call, tag, word, untilMs: performance.now() + holdS * 1000, isSending: false };
-  if (call.open && endsAt - performance.now() < (holdS + 15) * 1000) await send("POST", `/api/v1/calls/${call.call}/claim`);
-  hold(item);
-  if (holdS === 0) await commit(item);
-  await next();
-  busy = false;
+  if (chosen && !call.open && !word.note.trim()) { say("Write in the note why the answer is corrected."); at("note").focus(); return; }
+  await inTurn(async () => {
+    const item = { call, tag, word, untilMs: performance.now() + holdS * 1000, isSending: false };
+    if (call.open && endsAt - performance.now() < (holdS + 15) * 1000) await send("POST", `/api/v1/calls/${call.call}/claim`);
+    hold(item);
+    if (holdS === 0) await commit(item);
+    if (!chosen) await next();
+  });
 }
+
+// Whether the picture in use is on the screen; else it comes there.
+function isInSight() {
+  const frame = [...document.querySelectorAll("#verify .clip")].find((one) => one.checkVisibility());
+  const { left, top, width, height } = frame.getBoundingClientRect();
+  if (frame.contains(document.elementFromPoint(left + width / 2, top + height / 2))) return true;
+  frame.scrollIntoView({ block: "center" });
+  return false;
+}
+
+const isEarly = (atMs) => atMs < shownMs + LOOK_MS;
 
 function hold(item) {
   const row = document.createElement("li"), button = document.createElement("button"), refdes = document.createElement("span"), said = document.createElement("b");
@@ -140,7 +182,7 @@ function hold(item) {
   refdes.textContent = item.call.refdes;
   said.textContent = SAID[item.word.outcome];
   button.append("Undo ", refdes);
-  button.addEventListener("click", () => takeBack(item));
+  onPress(button, () => takeBack(item));
   row.append(button, " ", said, " ", item.left);
   held.push(item);
   at("held").prepend(row);
@@ -164,11 +206,19 @@ function count() {
 
 // Send a held answer: the one word on its call. A service that does not answer gets it again.
 async function commit(item) {
+  const path = `/api/v1/calls/${item.call.call}`;
   item.isSending = true;
-  const sent = await send("POST", `/api/v1/calls/${item.call.call}/verification`, item.word, { "If-Match": item.tag }, true);
+  let sent = await send("POST", `${path}/verification`, item.word, { "If-Match": item.tag }, true);
+  // An answer of which nobody said that it came may be there.
+  if (sent === null && item.isAgain) {
+    const seen = await send("GET", path), word = (await seen?.clone().json())?.verifications.at(-1);
+    if (word?.outcome === item.word.outcome && word.note === item.word.note) { sent = seen; say(""); }
+  }
   item.isSending = false;
-  if (sent === undefined) { item.untilMs = performance.now() + RETRY_S * 1000; return; }
+  item.isAgain = sent === undefined;
+  if (item.isAgain) { item.untilMs = performance.now() + RETRY_S * 1000; return; }
   release(item);
+  if (chosen) { if (sent) leave(item.call); else await next(); return; }
   if (!sent) return;
   last = { ...item.call, open: false, tag: sent.headers.get("ETag") };
   at("last").hidden = false;
@@ -176,50 +226,53 @@ async function commit(item) {
   at("last-outcome").textContent = SAID[item.word.outcome];
 }
 
+function leave(from) { location.href = `/boards/${from.board}`; }
+
 const sendHeld = () => Promise.all(held.filter((item) => !item.isSending).map(commit));
 
-async function takeBack(item) {
-  if (busy || item.isSending || !held.includes(item)) return;
-  busy = true;
+const giveBack = () => call?.open && send("DELETE", `/api/v1/calls/${call.call}/claim`);
+
+const takeBack = (item) => inTurn(async () => {
+  if (item.isSending || !held.includes(item)) return;
   release(item);
-  if (call?.open) await send("DELETE", `/api/v1/calls/${call.call}/claim`);
+  await giveBack();
   if (!item.call.open || (await send("POST", `/api/v1/calls/${item.call.call}/claim`))) { show(item.call); tag = item.tag; }
   else await next();
-  busy = false;
-}
+});
 
 // Take the newest answer back. If it was sent, its call is shown again, and its next answer supersedes the first one.
 async function again() {
   const newest = held.findLast((item) => !item.isSending);
-  if (newest) { takeBack(newest); return; }
-  if (!last || busy || held.length) return;
-  busy = true;
-  if (call?.open) await send("DELETE", `/api/v1/calls/${call.call}/claim`);
-  show(last);
-  tag = last.tag;
-  last = null;
-  at("last").hidden = true;
-  busy = false;
+  if (newest) { await takeBack(newest); return; }
+  if (!last || held.length) return;
+  await inTurn(async () => {
+    await giveBack();
+    show(last);
+    tag = last.tag;
+    last = null;
+    at("last").hidden = true;
+  });
 }
 
-async function later() {
-  if (!call || busy) return;
-  busy = true;
-  if (call.open) await send("DELETE", `/api/v1/calls/${call.call}/claim`);
-  await next(call.call);
-  busy = false;
-}
+const later = () => inTurn(async () => {
+  if (!call) return;
+  await giveBack();
+  if (chosen) leave(call); else await next(call.call);
+});
 
-document.querySelectorAll("[data-outcome]").forEach((button) => button.addEventListener("click", (event) => answer(button.dataset.outcome, event.timeStamp)));
-at("later").addEventListener("click", later);
+// A second tap lies where the first one was, and what is there now is of another call.
+function onPress(button, act) { button.addEventListener("click", (event) => { if (!call || !isEarly(event.timeStamp)) act(event.timeStamp); }); }
+
+document.querySelectorAll("[data-outcome]").forEach((button) => onPress(button, (atMs) => answer(button.dataset.outcome, atMs)));
+onPress(at("later"), later);
+onPress(at("undo"), again);
 at("whole-button").addEventListener("click", () => showWhole(at("whole").hidden));
-at("undo").addEventListener("click", again);
 onKey((key, atMs) => {
   const button = document.querySelector(`[data-press="${CSS.escape(key)}"]`);
   if (key === "n") { at("new-label").closest("details").open = true; at("new-label").focus(); }
   else if (!button || button.hidden) return false;
   else if (button.dataset.outcome) answer(button.dataset.outcome, atMs);
-  else if (atMs >= shownMs) button.click();
+  else button.click();
   return true;
 });
 document.addEventListener("keydown", (event) => {
@@ -229,7 +282,7 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "Backspace") { event.preventDefault(); again(); }
 });
 // Nobody is here once a claim has ended, so nothing is claimed until somebody does something.
-for (const kind of ["keydown", "pointerdown"]) document.addEventListener(kind, () => { if (away && !busy) { away = false; next(); } });
+for (const kind of ["keydown", "pointerdown"]) document.addEventListener(kind, () => { if (away) { away = false; inTurn(next); } });
 // Nobody sees the time run out in a tab that is left or hidden, so its answers are sent.
 beforeLeaving = sendHeld;
 addEventListener("pagehide", sendHeld);
@@ -241,12 +294,12 @@ setInterval(() => {
 setInterval(async () => {
   if (!call) {
     if (busy || away || document.hidden) return;
-    const open = await send("GET", "/api/v1/calls?limit=1");
-    if (open && (await open.json()).calls.length && !call && !busy) next();
+    const open = !chosen && (await send("GET", "/api/v1/calls?limit=1"));
+    if (chosen || (open && (await open.json()).calls.length && !call)) inTurn(next);
     return;
   }
   const leftS = (endsAt - performance.now()) / 1000;
   at("time").value = Math.max(0, leftS);
-  if (leftS < 0 && !busy) { away = true; say("The time for this call is over. Press any key for the next one."); show(null); }
+  if (leftS < 0 && !busy) { away = true; show(null, "The time for this call is over. Press a key, or touch the page, for the next one."); }
 }, 2000);
-next();
+inTurn(next);

@@ -1,0 +1,193 @@
+"""People at the pages with a mouse, with gloves on a small touch screen, with a bad network, and one after another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from serve_rows import decided, ng, read, write
+from serving import Served
+from test_serve_cfx import answer
+from test_serve_keyboard import CALLS, holding, signed_in, wait_drawn, with_pictures, words_of
+from test_serve_people import BADGE, known
+from waiting import eventually
+
+from coe.serve.database import audit, call_rows, event_log, repairs, verifications
+from coe.serve.enums import EventKind, Outcome, Role
+
+pytestmark = pytest.mark.slow
+ANSWERS = list(Outcome)
+LEAST_PX = 44
+PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+
+
+class Screen:
+    """A browser whose pages are of one kind of screen."""
+
+    def __init__(self, browser: Any, **kind: Any) -> None:
+        self._browser, self._kind = browser, kind
+
+    def new_page(self) -> Any:
+        return self._browser.new_page(**self._kind)
+
+
+def place_of(page: Any, selector: str) -> tuple[float, float]:
+    """Return the middle of a button that a gloved finger can hit: large, on the screen, and with nothing over it."""
+    box = page.locator(selector).bounding_box()
+    assert min(box["width"], box["height"]) >= LEAST_PX, (selector, box)
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    height = page.evaluate("innerHeight")
+    assert 0 <= box["y"] <= height - box["height"], (selector, box)
+    assert page.evaluate("([x, y, of]) => document.elementFromPoint(x, y).closest(of) !== null", [x, y, selector])
+    return x, y
+
+
+def of_outcome(outcome: Outcome) -> str:
+    return f"[data-outcome='{outcome}']"
+
+
+@pytest.mark.parametrize("way", ["mouse", "touch"])
+def test_fifty_calls_are_verified_without_scrolling_by_mouse_and_by_touch(
+    served: Served, browser: Any, way: str
+) -> None:
+    holding(served, answers_hold_s=30)
+    with_pictures(served, CALLS)
+    page = signed_in(served, Screen(browser, **PHONE if way == "touch" else {}), Role.OPERATOR, "/verify")
+    press = page.touchscreen.tap if way == "touch" else page.mouse.click
+    for number in range(CALLS):
+        wait_drawn(page, f"R{number}")
+        press(*place_of(page, of_outcome(ANSWERS[number % 3])))
+    page.wait_for_selector("#queue-empty:not([hidden])")
+    press(*place_of(page, "#held li:first-child button"))
+    wait_drawn(page, f"R{CALLS - 1}")
+    press(*place_of(page, of_outcome(ANSWERS[0])))
+    page.wait_for_selector("#queue-empty:not([hidden])")
+    page.goto(f"{served.address}/")
+    eventually(lambda: read(served.database, call_rows.count_open) == 0)
+    meant = [ANSWERS[number % 3] for number in range(CALLS - 1)] + [ANSWERS[0]]
+    assert [words_of(served, id + 1) for id in range(CALLS)] == [[one] for one in meant]
+
+
+@pytest.mark.parametrize("selector", [of_outcome(Outcome.CONFIRMED), "#later"])
+def test_the_second_of_two_taps_is_no_answer_to_the_next_call(served: Served, browser: Any, selector: str) -> None:
+    holding(served, answers_hold_s=30)
+    with_pictures(served, 3)
+    page = signed_in(served, Screen(browser, **PHONE), Role.OPERATOR, "/verify")
+    wait_drawn(page, "R0")
+    x, y = place_of(page, selector)
+    # The next call is there at once, and so is the second tap: before anybody can have looked.
+    page.touchscreen.tap(x, y)
+    page.wait_for_function("() => call?.refdes === 'R1'", polling=5)
+    page.touchscreen.tap(x, y)
+    page.wait_for_timeout(500)
+    assert page.evaluate("call.refdes") == "R1"
+    assert page.evaluate("held.length") == (selector != "#later")
+
+
+def test_a_service_that_does_not_answer_is_asked_again_and_no_call_is_answered_twice(
+    served: Served, browser: Any
+) -> None:
+    holding(served, answers_hold_s=30)
+    with_pictures(served, 2)
+    page = signed_in(served, browser, Role.OPERATOR, "/verify")
+    wait_drawn(page, "R0")
+    page.evaluate("LONGEST_MS.answer = 200")
+    page.route("**/api/v1/calls**", lambda route: None)  # it hangs
+    page.keyboard.press("2")
+    page.wait_for_selector("#paused:not([hidden])")
+    page.keyboard.press("1")
+    page.wait_for_timeout(300)
+    assert page.evaluate("held.map((item) => item.word.outcome)") == ["confirmed"]
+    page.unroute("**/api/v1/calls**")
+    wait_drawn(page, "R1")
+    page.goto(f"{served.address}/")
+    eventually(lambda: words_of(served, 1) == [Outcome.CONFIRMED])
+
+
+def test_an_answer_of_which_the_receipt_was_lost_counts_once_and_is_no_fault(served: Served, browser: Any) -> None:
+    holding(served, answers_hold_s=0)
+    with_pictures(served, 1)
+    page = signed_in(served, browser, Role.OPERATOR, "/verify")
+    wait_drawn(page, "R0")
+
+    def lose(route: Any) -> None:
+        route.fetch()
+        route.abort()
+
+    page.route("**/api/v1/calls/1/verification", lose, times=1)
+    page.keyboard.press("1")
+    page.wait_for_selector("#last:not([hidden])")
+    assert not page.is_visible("#say")
+    assert words_of(served, 1) == [Outcome.FALSE_CALL]
+
+
+def test_an_old_answer_is_corrected_on_the_page_of_its_board_with_a_reason(served: Served, browser: Any) -> None:
+    with_pictures(served, 2)
+    answer(served.database, 1, R0=Outcome.FALSE_CALL)
+    page = signed_in(served, browser, Role.OPERATOR, "/boards/1")
+    page.click("a:has-text('Correct')")
+    page.wait_for_selector("#before:has-text('Good')")
+    wait_drawn(page, "R0")
+    page.keyboard.press("2")
+    page.wait_for_selector("#say:has-text('why')")
+    assert words_of(served, 1) == [Outcome.FALSE_CALL]
+    page.keyboard.type("seen at the microscope")
+    page.keyboard.press("Enter")
+    page.keyboard.press("2")
+    page.wait_for_url("**/boards/1")
+    assert "seen at the microscope" in page.inner_text(".history")
+    word = read(served.database, verifications.of_call, 1)[-1]
+    assert (word.outcome, word.note, word.supersedes) == (Outcome.CONFIRMED, "seen at the microscope", 1)
+    told = [one for one in read(served.database, event_log.after, 0) if one.kind is EventKind.BOARD_VERIFIED]
+    assert [one.body["confirmed"] for one in told] == [[], ["R0"]]
+    [entry] = [one for one in read(served.database, audit.newest) if one.action == "verify"]
+    assert (entry.about, entry.detail["note"], entry.detail["supersedes"]) == ("call 1", "seen at the microscope", 1)
+
+
+def test_a_badge_that_is_scanned_changes_the_person_and_answers_stay_those_of_the_person_before(
+    served: Served, browser: Any
+) -> None:
+    holding(served, answers_hold_s=30)
+    with_pictures(served, 2)
+    assert known(served.database, "eva", BADGE)
+    page = signed_in(served, browser, Role.OPERATOR, "/verify")
+    wait_drawn(page, "R0")
+    page.keyboard.press("2")
+    wait_drawn(page, "R1")
+    for key in [*BADGE, "Enter"]:
+        page.keyboard.press(key)
+    page.wait_for_selector(".person:has-text('eva')")
+    wait_drawn(page, "R1")
+    page.keyboard.press("1")
+    page.wait_for_selector("#queue-empty:not([hidden])")
+    page.goto(f"{served.address}/")
+    eventually(lambda: read(served.database, call_rows.count_open) == 0)
+    [[first], [second]] = [read(served.database, verifications.of_call, id) for id in (1, 2)]
+    assert (first.verified_by, second.verified_by) == ("a new operator", "eva")
+    done = [(one.actor, one.action) for one in reversed(read(served.database, audit.newest))]
+    assert ("a new operator", "sign out") in done
+
+
+def test_what_lies_under_a_finger_is_not_drawn_anew(served: Served, browser: Any) -> None:
+    with_pictures(served, 1)
+    page = signed_in(served, browser, Role.OPERATOR, "/")
+    box = page.locator("#live a[href='/boards/1']").bounding_box()
+    page.mouse.move(box["x"] + 20, box["y"] + 20)
+    page.mouse.down()
+    with page.expect_response("**/line/part"):
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_timeout(100)
+    page.mouse.up()
+    page.wait_for_url("**/boards/1")
+
+
+def test_two_taps_on_a_button_do_once_what_it_says(served: Served, browser: Any) -> None:
+    write(served.database, decided, "k1", ng("R1"))
+    answer(served.database, 1, R1=Outcome.CONFIRMED)
+    page = signed_in(served, browser, Role.OPERATOR, "/repair/1")
+    refused: list[int] = []
+    page.on("response", lambda response: refused.extend([response.status] if response.status >= 400 else []))
+    page.dblclick("[data-outcome=repaired]")
+    page.wait_for_selector("[data-outcome=repaired][aria-pressed=true]")
+    assert len(read(served.database, repairs.of_calls, [1])) == 1
+    assert refused == []
